@@ -1,0 +1,172 @@
+"""The digits, the model that learns them, and the few things that every chapter's loop needs.
+
+Every chapter trains the same model on the same batches, so that a loss which differs from the loss
+of one process means a mistake, not chance.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+DATA = Path(__file__).parents[2] / "data" / "digits.csv.gz"
+PIXELS = [f"pixel_{i}" for i in range(64)]
+COLUMNS = [*PIXELS, "label"]
+INK = 16.0  # the value of a pixel that is all ink
+CLASSES = 10
+EXPECTED = "Expected are the columns pixel_0 to pixel_63 (numbers, 0 to 16) and label (0 to 9)."
+
+
+class DigitsError(ValueError):
+    """A table that cannot be used, in words: the file, the line, the column, and what to do."""
+
+
+class DigitsDataset(Dataset):
+    """Handwritten digits from a CSV table with the columns pixel_0 … pixel_63 and label.
+
+    `images` is float32 [n, 64], 0 for paper to 1 for ink (the table's 0 to 16, divided by 16);
+    `labels` is int64 [n], 0 to 9. Item i is the pair (image [64], label []). Columns may come in
+    any order, others are ignored; pandas unpacks .gz and its like. A table that is missing, broken,
+    empty, or holds something else than numbers raises DigitsError.
+    """
+
+    def __init__(self, path: str | Path = DATA) -> None:
+        table = _read(Path(path).expanduser())
+        images = torch.tensor(table[PIXELS].to_numpy(), dtype=torch.float32) / INK
+        self.images = images.contiguous()  # pandas keeps columns together; a batch is made of rows
+        self.labels = torch.tensor(table["label"].to_numpy(), dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.images[index], self.labels[index]
+
+
+class DigitsMLP(nn.Module):
+    """`depth` hidden layers of `width` units: images [rows, 64] to scores [rows, 10]."""
+
+    def __init__(self, width: int = 64, depth: int = 1) -> None:
+        super().__init__()
+        sizes = [len(PIXELS)] + [width] * depth
+        self.hidden = nn.ModuleList(
+            nn.Linear(inputs, outputs) for inputs, outputs in pairwise(sizes)
+        )
+        self.output = nn.Linear(sizes[-1], CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Scores before the softmax, as `cross_entropy` wants them."""
+        for layer in self.hidden:
+            images = layer(images).relu()
+        return self.output(images)
+
+
+class Trained(NamedTuple):
+    """What a training run leaves behind; the same fields in every chapter."""
+
+    losses: list[float]  # one a step: the mean over the rows of the whole batch
+    accuracy: float  # share of the digits it was trained on that the model names rightly
+    weights: dict[str, Tensor]  # final state_dict on the CPU
+
+    def __repr__(self) -> str:
+        if not self.losses:
+            return f"Trained(no steps, {self.accuracy:.1%} right)"
+        first, last = self.losses[0], self.losses[-1]
+        steps = f"{len(self.losses)} steps, loss {first:.4f} to {last:.4f}"
+        return f"Trained({steps}, {self.accuracy:.1%} right)"
+
+    def report(self, epochs: int) -> str:
+        """A line an epoch with the mean of its steps' losses, then the accuracy."""
+        lines = [
+            f"epoch {epoch}: loss {losses.mean():.4f}, the mean of {len(losses)} steps"
+            for epoch, losses in enumerate(torch.tensor(self.losses).chunk(epochs), start=1)
+        ]
+        return "\n".join([*lines, f"{self.accuracy:.1%} of the digits right"])
+
+
+def batches(
+    dataset: DigitsDataset, batch_size: int, epoch: int, seed: int = 0
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The shuffled batches of one epoch, (images, labels), the same in every process.
+
+    The order is DistributedSampler's: seeded by `seed + epoch`, it changes from epoch to epoch and
+    needs no message between the ranks. The last batch holds the rows that are left.
+    """
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed + epoch))
+    for rows in order.split(batch_size):
+        yield dataset.images[rows], dataset.labels[rows]
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, dataset: DigitsDataset) -> float:
+    """Share of `dataset`, 0 to 1, that `model` names rightly, evaluated on the model's device."""
+    device, training = next(model.parameters()).device, model.training
+    guesses = model.eval()(dataset.images.to(device)).argmax(dim=1)
+    model.train(training)
+    return (guesses.cpu() == dataset.labels).float().mean().item()
+
+
+def weights_on_cpu(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of the model's parameters and buffers that any process can read."""
+    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """The table, once every cell of it that counts is a number that fits."""
+    table, cause = None, None
+    try:
+        table = pd.read_csv(path, dtype=dict.fromkeys(COLUMNS, float))
+        rows_fit = isinstance(table.index, pd.RangeIndex)  # else pandas took a column as the index
+        if rows_fit and len(table) and not _unusable(table[COLUMNS]).any(axis=None):
+            return table
+    except Exception as error:  # pandas, gzip, zlib, zipfile: each has its own
+        cause = error
+    raise DigitsError(_complaint(path)) from cause
+
+
+def _unusable(table: pd.DataFrame) -> pd.DataFrame:
+    """True where a cell holds no number that fits: no finite float32, or no label."""
+    unusable = ~(table.abs() <= torch.finfo(torch.float32).max)  # also true for NaN
+    unusable["label"] |= ~table["label"].isin(range(CLASSES))
+    return unusable
+
+
+def _complaint(path: Path) -> str:
+    """Why the table at `path` cannot be used, and where: read again as text, to quote it."""
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        return f"{path} {what}. Give the path of a CSV table, or no path for the workbook's own."
+    try:
+        text = pd.read_csv(path, dtype=str, keep_default_na=False, skip_blank_lines=False)
+    except pd.errors.EmptyDataError:
+        return f"{path} is empty. {EXPECTED}"
+    except Exception as error:
+        return f"{path} cannot be read as a CSV table: {str(error).strip()}. {EXPECTED}"
+    missing = [column for column in COLUMNS if column not in text]
+    if missing:
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        return f"{path} has no column {missing[0]}{others}. {EXPECTED}"
+    if not isinstance(text.index, pd.RangeIndex):
+        return f"{path}, line 2: more values than the header has columns. {EXPECTED}"
+    text = text[COLUMNS][(text != "").any(axis=1)]  # blank lines count as lines, not as rows
+    if text.empty:
+        return f"{path} has no row under its header. {EXPECTED}"
+    return _first_bad_cell(path, text)
+
+
+def _first_bad_cell(path: Path, text: pd.DataFrame) -> str:
+    """The line, the column and the text of the first cell that is no number that fits."""
+    unusable = _unusable(text.apply(pd.to_numeric, errors="coerce"))
+    if not unusable.any(axis=None):
+        return f"{path} has a row with nothing but commas. {EXPECTED}"
+    row = unusable.any(axis=1).idxmax()
+    column = unusable.loc[row].idxmax()
+    cell = text.loc[row, column]
+    kind = "label from 0 to 9" if column == "label" else "finite number"
+    what = f"{cell!r} is no {kind}" if cell else "the cell is empty"
+    return f"{path}, line {row + 2} (the header is line 1), column {column}: {what}. {EXPECTED}"

@@ -1,0 +1,47 @@
+"""Every error that the workbench raises on purpose: a page to read, without the machinery's frames."""
+
+
+class WorkbookError(Exception):
+    """An error whose text is written for the reader; IPython shows that text and nothing else."""
+
+    def explain(self) -> str:
+        """The whole text: what happened, and what to do about it."""
+        return str(self)
+
+    def _render_traceback_(self) -> list[str]:
+        """Lines for IPython's traceback display (its documented hook for custom errors)."""
+        return [f"{type(self).__name__}: {line}" if i == 0 else line
+                for i, line in enumerate(self.explain().splitlines() or [""])]
+
+
+class LaunchRefused(WorkbookError, ValueError):
+    """The launch cannot work as asked; said before any process was started."""
+
+
+class RankFailed(WorkbookError, RuntimeError):
+    """A rank failed: `rank`, `reason` (one line), `traceback` (the reader's own frames) say which and how.
+
+    `returncode` is the exit status of a rank that died without a Python error: positive for
+    `os._exit(n)`, negative for a signal, as in `subprocess`; None where there was a Python error.
+    """
+
+    def __init__(self, page: str, *, rank: int | None = None, reason: str = "",
+                 traceback: str = "", returncode: int | None = None):
+        super().__init__(page)
+        self.rank, self.reason = rank, reason
+        self.traceback, self.returncode = traceback, returncode
+
+
+class RanksHung(RankFailed, TimeoutError):
+    """The ranks did not finish in time; `positions` holds for each rank where it stood."""
+
+    def __init__(self, page: str, positions: list | None = None, **kwargs):
+        super().__init__(page, **kwargs)
+        self.positions = positions or []
+
+
+class LaunchInterrupted(KeyboardInterrupt):
+    """The reader interrupted a launch; all its ranks have ended, and the text says where they stood."""
+
+    def _render_traceback_(self) -> list[str]:
+        return str(self).splitlines()

@@ -1,0 +1,168 @@
+"""What this machine has for training, and what that means for the reader; no host or user name."""
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import torch
+import torch.distributed as dist
+
+CGROUPS = Path("/sys/fs/cgroup")
+GIB = 2**30
+
+
+def machine() -> dict[str, object]:
+    """What this process may use: cores, memory in GiB, GPUs, PyTorch and its backends, system.
+
+    Cores and memory are those that affinity and control groups (containers, Slurm) leave to this
+    process, which may be fewer than the machine has. No name of host or user is in it.
+    """
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "cpu": _cpu_name(),
+        "cores": usable_cores(),
+        "machine_cores": psutil.cpu_count() or 1,
+        "physical_cores": psutil.cpu_count(logical=False),
+        "memory_gib": round(usable_memory() / GIB, 1),
+        "gpus": gpus,
+        "mps": torch.backends.mps.is_available(),
+        "torch": torch.__version__,
+        "backends": _backends(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def machine_name() -> str:
+    """One line to put under a measurement: cores or GPUs and their kind, PyTorch's version."""
+    here = machine()
+    cores = f"{here['cores']} core{'s' if here['cores'] != 1 else ''} of {here['cpu']}"
+    gpus = here["gpus"]
+    # Mixed GPUs are rare, and then each of them is named.
+    counted = [f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)]
+    return ", ".join([*counted, cores, f"torch {here['torch']}"])
+
+
+def machine_table() -> pd.DataFrame:
+    """The machine as a table to read: what, here, and what it means for you."""
+    here = machine()
+    rows = [("cores", _cores_here(here), _cores_meaning(here["cores"])),
+            ("memory", f"{here['memory_gib']} GiB", _memory_meaning(here["memory_gib"])),
+            ("GPUs", _gpus_here(here), _gpus_meaning(here)),
+            ("backends", ", ".join(here["backends"]) or "none", _backends_meaning(here)),
+            ("software", f"torch {here['torch']}, Python {here['python']}, {here['system']}",
+             "These two versions belong in every question you ask about a measurement.")]
+    return pd.DataFrame(rows, columns=["what", "here", "what this means for you"])
+
+
+def usable_cores(cgroups: Path = CGROUPS) -> int:
+    """Cores that this process may keep busy: affinity, capped by the control group's CPU quota."""
+    try:
+        allowed = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS and Windows have none
+        allowed = os.cpu_count() or 1
+    quotas = [quota / period for quota, period in _cpu_quotas(cgroups)]
+    return max(1, min([allowed, *map(int, quotas)]))
+
+
+def usable_memory(cgroups: Path = CGROUPS) -> int:
+    """Bytes that this process may use: the machine's memory, capped by the control group."""
+    limits = [int(text) for folder in _groups(cgroups, "memory")
+              for name in ("memory.max", "memory.limit_in_bytes")
+              if (text := _read(folder / name)).isdigit()]
+    return min([psutil.virtual_memory().total, *limits])  # v1 writes 2^63 where there is no limit
+
+
+def _cpu_quotas(cgroups: Path) -> list[tuple[int, int]]:
+    """(quota, period) in microseconds of every group above this process that has a quota."""
+    pairs = []
+    for folder in _groups(cgroups, "cpu"):
+        v1 = f"{_read(folder / 'cpu.cfs_quota_us')} {_read(folder / 'cpu.cfs_period_us')}"
+        for text in (_read(folder / "cpu.max"), v1):
+            parts = text.split()
+            if len(parts) == 2 and all(part.isdigit() for part in parts):  # else max, -1 or absent
+                pairs.append((int(parts[0]), int(parts[1])))
+    return pairs
+
+
+def _groups(cgroups: Path, controller: str) -> list[Path]:
+    """The folders of this process's control groups, innermost first, versions 2 and 1."""
+    folders = []
+    for line in _read(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = cgroups / controllers if controllers else cgroups
+        inner = root / path.strip("/")
+        folders += [inner, *(parent for parent in inner.parents if parent.is_relative_to(root))]
+    return folders or [cgroups]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _cpu_name() -> str:
+    lines = _read(Path("/proc/cpuinfo")).splitlines()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    if not names and sys.platform == "darwin":
+        done = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], check=False,
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        names = [done.stdout.strip()]
+    # Arm Linux names no model: the architecture is then all there is to say.
+    return next(filter(None, names), platform.processor() or platform.machine())
+
+
+def _backends() -> list[str]:
+    if not dist.is_available():
+        return []
+    have = {"gloo": dist.is_gloo_available(), "nccl": dist.is_nccl_available(),
+            "mpi": dist.is_mpi_available()}
+    return [name for name, available in have.items() if available]
+
+
+def _cores_here(here: dict) -> str:
+    whole = here["machine_cores"]
+    return f"{here['cores']} of {whole}" if here["cores"] < whole else f"{here['cores']}"
+
+
+def _cores_meaning(cores: int) -> str:
+    if cores == 1:
+        return ("Every chapter runs, but ranks take turns on the one core: "
+                "no timing here will show a speed-up.")
+    return (f"Up to {cores} ranks compute at the same time; more ranks than that run too, "
+            "in turns, and their timings say nothing.")
+
+
+def _memory_meaning(gib: float) -> str:
+    ranks = max(1, int(gib / 0.5))  # a rank that has imported torch holds about 0.3 GiB of its own
+    return f"Room for about {min(ranks, 64)} ranks of the workbook's small models."
+
+
+def _gpus_here(here: dict) -> str:
+    names = here["gpus"] or (["Apple GPU (MPS)"] if here["mps"] else [])
+    return ", ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or "none"
+
+
+def _gpus_meaning(here: dict) -> str:
+    count = len(here["gpus"])
+    if count == 0:
+        return "Everything runs on the CPU over gloo; the pages say where a GPU would differ."
+    if count == 1:
+        return "Two ranks cannot share one GPU under NCCL, so ranks run on the CPU over gloo."
+    return f"Up to {count} ranks run on a GPU each, over NCCL."
+
+
+def _backends_meaning(here: dict) -> str:
+    if not here["backends"]:
+        return "This PyTorch was built without torch.distributed: install another build."
+    if "nccl" not in here["backends"]:
+        return "gloo carries everything between CPU processes; nccl comes with CUDA builds."
+    return "gloo carries CPU tensors, nccl GPU tensors; the workbook picks one for all ranks."

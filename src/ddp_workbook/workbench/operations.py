@@ -1,0 +1,116 @@
+"""What an operator of PyTorch's dispatcher says about the wire, in the words of torch.distributed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _resolve_process_group
+
+# What is known of one operation on one rank; the notebook's side adds rank and seq.
+FIELDS = ("group", "op", "peer", "shape", "dtype", "bytes", "received", "line")
+
+NAMESPACES = frozenset({"c10d", "_c10d_functional", "_dtensor"})
+LOCAL = frozenset({"wait_tensor", "_wrap_tensor_autograd", "check_for_nan"})  # they send nothing
+# The dispatcher's name -> the function of torch.distributed that a reader calls, where the two
+# differ. A coalesced call is the plain one with several tensors.
+OPS = {
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce",
+    "all_reduce_": "all_reduce",
+    "all_reduce_coalesced": "all_reduce",
+    "all_reduce_coalesced_": "all_reduce",
+    "broadcast_": "broadcast",
+    "reduce_": "reduce",
+    "allgather_": "all_gather",
+    "allgather_coalesced_": "all_gather",
+    "_allgather_base_": "all_gather_into_tensor",
+    "allgather_into_tensor_coalesced_": "all_gather_into_tensor",
+    "all_gather_into_tensor_coalesced": "all_gather_into_tensor",
+    "all_gather_into_tensor_out": "all_gather_into_tensor",
+    "reduce_scatter_": "reduce_scatter",
+    "_reduce_scatter_base_": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced_": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_out": "reduce_scatter_tensor",
+    "alltoall_": "all_to_all",
+    "alltoall_base_": "all_to_all_single",
+    "shard_dim_alltoall": "all_to_all_single",
+    "gather_": "gather",
+    "scatter_": "scatter",
+    "recv_": "recv",
+    "recv_any_source_": "recv",
+    "irecv": "recv",
+    "isend": "send",
+    "monitored_barrier_": "monitored_barrier",
+}
+# What the operators' schemas call their arguments; `tensors` are worked on in place.
+GIVEN = ("input", "inputs", "input_tensor", "input_tensors", "input_list", "tensor", "tensors")
+TAKEN = ("output", "outputs", "output_tensor", "output_tensors", "output_lists", "out", "tensors")
+PEER = ("root_rank", "src", "dst")
+
+
+def single_calls(name: str, named: dict) -> Iterator[tuple[str, dict]]:
+    """The call itself, or each send and receive of a functional batch of them."""
+    if name != "batch_p2p_ops":
+        yield name, named
+        return
+    each = zip(named["op_list"], named["peer_list"], named["tensors"], strict=True)
+    for op, peer, tensor in each:
+        yield op, {"tensor": tensor, "dst": peer, "group_name": named["group_name"]}
+
+
+def describe(name: str, named: dict, line: str) -> dict:
+    """FIELDS of the operator `name` called with `named` arguments; see `record_collectives`."""
+    op, group = OPS.get(name, name), group_of(named)
+    ranks = dist.get_process_group_ranks(group)
+    peer = next((ranks[named[key]] for key in PEER if key in named), None)
+    given, taken = directions(op, named, at_root=peer == dist.get_rank())
+    shown = given or taken
+    shapes = tuple(tuple(t.shape) for t in shown)
+    return {
+        "group": "default" if group is dist.group.WORLD else "ranks " + ",".join(map(str, ranks)),
+        "op": op,
+        "peer": peer,
+        "shape": shapes[0] if len(shapes) == 1 else shapes or None,
+        "dtype": ", ".join(dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in shown)),
+        "bytes": size(shown),
+        "received": size(taken),
+        "line": line,
+    }
+
+
+def directions(op: str, named: dict, *, at_root: bool) -> tuple[list, list]:
+    """The tensors that this rank hands in, and those that the call fills here."""
+    given = [t for key in GIVEN for t in flat(named.get(key))]
+    taken = [t for key in TAKEN for t in flat(named.get(key))]
+    if op.endswith("barrier"):
+        return [], []  # the tensor in there is the dispatcher's own
+    if op == "send" or (op == "broadcast" and at_root):
+        return given, []
+    if op in ("recv", "broadcast"):
+        return [], given
+    return given, [] if op == "reduce" and not at_root else taken
+
+
+def group_of(named: dict) -> dist.ProcessGroup:
+    """The process group among an operator's arguments: by name, boxed, or as it is."""
+    group = named.get("process_group", named.get("group_name"))
+    if isinstance(group, str):
+        return _resolve_process_group(group)
+    return dist.ProcessGroup.unbox(group) if isinstance(group, torch.ScriptObject) else group
+
+
+def flat(value: Any) -> list[torch.Tensor]:
+    """The tensors in a tensor, a list, a list of lists, or None."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [t for part in value for t in flat(part)] if isinstance(value, list | tuple) else []
+
+
+def size(tensors: list[torch.Tensor]) -> int:
+    """Bytes of the tensors' elements; of a sparse one, of its indices and values."""
+    return sum(
+        size([t._indices(), t._values()]) if t.is_sparse else t.numel() * t.element_size()
+        for t in tensors
+    )

@@ -1,0 +1,70 @@
+"""What `launch` refuses before it starts a process, in plain words."""
+
+import math
+import numbers
+import os
+from pathlib import Path
+
+import psutil
+
+from ddp_workbook.workbench.errors import LaunchRefused
+
+RANK_MEMORY = 64 << 20  # bytes of its own that a rank with a gloo group takes; a forked rank shares the rest
+DESCRIPTORS = 8  # open files that the kernel holds for one rank
+SPARE_DESCRIPTORS = 64
+
+
+def check(ranks: int, timeout: float, threads: int | None = None) -> None:
+    """Raise LaunchRefused if this many ranks, or this timeout, cannot be."""
+    if isinstance(ranks, bool) or not isinstance(ranks, numbers.Integral) or ranks < 1:
+        raise LaunchRefused(f"ranks={ranks!r}: the number of ranks must be a whole number, 1 or more.")
+    if (isinstance(timeout, bool) or not isinstance(timeout, numbers.Real)
+            or not math.isfinite(timeout) or timeout <= 0):
+        raise LaunchRefused(f"timeout={timeout!r}: the time limit must be a number of seconds above 0.")
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        raise LaunchRefused(f"threads={threads!r}: a rank needs a whole number of threads, 1 or more.")
+    check_memory(ranks)
+    check_descriptors(ranks)
+
+
+def check_memory(ranks: int) -> None:
+    """Raise LaunchRefused if the ranks need more memory than is free."""
+    free = free_memory()
+    if ranks * RANK_MEMORY > free:
+        raise LaunchRefused(
+            f"ranks={ranks}: {ranks} ranks need about {ranks * RANK_MEMORY / 2**30:,.1f} GiB, and this machine has "
+            f"{free / 2**30:,.1f} GiB free. At most {free // RANK_MEMORY} ranks fit.")
+
+
+def check_descriptors(ranks: int) -> None:
+    """Raise LaunchRefused if the ranks' pipes are more files than this process may open."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit != resource.RLIM_INFINITY and ranks * DESCRIPTORS + SPARE_DESCRIPTORS > limit:
+        raise LaunchRefused(
+            f"ranks={ranks}: the pipes of {ranks} ranks need more open files than this process may have ({limit}). "
+            f"At most {max(0, limit - SPARE_DESCRIPTORS) // DESCRIPTORS} ranks fit; `ulimit -n` raises the limit.")
+
+
+def free_memory() -> int:
+    """Bytes that are free: the machine's, or those of the control group (job, container) if fewer."""
+    return min([psutil.virtual_memory().available, *control_group_memory()])
+
+
+def control_group_memory(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    """Bytes left under the memory limit of this process's control groups, version 2; empty without a limit."""
+    try:
+        lines = Path(f"/proc/{os.getpid()}/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    own = next((line[3:].lstrip("/") for line in lines if line.startswith("0::")), "")
+    left = []
+    for folder in (root / own, *(root / own).parents):
+        try:
+            left.append(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
+        except (OSError, ValueError):
+            continue
+    return left

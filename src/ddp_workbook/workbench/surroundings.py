@@ -1,0 +1,54 @@
+"""The environment of a rank: the variables that torchrun sets, loopback, threads, and the same device for all."""
+
+import os
+import sys
+
+import torch
+
+from ddp_workbook.workbench.store import LOOPBACK
+
+LOOPBACK_INTERFACE = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
+FLIGHT_RECORDER_ENTRIES = "2000"
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Surroundings:
+    """What the ranks of one launch have in common, and `of(rank)`, the environment of one of them."""
+
+    def __init__(self, ranks: int, port: int, threads: int | None, extra: dict[str, str]):
+        self.ranks, self.port, self.extra = ranks, port, extra
+        self.threads = threads or max(1, cores() // ranks)
+
+    def of(self, rank: int) -> dict[str, str]:
+        """The kernel's environment of this moment, with torchrun's variables for `rank`."""
+        return os.environ | self._shared() | {
+            "RANK": str(rank), "LOCAL_RANK": str(rank), "ROLE_RANK": str(rank), "GROUP_RANK": "0",
+        } | self.extra
+
+    def _shared(self) -> dict[str, str]:
+        variables = {
+            "WORLD_SIZE": str(self.ranks),
+            "LOCAL_WORLD_SIZE": str(self.ranks),
+            "ROLE_WORLD_SIZE": str(self.ranks),
+            "GROUP_WORLD_SIZE": "1",
+            "ROLE_NAME": "default",
+            "MASTER_ADDR": LOOPBACK,
+            "MASTER_PORT": str(self.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # the kernel hosts the store, rank 0 must not
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_RUN_ID": "none",
+            "OMP_NUM_THREADS": str(self.threads),
+            "TORCH_FR_BUFFER_SIZE": FLIGHT_RECORDER_ENTRIES,  # the trail of a hang
+            "TORCH_FR_DUMP_TEMP_FILE": os.devnull,
+        }
+        if LOOPBACK_INTERFACE:
+            variables |= {"GLOO_SOCKET_IFNAME": LOOPBACK_INTERFACE, "NCCL_SOCKET_IFNAME": LOOPBACK_INTERFACE,
+                          "TP_SOCKET_IFNAME": LOOPBACK_INTERFACE}
+        if self.ranks > torch.cuda.device_count():
+            variables["CUDA_VISIBLE_DEVICES"] = ""  # too few GPUs for all: none for any, so all agree on gloo
+        return variables

@@ -1,0 +1,53 @@
+"""The trail of a rank: which collectives it has entered, in which group, from which line.
+
+Read from PyTorch's flight recorder, which another thread can read while the rank hangs. Seen on torch
+2.13: on gloo it holds no send and recv, and `state` stays "scheduled", so `retired` tells what has finished.
+"""
+
+import pickle
+import sys
+
+import torch.distributed as dist
+
+from ddp_workbook.workbench.sources import is_own
+
+LAST = 40  # entries kept for each group: the disagreement is at the end of the trail
+
+
+def read() -> dict:
+    """`{"entries": [...], "groups": {name: ranks}}` of this process; empty where nothing was recorded."""
+    c10d = sys.modules.get("torch._C._distributed_c10d")
+    if c10d is None or not dist.is_available():
+        return {"entries": [], "groups": {}}
+    try:
+        entries = pickle.loads(c10d._dump_fr_trace())["entries"]
+    except Exception:  # a private function: without it the stacks still tell where the ranks stand
+        return {"entries": [], "groups": {}}
+    by_group: dict[str, list] = {}
+    for entry in entries:
+        if not entry.get("is_p2p"):
+            by_group.setdefault(entry["process_group"][0], []).append(entry)
+    kept = [brief(e) for group in by_group.values() for e in group[-LAST:]]
+    return {"entries": kept, "groups": members()}
+
+
+def brief(entry: dict) -> dict:
+    """The part of a flight recorder entry that a report needs."""
+    frame = next((f for f in entry.get("frames") or [] if is_own(f["filename"])), None)
+    return {
+        "group": entry["process_group"][0],
+        "seq": entry["collective_seq_id"],
+        "op": entry["profiling_name"].split(":")[-1],
+        "shapes": entry["input_sizes"],
+        "dtypes": [name.lower() for name in entry.get("input_dtypes") or []],
+        "finished": bool(entry.get("retired")),
+        "file": frame["filename"] if frame else "",
+        "line": frame["line"] if frame else 0,
+    }
+
+
+def members() -> dict[str, list[int]]:
+    """Global ranks of each live group, by the group's internal name ("0" is the world)."""
+    world = dist.distributed_c10d._world
+    names = dict(world.pg_names)
+    return {names[group]: sorted(ranks) for group, ranks in dict(world.pg_group_ranks).items() if group in names}

@@ -1,0 +1,119 @@
+"""The part of the recorder that runs in a rank: notes each operation as PyTorch dispatches it.
+
+Every collective, also one that DDP's reducer issues from C++, passes PyTorch's dispatcher as an
+operator (`c10d::allreduce_`, ...) with its tensors. A TorchDispatchMode sees it there as it was
+asked for, whatever the backend makes of it. `recorder.py` is the part in the notebook.
+"""
+
+import contextlib
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ddp_workbook.workbench import parcels
+from ddp_workbook.workbench.operations import LOCAL, NAMESPACES, describe, flat, single_calls, size
+from ddp_workbook.workbench.sources import is_own
+
+
+class Recorded:
+    """A worker that returns its result together with FIELDS of each operation, in order."""
+
+    def __init__(self, worker: Callable):
+        functools.update_wrapper(self, worker)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, list[tuple]]:
+        """Run the worker in this rank, recorded."""
+        rows: list[dict] = []
+        with Recorder(rows), threads_recorded(rows):
+            result = self.__wrapped__(*args, **kwargs)
+        parcels.pack(result)  # one that cannot travel is refused as `launch` does, by its own name
+        return result, [tuple(row.values()) for row in rows]
+
+
+class Recorder(TorchDispatchMode):
+    """Appends a dict of FIELDS to `rows` for each operation of the thread that enters it."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, rows: list[dict], started_at: str = ""):
+        super().__init__()
+        self.rows, self.started_at = rows, started_at
+        self.thread = threading.get_ident()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operator imports torch._dynamo: 1 s a rank (torch 2.13)
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let torch.compile compile, which it does not under other modes."""
+        return True
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Run every operator as it is; note those that communicate."""
+        if types:  # a DTensor or its like, which may communicate inside: let it unfold first
+            return NotImplemented
+        kwargs = kwargs or {}
+        if getattr(func, "namespace", None) not in NAMESPACES:
+            return func(*args, **kwargs)
+        name = func._schema.name.rpartition("::")[2]
+        if name in LOCAL:
+            return func(*args, **kwargs)
+        named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
+        line = self.line()
+        rows = [describe(name, named, line) for name, named in single_calls(name, named)]
+        self.rows += rows  # before the call: one that fails, and is caught, was asked for too
+        result = func(*args, **kwargs)
+        if func.namespace != "c10d":  # functional: it returns what it made
+            for row in rows:
+                row["received"] = received(row, result)
+        return result
+
+    def line(self) -> str:
+        """The reader's line behind this call; in autograd's own threads, that of the worker."""
+        if threading.get_ident() == self.thread:
+            return user_line(sys._getframe()) or self.started_at
+        return user_line(sys._current_frames().get(self.thread)) or self.started_at
+
+
+def received(row: dict, result: Any) -> int:
+    """Bytes that a functional operation brought to this rank, from what it returned."""
+    point_to_point = row["op"] in ("send", "recv", "broadcast")
+    return row["received"] if point_to_point else size(flat(result))
+
+
+@contextlib.contextmanager
+def threads_recorded(rows: list[dict]) -> Iterator[None]:
+    """Record also in the threads that start inside: a mode sees its own thread alone."""
+    start = threading.Thread.start
+
+    def start_recorded(thread: threading.Thread) -> None:
+        run, started_at = thread.run, user_line(sys._getframe())
+
+        def run_recorded() -> None:
+            with Recorder(rows, started_at):
+                run()
+
+        thread.run = run_recorded
+        start(thread)
+
+    threading.Thread.start = start_recorded
+    try:
+        yield
+    finally:
+        threading.Thread.start = start
+
+
+def user_line(frame: FrameType | None) -> str:
+    """`file.py:12` of the innermost frame from `frame` outwards that is the reader's, or ''."""
+    while frame is not None:
+        if is_own(frame.f_code.co_filename):
+            return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""

@@ -1,0 +1,1 @@
+"""Workers that the tests launch; a rank imports them by name."""

@@ -1,0 +1,89 @@
+"""Make the workbook's environment, then start what was asked for.
+
+    python3 -m tools.set_up setup|lab|test|book|benchmark|lint  [arguments to pass on]
+
+It needs nothing but Python itself. An old Python must be able to read it, to be told that it is too
+old: no syntax newer than Python 3.6 in this folder's set-up files.
+"""
+
+import os
+import subprocess
+import sys
+
+from tools import environment
+from tools.problems import Problem
+
+FIRST_PAGE = "notebooks/00_start_here.ipynb"
+
+# command: (what runs in .venv afterwards, whether it needs the development packages)
+COMMANDS = {
+    "setup": ([], False),
+    "lab": (["-m", "jupyterlab"], False),
+    "test": (["-m", "pytest"], True),
+    "book": (["-m", "tools.book"], True),
+    "benchmark": (["-m", "benchmarks"], True),
+    "lint": (["-m", "tools.lint"], True),
+}
+
+LAB_OPTIONS = [
+    FIRST_PAGE,
+    "--ServerApp.ip=127.0.0.1",  # a shared node: nobody else's machine can even knock
+    "--LabApp.news_url=None",  # nothing is fetched from elsewhere, and nobody is asked about news
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+]
+
+
+def lab_environment(env):
+    """`env` for JupyterLab: this environment's kernel first, and no server settings from elsewhere.
+
+    A reader's own server configuration may switch the token off or listen to the world. Their
+    JupyterLab settings (theme, shortcuts) are kept.
+    """
+    home = os.path.join(os.path.expanduser("~"), ".jupyter")
+    own = os.path.join(env.get("JUPYTER_CONFIG_DIR", home), "lab", "user-settings")
+    env.setdefault("JUPYTERLAB_SETTINGS_DIR", own)
+    env["JUPYTER_CONFIG_DIR"] = str(environment.VENV / "etc" / "jupyter")
+    env["JUPYTER_PREFER_ENV_PATH"] = "1"
+    return env
+
+
+def start(command, arguments):
+    """Replace this process by the command's own program, with `arguments` at its end."""
+    program, _ = COMMANDS[command]
+    line = [str(environment.PYTHON), *program]
+    env = environment.clean_environment(environment.read_stamp()["torch"])
+    if command == "lab":
+        env = lab_environment(env)
+        line += LAB_OPTIONS
+        if hasattr(os, "geteuid") and os.geteuid() == 0:  # in a container; loopback and token hold
+            line.append("--allow-root")
+    os.chdir(str(environment.ROOT))
+    sys.stdout.flush()
+    if os.name == "nt":  # exec there would give the prompt back while the program still runs
+        return subprocess.call(line + arguments, env=env)
+    os.execve(line[0], line + arguments, env)
+
+
+def main(arguments):
+    """Exit code of one command; a Problem is printed as its one sentence."""
+    if not arguments or arguments[0] not in COMMANDS:
+        print(f"Which of these? {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    command, rest = arguments[0], arguments[1:]
+    try:
+        environment.check_python()
+        environment.ensure(os.environ.get("TORCH") or "auto", dev=COMMANDS[command][1])
+        if COMMANDS[command][0]:
+            return start(command, rest)
+        print("The environment is ready: make lab opens the first notebook.")
+        return 0
+    except Problem as problem:
+        print(f"\n{problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nStopped; run it again to go on.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
