@@ -142,7 +142,9 @@ def make_venv(kind):
     made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     LOG.write_bytes(made.stdout)
     if made.returncode:
-        raise InstallerFailed("The virtual environment", made.stdout.decode("utf-8", "replace"), LOG)
+        raise InstallerFailed(
+            "The virtual environment", made.stdout.decode("utf-8", "replace"), LOG
+        )
     UNFINISHED.unlink()
 
 

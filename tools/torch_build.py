@@ -82,7 +82,7 @@ def release(version):
 
 
 def site_torch():
-    """The torch of the Python that runs this; a Problem if there is none, or one that is too old."""
+    """The torch of the Python that runs this; a Problem if there is none or it is too old."""
     found = ask(sys.executable)
     if found is None:
         raise Problem(

@@ -1,5 +1,44 @@
-"""The Distributed PyTorch Workbook: the few names that a notebook uses."""
+"""The Distributed PyTorch Workbook: the few names that a notebook uses.
 
-from ddp_workbook.workbench.launch import launch
+    %load_ext ddp_workbook
+    from ddp_workbook import launch, record_collectives, what_changed, show
+"""
 
-__all__ = ["launch"]
+from importlib import import_module
+
+# Imported when first used: a chapter under torchrun must not pay for matplotlib in every rank.
+HOMES = {
+    "launch": "launch",
+    "record_collectives": "recorder",
+    "what_changed": "compare",
+    "machine_table": "machine",
+    "show": "pictures",
+    "WorkbookError": "errors",
+    "LaunchRefused": "errors",
+    "LaunchInterrupted": "errors",
+    "RankFailed": "errors",
+    "RanksHung": "errors",
+}
+__all__ = list(HOMES)  # noqa: PLE0604
+
+
+def __getattr__(name: str):
+    """Import one of the names above from its module (PEP 562)."""
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Kept in the module: `launch` must be the function, also once its module of that name is imported.
+    globals()[name] = getattr(import_module(f"{__name__}.workbench.{HOMES[name]}"), name)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *HOMES])
+
+
+def load_ipython_extension(ipython) -> None:
+    """What `%load_ext ddp_workbook` does: add `%%ranks`, and start the fork server in the background."""
+    from ddp_workbook.workbench.handle import warm_up
+    from ddp_workbook.workbench.magics import RanksMagics
+
+    ipython.register_magics(RanksMagics)
+    warm_up()

@@ -1,31 +1,22 @@
-"""Train with data parallelism inside one process: one replica of the model on each device.
+"""Train in one process on several devices: a replica of the model and a piece of the batch on each.
 
     python src/ddp_workbook/chapters/data_parallel.py
 
-New since single_process.py: each batch is cut into pieces, and `forward_and_backward` works on all
-pieces at once, in the four operations of nn.DataParallel: replicate, scatter, parallel_apply, gather.
-Where there are GPUs enough, nn.DataParallel does it; on a CPU it would silently do nothing, so
-there a stand-in of this file does, with threads for GPUs. Still one process: `torchrun` would only
-repeat it.
+New since single_process.py: `forward_and_backward` is cut into the four operations of
+nn.DataParallel: replicate, scatter, parallel_apply, gather. With two GPUs, nn.DataParallel itself
+does them. On a CPU it would silently do nothing, so a stand-in does, where threads play the GPUs.
+This is still one process: `torchrun` would only repeat it.
 """
 
 import copy
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ddp_workbook.digits import (
-    DigitsDataset,
-    DigitsMLP,
-    Trained,
-    accuracy,
-    batches,
-    weights_on_cpu,
-)
+from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
 
 EPOCHS = 5
 BATCH_SIZE = 64
@@ -34,58 +25,56 @@ LEARNING_RATE = 0.5
 SEED = 0
 REPLICAS = 2
 
-Piece = tuple[Tensor, Tensor]  # images and labels of one replica's rows
+Piece = tuple[Tensor, Tensor]  # images and labels of the same rows
 
 
 def pick_devices(replicas: int) -> list[torch.device]:
-    """One GPU a replica where there are two or more and enough of them, else the CPU each time."""
-    if torch.cuda.device_count() >= max(replicas, 2):
+    """One GPU for each replica, where there are at least two and enough; else the CPU for all."""
+    if torch.cuda.device_count() >= max(2, replicas):
         return [torch.device("cuda", index) for index in range(replicas)]
     return [torch.device("cpu")] * replicas
 
 
 def replicate(model: nn.Module, devices: Sequence[torch.device]) -> list[nn.Module]:
-    """The model itself on the first device, a new copy of it on each other one.
-
-    Copied anew each step, because only the model itself was updated by the last one. What a copy
-    learns besides gradients (BatchNorm's statistics) is thrown away with it.
-    """
+    """The model itself for the first device, a new copy of it for each of the others."""
+    # New copies every step, because the optimizer changes the model alone and the old are stale.
+    # What a copy gathers besides gradients, as BatchNorm its running mean, is thrown away with it.
     return [model, *(copy.deepcopy(model).to(device) for device in devices[1:])]
 
 
 def scatter(images: Tensor, labels: Tensor, devices: Sequence[torch.device]) -> list[Piece]:
-    """Cut the batch as torch.chunk does: 10 rows on 4 devices are 3, 3, 3, 1; 5 rows are 2, 2, 1."""
-    cuts = zip(images.chunk(len(devices)), labels.chunk(len(devices)), devices, strict=False)
-    return [(images.to(device), labels.to(device)) for images, labels, device in cuts]
+    """Cut the batch as torch.chunk does: 10 rows for 4 devices are 3, 3, 3, 1; 5 rows 2, 2, 1."""
+    cut = zip(images.chunk(len(devices)), labels.chunk(len(devices)), devices, strict=False)
+    return [(images.to(device), labels.to(device)) for images, labels, device in cut]
 
 
-def run_replica(replica: nn.Module, piece: Piece, rows: int) -> Tensor:
-    """Forward and backward of one piece; returns its share of the mean loss over all `rows`."""
-    images, labels = piece
-    # The mean over the piece would give a row of a small piece more weight than one of a large piece.
+def run_replica(replica: nn.Module, images: Tensor, labels: Tensor, rows: int) -> Tensor:
+    """Forward and backward of one piece; its share of the mean loss over the batch's `rows`."""
+    # Not the mean over the piece: of 3, 3, 3, 1 rows the last would count as much as three others.
     share = F.cross_entropy(replica(images), labels, reduction="sum") / rows
     share.backward()
     return share.detach()
 
 
 def parallel_apply(replicas: list[nn.Module], pieces: list[Piece], rows: int) -> list[Tensor]:
-    """Run each piece through its replica in a thread of its own; the first exception is passed on."""
+    """All replicas, each in its own thread; their shares, in order. An exception is passed on."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads // len(pieces)))  # else every replica takes all cores
+    torch.set_num_threads(max(1, threads // len(pieces)))  # else each replica would use all cores
     try:
         with ThreadPoolExecutor(len(pieces)) as pool:
-            return list(pool.map(run_replica, replicas, pieces, repeat(rows)))
+            return list(pool.map(lambda r, piece: run_replica(r, *piece, rows), replicas, pieces))
     finally:
         torch.set_num_threads(threads)
 
 
 def gather(replicas: list[nn.Module], shares: list[Tensor]) -> Tensor:
-    """Add the replicas' gradients onto the first one's, and their shares to the batch's loss."""
+    """Add all gradients onto the first replica's, which is the model; return the batch's loss."""
     for first, *others in zip(*(replica.parameters() for replica in replicas), strict=True):
-        for other in others:
-            if other.grad is not None:  # None where the batch had fewer pieces than replicas
-                first.grad += other.grad.to(first.device)
-    return sum(share.to(shares[0].device) for share in shares)
+        for gradient in (other.grad for other in others if other.grad is not None):
+            if first.grad is None:
+                first.grad = torch.zeros_like(first)
+            first.grad += gradient.to(first.device)
+    return torch.stack(shares).sum()
 
 
 def forward_and_backward(
@@ -93,8 +82,39 @@ def forward_and_backward(
 ) -> Tensor:
     """Add the gradient of the batch's mean loss to the model's .grad; return that loss."""
     if devices[0].type == "cuda":
-        return forward_and_backward_on_gpus(model, images, labels, devices)
+        # Wrapped only here, which costs microseconds: so no weight is ever called `module.…`.
+        outputs = nn.DataParallel(model, list(devices))(images)  # gathered on the first GPU
+        loss = F.cross_entropy(outputs, labels.to(outputs.device))
+        loss.backward()
+        return loss.detach()
     replicas = replicate(model, devices)
     pieces = scatter(images, labels, devices)
     shares = parallel_apply(replicas, pieces, len(images))
     return gather(replicas, shares)
+
+
+def train(
+    epochs: int = EPOCHS,
+    batch_size: int = BATCH_SIZE,
+    width: int = WIDTH,
+    depth: int = DEPTH,
+    replicas: int = REPLICAS,
+) -> Trained:
+    """Train on `replicas` devices of this process."""
+    devices = pick_devices(replicas)
+    digits = DigitsDataset()
+    torch.manual_seed(SEED)
+    model = DigitsMLP(width, depth).to(devices[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    losses = []
+    for epoch in range(epochs):
+        for images, labels in batches(digits, batch_size, epoch):
+            optimizer.zero_grad()
+            loss = forward_and_backward(model, images, labels, devices)
+            optimizer.step()
+            losses.append(loss)
+    return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
+
+
+if __name__ == "__main__":
+    print(train().report(EPOCHS))

@@ -2,28 +2,21 @@
 
     python src/ddp_workbook/chapters/single_process.py
 
-`train` is the loop that stays. Later chapters say in it who holds which rows, and put their idea
-into `forward_and_backward`. Nothing here knows of ranks: `torchrun --nproc-per-node 4` would run
-this same training four times over, and print it four times.
+`train` is the loop that stays. Later chapters decide in it who holds which rows, and put their idea
+into `forward_and_backward`. Nothing here knows of ranks: under `torchrun --nproc-per-node 4` this
+same training would run four times over, and print four times the same.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ddp_workbook.digits import (
-    DigitsDataset,
-    DigitsMLP,
-    Trained,
-    accuracy,
-    batches,
-    weights_on_cpu,
-)
+from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
 
 EPOCHS = 5
-BATCH_SIZE = 64  # 1,797 rows are 28 batches of 64, and one of 5: the uneven case comes with the data
+BATCH_SIZE = 64  # 1,797 rows are 28 batches of 64 and one of 5: an uneven batch in every epoch
 WIDTH, DEPTH = 64, 1
-LEARNING_RATE = 0.5
+LEARNING_RATE = 0.5  # for SGD; Adam divides a gradient by its size, so one too large would not show
 SEED = 0
 
 
@@ -31,18 +24,20 @@ def forward_and_backward(model: nn.Module, images: Tensor, labels: Tensor) -> Te
     """Add the gradient of the batch's mean loss to the model's .grad; return that loss."""
     loss = F.cross_entropy(model(images), labels)
     loss.backward()
-    return loss.detach()
+    return loss.detach()  # not loss.item(): on a GPU that would wait until the step is done
 
 
 def train(
-    epochs: int = EPOCHS, batch_size: int = BATCH_SIZE, width: int = WIDTH, depth: int = DEPTH
+    epochs: int = EPOCHS,
+    batch_size: int = BATCH_SIZE,
+    width: int = WIDTH,
+    depth: int = DEPTH,
 ) -> Trained:
-    """Train in this process, on a GPU if there is one."""
+    """Train in this process, on the GPU if there is one."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     digits = DigitsDataset()
     torch.manual_seed(SEED)
     model = DigitsMLP(width, depth).to(device)
-    # Not Adam: it divides each gradient by its own size, so a gradient twice too large would not show.
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     losses = []
     for epoch in range(epochs):
@@ -50,7 +45,7 @@ def train(
             optimizer.zero_grad()
             loss = forward_and_backward(model, images.to(device), labels.to(device))
             optimizer.step()
-            losses.append(loss)  # not loss.item(): on a GPU that waits until the step is done
+            losses.append(loss)
     return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
 
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 
 import pandas as pd
@@ -43,7 +43,7 @@ def synchronise(device: torch.device | str | None = None) -> None:
         torch.mps.synchronize()
 
 
-def compare(candidates: Mapping[str, Callable[[], float | Sequence[float]]],
+def compare(candidates: Mapping[str, Callable[[], float | Iterable[float]]],
             rounds: int = 5) -> pd.DataFrame:
     """Time the candidates in turns: a table of candidate, round, seconds, one row a timing.
 
@@ -109,8 +109,8 @@ def _whole(value: int, name: str, least: int) -> None:
         raise TimingError(f"{name} must be a whole number, {least} or more; it is {value!r}.")
 
 
-def _checked(seconds: float | Sequence[float], name: str) -> list[float]:
-    several = list(seconds) if isinstance(seconds, Sequence) else [seconds]
+def _checked(seconds: float | Iterable[float], name: str) -> list[float]:
+    several = list(seconds) if isinstance(seconds, Iterable) else [seconds]
     if not several or not all(map(_is_time, several)):
         raise TimingError(f"The candidate {name!r} returned {seconds!r}. It must return the "
                           "seconds it took, one number or a list: return time_step(step).")

@@ -6,7 +6,6 @@ asked for, whatever the backend makes of it. `recorder.py` is the part in the no
 """
 
 import contextlib
-import functools
 import os
 import sys
 import threading
@@ -25,7 +24,8 @@ class Recorded:
     """A worker that returns its result together with FIELDS of each operation, in order."""
 
     def __init__(self, worker: Callable):
-        functools.update_wrapper(self, worker)
+        self.__wrapped__ = worker
+        self.__module__ = getattr(worker, "__module__", "")  # the rank names its program after it
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, list[tuple]]:
         """Run the worker in this rank, recorded."""
@@ -57,8 +57,8 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run every operator as it is; note those that communicate."""
-        if types:  # a DTensor or its like, which may communicate inside: let it unfold first
-            return NotImplemented
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # a DTensor, say: it may communicate inside, so it unfolds first
         kwargs = kwargs or {}
         if getattr(func, "namespace", None) not in NAMESPACES:
             return func(*args, **kwargs)

@@ -1,0 +1,98 @@
+"""A notebook cell as a file, and what runs it inside a rank."""
+
+import ast
+import hashlib
+import os
+import sys
+import tempfile
+import types
+from functools import cache
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+FOLDER = Path("work") / "cells"
+VALUE = "__value_of_the_cell__"
+
+
+def save_cell(header: str, source: str) -> Path:
+    """Write the cell to a file below `work/` in the current folder and return its absolute path.
+
+    `header` (the magic's own line) becomes a comment, so that line numbers are those of the page. Equal cells share
+    a file; two kernels writing the same one at once do no harm. Where the folder is read-only, a temporary one is used.
+    """
+    text = f"# {header}\n{source}"
+    name = f"cell_{hashlib.sha256(text.encode()).hexdigest()[:8]}.py"
+    try:
+        return _write(FOLDER.absolute() / name, text)
+    except OSError:
+        return _write(_temporary_folder() / name, text)
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+@cache
+def _temporary_folder() -> Path:
+    folder = tempfile.TemporaryDirectory(prefix="ddp-workbook-")
+    _temporary_folder.keep = folder  # removed when the kernel ends
+    return Path(folder.name)
+
+
+def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
+    """Code of the cell file that keeps the value of a last expression; raises SyntaxError with the file's line."""
+    text = Path(path).read_text(encoding="utf-8") if text is None else text
+    tree = ast.parse(text, str(path))
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
+        last = tree.body[-1]
+        name = ast.copy_location(ast.Name(VALUE, ast.Store()), last)
+        tree.body[-1] = ast.copy_location(ast.Assign([name], last.value), last)
+    return compile(tree, str(path), "exec")
+
+
+def run_cell(path: str, bare: bool) -> dict[str, str] | None:
+    """In a rank: run the cell with the workbook's names in scope; return how its last value shows, by MIME type.
+
+    `bare`: no process group is made. Returns None where the last line is no expression, or its value is None.
+    """
+    module = types.ModuleType(Path(path).stem)
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # so that a class of the cell can travel between the ranks
+    device = start(bare)
+    names = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"]),
+             "device": device, "torch": torch, "dist": dist}
+    module.__dict__.update(names)
+    exec(compile_cell(path), module.__dict__)
+    return shown(module.__dict__.get(VALUE))
+
+
+def start(bare: bool) -> torch.device:
+    """This rank's device, one GPU each where there are enough; the default group on it unless `bare`."""
+    local_rank = int(os.environ["LOCAL_RANK"])
+    device = torch.device("cpu")
+    if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+    if not bare:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    return device
+
+
+def shown(value: object) -> dict[str, str] | None:
+    """What a notebook would show of `value`: its repr, and its own HTML if it has one."""
+    if value is None:
+        return None
+    texts = {"text/plain": repr(value)}
+    html = getattr(value, "_repr_html_", None)
+    if html is not None and not isinstance(value, type) and isinstance(made := html(), str):
+        texts["text/html"] = made
+    return texts

@@ -1,0 +1,200 @@
+"""Timings are warmed up, taken in turns and summarised right; the machine is described truly."""
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from ddp_workbook.workbench import machine, timing
+from ddp_workbook.workbench.errors import WorkbookError
+from ddp_workbook.workbench.timing import compare, speed_up, summary, time_step
+
+FRAME = pd.DataFrame(
+    [(name, n, seconds)
+     for n, both in enumerate([(4.0, 2.0), (8.0, 2.0), (6.0, 4.0)], start=1)
+     for name, seconds in zip(("one", "two"), both, strict=True)],
+    columns=["candidate", "round", "seconds"],
+)
+
+
+def test_rounds_are_interleaved_and_begin_with_another_candidate_each_time():
+    calls = []
+
+    def candidate(name):
+        return lambda: calls.append(name) or float(len(calls))
+
+    frame = compare({name: candidate(name) for name in "abc"}, rounds=3)
+    assert "".join(calls) == "abc" "bca" "cab" "abc"
+    assert list(frame.columns) == ["candidate", "round", "seconds"]
+    assert list(frame["candidate"]) == list("bcacababc")  # the warm-up round is left out
+    assert list(frame["round"]) == [1] * 3 + [2] * 3 + [3] * 3
+    assert list(frame["seconds"]) == [float(n) for n in range(4, 13)]
+
+
+def test_a_candidate_may_return_several_timings():
+    frame = compare({"one": lambda: [0.5, 0.25], "two": lambda: np.ones(1)}, rounds=2)
+    assert list(frame["seconds"]) == [1.0, 0.5, 0.25, 0.5, 0.25, 1.0]
+
+
+def test_a_candidates_own_error_reaches_the_reader():
+    def broken():
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        compare({"broken": broken})
+
+
+@pytest.mark.parametrize("candidates", [{}, None, [time.time], "abc"])
+def test_candidates_that_are_no_mapping_are_refused(candidates):
+    with pytest.raises(WorkbookError, match="candidates must name at least one function"):
+        compare(candidates)
+
+
+def test_a_candidate_that_is_no_function_is_named():
+    with pytest.raises(WorkbookError, match="'sum' is 3, which cannot be called"):
+        compare({"sum": 3})
+
+
+@pytest.mark.parametrize("seconds", [None, "fast", [], [1.0, None], -1.0, float("nan"), True])
+def test_a_candidate_that_returns_no_time_is_named_with_the_way_out(seconds):
+    with pytest.raises(WorkbookError, match=r"'odd' returned .*return time_step\(step\)"):
+        compare({"odd": lambda: seconds})
+
+
+@pytest.mark.parametrize("rounds", [0, -1, 2.5, True, "5", None])
+def test_rounds_that_are_no_count_are_refused(rounds):
+    with pytest.raises(WorkbookError, match="rounds must be a whole number, 1 or more"):
+        compare({"one": lambda: 1.0}, rounds=rounds)
+
+
+def test_time_step_leaves_the_warm_up_out_and_times_each_call():
+    calls = []
+
+    def step():
+        calls.append(None)
+        time.sleep(0.2 if len(calls) <= 2 else 0.01)
+
+    seconds = time_step(step, warm_up=2, repeats=3)
+    assert len(calls) == 5
+    assert len(seconds) == 3
+    assert all(0.01 <= one < 0.2 for one in seconds)
+
+
+def test_time_step_waits_for_the_device_before_every_reading_of_the_clock(monkeypatch):
+    events = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: events.append(device))
+    time_step(lambda: events.append("step"), warm_up=0, repeats=2, device="cuda:1")
+    assert events == ["cuda:1", "step", "cuda:1"] * 2
+
+
+@pytest.mark.parametrize("bad", [{"repeats": 0}, {"repeats": 1.5}, {"warm_up": -1}])
+def test_time_step_refuses_counts_that_are_none(bad):
+    with pytest.raises(WorkbookError, match=f"{next(iter(bad))} must be a whole number"):
+        time_step(lambda: None, **bad)
+
+
+def test_time_step_refuses_a_step_that_was_called_already():
+    with pytest.raises(WorkbookError, match="step is 3"):
+        time_step(3)
+
+
+def test_summary_has_median_quartiles_and_ratio():
+    table = summary(FRAME, baseline="one").set_index("candidate")
+    assert list(table.columns) == ["n", "q1", "median", "q3", "ratio"]
+    assert list(table.loc["one"]) == [3, 5.0, 6.0, 7.0, 1.0]
+    assert list(table.loc["two"]) == [3, 2.0, 2.0, 3.0, 2.0 / 6.0]
+
+
+def test_summary_keeps_sizes_apart_and_compares_within_a_size():
+    slower = FRAME.assign(seconds=FRAME["seconds"] * 10)
+    sizes = pd.concat([FRAME.assign(width=64), slower.assign(width=256)])
+    table = summary(sizes, baseline="two")
+    assert list(table["width"]) == [64, 64, 256, 256]
+    assert list(table["median"]) == [6.0, 2.0, 60.0, 20.0]
+    assert list(table["ratio"]) == pytest.approx([3.0, 1.0, 3.0, 1.0])
+
+
+def test_summary_drops_the_machine_if_there_is_one_and_keeps_two_apart():
+    one = FRAME.assign(machine="mine")
+    assert "machine" not in summary(one)
+    assert len(summary(pd.concat([one, FRAME.assign(machine="yours")]))) == 4
+
+
+def test_speed_up_compares_the_same_round():
+    table = speed_up(FRAME, baseline="one").set_index("candidate")
+    assert table.loc["two", "median"] == 2.0  # of 2.0, 4.0 and 1.5; the medians' ratio would be 3
+    assert list(table.loc["one", ["q1", "median", "q3"]]) == [1.0, 1.0, 1.0]
+
+
+def test_an_unknown_baseline_is_answered_with_those_there_are():
+    with pytest.raises(WorkbookError, match=r"'three'\. There are: 'one', 'two'"):
+        summary(FRAME, baseline="three")
+    with pytest.raises(WorkbookError, match=r"'three'\. There are: 'one', 'two'"):
+        speed_up(FRAME, baseline="three")
+
+
+@pytest.mark.parametrize("frame, words", [
+    (FRAME.drop(columns="round"), "no column round"),
+    (pd.DataFrame(), "no column candidate, round, seconds"),
+    (None, "no column candidate, round, seconds"),
+    (FRAME.iloc[:0], "holds no timings"),
+])
+def test_a_table_without_timings_is_refused(frame, words):
+    with pytest.raises(WorkbookError, match=words):
+        summary(frame)
+
+
+def test_the_machine_is_described_and_nobody_is_named():
+    here = machine.machine()
+    text = " ".join([str(here), machine.machine_name(), machine.machine_table().to_string()])
+    assert here["torch"] == torch.__version__
+    assert 1 <= here["cores"] <= os.cpu_count()
+    assert "gloo" in here["backends"]
+    assert not {socket.gethostname(), Path.home().name, str(Path.home())} & set(text.split())
+
+
+def test_the_machine_table_says_what_each_row_means():
+    table = machine.machine_table()
+    assert list(table.columns) == ["what", "here", "what this means for you"]
+    assert (table.map(len) > 0).all(axis=None)
+
+
+def test_the_machine_name_counts_gpus_of_one_kind(monkeypatch):
+    names = ["A", "A", "B"]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(names))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: names[index])
+    assert machine.machine_name().startswith("2 x A, 1 x B, ")
+    assert "Up to 3 ranks run on a GPU each" in machine.machine_table().to_string()
+
+
+def test_cores_and_memory_of_a_container_are_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "_groups", lambda root, controller: [root])
+    if hasattr(os, "sched_getaffinity"):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert machine.usable_cores(tmp_path) == 16
+    (tmp_path / "cpu.max").write_text("350000 100000\n")
+    (tmp_path / "memory.max").write_text("1073741824\n")
+    assert machine.usable_cores(tmp_path) == 3
+    assert machine.usable_memory(tmp_path) == 2**30
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    assert machine.usable_cores(tmp_path) == 1
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "cpu.cfs_quota_us").write_text("-1\n")
+    (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
+    assert machine.usable_cores(tmp_path) == 16
+    assert machine.usable_memory(tmp_path) > 2**30
+    (tmp_path / "cpu.cfs_quota_us").write_text("200000\n")
+    assert machine.usable_cores(tmp_path) == 2
+
+
+def test_synchronising_a_cpu_does_not_touch_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: pytest.fail("touched the GPU"))
+    timing.synchronise("cpu")
+    timing.synchronise(None)
