@@ -1,7 +1,6 @@
 """Pictures have alt text, the same bytes on every run, and colours that everyone can tell apart."""
 
 import base64
-import html
 import itertools
 import os
 import re

@@ -1,29 +1,27 @@
 """The workbook's own environment, .venv: made once, repaired when half made, left alone when fresh.
 
-Standard library only. torch never takes part in pip's resolution: it is installed first, then
-everything else without it, so that no package can replace it by another build.
+Standard library only, like all that `make lab` needs on a bare machine.
 """
 
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-from tools import torch_build
-from tools.problems import NETWORK, NOT_FOUND, InstallerFailed, Problem
+from tools import packages, torch_build
+from tools.packages import CONSTRAINTS, LOG, PYTHON, ROOT, UNFINISHED, VENV
+from tools.problems import InstallerFailed, Problem
 
-ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
-PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 STAMP = VENV / "workbook.json"
-UNFINISHED = VENV / "unfinished"  # there while something is being installed
-LOG = VENV / "set_up.log"
-CONSTRAINTS = ROOT / "constraints.txt"
+
+_LOOK = """
+import importlib.util, sys
+import pip
+print("%d.%d" % sys.version_info[:2], importlib.util.find_spec("torch") is not None)
+"""
 
 
 def ensure(wanted, dev):
@@ -33,21 +31,26 @@ def ensure(wanted, dev):
     """
     old = read_stamp()
     kind, reason = torch_build.choose(wanted, old.get("torch"))
-    new = make_stamp(kind, dev or old.get("dev", False))
+    version, sees_torch = look_inside(kind)
+    new = make_stamp(kind, version, dev or old.get("dev", False))
     if old == new and not UNFINISHED.exists():
-        if "TORCH=" in reason and wanted == "auto":
-            print(f"torch: {torch_build.NAMES[kind]}: {reason}.")
+        if kind == "site" and not sees_torch:
+            raise Problem(torch_build.SITE_HAS_NONE.format(python=PYTHON))
+        if torch_build.UNUSED_GPU in reason:
+            print(f"torch: {torch_build.NAMES[kind]}; {reason}.")
         return
     check_folder()
     print(f"Python {sys.version.split()[0]}, {sys.executable}")
     print(f"torch: {torch_build.NAMES[kind]}, because {reason}.", flush=True)
     started = time.monotonic()
+    if kind == "site":
+        torch_build.site_torch()  # before anything is deleted
     if must_rebuild(old, new):
         check_space(torch_build.GIGABYTES[kind])
         make_venv(kind)
-    install(kind, new["dev"])
-    seen = torch_build.verify(kind, PYTHON, clean_environment(kind))
-    new["python"] = venv_version()
+    packages.install(kind, new["dev"])
+    seen = torch_build.verify(kind, PYTHON, packages.variables(kind))
+    new["python"], _ = look_inside(kind)
     STAMP.write_text(json.dumps(new, indent=1) + "\n")
     print(f"Ready after {time.monotonic() - started:.0f} s: {seen}.", flush=True)
 
@@ -60,35 +63,41 @@ def read_stamp():
         return {}
 
 
-def make_stamp(kind, dev):
+def make_stamp(kind, version, dev):
     """What .venv would be made from now. The folder belongs to it: an environment cannot move."""
     inputs = b"".join(path.read_bytes() for path in (ROOT / "pyproject.toml", CONSTRAINTS))
     return {
         "root": str(ROOT),
-        "python": venv_version(),
+        "python": version,
         "torch": kind,
         "dev": dev,
         "inputs": hashlib.sha256(inputs).hexdigest(),
     }
 
 
-def venv_version():
-    """'3.11' for the Python in .venv, '' if there is none that runs and finds its packages."""
-    ask = "import sys, pip; print('%d.%d' % sys.version_info[:2])"
+def look_inside(kind):
+    """(Python's version, whether it finds a torch) in .venv; ("", False) if its Python is broken."""
     try:
         answer = subprocess.run(
-            [str(PYTHON), "-c", ask], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [str(PYTHON), "-c", _LOOK],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=packages.variables(kind),
         )
     except OSError:
-        return ""
-    return answer.stdout.decode().strip() if answer.returncode == 0 else ""
+        return "", False
+    words = answer.stdout.decode().split()
+    return (words[0], words[1] == "True") if answer.returncode == 0 else ("", False)
 
 
 def must_rebuild(old, new):
     """Whether .venv is absent, broken, half made, was moved, or holds another build of torch."""
-    if not venv_version() or UNFINISHED.exists():
+    if not new["python"] or UNFINISHED.exists():
         return True
-    return bool(old) and any(old[key] != new[key] for key in ("root", "python", "torch"))
+    fixed = ["root", "python", "torch"]
+    if new["torch"] == "site":  # its packages ignore what is installed, so pip cannot renew them
+        fixed += ["inputs", "dev"]
+    return bool(old) and any(old[key] != new[key] for key in fixed)
 
 
 def check_python():
@@ -111,7 +120,7 @@ def check_python():
 def check_folder():
     """Raise a Problem if .venv could not be written here."""
     for folder in (ROOT, VENV):
-        if folder.exists() and not os.access(folder, os.W_OK):
+        if folder.exists() and not os.access(str(folder), os.W_OK):
             raise Problem(
                 f"{folder} cannot be written: copy the workbook to a folder of your own and run "
                 "this again."
@@ -123,7 +132,7 @@ def check_space(gigabytes):
     free = shutil.disk_usage(str(VENV if VENV.exists() else ROOT)).free / 1e9
     if free < gigabytes:
         raise Problem(
-            f"The environment takes about {gigabytes} GB and the disk that holds {ROOT} has "
+            f"The environment takes about {gigabytes} GB, and the disk that holds {ROOT} has "
             f"{free:.1f} GB free: make room, or copy the workbook to a larger disk."
         )
 
@@ -134,85 +143,14 @@ def make_venv(kind):
     for old in VENV.iterdir():
         shutil.rmtree(str(old)) if old.is_dir() and not old.is_symlink() else old.unlink()
     UNFINISHED.write_text("python -m venv\n")
-    # Called from the environment itself, its own Python has just gone: the one behind it stays.
-    python = getattr(sys, "_base_executable", sys.executable)
-    inside = VENV in Path(sys.executable).parents
-    command = [python if inside else sys.executable, "-m", "venv", str(VENV)]
+    # Started from .venv itself, the running Python has just been deleted: the one behind it stays.
+    inside = VENV in PYTHON.__class__(sys.executable).parents
+    python = getattr(sys, "_base_executable", sys.executable) if inside else sys.executable
+    command = [python, "-m", "venv", str(VENV)]
     command += ["--system-site-packages"] if kind == "site" else []
     made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     LOG.write_bytes(made.stdout)
     if made.returncode:
-        raise InstallerFailed(
-            "The virtual environment", made.stdout.decode("utf-8", "replace"), LOG
-        )
+        words = made.stdout.decode("utf-8", "replace")
+        raise InstallerFailed("The virtual environment", words, LOG)
     UNFINISHED.unlink()
-
-
-def clean_environment(kind):
-    """The variables for a program of .venv: without those that send pip or Python elsewhere."""
-    env = dict(os.environ, PIP_USER="0", PIP_DISABLE_PIP_VERSION_CHECK="1")
-    strangers = ["PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "__PYVENV_LAUNCHER__"]
-    if kind != "site":  # a cluster's module may show its torch through PYTHONPATH
-        strangers.append("PYTHONPATH")
-    for name in strangers:
-        env.pop(name, None)
-    env["VIRTUAL_ENV"] = str(VENV)
-    env["PATH"] = str(PYTHON.parent) + os.pathsep + env.get("PATH", os.defpath)
-    return env
-
-
-def install(kind, dev):
-    """torch, then the other packages, then this package itself."""
-    env = clean_environment(kind)
-
-    def run(what, command):
-        run_installer(what, command, env)
-
-    if kind == "site":
-        packages = subprocess.check_output(
-            [str(PYTHON), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], env=env
-        )
-        torch_build.show_site_torch(PYTHON, packages.decode().strip(), env)
-    else:
-        torch_build.install(kind, pinned("torch"), run)
-    packages = requirements(dev)
-    run(f"JupyterLab and {len(packages) - 1} other packages", ["pip", "install", *packages])
-    own = ["pip", "install", "--no-deps", "--no-build-isolation", "-e", str(ROOT)]
-    run("ddp_workbook itself", own)
-
-
-def pinned(name):
-    """The version that constraints.txt gives `name`."""
-    return re.search(rf"(?m)^{name}==([^\s;]+)", CONSTRAINTS.read_text()).group(1)
-
-
-def requirements(dev):
-    """What pyproject.toml asks for, without torch; setuptools is what installs the package."""
-    import tomllib  # not in the Pythons that check_python has to turn away
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = project["dependencies"] + (project["optional-dependencies"]["dev"] if dev else [])
-    return [line for line in wanted if not line.startswith("torch>")] + ["setuptools"]
-
-
-def run_installer(what, command, env):
-    """Run pip or uv of .venv under the constraints; InstallerFailed says what went wrong.
-
-    A process that is killed in the middle of installing leaves packages that look whole and are
-    not. UNFINISHED stays behind then, and the next call starts afresh.
-    """
-    print(f"  {what} ...", flush=True)
-    UNFINISHED.write_text(what + "\n")
-    command = [str(PYTHON), "-m", *command, "-c", str(CONSTRAINTS)]
-    if command[2] == "uv":
-        command += ["--python", str(PYTHON)]
-    quiet = [] if sys.stdout.isatty() and what.startswith("torch") else ["--quiet"]
-    done = subprocess.run(command + quiet, stderr=subprocess.PIPE, env=env)  # stdout: progress bar
-    words = done.stderr.decode("utf-8", "replace")
-    with open(str(LOG), "a", encoding="utf-8") as log:
-        log.write(f"$ {' '.join(command)}\n{words}")
-    failed = InstallerFailed(what, words, LOG.relative_to(ROOT)) if done.returncode else None
-    if failed is None or failed.kind in (NETWORK, NOT_FOUND):  # nothing was installed yet
-        UNFINISHED.unlink()
-    if failed:
-        raise failed

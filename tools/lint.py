@@ -7,7 +7,7 @@
 import subprocess
 import sys
 
-from tools.environment import ROOT
+from tools.packages import ROOT
 
 
 def main(arguments: list[str]) -> int:

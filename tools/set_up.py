@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 
-from tools import environment
+from tools import environment, packages
 from tools.problems import Problem
 
 FIRST_PAGE = "notebooks/00_start_here.ipynb"
@@ -42,26 +42,31 @@ def lab_environment(env):
     home = os.path.join(os.path.expanduser("~"), ".jupyter")
     own = os.path.join(env.get("JUPYTER_CONFIG_DIR", home), "lab", "user-settings")
     env.setdefault("JUPYTERLAB_SETTINGS_DIR", own)
-    env["JUPYTER_CONFIG_DIR"] = str(environment.VENV / "etc" / "jupyter")
+    env["JUPYTER_CONFIG_DIR"] = str(packages.VENV / "etc" / "jupyter")
     env["JUPYTER_PREFER_ENV_PATH"] = "1"
     return env
 
 
-def start(command, arguments):
-    """Replace this process by the command's own program, with `arguments` at its end."""
-    program, _ = COMMANDS[command]
-    line = [str(environment.PYTHON), *program]
-    env = environment.clean_environment(environment.read_stamp()["torch"])
+def command_line(command, arguments):
+    """(words, variables) that start the command's own program, with `arguments` at its end."""
+    line = [str(packages.PYTHON), *COMMANDS[command][0]]
+    env = packages.variables(environment.read_stamp().get("torch"))
     if command == "lab":
         env = lab_environment(env)
         line += LAB_OPTIONS
         if hasattr(os, "geteuid") and os.geteuid() == 0:  # in a container; loopback and token hold
             line.append("--allow-root")
-    os.chdir(str(environment.ROOT))
+    return line + arguments, env
+
+
+def start(command, arguments):
+    """Replace this process by the command's own program; its exit code where that cannot be."""
+    line, env = command_line(command, arguments)
+    os.chdir(str(packages.ROOT))
     sys.stdout.flush()
     if os.name == "nt":  # exec there would give the prompt back while the program still runs
-        return subprocess.call(line + arguments, env=env)
-    os.execve(line[0], line + arguments, env)
+        return subprocess.call(line, env=env)
+    os.execve(line[0], line, env)
 
 
 def main(arguments):

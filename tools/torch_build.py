@@ -18,6 +18,11 @@ from tools.problems import NOT_FOUND, InstallerFailed, Problem
 CHOICES = ("auto", "cpu", "cuda", "site")
 OLDEST = (2, 11)
 GIGABYTES = {"cpu": 2, "cuda": 8, "site": 1}  # of free disk before anything starts
+SITE_HAS_NONE = (
+    "TORCH=site: {python} cannot import torch; load your site's PyTorch module or activate its "
+    "environment first, and run this again."
+)
+UNUSED_GPU = "this machine has a GPU, and TORCH=cuda would use it"
 NAMES = {"cpu": "CPU build", "cuda": "CUDA build", "site": "this site's own"}
 
 _ASK = """
@@ -60,7 +65,7 @@ def choose(wanted, present):
     if wanted != "auto":
         return wanted, f"TORCH={wanted} asks for it"
     if present == "cpu" and has_nvidia_gpu():
-        return present, "it is what .venv holds; this machine has a GPU, TORCH=cuda would use it"
+        return present, f"it is what .venv holds; {UNUSED_GPU}"
     if present:
         return present, "it is what .venv holds"
     if has_nvidia_gpu():
@@ -85,10 +90,7 @@ def site_torch():
     """The torch of the Python that runs this; a Problem if there is none or it is too old."""
     found = ask(sys.executable)
     if found is None:
-        raise Problem(
-            f"TORCH=site: {sys.executable} cannot import torch; load your site's PyTorch module "
-            "or activate its environment first, and run this again."
-        )
+        raise Problem(SITE_HAS_NONE.format(python=sys.executable))
     if release(found["version"]) < OLDEST:
         raise Problem(
             f"TORCH=site: {sys.executable} has torch {found['version']}, and the workbook needs "
@@ -97,14 +99,16 @@ def site_torch():
     return found
 
 
-def show_site_torch(venv_python, site_packages, env):
+def show_site_torch(venv_python, env):
     """Let the new environment see the site's torch where --system-site-packages does not show it.
 
     A venv made from another venv sees that one's base, not its packages: a path file adds them.
     """
     outside = site_torch()
     if ask(venv_python, env) is None:
-        path_file = Path(site_packages) / "site_torch.pth"
+        where = [str(venv_python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+        packages = subprocess.check_output(where, env=env).decode().strip()
+        path_file = Path(packages) / "site_torch.pth"
         path_file.write_text(str(Path(outside["folder"]).parent) + "\n")
     inside = ask(venv_python, env)
     if inside is None or inside["version"] != outside["version"]:

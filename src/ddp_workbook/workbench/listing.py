@@ -17,10 +17,10 @@ from ddp_workbook.workbench.errors import WorkbookError
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 NO_SOURCE = "`{}` is not written in Python: it has no source file to compare."
+WRONG_THING = "what_changed compares modules, functions, classes and paths; got a {} object."
 FROM_CELL = (
-    "`{}` was defined in a notebook cell, and what_changed reads files.\n"
-    "Put it into a file (`%%writefile my_train.py`, then `from my_train import {}`), or give the "
-    "path of the file that holds it."
+    "`{0}` was defined in a notebook cell, and what_changed reads files.\n"
+    "Put it into a file: `%%writefile my_train.py`, then `from my_train import {0}`."
 )
 
 
@@ -40,7 +40,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Listing:
-    """Lines to compare, with a short name for a heading and the path of their file."""
+    """Lines to compare, a short name for a heading, and the path of their file."""
 
     name: str
     path: Path
@@ -80,13 +80,11 @@ def place(thing: Any) -> tuple[Path, str, int]:
             raise WorkbookError("A lambda has no name to find it by: write it with `def`.")
         return of_function(thing), thing.__qualname__, thing.__code__.co_firstlineno
     if isinstance(thing, type):
-        return source_of(sys.modules.get(thing.__module__), thing.__qualname__), thing.__qualname__, 0
+        name = thing.__qualname__
+        return source_of(sys.modules.get(thing.__module__), name), name, 0
     if inspect.isroutine(thing):
         raise WorkbookError(NO_SOURCE.format(getattr(thing, "__name__", thing)))
-    raise WorkbookError(
-        f"what_changed compares modules, functions, classes and paths of files; "
-        f"got an object of type {type(thing).__name__}."
-    )
+    raise WorkbookError(WRONG_THING.format(type(thing).__name__))
 
 
 def existing(path: Path) -> Path:
@@ -96,7 +94,7 @@ def existing(path: Path) -> Path:
     if not os.path.isfile(path):
         raise WorkbookError(f"There is no file {path} (seen from {Path.cwd()}).")
     if path.suffix == ".ipynb":
-        raise WorkbookError(f"{path} is a notebook: what_changed reads Python and other text files.")
+        raise WorkbookError(f"{path} is a notebook: what_changed reads Python and text files.")
     return path
 
 
@@ -106,7 +104,7 @@ def of_function(function: FunctionType) -> Path:
     if path.is_file():
         return path
     if function.__module__ == "__main__":
-        raise WorkbookError(FROM_CELL.format(function.__name__, function.__name__))
+        raise WorkbookError(FROM_CELL.format(function.__name__))
     raise WorkbookError(f"`{function.__name__}` came from {path}, and that file is not there.")
 
 
@@ -116,7 +114,7 @@ def source_of(module: ModuleType | None, name: str) -> Path:
     if file and file.endswith(".py"):
         return existing(Path(file))
     if module is sys.modules["__main__"]:
-        raise WorkbookError(FROM_CELL.format(name, name))
+        raise WorkbookError(FROM_CELL.format(name))
     raise WorkbookError(NO_SOURCE.format(name))
 
 
@@ -193,7 +191,7 @@ def code_alone(lines: list[Line], text: str, node: ast.AST) -> list[Line]:
 
 def docstring_lines(tree: ast.AST) -> set[int]:
     """Numbers of the lines that docstrings have for themselves."""
-    numbers: set[int] = set()
+    numbers = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, *DEFINITIONS)) and ast.get_docstring(node) is not None:
             docstring = node.body[0]

@@ -37,14 +37,14 @@ def machine() -> dict[str, object]:
     }
 
 
-def machine_name() -> str:
-    """One line to put under a measurement: cores or GPUs and their kind, PyTorch's version."""
+def machine_name(*, gpus: bool = True) -> str:
+    """One line to put under a measurement: GPUs, cores and their kind, PyTorch's version.
+
+    `gpus=False` leaves the GPUs out, for what was measured on the CPU of a machine that has some.
+    """
     here = machine()
     cores = f"{here['cores']} core{'s' if here['cores'] != 1 else ''} of {here['cpu']}"
-    gpus = here["gpus"]
-    # Mixed GPUs are rare, and then each of them is named.
-    counted = [f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)]
-    return ", ".join([*counted, cores, f"torch {here['torch']}"])
+    return ", ".join([*(_counted(here["gpus"]) if gpus else []), cores, f"torch {here['torch']}"])
 
 
 def machine_table() -> pd.DataFrame:
@@ -148,7 +148,11 @@ def _memory_meaning(gib: float) -> str:
 
 def _gpus_here(here: dict) -> str:
     names = here["gpus"] or (["Apple GPU (MPS)"] if here["mps"] else [])
-    return ", ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or "none"
+    return ", ".join(_counted(names)) or "none"
+
+
+def _counted(names: list[str]) -> list[str]:
+    return [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)]
 
 
 def _gpus_meaning(here: dict) -> str:

@@ -1,14 +1,16 @@
 """`%%ranks N`: the cell below it runs on N ranks."""
 
-import sys
+import traceback
+from pathlib import Path
 
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from ddp_workbook.workbench.cell import compile_cell, run_cell, save_cell
+from ddp_workbook.workbench.errors import LaunchRefused
 from ddp_workbook.workbench.launch import run_ranks
 from ddp_workbook.workbench.parcels import Call
-from ddp_workbook.workbench.side_by_side import SideBySide
+from ddp_workbook.workbench.rank_values import RankValues
 
 FRESH = (
     "A %%ranks cell runs in new processes, which end with it: variables of other cells, also of earlier\n"
@@ -27,16 +29,26 @@ class RanksMagics(Magics):
     @argument("--bare", action="store_true", help="make no process group: the cell does it itself")
     @argument("--timeout", type=float, default=60, metavar="SECONDS", help="stop the ranks after this time (60)")
     @cell_magic
-    def ranks(self, line: str, cell: str) -> SideBySide | None:
+    def ranks(self, line: str, cell: str) -> RankValues | None:
         """Run the cell on N ranks; show what they print as it comes, and the last value of each side by side.
 
         The cell sees rank, world_size, device, torch and dist, with the process group ready.
         """
         asked = parse_argstring(self.ranks, line)
         path = save_cell(f"%%ranks {line}", cell)
-        compile_cell(path)  # a syntax error is shown here, once, not by every rank
+        refuse_bad_syntax(path)
         if not RanksMagics.said:
             RanksMagics.said = True
-            print(FRESH, file=sys.stdout)
+            print(FRESH)
         shown = run_ranks(Call(run_cell, (str(path), asked.bare)), asked.ranks, asked.timeout, quiet=True)
-        return SideBySide(shown) if any(value is not None for value in shown) else None
+        return RankValues(shown) if any(value is not None for value in shown) else None
+
+
+def refuse_bad_syntax(path: Path) -> None:
+    """Raise LaunchRefused with the line that is no valid Python, once here instead of on every rank."""
+    try:
+        compile_cell(path)
+    except SyntaxError as error:
+        _, *lines = traceback.format_exception_only(error)
+        message = f"line {error.lineno} of this cell is no valid Python.\n{''.join(lines).rstrip()}"
+        raise LaunchRefused(message) from None

@@ -1,4 +1,4 @@
-"""What an operator of PyTorch's dispatcher says about the wire, in the words of torch.distributed."""
+"""What an operator of PyTorch's dispatcher sends, in the words of torch.distributed."""
 
 from collections.abc import Iterator
 from typing import Any

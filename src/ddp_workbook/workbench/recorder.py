@@ -63,7 +63,7 @@ def record_collectives(
 def recorded(
     worker: Callable, *args: Any, ranks: int = 2, timeout: float = 60, **kwargs: Any
 ) -> tuple[list, pd.DataFrame]:
-    """The worker's results in rank order, as from `launch`, and the table of `record_collectives`."""
+    """The worker's results, as from `launch`, and the table of `record_collectives`."""
     call = Call(Recorded(worker) if callable(worker) else worker, args, kwargs)
     outcomes = run_ranks(call, ranks, timeout, quiet=True)
     return [result for result, _ in outcomes], as_table([rows for _, rows in outcomes])

@@ -44,15 +44,16 @@ def synchronise(device: torch.device | str | None = None) -> None:
 
 
 def compare(candidates: Mapping[str, Callable[[], float | Iterable[float]]],
-            rounds: int = 5) -> pd.DataFrame:
+            rounds: int = 5, *, warm_up: int = 1) -> pd.DataFrame:
     """Time the candidates in turns: a table of candidate, round, seconds, one row a timing.
 
     Each candidate is called without arguments, measures itself (`time_step` helps) and returns
     its seconds, one number or several. Every round calls all of them and starts with another one,
-    so that a machine which grows slower or busier does so for all alike. One warm-up round is
-    left out. Raises TimingError on bad candidates or rounds; a candidate's own errors pass.
+    so that a machine which grows slower or busier does so for all alike. `warm_up` rounds go before
+    and are left out; 0 is for candidates that start and warm up processes of their own. Raises TimingError on bad candidates or rounds; a candidate's own errors pass.
     """
     _whole(rounds, "rounds", least=1)
+    _whole(warm_up, "warm_up", least=0)
     if not isinstance(candidates, Mapping) or not candidates:
         raise TimingError("candidates must name at least one function: {'name': function, ...}.")
     for name, candidate in candidates.items():
@@ -61,13 +62,12 @@ def compare(candidates: Mapping[str, Callable[[], float | Iterable[float]]],
                               "Pass the function itself, without brackets after its name.")
     names = list(candidates)
     rows = []
-    for number in range(rounds + 1):
+    for number in range(1 - warm_up, rounds + 1):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
             seconds = _checked(candidates[name](), name)
-            rows += [(name, number, one) for one in seconds]
-    frame = pd.DataFrame(rows, columns=["candidate", "round", "seconds"])
-    return frame[frame["round"] > 0].reset_index(drop=True)
+            rows += [(name, number, one) for one in seconds if number > 0]
+    return pd.DataFrame(rows, columns=["candidate", "round", "seconds"])
 
 
 def summary(frame: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
