@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from tools import packages, torch_build
 from tools.packages import CONSTRAINTS, LOG, PYTHON, ROOT, UNFINISHED, VENV
@@ -76,7 +77,7 @@ def make_stamp(kind, version, dev):
 
 
 def look_inside(kind):
-    """(Python's version, whether it finds a torch) in .venv; ("", False) if its Python is broken."""
+    """(Python version, whether it finds a torch) in .venv; ("", False) if that is broken."""
     try:
         answer = subprocess.run(
             [str(PYTHON), "-c", _LOOK],
@@ -144,7 +145,7 @@ def make_venv(kind):
         shutil.rmtree(str(old)) if old.is_dir() and not old.is_symlink() else old.unlink()
     UNFINISHED.write_text("python -m venv\n")
     # Started from .venv itself, the running Python has just been deleted: the one behind it stays.
-    inside = VENV in PYTHON.__class__(sys.executable).parents
+    inside = VENV in Path(sys.executable).parents
     python = getattr(sys, "_base_executable", sys.executable) if inside else sys.executable
     command = [python, "-m", "venv", str(VENV)]
     command += ["--system-site-packages"] if kind == "site" else []

@@ -16,7 +16,10 @@ _KINDS = [
         r"|ProxyError|Connection (?:reset|refused|aborted|broken)|error sending request|dns error",
     ),
     ("read only", r"Read-only file system|Permission denied|Errno 13\b|Errno 30\b"),
-    (NOT_FOUND, r"No matching distribution|Could not find a version|No solution found"),
+    (
+        NOT_FOUND,
+        r"No matching distribution|Could not find a version|ResolutionImpossible|No solution found",
+    ),
 ]
 
 _SENTENCES = {

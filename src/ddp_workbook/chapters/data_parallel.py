@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
 
-EPOCHS = 5
+EPOCHS = 3
 BATCH_SIZE = 64
 WIDTH, DEPTH = 64, 1
-LEARNING_RATE = 0.5
+LEARNING_RATE, MOMENTUM = 0.05, 0.9
 SEED = 0
 REPLICAS = 2
 
@@ -105,7 +105,7 @@ def train(
     digits = DigitsDataset()
     torch.manual_seed(SEED)
     model = DigitsMLP(width, depth).to(devices[0])
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     losses = []
     for epoch in range(epochs):
         for images, labels in batches(digits, batch_size, epoch):

@@ -19,10 +19,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
 
-EPOCHS = 5
+EPOCHS = 3
 BATCH_SIZE = 64  # of all ranks together
 WIDTH, DEPTH = 64, 1
-LEARNING_RATE = 0.5
+LEARNING_RATE, MOMENTUM = 0.05, 0.9
 SEED = 0
 
 ALONE = {"rank": 0, "world_size": 1, "init_method": "tcp://127.0.0.1:0"}  # port 0: any free one
@@ -81,7 +81,7 @@ def train(
     torch.manual_seed(SEED)
     model = DigitsMLP(width, depth).to(device)
     ddp = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     losses = []
     for epoch in range(epochs):
         for images, labels in batches(digits, batch_size, epoch):

@@ -4,33 +4,69 @@ import re
 
 # (pattern in "Type: message", advice). The first that fits is given.
 FOR_ERRORS = [
-    (r"NameError: name '(rank|world_size|device|dist|torch)'",
-     "A worker in a file gets nothing for free: import torch, and ask dist.get_rank() and dist.get_world_size()."),
-    (r"NameError", "The ranks are new processes: what another cell defined or imported does not exist there. "
-                   "Define or import it here."),
-    (r"Default process group has not been initialized",
-     "Call dist.init_process_group(...) first, on every rank."),
-    (r"trying to initialize the default process group twice",
-     "The group is there already: a %%ranks cell makes it for you (`%%ranks N --bare` does not)."),
-    (r"(?i)Expected to have finished reduction in the prior iteration",
-     "Some parameters got no gradient in the last step, so their buckets never left. Use every parameter in the "
-     "loss, or pass find_unused_parameters=True and pay for one more walk over the graph in each step."),
-    (r"(?i)(no available|not built with|backend).*nccl|nccl.*(not available|no GPUs)|ProcessGroupNCCL is only supported",
-     "NCCL moves data between GPUs only; on a CPU the backend is gloo."),
-    (r"EADDRINUSE|Address already in use",
-     "Another program has this port. `launch` and `torchrun --standalone` find a free one: do not set MASTER_PORT."),
-    (r"Timed out|timed out|timeout", "A rank waited for others that did not come. "
-                                     "Did every rank of the group enter the same collectives in the same order?"),
-    (r"Global rank \d+ is not part of group|not (?:a )?(?:part|member) of",
-     "A rank may only use a group that it belongs to."),
-    (r"Invalid device id|CUDA error: invalid device ordinal",
-     "Use LOCAL_RANK, the number within the node, to choose the GPU, not RANK."),
-    (r"out of memory", "Do all ranks put their tensors on GPU 0? Call torch.cuda.set_device(local_rank) first."),
-    (r"ModuleNotFoundError|ImportError", "The ranks import from the same folders as this notebook (sys.path)."),
-    (r"EOFError: EOF when reading a line", "A rank has no keyboard: input() cannot work there. Pass the value instead."),
-    (r"Unsendable", "The worker itself ran to its end; return plain numbers, strings, lists, dicts or tensors."),
-    (r"Connection closed by peer|Connection reset by peer|Broken pipe",
-     "A collective is a meeting: every rank of the group must come, as often as the others, and stay until the end."),
+    (
+        r"NameError: name '(rank|world_size|device|dist|torch)'",
+        "A worker in a file gets nothing for free: import torch, and ask dist.get_rank() and dist.get_world_size().",
+    ),
+    (
+        r"NameError",
+        "The ranks are new processes: what another cell defined or imported does not exist there. "
+        "Define or import it here.",
+    ),
+    (
+        r"Default process group has not been initialized",
+        "Call dist.init_process_group(...) first, on every rank.",
+    ),
+    (
+        r"trying to initialize the default process group twice",
+        "The group is there already: a %%ranks cell makes it for you (`%%ranks N --bare` does not).",
+    ),
+    (
+        r"(?i)Expected to have finished reduction in the prior iteration",
+        "Some parameters got no gradient in the last step, so their buckets never left. Use every parameter in the "
+        "loss, or pass find_unused_parameters=True and pay for one more walk over the graph in each step.",
+    ),
+    (
+        r"(?i)(no available|not built with|backend).*nccl|nccl.*(not available|no GPUs)|ProcessGroupNCCL is only supported",
+        "NCCL moves data between GPUs only; on a CPU the backend is gloo.",
+    ),
+    (
+        r"EADDRINUSE|Address already in use",
+        "Another program has this port. `launch` and `torchrun --standalone` find a free one: do not set MASTER_PORT.",
+    ),
+    (
+        r"Timed out|timed out|timeout",
+        "A rank waited for others that did not come. "
+        "Did every rank of the group enter the same collectives in the same order?",
+    ),
+    (
+        r"Global rank \d+ is not part of group|not (?:a )?(?:part|member) of",
+        "A rank may only use a group that it belongs to.",
+    ),
+    (
+        r"Invalid device id|CUDA error: invalid device ordinal",
+        "Use LOCAL_RANK, the number within the node, to choose the GPU, not RANK.",
+    ),
+    (
+        r"out of memory",
+        "Do all ranks put their tensors on GPU 0? Call torch.cuda.set_device(local_rank) first.",
+    ),
+    (
+        r"ModuleNotFoundError|ImportError",
+        "The ranks import from the same folders as this notebook (sys.path).",
+    ),
+    (
+        r"EOFError: EOF when reading a line",
+        "A rank has no keyboard: input() cannot work there. Pass the value instead.",
+    ),
+    (
+        r"Unsendable",
+        "The worker itself ran to its end; return plain numbers, strings, lists, dicts or tensors.",
+    ),
+    (
+        r"Connection closed by peer|Connection reset by peer|Broken pipe",
+        "A collective is a meeting: every rank of the group must come, as often as the others, and stay until the end.",
+    ),
 ]
 
 
@@ -43,15 +79,17 @@ def for_error(kind: str, reason: str) -> str:
 def for_death(code: int | None, call: str) -> str:
     """Advice for a rank that ended with exit status `code`, perhaps inside `call`."""
     if code == -6 and call:
-        return (f"An abort inside {call}: on gloo, tensors of different shape or dtype on the ranks end the process. "
-                "Print shape and dtype on each rank before the call.")
+        return (
+            f"An abort inside {call}: on gloo, tensors of different shape or dtype on the ranks end the process. "
+            "Print shape and dtype on each rank before the call."
+        )
     return {
         -9: "SIGKILL comes from outside. If nobody sent it, the system ran out of memory: "
-            "use fewer ranks or smaller tensors.",
+        "use fewer ranks or smaller tensors.",
         -11: "A crash in compiled code, not in Python. With TORCH_DISTRIBUTED_DEBUG=DETAIL and DDP on gloo, "
-             "torch 2.13 itself crashes: use INFO.",
+        "torch 2.13 itself crashes: use INFO.",
         -15: "SIGTERM: somebody asked the process to end, such as a job scheduler at its time limit.",
-        1: "If the launching script has no `if __name__ == \"__main__\":`, each rank runs the whole script again.",
+        1: 'If the launching script has no `if __name__ == "__main__":`, each rank runs the whole script again.',
     }.get(code, "")
 
 

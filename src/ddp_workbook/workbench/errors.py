@@ -10,8 +10,10 @@ class WorkbookError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Lines for IPython's traceback display (its documented hook for custom errors)."""
-        return [f"{type(self).__name__}: {line}" if i == 0 else line
-                for i, line in enumerate(self.explain().splitlines() or [""])]
+        return [
+            f"{type(self).__name__}: {line}" if i == 0 else line
+            for i, line in enumerate(self.explain().splitlines() or [""])
+        ]
 
 
 class LaunchRefused(WorkbookError, ValueError):
@@ -25,8 +27,15 @@ class RankFailed(WorkbookError, RuntimeError):
     `os._exit(n)`, negative for a signal, as in `subprocess`; None where there was a Python error.
     """
 
-    def __init__(self, page: str, *, rank: int | None = None, reason: str = "",
-                 traceback: str = "", returncode: int | None = None):
+    def __init__(
+        self,
+        page: str,
+        *,
+        rank: int | None = None,
+        reason: str = "",
+        traceback: str = "",
+        returncode: int | None = None,
+    ):
         super().__init__(page)
         self.rank, self.reason = rank, reason
         self.traceback, self.returncode = traceback, returncode

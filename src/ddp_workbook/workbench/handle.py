@@ -1,31 +1,27 @@
 """One rank as the kernel sees it: its process, its pipes, and what has become of it."""
 
 import contextlib
-import multiprocessing
 import os
 import pickle
-import signal
-import threading
 import time
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
 
-from ddp_workbook.workbench import rank_process
+from ddp_workbook.workbench import fork_server, letters, lifeline, rank_process
+from ddp_workbook.workbench.fork_server import warm_up
 from ddp_workbook.workbench.output import Printer, RankOutput
 
-METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-CONTEXT = multiprocessing.get_context(METHOD)
-PRELOADED = ["torch", "torch.distributed", "torch._dynamo", "torch.utils.data", "torch.distributed.fsdp",
-             "pandas", rank_process.__name__]
-CONTEXT.set_forkserver_preload(PRELOADED)
-# multiprocessing polls all children from whichever thread starts one: two threads at once would
-# read the same exit status, and one of them would get 255.
-PROCESSES = threading.Lock()
-READ_AT_ONCE = 1 << 16
+__all__ = ["Outcome", "RankHandle", "warm_up"]
+DRAIN = 0.5  # seconds at most for what a rank had written before it ended
 
 
 @dataclass
 class Outcome:
-    """How a rank ended: "returned" (`value`), "raised" (`error`, see rank_process.describe) or "died" (`returncode`)."""
+    """How a rank ended: it "returned", "raised" or "died".
+
+    `value` holds the packed result, `error` what `rank_errors.describe` said, `returncode` the
+    exit status of a rank that died, which may come a moment later.
+    """
 
     kind: str
     time: float  # time.monotonic(), one clock for all processes of a machine
@@ -40,126 +36,147 @@ class Outcome:
 
 
 class RankHandle:
-    """Starts a rank and follows it; `outcome` is None while it runs."""
+    """Starts a rank and follows it; `outcome` is None while it runs.
 
-    def __init__(self, orders: rank_process.Orders, printer: Printer):
-        self.rank = orders.rank
+    `started` is True once the rank's own code runs. `trail` and `stack` answer `ask_position`;
+    `distress` holds what `faulthandler` wrote.
+    """
+
+    def __init__(self, rank: int, printer: Printer):
+        self.rank = rank
         self.outcome: Outcome | None = None
+        self.started = False
         self.trail: dict | None = None
-        self.stacks = bytearray()
-        self.inbox = bytearray()
-        self.reader = RankOutput(self.rank, printer.line)
-        self.report, theirs = CONTEXT.Pipe(duplex=True)
-        their_lifeline, self.lifeline = CONTEXT.Pipe(duplex=False)
-        self.output, their_output = CONTEXT.Pipe(duplex=False)
-        self.distress, their_distress = CONTEXT.Pipe(duplex=False)
-        their_ends = (theirs, their_lifeline, their_output, their_distress)
-        self.process = CONTEXT.Process(target=rank_process.main, args=(orders, *their_ends),
-                                       name=f"rank {self.rank}", daemon=False)
+        self.stack: list[tuple[str, int, str]] = []
+        self.distress = bytearray()
+        self.inbox = letters.Inbox()
+        self.text = RankOutput(self.rank, printer.line, printer.most_lines)
+        self.silent_since: float | None = None  # the end of `report` without an outcome
+        self.ended = False
+        self.pipes: list[Connection] = []
+        self.process = None
+        self.pid: int | None = None  # None before the process has started
+
+    def start(self, orders: rank_process.Orders) -> None:
+        """Start the process; raises OSError or EOFError where the system gives none."""
+        context, theirs = fork_server.CONTEXT, []
         try:
-            with PROCESSES:
-                self.process.start()
-        except BaseException:
-            self._close_pipes()
-            raise
+            for duplex in (True, False, False, False):
+                ours, their_end = context.Pipe(duplex)
+                self.pipes.append(ours)
+                theirs.append(their_end)
+            # A one-way pipe is (to read, to write), and the kernel writes to the lifeline alone.
+            self.pipes[1], theirs[1] = theirs[1], self.pipes[1]
+            self.report, self.lifeline, self.output, self.alarm = self.pipes
+            self.process = context.Process(
+                target=rank_process.main, args=(orders, *theirs), name=f"rank {self.rank}"
+            )
+            fork_server.start(self.process)
+            self.pid = self.process.pid
         finally:
-            for end in their_ends:
+            for end in theirs:
                 end.close()
 
     @property
     def sources(self) -> list:
-        """The pipes that may still have something to say."""
-        return [pipe for pipe in (self.report, self.output, self.distress) if not pipe.closed]
+        """What may still bring news: open pipes, and the sentinel of the process."""
+        pipes = [p for p in (self.report, self.output, self.alarm) if not p.closed]
+        return pipes if self.ended else [*pipes, self.process.sentinel]
 
-    def read(self, pipe) -> None:
-        """Take what is there in one of `sources`; the end of `report` without an outcome is a death."""
-        try:
-            if pipe is self.report:
-                self._hear(self.report.recv_bytes())
-            elif pipe is self.output:
-                self.reader.feed(_some(pipe))
-            else:
-                self.stacks += _some(pipe)
-        except (EOFError, OSError):
-            pipe.close()
-            if pipe is self.report and self.outcome is None:
-                self.outcome = Outcome("died", time.monotonic())
-            elif pipe is self.output:
-                self.reader.close()
+    @property
+    def silent(self) -> bool:
+        """True while a rank that was asked where it stands has not answered."""
+        return self.outcome is None and self.trail is None
 
-    def _hear(self, piece: bytes) -> None:
-        if piece:
-            self.inbox += piece
+    def read(self, source: Connection | int) -> None:
+        """Take what is there in one of `sources`."""
+        if isinstance(source, int):  # the sentinel
+            self._take_leave()
             return
-        message = pickle.loads(self.inbox)
-        self.inbox = bytearray()
-        self.trail = message["trail"]
-        if message["kind"] == "returned":
-            self.outcome = Outcome("returned", message["time"], value=message["value"])
-        elif message["kind"] == "raised":
-            self.outcome = Outcome("raised", message["time"], error=message)
+        try:
+            data = letters.some(source)
+        except (EOFError, OSError):
+            self._end_of(source)
+            return
+        if source is self.output:
+            self.text.feed(data)
+        elif source is self.alarm:
+            self.distress += data
+        else:
+            for head, body in self.inbox.feed(data):
+                self._hear(pickle.loads(head), body)
+
+    def _hear(self, letter: dict, body: bytes) -> None:
+        kind = letter.pop("kind")
+        self.started = True
+        self.trail = letter.pop("trail", self.trail)
+        if kind == "position":
+            self.stack = letter["stack"]
+        elif kind == "returned":
+            self.outcome = Outcome("returned", letter["time"], value=body)
+        elif kind == "raised":
+            self.outcome = Outcome("raised", letter.pop("time"), error=letter)
+
+    def _end_of(self, pipe: Connection) -> None:
+        pipe.close()
+        if pipe is self.report:
+            self.silent_since = time.monotonic()
+        elif pipe is self.output:
+            self.text.close()
+
+    def _take_leave(self) -> None:
+        """The process has ended; if no letter told how, it died."""
+        self.ended = True
+        self.drain()
+        if self.outcome is None:
+            when = self.silent_since or time.monotonic()
+            self.outcome = Outcome("died", when, returncode=self.returncode())
 
     def drain(self) -> None:
-        """Take what the rank wrote before it ended, without waiting for more."""
-        for pipe in self.sources:
+        """Take what the rank wrote before it ended; what others go on writing there is left."""
+        end = time.monotonic() + DRAIN
+        for pipe in (self.report, self.output, self.alarm):
             with contextlib.suppress(OSError, EOFError):
-                while not pipe.closed and pipe.poll():
+                while not pipe.closed and pipe.poll() and time.monotonic() < end:
                     self.read(pipe)
 
-    def ask_for_trail(self) -> None:
-        """Ask the rank for its trail and its Python stacks; the answers come through `sources`."""
+    def ask_position(self) -> None:
+        """Ask the rank where it stands; its answer comes through `sources`."""
         self.trail = None
         with contextlib.suppress(OSError, ValueError):
-            self.report.send_bytes(b"trail?")
-        if rank_process.STACKS_SIGNAL and self.process.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.process.pid, rank_process.STACKS_SIGNAL)
+            letters.send(self.report, b"position?")
 
-    def returncode(self, patience: float = 0.5) -> int | None:
-        """The exit status, waiting for it up to `patience` seconds; None while the process lives."""
-        with PROCESSES:
-            self.process.join(patience)
+    def ask_by_signal(self) -> None:
+        """Have the system ask for the Python stacks, where compiled code holds the rank's GIL."""
+        if rank_process.STACKS_SIGNAL and not self.ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, rank_process.STACKS_SIGNAL)
+
+    def returncode(self) -> int | None:
+        """The exit status; None while the process lives."""
+        with fork_server.PROCESSES:
             return self.process.exitcode
 
     def end(self) -> None:
-        """Kill what is left of the rank and of all it started; close every pipe. Safe to call twice."""
-        with contextlib.suppress(OSError):
-            self.lifeline.close()
-        pid = self.process.pid
-        if pid is not None:
-            if self.process.exitcode is None:
-                rank_process.end_process_tree(pid)
-            elif hasattr(os, "killpg"):  # the rank has gone; what it left in its group has not
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal.SIGKILL)
+        """Kill what is left of the rank and of its process group. Safe to call twice."""
+        for pipe in self.pipes[1:2]:
+            with contextlib.suppress(OSError):
+                pipe.close()  # the lifeline
+        if self.pid and self.ended:
+            lifeline.end_group(self.pid)
+        elif self.pid:
+            lifeline.end_rank(self.pid)
 
     def close(self) -> None:
-        """Take leave of the ended process and release every descriptor."""
-        self.returncode(patience=1.0)
-        self.reader.close()
-        self._close_pipes()
-        with contextlib.suppress(ValueError), PROCESSES:
-            self.process.close()
-
-    def _close_pipes(self) -> None:
-        for pipe in (self.report, self.lifeline, self.output, self.distress):
+        """Take leave of the process that `end` has ended; release every descriptor."""
+        process, self.process = self.process, None
+        if process and self.pid:
+            if not self.ended:
+                wait([process.sentinel], 1.0)
+            self.drain()
+            self.text.close()
+            fork_server.take_leave(process)
+        self.ended = True
+        for pipe in self.pipes:
             with contextlib.suppress(OSError):
                 pipe.close()
-
-
-def _some(pipe) -> bytes:
-    """Bytes that are there; the rank writes to the descriptor itself, so these are no messages (but on Windows)."""
-    if os.name == "nt":
-        return pipe.recv_bytes()
-    data = os.read(pipe.fileno(), READ_AT_ONCE)
-    if not data:
-        raise EOFError
-    return data
-
-
-def warm_up() -> None:
-    """Start the fork server in the background, so that the first launch does not wait for `import torch`."""
-    if METHOD == "forkserver":
-        from multiprocessing import forkserver
-
-        forkserver.ensure_running()

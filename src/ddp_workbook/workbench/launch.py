@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,27 +10,32 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from ddp_workbook.workbench import parcels, refusals, surroundings, verdicts
+from ddp_workbook.workbench import fork_server, parcels, refusals, verdicts
 from ddp_workbook.workbench.errors import LaunchInterrupted, WorkbookError
-from ddp_workbook.workbench.handle import PROCESSES, RankHandle
+from ddp_workbook.workbench.handle import RankHandle
 from ddp_workbook.workbench.output import Printer
 from ddp_workbook.workbench.parcels import Call
 from ddp_workbook.workbench.rank_process import Orders
 from ddp_workbook.workbench.store import loopback_store
+from ddp_workbook.workbench.surroundings import Surroundings
 
 SETTLE = 0.1  # seconds to see who else failed
 SETTLE_BLAME = 0.5  # seconds in which a rank that lost a peer may learn why the peer went
 LEAVE = 0.5  # seconds that a rank has to go by itself after its worker returned
-ANSWER = 0.6  # seconds that a hanging rank has to say where it stands
+ANSWER = 0.3  # seconds that a rank has to say where it stands, and again after a signal
+LONGEST_WAIT = 3600.0  # seconds in one call; a longer timeout is waited for in several
 
 
-def launch(worker: Callable, *args: Any, ranks: int = 2, timeout: float = 60, **kwargs: Any) -> list:
+def launch(
+    worker: Callable, *args: Any, ranks: int = 2, timeout: float = 60, **kwargs: Any
+) -> list:
     """Run `worker(*args, **kwargs)` on `ranks` processes; return their results in rank order.
 
-    The contract is torchrun's: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and the rest are set, and the
-    worker calls `init_process_group` itself. The worker must live in a file; arguments and results travel
-    pickled, results of a GPU come back on the CPU. Each rank computes with cores // ranks threads, at least 1.
-    After `timeout` seconds the ranks are stopped and the error says where each stood.
+    The contract is torchrun's: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and the rest are set, and
+    the worker calls `init_process_group` itself. The worker must live in a file; arguments and
+    results travel pickled, results of a GPU come back on the CPU. Each rank computes with
+    cores // ranks threads, at least 1. After `timeout` seconds the ranks are stopped, and the error
+    says where each stood.
 
     Raises:
         LaunchRefused: before anything starts, where the call cannot work.
@@ -40,28 +46,51 @@ def launch(worker: Callable, *args: Any, ranks: int = 2, timeout: float = 60, **
     return run_ranks(Call(worker, args, kwargs), ranks, timeout)
 
 
-def run_ranks(call: Call, ranks: int, timeout: float = 60, *, quiet: bool = False,
-              threads: int | None = None, environment: dict[str, str] | None = None) -> list:
-    """`launch` with more to choose: no torchrun line (`quiet`), torch threads a rank, extra environment variables."""
+def run_ranks(
+    call: Call,
+    ranks: int,
+    timeout: float = 60,
+    *,
+    quiet: bool = False,
+    threads: int | None = None,
+    environment: dict[str, str] | None = None,
+) -> list:
+    """`launch` with more to choose.
+
+    `quiet` shows no torchrun line, `threads` is the number of torch threads of each rank,
+    `environment` holds extra environment variables for all ranks.
+    """
     refusals.check(ranks, timeout, threads)
     parcel = parcels.pack_call(call)
     if not quiet:
         _show_torchrun_line(call.worker, ranks)
-    store = loopback_store()
-    surround = surroundings.Surroundings(ranks, store.port, threads, environment or {})
-    printer = Printer()
-    handles: list[RankHandle] = []
+    printer = Printer(ranks)
+    handles = [RankHandle(rank, printer) for rank in range(ranks)]
     try:
-        for rank in range(ranks):
-            orders = Orders(rank, ranks, parcel, surround.threads, surround.of(rank), os.getcwd())
-            handles.append(RankHandle(orders, printer))
+        store = loopback_store()
+        around = Surroundings(ranks, store.port, threads, environment or {})
+        _start(handles, around, parcel)
         _follow(handles, timeout, printer)
         return [_unpack(handle) for handle in handles]
     except KeyboardInterrupt:
-        page = _where_they_stand(handles, "Interrupted.", printer)
-        raise LaunchInterrupted(page) from None
+        raise LaunchInterrupted(_where_they_stand(handles, printer)) from None
     finally:
-        _end(handles, printer)
+        _surely(_end, handles, printer)
+        store = None  # an error that is kept keeps this frame, but must not keep socket and thread
+
+
+def _start(handles: list[RankHandle], around: Surroundings, parcel: bytes) -> None:
+    for handle in handles:
+        orders = Orders(
+            handle.rank, len(handles), parcel, around.threads, around.of(handle.rank), os.getcwd()
+        )
+        try:
+            handle.start(orders)
+        except (OSError, EOFError) as error:
+            raise WorkbookError(
+                f"Rank {handle.rank} could not be started: {error or type(error).__name__}.\n"
+                "Is there room for another process, and does `import torch` work in a new Python?"
+            ) from error
 
 
 def _follow(handles: list[RankHandle], timeout: float, printer: Printer) -> None:
@@ -69,8 +98,7 @@ def _follow(handles: list[RankHandle], timeout: float, printer: Printer) -> None
     deadline = time.monotonic() + timeout
     while any(handle.outcome is None for handle in handles):
         _read(handles, deadline - time.monotonic(), printer)
-        failed = [handle for handle in handles if handle.outcome and handle.outcome.kind != "returned"]
-        if failed:
+        if any(handle.outcome and handle.outcome.kind != "returned" for handle in handles):
             _settle(handles, printer)
             raise verdicts.failure(handles)
         if time.monotonic() >= deadline:
@@ -81,79 +109,86 @@ def _follow(handles: list[RankHandle], timeout: float, printer: Printer) -> None
 
 def _read(handles: list[RankHandle], patience: float, printer: Printer) -> None:
     """Wait for news from any rank, take it, and print the lines that are complete."""
-    by_pipe = {pipe: handle for handle in handles for pipe in handle.sources}
-    for pipe in wait(list(by_pipe), max(0.0, patience)):
-        by_pipe[pipe].read(pipe)
-    for handle in handles:
-        if handle.outcome:
-            handle.drain()  # what a rank printed before it ended comes before the verdict
+    by_source = {source: handle for handle in handles for source in handle.sources}
+    for source in wait(list(by_source), min(max(0.0, patience), LONGEST_WAIT)):
+        by_source[source].read(source)
     printer.flush()
 
 
 def _settle(handles: list[RankHandle], printer: Printer) -> None:
-    """Give the other ranks a moment: the first failure seen need not be the first that happened."""
+    """Give the others a moment: the first failure seen need not be the first that happened."""
     start = time.monotonic()
-    while time.monotonic() - start < SETTLE_BLAME and any(handle.outcome is None for handle in handles):
-        known = any(handle.outcome and handle.outcome.primary for handle in handles)
-        if known and time.monotonic() - start >= SETTLE:
+    while (waited := time.monotonic() - start) < SETTLE_BLAME:
+        if all(handle.outcome for handle in handles):
+            break
+        if waited >= SETTLE and any(h.outcome and h.outcome.primary for h in handles):
             break
         _read(handles, 0.02, printer)
-    for handle in handles:
-        if handle.outcome and handle.outcome.kind == "died":
-            handle.outcome.returncode = handle.returncode()
-            handle.drain()
+    if not any(handle.outcome and handle.outcome.primary for handle in handles):
+        _collect_positions(handles, printer)  # it waited for somebody: where are the others
 
 
 def _collect_positions(handles: list[RankHandle], printer: Printer) -> None:
-    """Ask every running rank where it stands, and wait a moment for the answers."""
+    """Have every running rank say where it stands: by letter, and those that are silent by signal."""
     running = [handle for handle in handles if handle.outcome is None]
-    for handle in running:
-        handle.ask_for_trail()
-    end = time.monotonic() + ANSWER
-    while time.monotonic() < end and any(h.trail is None and h.outcome is None for h in running):
-        _read(handles, 0.05, printer)
-    _read(handles, 0.05, printer)
+    for ask in (RankHandle.ask_position, RankHandle.ask_by_signal):
+        silent = [handle for handle in running if handle.silent]
+        for handle in silent:
+            ask(handle)
+        end = time.monotonic() + ANSWER
+        while time.monotonic() < end and any(handle.silent for handle in silent):
+            _read(handles, 0.02, printer)
 
 
-def _where_they_stand(handles: list[RankHandle], title: str, printer: Printer) -> str:
-    """The page about unfinished ranks; a second interrupt skips it."""
+def _where_they_stand(handles: list[RankHandle], printer: Printer) -> str:
+    """The page of an interrupt; a second interrupt skips it."""
     with contextlib.suppress(KeyboardInterrupt):
-        _collect_positions(handles, printer)
-        return verdicts.positions_page(handles, title)
-    return title
+        started = [handle for handle in handles if handle.pid]
+        _collect_positions(started, printer)
+        return verdicts.positions_page(started, "Interrupted.")
+    return "Interrupted."
 
 
 def _unpack(handle: RankHandle) -> Any:
     try:
         return parcels.unpack(handle.outcome.value)
     except Exception as error:
-        raise WorkbookError(f"The result of rank {handle.rank} cannot be read here: {error}.\nReturn plain "
-                            "numbers, strings, lists, dicts or tensors, or objects of an importable class.") from error
+        raise WorkbookError(
+            f"The result of rank {handle.rank} cannot be read here: {error}.\nReturn plain numbers, "
+            "strings, lists, dicts or tensors, or objects of an importable class."
+        ) from error
+
+
+def _surely(step: Callable, *args: Any) -> None:
+    """Run `step` to its end: an interrupt runs it again, and is raised where nothing else is."""
+    already_raising = sys.exc_info()[0] is not None
+    interrupt = None
+    while True:
+        try:
+            step(*args)
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt and not already_raising:
+        raise interrupt
 
 
 def _end(handles: list[RankHandle], printer: Printer) -> None:
     """Let ranks that have returned leave by themselves for a moment, then end all that is left."""
-    returned = [h for h in handles if h.outcome and h.outcome.kind == "returned"]
-    if len(returned) == len(handles):
-        _wait_for_leaving(returned)
-    with PROCESSES:
-        for handle in handles:
-            handle.end()
+    if all(handle.outcome and handle.outcome.kind == "returned" for handle in handles):
+        end = time.monotonic() + LEAVE
+        while any(not h.ended for h in handles) and time.monotonic() < end:
+            _read(handles, end - time.monotonic(), printer)
     for handle in handles:
-        handle.drain()
+        handle.end()
+    for handle in handles:
         handle.close()
+    fork_server.end_orphans()
     printer.flush()
 
 
-def _wait_for_leaving(handles: list[RankHandle]) -> None:
-    sentinels = {handle.process.sentinel for handle in handles}
-    end = time.monotonic() + LEAVE
-    while sentinels and time.monotonic() < end:
-        sentinels -= set(wait(list(sentinels), max(0.0, end - time.monotonic())))
-
-
 def _show_torchrun_line(worker: Callable, ranks: int) -> None:
-    """Print the command that runs the same file under torchrun, where the file is made to be run."""
+    """Print the command that runs the same file under torchrun, where it is made to be run."""
     for line in _torchrun_line(worker, ranks):
         print(line, flush=True)
 
@@ -161,5 +196,7 @@ def _show_torchrun_line(worker: Callable, ranks: int) -> None:
 def _torchrun_line(worker: Callable, ranks: int) -> Iterator[str]:
     module = sys.modules.get(getattr(worker, "__module__", None) or "")
     file = getattr(module, "__file__", None)
-    if file and Path(file).is_file() and "__main__" in Path(file).read_text(encoding="utf-8", errors="ignore"):
-        yield f"torchrun --standalone --nproc-per-node {ranks} {os.path.relpath(file)}"
+    with contextlib.suppress(OSError, ValueError):  # ValueError: another drive, on Windows
+        if file and "__main__" in Path(file).read_text(encoding="utf-8", errors="ignore"):
+            path = shlex.quote(os.path.relpath(file))
+            yield f"torchrun --standalone --nproc-per-node {ranks} {path}"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ddp_workbook.workbench.palette import ansi, rank_colour
 
-MOST_LINES = 1000  # shown for each rank in one launch; a page with more is slow and unread
+MOST_LINES = 2000  # shown of all ranks together; a page with more is slow and unread
 LAST_LINES = 20  # kept of what came after those
 LONGEST = 2000  # characters shown of one line
 
@@ -15,15 +15,15 @@ LONGEST = 2000  # characters shown of one line
 class RankOutput:
     """Turns one rank's bytes into lines: any encoding, any length, with or without a newline at the end."""
 
-    def __init__(self, rank: int, show: Callable[[int, str], None]):
-        self.rank, self.show = rank, show
+    def __init__(self, rank: int, show: Callable[[int, str], None], most_lines: int):
+        self.rank, self.show, self.most_lines = rank, show, most_lines
         self.partial, self.cut = bytearray(), 0
         self.shown = self.hidden = self.hidden_bytes = 0
         self.last: deque[str] = deque(maxlen=LAST_LINES)
 
     def feed(self, data: bytes) -> None:
         """Take what came; show each line that is complete."""
-        if self.shown >= MOST_LINES and len(data) > LONGEST:
+        if self.shown >= self.most_lines and len(data) > LONGEST:
             data = self._skip(data)
         *lines, rest = data.split(b"\n")
         for line in lines:
@@ -38,8 +38,11 @@ class RankOutput:
         if self.hidden:
             left_out = self.hidden - len(self.last)
             if left_out:
-                self.show(self.rank, f"… {left_out:,} lines not shown ({self.hidden_bytes / 1e6:,.1f} MB printed "
-                                     f"after the first {MOST_LINES:,} lines); the last {len(self.last)}:")
+                self.show(
+                    self.rank,
+                    f"… {left_out:,} lines not shown ({self.hidden_bytes / 1e6:,.1f} MB printed "
+                    f"after the first {self.most_lines:,} lines); the last {len(self.last)}:",
+                )
             for line in self.last:
                 self.show(self.rank, line)
             self.hidden, self.last = 0, deque(maxlen=LAST_LINES)
@@ -65,7 +68,7 @@ class RankOutput:
         text = self.partial.decode("utf-8", "backslashreplace").rstrip("\r").rsplit("\r", 1)[-1]
         if self.cut or len(text) > LONGEST:
             text = f"{text[:LONGEST]} … ({self.cut + len(self.partial):,} bytes in this line)"
-        if self.shown < MOST_LINES:
+        if self.shown < self.most_lines:
             self.shown += 1
             self.show(self.rank, text)
         else:
@@ -79,7 +82,8 @@ class RankOutput:
 class Printer:
     """Prints lines of all ranks to the reader's stdout, a batch at a time, each with its rank in colour."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: int) -> None:
+        self.most_lines = max(100, MOST_LINES // ranks)  # of each rank
         self.batch: list[str] = []
 
     def line(self, rank: int, text: str) -> None:

@@ -60,8 +60,11 @@ def travels_badly(tensor: torch.Tensor) -> bool:
 def is_stale(function: types.FunctionType) -> bool:
     """True if the module was reloaded since: its function of that name is the newer self of this one."""
     current = find(function.__module__, function.__qualname__, missing=None)
-    return (current is not function and isinstance(current, types.FunctionType)
-            and current.__code__.co_filename == function.__code__.co_filename)
+    return (
+        current is not function
+        and isinstance(current, types.FunctionType)
+        and current.__code__.co_filename == function.__code__.co_filename
+    )
 
 
 def find(module: str, name: str, **default):
@@ -81,12 +84,16 @@ def refuse_if_unreachable(obj: types.FunctionType | type) -> None:
     """Raise Unsendable for a function or class that another process cannot import by name."""
     what = "The class" if isinstance(obj, type) else "The function"
     if "<lambda>" in obj.__qualname__:
-        raise Unsendable("A lambda has no name that another process could import. "
-                         "Write it as a function with `def` in a file.")
+        raise Unsendable(
+            "A lambda has no name that another process could import. "
+            "Write it as a function with `def` in a file."
+        )
     if "<locals>" in obj.__qualname__:
-        raise Unsendable(f"{what} `{obj.__name__}` was defined inside a function "
-                         f"({obj.__qualname__.split('.<locals>')[0]}), where another process cannot find it. "
-                         "Move it to the top level of its file.")
+        raise Unsendable(
+            f"{what} `{obj.__name__}` was defined inside a function "
+            f"({obj.__qualname__.split('.<locals>')[0]}), where another process cannot find it. "
+            "Move it to the top level of its file."
+        )
     if obj.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
         raise Unsendable(CELL.format(what=what, name=obj.__qualname__))
 
@@ -101,8 +108,10 @@ def pack(obj: Any) -> bytes:
     except RecursionError:
         raise Unsendable(f"{describe(obj)} is nested too deeply to be pickled.") from None
     except Exception as error:
-        raise Unsendable(f"{describe(obj)} cannot be pickled ({error}), and only pickled "
-                         "objects can go from one process to another.") from error
+        raise Unsendable(
+            f"{describe(obj)} cannot be pickled ({error}), and only pickled "
+            "objects can go from one process to another."
+        ) from error
     return target.getvalue()
 
 
@@ -114,8 +123,10 @@ def unpack(data: bytes) -> Any:
 def pack_call(call: Call) -> bytes:
     """The parcel for the ranks; raises LaunchRefused naming the worker or the argument that cannot travel."""
     if not callable(call.worker):
-        raise LaunchRefused(f"The worker must be a function; got {call.worker!r} of type "
-                            f"{type(call.worker).__name__}.")
+        raise LaunchRefused(
+            f"The worker must be a function; got {call.worker!r} of type "
+            f"{type(call.worker).__name__}."
+        )
     parts = {"The worker": call.worker}
     parts |= {f"Argument {n + 1}": value for n, value in enumerate(call.args)}
     parts |= {f"Argument `{name}`": value for name, value in call.kwargs.items()}

@@ -5,6 +5,8 @@ import os
 import re
 from dataclasses import dataclass
 
+import psutil
+
 from ddp_workbook.workbench import rank_process
 from ddp_workbook.workbench.sources import is_own, short
 
@@ -32,15 +34,30 @@ class Position:
 
 
 def position(handle) -> Position:
-    """The Position of one RankHandle, from its outcome or its stacks."""
+    """The Position of one RankHandle, from its outcome or its stack."""
     outcome = handle.outcome
     if outcome is not None:
-        words = {"returned": "has returned", "raised": "has failed", "died": "has died"}[outcome.kind]
-        return Position(handle.rank, words)
-    frames = main_stack(handle.stacks.decode("utf-8", "replace"))
-    if not frames:
-        return Position(handle.rank, "does not answer (it may not have started yet)")
-    return standing(handle.rank, frames)
+        words = {"returned": "has returned", "raised": "has failed", "died": "has died"}
+        return Position(handle.rank, words[outcome.kind])
+    frames = handle.stack or crash_stack(handle)
+    if frames:
+        return standing(handle.rank, frames)
+    if is_stopped(handle.pid):
+        return Position(handle.rank, "is stopped (SIGSTOP)")
+    return Position(handle.rank, "does not answer" if handle.started else "has not started yet")
+
+
+def crash_stack(handle) -> list[tuple[str, int, str]]:
+    """What `faulthandler` wrote in the rank, at a fatal signal or because it was asked to."""
+    return main_stack(handle.distress.decode("utf-8", "replace"))
+
+
+def is_stopped(pid: int | None) -> bool:
+    """True for a process that a signal has halted."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False
 
 
 def standing(rank: int, frames: list[tuple[str, int, str]]) -> Position:
@@ -69,10 +86,20 @@ def _before_the_worker(frames: list[tuple[str, int, str]]) -> str:
 def main_stack(dump: str) -> list[tuple[str, int, str]]:
     """Frames (file, line, function), innermost first, of the thread that runs the worker; of the last dump in `dump`."""
     threads = re.split(r"^(?=(?:Current thread|Thread|Stack) )", dump, flags=re.M)
-    stacks = [[(m["file"], int(m["line"]), m["name"]) for m in map(FRAME.match, part.splitlines()) if m]
-              for part in threads]
-    ours = [s for s in stacks if any(file == rank_process.__file__ and name == "main" for file, _, name in s)]
+    stacks = [
+        [(m["file"], int(m["line"]), m["name"]) for m in map(FRAME.match, part.splitlines()) if m]
+        for part in threads
+    ]
+    ours = [
+        s
+        for s in stacks
+        if any(file == rank_process.__file__ and name == "main" for file, _, name in s)
+    ]
     if ours:
         return ours[-1]
-    current = [s for part, s in zip(threads, stacks, strict=True) if part.startswith(("Current thread", "Stack")) and s]
+    current = [
+        s
+        for part, s in zip(threads, stacks, strict=True)
+        if part.startswith(("Current thread", "Stack")) and s
+    ]
     return current[-1] if current else []

@@ -18,13 +18,13 @@ class RankValues:
 
     def _repr_html_(self) -> str:
         boxes = "".join(self._box(rank, value) for rank, value in enumerate(self.shown))
-        return f'<dl style="{ROW}">{boxes}</dl>'
+        return f'<div role="list" style="{ROW}">{boxes}</div>'  # JupyterLab floats the parts of a <dl>
 
     def _box(self, rank: int, value: dict[str, str] | None) -> str:
         value = value or {"text/plain": "None"}
         body = value.get("text/html") or f'<pre style="{TEXT}">{html.escape(value["text/plain"])}</pre>'
-        return (f'<div style="{BOX.format(colour=rank_colour(rank))}"><dt style="{NAME}">rank {rank}</dt>'
-                f'<dd style="margin:0">{body}</dd></div>')
+        return (f'<div role="listitem" style="{BOX.format(colour=rank_colour(rank))}">'
+                f'<div style="{NAME}">rank {rank}</div>{body}</div>')
 
     def __repr__(self) -> str:
         texts = [value["text/plain"] if value else "None" for value in self.shown]

@@ -9,7 +9,9 @@ import psutil
 
 from ddp_workbook.workbench.errors import LaunchRefused
 
-RANK_MEMORY = 64 << 20  # bytes of its own that a rank with a gloo group takes; a forked rank shares the rest
+RANK_MEMORY = (
+    64 << 20
+)  # bytes of its own that a rank with a gloo group takes; a forked rank shares the rest
 DESCRIPTORS = 8  # open files that the kernel holds for one rank
 SPARE_DESCRIPTORS = 64
 
@@ -17,12 +19,24 @@ SPARE_DESCRIPTORS = 64
 def check(ranks: int, timeout: float, threads: int | None = None) -> None:
     """Raise LaunchRefused if this many ranks, or this timeout, cannot be."""
     if isinstance(ranks, bool) or not isinstance(ranks, numbers.Integral) or ranks < 1:
-        raise LaunchRefused(f"ranks={ranks!r}: the number of ranks must be a whole number, 1 or more.")
-    if (isinstance(timeout, bool) or not isinstance(timeout, numbers.Real)
-            or not math.isfinite(timeout) or timeout <= 0):
-        raise LaunchRefused(f"timeout={timeout!r}: the time limit must be a number of seconds above 0.")
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise LaunchRefused(f"threads={threads!r}: a rank needs a whole number of threads, 1 or more.")
+        raise LaunchRefused(
+            f"ranks={ranks!r}: the number of ranks must be a whole number, 1 or more."
+        )
+    if (
+        isinstance(timeout, bool)
+        or not isinstance(timeout, numbers.Real)
+        or not math.isfinite(timeout)
+        or timeout <= 0
+    ):
+        raise LaunchRefused(
+            f"timeout={timeout!r}: the time limit must be a number of seconds above 0."
+        )
+    if threads is not None and (
+        isinstance(threads, bool) or not isinstance(threads, int) or threads < 1
+    ):
+        raise LaunchRefused(
+            f"threads={threads!r}: a rank needs a whole number of threads, 1 or more."
+        )
     check_memory(ranks)
     check_descriptors(ranks)
 
@@ -33,7 +47,8 @@ def check_memory(ranks: int) -> None:
     if ranks * RANK_MEMORY > free:
         raise LaunchRefused(
             f"ranks={ranks}: {ranks} ranks need about {ranks * RANK_MEMORY / 2**30:,.1f} GiB, and this machine has "
-            f"{free / 2**30:,.1f} GiB free. At most {free // RANK_MEMORY} ranks fit.")
+            f"{free / 2**30:,.1f} GiB free. At most {free // RANK_MEMORY} ranks fit."
+        )
 
 
 def check_descriptors(ranks: int) -> None:
@@ -46,7 +61,8 @@ def check_descriptors(ranks: int) -> None:
     if limit != resource.RLIM_INFINITY and ranks * DESCRIPTORS + SPARE_DESCRIPTORS > limit:
         raise LaunchRefused(
             f"ranks={ranks}: the pipes of {ranks} ranks need more open files than this process may have ({limit}). "
-            f"At most {max(0, limit - SPARE_DESCRIPTORS) // DESCRIPTORS} ranks fit; `ulimit -n` raises the limit.")
+            f"At most {max(0, limit - SPARE_DESCRIPTORS) // DESCRIPTORS} ranks fit; `ulimit -n` raises the limit."
+        )
 
 
 def free_memory() -> int:
@@ -64,7 +80,10 @@ def control_group_memory(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
     left = []
     for folder in (root / own, *(root / own).parents):
         try:
-            left.append(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
+            left.append(
+                int((folder / "memory.max").read_text())
+                - int((folder / "memory.current").read_text())
+            )
         except (OSError, ValueError):
             continue
     return left

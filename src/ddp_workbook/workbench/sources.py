@@ -5,24 +5,32 @@ import sysconfig
 
 import torch
 
+WORKBENCH = os.path.join(os.path.dirname(__file__), "")
+BOOK = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 LIBRARIES = tuple(
-    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {os.path.dirname(os.path.dirname(torch.__file__))}
+    os.path.join(folder, "")
+    for folder in {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        os.path.dirname(os.path.dirname(torch.__file__)),
+    }
 )
-MACHINERY = (*LIBRARIES, os.path.dirname(__file__), "<")
 
 
 def is_library(file: str) -> bool:
-    """True for a file of Python, torch or another installed package."""
-    return file.startswith(LIBRARIES)
+    """True for a file of Python, torch or another installed package; chapters are to be read."""
+    return file.startswith(LIBRARIES) and not file.startswith(BOOK)
 
 
 def is_own(file: str) -> bool:
-    """True for a file that the reader wrote or reads: no library, not the workbench, not `<frozen …>`."""
-    return not file.startswith(MACHINERY)
+    """True for a file that the reader wrote or reads: no library, not the workbench, no `<frozen …>`."""
+    return not is_library(file) and not file.startswith((WORKBENCH, "<"))
 
 
 def short(file: str) -> str:
-    """The file's path as seen from the current folder where it lies below it, else its name with its folder."""
-    relative = os.path.relpath(file)
-    return relative if not relative.startswith("..") else os.path.join(*file.split(os.sep)[-2:])
+    """The file's path from the current folder where it lies below it, else its name and folder."""
+    with_folder = os.path.join(*file.split(os.sep)[-2:])
+    try:
+        relative = os.path.relpath(file)
+    except (OSError, ValueError):  # the current folder is gone; another drive on Windows
+        return with_folder
+    return with_folder if relative.startswith("..") else relative

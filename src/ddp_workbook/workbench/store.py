@@ -21,4 +21,6 @@ def loopback_store() -> dist.TCPStore:
         listener.listen(1024)
         port = listener.getsockname()[1]
         descriptor = listener.detach()  # the store owns it from here on, and closes it
-    return dist.TCPStore(LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor)
+    return dist.TCPStore(
+        LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor
+    )

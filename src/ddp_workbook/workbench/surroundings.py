@@ -8,7 +8,7 @@ import torch
 from ddp_workbook.workbench.store import LOOPBACK
 
 LOOPBACK_INTERFACE = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
-FLIGHT_RECORDER_ENTRIES = "2000"
+FLIGHT_RECORDER_ENTRIES = "500"  # 16 microseconds each to read at the end
 
 
 def cores() -> int:
@@ -25,9 +25,17 @@ class Surroundings:
 
     def of(self, rank: int) -> dict[str, str]:
         """The kernel's environment of this moment, with torchrun's variables for `rank`."""
-        return os.environ | self._shared() | {
-            "RANK": str(rank), "LOCAL_RANK": str(rank), "ROLE_RANK": str(rank), "GROUP_RANK": "0",
-        } | self.extra
+        return (
+            os.environ
+            | self._shared()
+            | {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "ROLE_RANK": str(rank),
+                "GROUP_RANK": "0",
+            }
+            | self.extra
+        )
 
     def _shared(self) -> dict[str, str]:
         variables = {
@@ -47,8 +55,13 @@ class Surroundings:
             "TORCH_FR_DUMP_TEMP_FILE": os.devnull,
         }
         if LOOPBACK_INTERFACE:
-            variables |= {"GLOO_SOCKET_IFNAME": LOOPBACK_INTERFACE, "NCCL_SOCKET_IFNAME": LOOPBACK_INTERFACE,
-                          "TP_SOCKET_IFNAME": LOOPBACK_INTERFACE}
+            variables |= {
+                "GLOO_SOCKET_IFNAME": LOOPBACK_INTERFACE,
+                "NCCL_SOCKET_IFNAME": LOOPBACK_INTERFACE,
+                "TP_SOCKET_IFNAME": LOOPBACK_INTERFACE,
+            }
         if self.ranks > torch.cuda.device_count():
-            variables["CUDA_VISIBLE_DEVICES"] = ""  # too few GPUs for all: none for any, so all agree on gloo
+            variables["CUDA_VISIBLE_DEVICES"] = (
+                ""  # too few GPUs for all: none for any, so all agree on gloo
+            )
         return variables

@@ -6,12 +6,14 @@ Read from PyTorch's flight recorder, which another thread can read while the ran
 
 import pickle
 import sys
+from types import FrameType
 
 import torch.distributed as dist
 
 from ddp_workbook.workbench.sources import is_own
 
 LAST = 40  # entries kept for each group: the disagreement is at the end of the trail
+DEEPEST = 500  # frames
 
 
 def read() -> dict:
@@ -29,6 +31,15 @@ def read() -> dict:
             by_group.setdefault(entry["process_group"][0], []).append(entry)
     kept = [brief(e) for group in by_group.values() for e in group[-LAST:]]
     return {"entries": kept, "groups": members()}
+
+
+def stack(frame: FrameType | None) -> list[tuple[str, int, str]]:
+    """File, line and function of each frame, innermost first."""
+    frames = []
+    while frame is not None and len(frames) < DEEPEST:
+        frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return frames
 
 
 def brief(entry: dict) -> dict:
@@ -50,4 +61,8 @@ def members() -> dict[str, list[int]]:
     """Global ranks of each live group, by the group's internal name ("0" is the world)."""
     world = dist.distributed_c10d._world
     names = dict(world.pg_names)
-    return {names[group]: sorted(ranks) for group, ranks in dict(world.pg_group_ranks).items() if group in names}
+    return {
+        names[group]: sorted(ranks)
+        for group, ranks in dict(world.pg_group_ranks).items()
+        if group in names
+    }

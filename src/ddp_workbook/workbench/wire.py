@@ -30,8 +30,13 @@ class Recorded:
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, list[tuple]]:
         """Run the worker in this rank, recorded."""
         rows: list[dict] = []
-        with Recorder(rows), threads_recorded(rows):
-            result = self.__wrapped__(*args, **kwargs)
+        result = None
+        try:
+            with Recorder(rows), threads_recorded(rows):
+                result = self.__wrapped__(*args, **kwargs)
+        except SystemExit as leaving:
+            if leaving.code not in (None, 0):  # sys.exit(0) is a return, as in `launch`
+                raise
         parcels.pack(result)  # one that cannot travel is refused as `launch` does, by its own name
         return result, [tuple(row.values()) for row in rows]
 
@@ -45,10 +50,6 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.rows, self.started_at = rows, started_at
         self.thread = threading.get_ident()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else the first operator imports torch._dynamo: 1 s a rank (torch 2.13)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -65,15 +66,20 @@ class Recorder(TorchDispatchMode):
         name = func._schema.name.rpartition("::")[2]
         if name in LOCAL:
             return func(*args, **kwargs)
-        named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
-        line = self.line()
-        rows = [describe(name, named, line) for name, named in single_calls(name, named)]
-        self.rows += rows  # before the call: one that fails, and is caught, was asked for too
+        rows = self.note(func, name, args, kwargs)
         result = func(*args, **kwargs)
         if func.namespace != "c10d":  # functional: it returns what it made
             for row in rows:
                 row["received"] = received(row, result)
         return result
+
+    def note(self, func: Any, name: str, args: tuple, kwargs: dict) -> list[dict]:
+        """Append what this call is; before it runs, so that one that fails is seen as well."""
+        named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
+        line = self.line()
+        rows = [describe(name, named, line) for name, named in single_calls(name, named)]
+        self.rows += rows
+        return rows
 
     def line(self) -> str:
         """The reader's line behind this call; in autograd's own threads, that of the worker."""

@@ -1,0 +1,70 @@
+"""Makes the fork server inherit what ranks leave behind, and end all of it when the kernel has gone.
+
+Imported by the fork server alone, as the last of its preloads, for what `watch` does there. A rank
+dies with the kernel by itself (see `lifeline`); its children in sessions of their own do not.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import psutil
+
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+LOOK = 0.5  # seconds between two looks at whether the kernel is still there
+
+
+def watch(kernel: int) -> None:
+    """Become the parent of every orphan below this process; end them and it once `kernel` has ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    gc.freeze()  # a collection in a rank would copy every page that it shares with this process
+    warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an orphan's
+    server = os.getpid()
+
+    def end_all() -> None:
+        if os.getpid() == server:  # not in a rank, which inherits this
+            end_children(server)
+
+    def look(*_) -> None:
+        if os.getpid() == server and os.getppid() != kernel:
+            raise SystemExit
+
+    atexit.register(end_all)
+    # A timer and no thread: a process with threads is not safe to fork. Ranks do not inherit timers.
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, LOOK, LOOK)
+
+
+def end_children(server: int, patience: float = 1.0) -> None:
+    """Kill the children of `server`, and theirs as they become its own, until none is left."""
+    end = time.monotonic() + patience
+    while (left := children(server)) and time.monotonic() < end:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.005)
+
+
+def children(pid: int) -> list[int]:
+    """Processes whose parent is `pid`."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:  # not Linux, or a kernel built without that file
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [child.pid for child in psutil.Process(pid).children()]
+    return []
+
+
+if any("multiprocessing.forkserver" in word for word in sys.orig_argv):
+    watch(os.getppid())

@@ -1,0 +1,56 @@
+"""No rank outlives the kernel: a pipe that the kernel holds open, and what a rank does at its end."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection
+
+import psutil
+
+F_SETSIG = 10  # linux/fcntl.h; Python's fcntl does not name it
+
+
+def die_with_the_kernel(lifeline: Connection) -> None:
+    """End this rank and all that it started once the kernel has closed `lifeline`, or has died."""
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)  # ended as a whole; and Ctrl-C goes to the kernel alone
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked in the fork server
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # `heir` uses it there
+    threading.Thread(target=_wait_for_the_end, args=(lifeline,), daemon=True).start()
+    if sys.platform == "linux":
+        # Compiled code that holds the GIL would stop that thread: have the system do it.
+        import fcntl
+
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())
+        fcntl.fcntl(lifeline, F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def _wait_for_the_end(lifeline: Connection) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        lifeline.recv_bytes()
+    end_rank(os.getpid())
+
+
+def end_rank(pid: int) -> None:
+    """Kill a rank with what it started: children in other sessions, then its process group."""
+    if sys.platform != "linux":  # there the fork server inherits such children, see `heir`
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    child.kill()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg") and os.getpgid(pid) == pid:
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+def end_group(pid: int) -> None:
+    """Kill what a rank that has ended left in its process group."""
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)

@@ -1,0 +1,75 @@
+"""An exception of a rank as plain data: the exception itself may not survive the way home."""
+
+import traceback
+from collections.abc import Iterator
+
+from ddp_workbook.workbench.parcels import Unsendable
+from ddp_workbook.workbench.sources import is_own
+
+LONGEST = 4000  # characters kept of a message
+LOST_PEER = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Connection refused",
+    "recvValue failed",
+    "sendBytes failed",
+    "failed to recv, got 0 bytes",
+    "Socket closed",
+)
+
+
+def describe(error: BaseException) -> dict:
+    """What the kernel tells about `error`; `traceback` holds the reader's own frames."""
+    pages = traceback.TracebackException.from_exception(error)
+    shorten(pages)
+    name, text = type(error).__name__, text_of(error)
+    return {
+        "type": name,
+        "reason": cut(f"{name}: {text}" if text else name, LONGEST),
+        "traceback": cut("".join(pages.format()).rstrip(), 3 * LONGEST),
+        "lost_peer": any(map(lost_peer, chain(error))),
+        "unsendable": isinstance(error, Unsendable),
+    }
+
+
+def shorten(pages: traceback.TracebackException | None, depth: int = 20) -> None:
+    """Keep the reader's own frames; where there are none, keep what is there."""
+    if pages is None or depth == 0:
+        return
+    own = [frame for frame in pages.stack if is_own(frame.filename)]
+    if own:
+        pages.stack[:] = own
+    for page in (pages.__cause__, pages.__context__, *(pages.exceptions or ())):
+        shorten(page, depth - 1)
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The exception and all that it was raised from or during."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__context__ if error.__cause__ is None else error.__cause__
+
+
+def lost_peer(error: BaseException) -> bool:
+    """True if the error says no more than that another rank has gone."""
+    text = text_of(error)
+    return isinstance(error, (RuntimeError, OSError)) and any(words in text for words in LOST_PEER)
+
+
+def text_of(error: BaseException) -> str:
+    """`str(error)`, also where that fails."""
+    try:
+        return str(error)
+    except Exception as problem:
+        return f"<its text cannot be shown: __str__ raised {type(problem).__name__}>"
+
+
+def cut(text: str, length: int) -> str:
+    """`text` without its middle where it is too long for a page."""
+    if len(text) <= length:
+        return text
+    left_out = f"\n… {len(text) - length:,} characters not shown …\n"
+    return text[: length * 3 // 4] + left_out + text[-length // 4 :]

@@ -1,0 +1,346 @@
+"""Every chapter's worker against one process, and what each one promises besides."""
+
+import difflib
+import inspect
+import os
+import subprocess
+import sys
+import threading
+from functools import cache
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ddp_workbook import launch
+from ddp_workbook.chapters import data_parallel, distributed_data_parallel, single_process
+from ddp_workbook.digits import DigitsMLP, Trained
+
+CHAPTERS = [single_process, data_parallel, distributed_data_parallel]
+CPUS = [torch.device("cpu")] * 8
+SHARED = {"EPOCHS", "BATCH_SIZE", "WIDTH", "DEPTH", "LEARNING_RATE", "MOMENTUM", "SEED"}
+# What the last of the 1,797 rows leave: 5 rows (not for every device at 4), 1 row, no uneven batch.
+RUNS = [
+    {},
+    {"epochs": 3, "batch_size": 449},
+    {"epochs": 3, "batch_size": 599},
+    {"epochs": 1, "batch_size": 100, "width": 32, "depth": 3},
+    {"epochs": 0},
+]
+
+
+@cache
+def one_process(**run) -> Trained:
+    return single_process.train(**run)
+
+
+def assert_same(trained: Trained, expected: Trained) -> None:
+    """Equal up to rounding: 5e-7 is the largest difference seen."""
+    assert trained.losses == pytest.approx(expected.losses, abs=5e-6)
+    assert trained.accuracy == pytest.approx(expected.accuracy, abs=2 / 1797)
+    torch.testing.assert_close(trained.weights, expected.weights, rtol=0, atol=5e-6)
+
+
+def whole_gradient(model: nn.Module, images, labels) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Loss and gradients of the whole batch, by plain autograd."""
+    loss = F.cross_entropy(model(images), labels)
+    return loss.detach(), list(torch.autograd.grad(loss, list(model.parameters())))
+
+
+def some_digits(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(rows)
+    images = torch.rand(rows, 64, generator=generator)
+    return images, torch.randint(10, (rows,), generator=generator)
+
+
+# Equal to one process
+
+
+def test_one_process_learns_and_does_so_again_the_same_way():
+    trained = single_process.train()
+    assert len(trained.losses) == single_process.EPOCHS * 29
+    assert trained.losses[0] == pytest.approx(2.3, abs=0.1)  # log(10): it knows nothing yet
+    assert trained.accuracy > 0.9
+    torch.testing.assert_close(trained, single_process.train(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4])
+def test_data_parallel_equals_one_process(replicas, run):
+    assert_same(data_parallel.train(**run, replicas=replicas), one_process(**run))
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_distributed_data_parallel_equals_one_process(ranks, run):
+    for trained in launch(distributed_data_parallel.train, ranks=ranks, **run):
+        assert_same(trained, one_process(**run))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_two_gpus_equal_one(run):
+    expected = one_process(**run)
+    for trained in [
+        data_parallel.train(**run, replicas=2),
+        *launch(distributed_data_parallel.train, ranks=2, **run),
+    ]:
+        assert trained.losses == pytest.approx(expected.losses, abs=1e-3)
+        torch.testing.assert_close(trained.weights, expected.weights, rtol=0, atol=1e-3)
+
+
+# The step from chapter to chapter
+
+
+@pytest.mark.parametrize(("old", "new"), [(0, 1), (1, 2), (0, 2)])
+def test_train_changes_little_from_chapter_to_chapter(old, new):
+    sources = [inspect.getsource(CHAPTERS[i].train).splitlines() for i in (old, new)]
+    changed = [line for line in difflib.ndiff(*sources) if line[0] in "+-"]
+    assert 0 < len(changed) <= 20
+
+
+def test_the_chapters_share_their_constants():
+    first, *others = (
+        {name: value for name, value in vars(chapter).items() if name in SHARED}
+        for chapter in CHAPTERS
+    )
+    assert first.keys() == SHARED
+    assert others == [first, first]
+
+
+# The files, started as a reader starts them
+
+
+def run_file(chapter, *starter: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, *starter, chapter.__file__],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={name: value for name, value in os.environ.items() if "RANK" not in name},
+    )
+
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+@pytest.mark.parametrize(
+    ("chapter", "starter", "reports"),
+    [
+        (single_process, (), 1),
+        (data_parallel, (), 1),
+        (distributed_data_parallel, (), 1),
+        (single_process, TORCHRUN, 2),  # knows of no ranks: the same training twice
+        (distributed_data_parallel, TORCHRUN, 1),  # rank 0 alone prints
+    ],
+)
+def test_the_file_runs_and_reports(chapter, starter, reports):
+    done = run_file(chapter, *starter)
+    assert done.returncode == 0, done.stderr
+    expected = one_process().report(chapter.EPOCHS).splitlines()
+    assert sorted(done.stdout.splitlines()) == sorted(expected * reports)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_the_docstring_names_the_command_that_runs_the_file(chapter):
+    stem = chapter.__name__.rpartition(".")[2]
+    assert f" src/ddp_workbook/chapters/{stem}.py\n" in chapter.__doc__
+
+
+# Chapter 01: the four operations
+
+
+@pytest.mark.parametrize(
+    ("rows", "devices", "sizes"),
+    [
+        (10, 4, [3, 3, 3, 1]),
+        (5, 4, [2, 2, 1]),
+        (9, 4, [3, 3, 3]),
+        (1, 4, [1]),
+        (8, 2, [4, 4]),
+        (7, 1, [7]),
+    ],
+)
+def test_scatter_cuts_as_data_parallel_does(rows, devices, sizes):
+    images, labels = some_digits(rows)
+    pieces = data_parallel.scatter(images, labels, CPUS[:devices])
+    assert [len(piece) for piece, _ in pieces] == sizes
+    assert torch.equal(torch.cat([piece for piece, _ in pieces]), images)
+    assert torch.equal(torch.cat([piece for _, piece in pieces]), labels)
+
+
+def test_replicate_copies_the_weights_of_this_very_moment():
+    model = DigitsMLP(8)
+    same, copy = data_parallel.replicate(model, CPUS[:2])
+    assert same is model
+    torch.testing.assert_close(copy.state_dict(), model.state_dict(), rtol=0, atol=0)
+    with torch.no_grad():
+        model.output.bias += 1
+    _, later = data_parallel.replicate(model, CPUS[:2])
+    assert torch.equal(later.output.bias, model.output.bias)
+    assert not torch.equal(copy.output.bias, model.output.bias)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("rows", [1, 2, 5, 10, 64])
+def test_the_step_gives_the_gradient_of_the_whole_batch(rows, devices):
+    model = DigitsMLP(16, 2)
+    images, labels = some_digits(rows)
+    loss, gradients = whole_gradient(model, images, labels)
+    got = data_parallel.forward_and_backward(model, images, labels, CPUS[:devices])
+    torch.testing.assert_close(got, loss)
+    torch.testing.assert_close([weight.grad for weight in model.parameters()], gradients)
+
+
+def test_gradients_are_added_to_those_already_there():
+    model = DigitsMLP(16)
+    images, labels = some_digits(10)
+    _, gradients = whole_gradient(model, images, labels)
+    for _ in range(2):
+        data_parallel.forward_and_backward(model, images, labels, CPUS[:4])
+    twice = [2 * gradient for gradient in gradients]
+    torch.testing.assert_close([weight.grad for weight in model.parameters()], twice)
+
+
+def test_a_parameter_that_only_another_replica_used_gets_its_gradient():
+    class UsesTheOutputForOnesOnly(DigitsMLP):
+        def forward(self, images):
+            if images[0, 0] == 1:
+                return super().forward(images)
+            return images[:, :10] * self.hidden[0].bias.sum()
+
+    model = UsesTheOutputForOnesOnly(8)
+    images = torch.cat([torch.zeros(2, 64), torch.ones(2, 64)])
+    data_parallel.forward_and_backward(model, images, torch.tensor([1, 2, 3, 4]), CPUS[:2])
+    assert model.output.weight.grad.abs().sum() > 0
+
+
+def test_batch_norm_keeps_the_statistics_of_the_first_replica_alone():
+    model = nn.Sequential(nn.BatchNorm1d(64, momentum=1.0), nn.Linear(64, 10))
+    images, labels = some_digits(12)
+    data_parallel.forward_and_backward(model, images, labels, CPUS[:3])
+    torch.testing.assert_close(model[0].running_mean, images[:4].mean(0))
+
+
+MEETING = threading.Barrier(3)  # not in the model: a copy must not have one of its own
+THREADS = {"forward": set(), "backward": set()}
+
+
+class Meets(nn.Linear):
+    """A layer whose forward and backward each wait until three threads are in it."""
+
+    def forward(self, images):
+        THREADS["forward"].add(threading.get_ident())
+        MEETING.wait(timeout=10)
+        scores = super().forward(images)
+        scores.register_hook(self.meet_in_backward)
+        return scores
+
+    @staticmethod
+    def meet_in_backward(gradient):
+        THREADS["backward"].add(threading.get_ident())
+        MEETING.wait(timeout=10)
+
+
+def test_each_replica_goes_forward_and_backward_in_a_thread_of_its_own():
+    images, labels = some_digits(9)
+    data_parallel.forward_and_backward(Meets(64, 10), images, labels, CPUS[:3])
+    assert len(THREADS["forward"]) == 3
+    assert THREADS["forward"] == THREADS["backward"]
+    assert threading.get_ident() not in THREADS["forward"]
+
+
+def test_the_replicas_share_the_threads_of_the_process():
+    class Counts(nn.Linear):
+        def forward(self, images):
+            COUNTS.append(torch.get_num_threads())
+            return super().forward(images)
+
+    COUNTS = []
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        data_parallel.forward_and_backward(Counts(64, 10), *some_digits(8), CPUS[:2])
+        assert COUNTS == [2, 2]
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_exception_of_a_replica_is_passed_on():
+    class Refuses(nn.Linear):
+        def forward(self, images):
+            if len(images) == 1:
+                raise ZeroDivisionError("one row is too few")
+            return super().forward(images)
+
+    before = torch.get_num_threads()
+    with pytest.raises(ZeroDivisionError, match="one row is too few"):
+        data_parallel.forward_and_backward(Refuses(64, 10), *some_digits(10), CPUS[:4])
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("gpus", "replicas", "device"),
+    [(0, 2, "cpu"), (1, 1, "cpu"), (1, 2, "cpu"), (2, 2, "cuda"), (2, 3, "cpu"), (8, 4, "cuda")],
+)
+def test_replicas_are_on_gpus_where_there_are_two_and_enough(monkeypatch, gpus, replicas, device):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    devices = data_parallel.pick_devices(replicas)
+    assert [d.type for d in devices] == [device] * replicas
+    assert device == "cpu" or [d.index for d in devices] == list(range(replicas))
+
+
+# Chapter 02: processes
+
+
+@pytest.mark.parametrize(
+    ("gpus", "local_world_size", "device"),
+    [(0, 2, "cpu"), (1, 2, "cpu"), (2, 2, "cuda:1"), (8, 4, "cuda:1")],
+)
+def test_a_rank_takes_its_own_gpu_only_if_all_have_one(monkeypatch, gpus, local_world_size, device):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local_world_size))
+    assert str(distributed_data_parallel.pick_device()) == device
+
+
+def gradient_of_a_step(rows: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """A worker: this rank's share of the loss and its gradients after one step on `rows` rows."""
+    distributed_data_parallel.setup()
+    torch.manual_seed(0)
+    model = DigitsMLP(16, 2)
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    images, labels = (column[mine] for column in some_digits(rows))
+    ddp = DistributedDataParallel(model)
+    share = distributed_data_parallel.forward_and_backward(ddp, images, labels, rows)
+    distributed_data_parallel.cleanup()
+    return share, [weight.grad for weight in model.parameters()]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_every_rank_has_the_gradient_of_the_whole_batch(ranks):
+    for rows in (1, 5, 10):
+        torch.manual_seed(0)
+        loss, expected = whole_gradient(DigitsMLP(16, 2), *some_digits(rows))
+        shares, gradients = zip(*launch(gradient_of_a_step, rows, ranks=ranks), strict=True)
+        torch.testing.assert_close(sum(shares), loss)
+        for gradient in gradients:
+            torch.testing.assert_close(gradient, expected)
+
+
+def test_every_rank_ends_with_the_very_same_weights():
+    first, *others = launch(distributed_data_parallel.train, ranks=3)
+    for other in others:
+        torch.testing.assert_close(other, first, rtol=0, atol=0)
+
+
+def test_train_leaves_no_process_group_behind_and_can_run_again():
+    assert_same(distributed_data_parallel.train(epochs=1), one_process(epochs=1))
+    assert not dist.is_initialized()
+    assert "RANK" not in os.environ
+    distributed_data_parallel.train(epochs=0)

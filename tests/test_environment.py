@@ -1,0 +1,114 @@
+"""The three lists of packages agree: pyproject.toml, environment.yml, constraints.txt."""
+
+import re
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from rattler import MatchSpec
+
+CHECKOUT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+CONDA = yaml.safe_load((CHECKOUT / "environment.yml").read_text())
+CONDA_LINES = [line for line in CONDA["dependencies"] if isinstance(line, str)]
+CONDA_NAMES = {"torch": "pytorch"}  # where conda-forge calls a package differently
+
+
+def constraints() -> dict[str, Version]:
+    """What constraints.txt pins, by canonical name."""
+    lines = (CHECKOUT / "constraints.txt").read_text().splitlines()
+    pins = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(name): Version(version) for name, version in pins}
+
+
+def as_conda(line: str) -> tuple[str, frozenset[str]]:
+    """A pyproject line as conda's name and set of bounds."""
+    wanted = Requirement(line)
+    bounds = frozenset(str(bound) for bound in wanted.specifier)
+    return CONDA_NAMES.get(wanted.name, wanted.name), bounds
+
+
+def test_conda_and_pip_ask_for_the_same():
+    """Same packages, same ranges, and Python's own range."""
+    expected = {as_conda(line) for line in PROJECT["dependencies"]}
+    expected |= {as_conda("python" + PROJECT["requires-python"]), ("pip", frozenset())}
+    pairs = [line.partition(" ")[::2] for line in CONDA_LINES]
+    found = {(name, frozenset(filter(None, bounds.split(",")))) for name, bounds in pairs}
+    assert found == expected
+    assert len(pairs) == len(expected)
+
+
+@pytest.mark.parametrize("line", CONDA_LINES)
+def test_conda_reads_each_line_as_meant(line):
+    """conda's own strict parser finds the name and the bounds."""
+    spec = MatchSpec(line, strict=True)
+    name, _, bounds = line.partition(" ")
+    assert str(spec.name.normalized if hasattr(spec.name, "normalized") else spec.name) == name
+    assert str(spec.version or "") == bounds
+
+
+def test_conda_leaves_only_this_package_to_pip():
+    """conda-forge alone, no prefix of somebody's machine, and pip must not resolve anything."""
+    assert set(CONDA) == {"name", "channels", "dependencies"}
+    assert CONDA["channels"] == ["conda-forge"]
+    assert [line for line in CONDA["dependencies"] if not isinstance(line, str)] == [
+        {"pip": ["-e . --no-deps"]}
+    ]
+
+
+@pytest.mark.parametrize("line", PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])
+def test_each_pin_lies_in_its_range(line):
+    """What is installed is what pyproject.toml allows."""
+    wanted = Requirement(line)
+    assert constraints()[canonicalize_name(wanted.name)] in wanted.specifier
+
+
+def test_each_package_has_its_reason():
+    """A comment behind every line of the two lists."""
+    text = (CHECKOUT / "pyproject.toml").read_text()
+    lists = re.findall(r"(?ms)^(?:dependencies|dev) = \[\n(.*?)^\]", text)
+    lines = [line for block in lists for line in block.splitlines()]
+    assert len(lines) == len(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])
+    assert [line for line in lines if not re.search(r"\",\s+# \S", line)] == []
+
+
+def closure() -> dict[str, Version]:
+    """Everything that pyproject.toml brings into the running environment, with its version."""
+    wanted = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"] + ["setuptools"]
+    wanted = [(Requirement(line), "") for line in wanted]
+    found = {}
+    while wanted:
+        requirement, extra = wanted.pop()
+        name = canonicalize_name(requirement.name)
+        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        if name in found and not requirement.extras:
+            continue
+        try:
+            there = distribution(name)
+        except PackageNotFoundError:  # set up without the development packages
+            continue
+        if not Path(there.locate_file("")).is_relative_to(sys.prefix):  # TORCH=site: not ours
+            continue
+        found[name] = Version(there.version)
+        for line in there.requires or []:
+            wanted += [(Requirement(line), extra) for extra in {"", *requirement.extras}]
+    return found
+
+
+def test_all_that_is_installed_is_pinned():
+    """The environment that `make test` has made is the one constraints.txt describes.
+
+    torch's own pins hold its CUDA packages (nvidia-, triton), which a CPU build does not have.
+    """
+    pins, found = constraints(), closure()
+    ours = {n: v for n, v in found.items() if not n.startswith(("nvidia-", "cuda-", "triton"))}
+    other = {n: str(v) for n, v in ours.items() if pins.get(n) != Version(v.public)}
+    assert other == {}
+    assert {"jupyterlab", "tornado"} <= set(ours)

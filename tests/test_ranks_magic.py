@@ -1,0 +1,123 @@
+"""`%%ranks` in a real kernel: a cell as a file, its value on every rank, its errors in words."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from jupyter_client import AsyncKernelManager
+from nbclient import NotebookClient
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def run(folder: Path, *sources: str) -> list[str]:
+    """Run the cells in one kernel; what each of them showed, as text."""
+    cells = [nbformat.v4.new_code_cell(source) for source in ("%load_ext ddp_workbook", *sources)]
+    kernel = AsyncKernelManager(transport="ipc", ip=str(folder / "ipc"))
+    NotebookClient(nbformat.v4.new_notebook(cells=cells), km=kernel, allow_errors=True, timeout=120,
+                   coalesce_streams=True, resources={"metadata": {"path": str(folder)}}).execute()
+    return [ANSI.sub("", "\n".join(map(text_of, cell.outputs))) for cell in cells[1:]]
+
+
+def text_of(output) -> str:
+    """The plain text of one output of any kind."""
+    if output.output_type == "stream":
+        return output.text
+    return "\n".join(output.traceback) if output.output_type == "error" else output.data["text/plain"]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """A kernel's answers to a page of cells, by name: one kernel for all tests below."""
+    cells = {
+        "sum": "%%ranks 4\nx = torch.tensor([rank + 1.0], device=device)\ndist.all_reduce(x)\nx.item()",
+        "print": "%%ranks 2\nprint('hello from', rank, 'of', world_size)",
+        "none": "%%ranks 2\nx = 1",
+        "semicolon": "%%ranks 2\n41 + 1;",
+        "variable": "%%ranks 2\nkept = rank",
+        "forgotten": "%%ranks 2\nkept",
+        "bare": "%%ranks 2 --bare\ndist.is_initialized()",
+        "line": "%%ranks 2\n\nif rank == 1:\n    raise ValueError('line four')",
+        "syntax": "%%ranks 2\nx = (\n",
+        "hang": "%%ranks 2 --timeout 1\nif rank == 0:\n    dist.barrier()\nelse:\n    import time; time.sleep(60)",
+        "zero": "%%ranks 0\n1",
+        "words": "%%ranks four\n1",
+        "missing": "%%ranks\n1",
+        "class": "%%ranks 2\nclass Digit:\n    pass\nboxes = [None, None]\n"
+                 "dist.all_gather_object(boxes, Digit())\ntype(boxes[1 - rank]).__name__",
+        "html": "%%ranks 1\nimport pandas as pd\npd.DataFrame({'loss': [0.5]})",
+        "fine": "1 + 1",
+    }
+    folder = tmp_path_factory.mktemp("page")
+    return dict(zip(cells, run(folder, *cells.values()), strict=True)) | {"folder": folder}
+
+
+def test_the_last_value_of_each_rank_is_shown_in_rank_order(page):
+    assert page["sum"].endswith("\n".join(f"rank {rank}: 10.0" for rank in range(4)))
+
+
+def test_printed_lines_carry_their_rank(page):
+    assert sorted(page["print"].split("\n")[:2]) == [f"[rank {r}] hello from {r} of 2" for r in range(2)]
+
+
+def test_nothing_is_shown_without_a_last_expression(page):
+    assert page["none"] == page["semicolon"] == ""
+
+
+def test_no_state_is_kept_and_the_first_use_says_so(page):
+    assert "new processes" in page["sum"] and "new processes" not in page["print"]
+    assert "NameError: name 'kept' is not defined" in page["forgotten"]
+    assert "another cell defined" in page["forgotten"]
+
+
+def test_bare_makes_no_group(page):
+    assert page["bare"].splitlines() == ["rank 0: False", "rank 1: False"]
+
+
+def test_an_error_shows_the_line_as_the_page_numbers_it(page):
+    assert "Rank 1 of 2 failed: ValueError: line four" in page["line"]
+    assert re.search(r"line 4\b", page["line"]) and "raise ValueError('line four')" in page["line"]
+
+
+def test_bad_syntax_is_said_once_before_anything_starts(page):
+    assert page["syntax"].startswith("LaunchRefused: line 2 of this cell is no valid Python.")
+    assert "was never closed" in page["syntax"] and "Traceback" not in page["syntax"]
+
+
+def test_a_hang_names_lines_and_the_missed_collective(page):
+    assert re.search(r"rank 0 +waits in barrier .*3\b.*dist\.barrier\(\)", page["hang"])
+    assert "entered by rank 0, never by rank 1" in page["hang"]
+
+
+def test_bad_arguments_are_refused_in_words(page):
+    assert "ranks=0" in page["zero"] and "whole number" in page["zero"]
+    assert "invalid int value: 'four'" in page["words"]
+    assert "required: N" in page["missing"]
+
+
+def test_a_class_of_the_cell_travels_between_the_ranks(page):
+    assert page["class"].splitlines() == ["rank 0: 'Digit'", "rank 1: 'Digit'"]
+
+
+def test_the_kernel_lives_on_and_the_cells_are_files(page):
+    assert page["fine"] == "2"
+    files = list((page["folder"] / "work" / "cells").glob("cell_*.py"))
+    assert any(file.read_text().startswith("# %%ranks 4\nx = torch") for file in files)
+
+
+def test_a_read_only_folder_is_no_obstacle(tmp_path, monkeypatch):
+    from ddp_workbook.workbench import cell
+
+    monkeypatch.setattr(cell, "FOLDER", Path("/proc/no-folder-can-be-made-here"))
+    saved = cell.save_cell("%%ranks 2", "1 + 1")
+    assert saved.read_text() == "# %%ranks 2\n1 + 1"
+
+
+def test_rank_values_keep_markup_as_text():
+    from ddp_workbook.workbench.rank_values import RankValues
+
+    values = RankValues([{"text/plain": "<b>"}, None, {"text/plain": "f", "text/html": "<table></table>"}])
+    page = values._repr_html_()
+    assert "&lt;b&gt;" in page and "<table></table>" in page and page.count("listitem") == 3
+    assert repr(values) == "rank 0: <b>\nrank 1: None\nrank 2: f"

@@ -1,0 +1,159 @@
+"""Workers that fail on one rank, each in its own way, while the others wait in a collective."""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+
+class Unpicklable(Exception):
+    def __init__(self, message):
+        super().__init__(message, threading.Lock())
+
+
+class Speechless(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def fail(how: str):
+    """Fail in the way called `how`; each is a line of its own, for the report to name."""
+    if how == "raise":
+        raise ValueError("no such digit")
+    if how == "exit":
+        os._exit(3)
+    if how == "sys.exit":
+        sys.exit(4)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "segfault":
+        ctypes.string_at(0)
+    if how == "abort":
+        os.abort()
+    if how == "unpicklable":
+        raise Unpicklable("holds a lock")
+    if how == "speechless":
+        raise Speechless
+    if how == "memory":
+        raise MemoryError
+    if how == "terminate":
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+
+def one_fails(how: str, bad: int = 1, after: float = 0.0):
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    if dist.get_rank() == bad:
+        time.sleep(after)
+        fail(how)
+    dist.all_reduce(x)
+    return x.sum().item()
+
+
+def fails_before_the_group(how: str, bad: int = 1):
+    if os.environ["RANK"] == str(bad):
+        fail(how)
+    dist.init_process_group("gloo")
+
+
+def all_fail():
+    raise ValueError("the same everywhere")
+
+
+def returns_early():
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    if dist.get_rank() == 1:
+        return "early"
+    dist.all_reduce(x)
+    return "late"
+
+
+def destroys_early():
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    if dist.get_rank() == 1:
+        dist.destroy_process_group()
+        time.sleep(60)
+    dist.all_reduce(x)
+
+
+def shapes_differ():
+    dist.init_process_group("gloo")
+    x = torch.ones(4 if dist.get_rank() == 0 else 8)
+    dist.all_reduce(x)
+
+
+def deep():
+    def first():
+        second()
+
+    def second():
+        try:
+            torch.ones(2) @ torch.ones(3)
+        except RuntimeError as error:
+            raise KeyError("weights") from error
+
+    first()
+
+
+def recursion(n: int = 0):
+    recursion(n + 1)
+
+
+def group():
+    raise ExceptionGroup("two things", [ValueError("one"), TypeError("two")])
+
+
+def long_message():
+    raise ValueError("x" * 10_000_000)
+
+
+def noted():
+    error = ValueError("with a note")
+    error.add_note("look at the weights")
+    raise error
+
+
+def reads_the_keyboard():
+    return input("your name? ")
+
+
+def breaks_into_the_debugger():
+    breakpoint()  # noqa: T100
+
+
+def asks_a_subprocess():
+    import subprocess
+
+    return subprocess.run(["cat"], capture_output=True, timeout=5).stdout
+
+
+def times_out_by_itself():
+    from datetime import timedelta
+
+    dist.init_process_group("gloo", timeout=timedelta(seconds=0.7))
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    if dist.get_rank() == 0:
+        dist.all_reduce(x)
+    else:
+        time.sleep(60)
+
+
+def uses_nccl():
+    dist.init_process_group("nccl")
+    dist.all_reduce(torch.ones(1))
+
+
+def no_group():
+    dist.all_reduce(torch.ones(1))

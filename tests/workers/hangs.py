@@ -1,0 +1,213 @@
+"""Workers that never end, each for a reason that the report must name."""
+
+import os
+import signal
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def skipped_collective():
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    if dist.get_rank() != 1:
+        dist.broadcast(x, src=0)
+    dist.all_reduce(x)  # rank 1 is one call ahead
+
+
+def under_if_rank_0():
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    if dist.get_rank() == 0:
+        dist.all_reduce(x)
+    while dist.get_rank() != 0:
+        time.sleep(0.01)
+
+
+def two_collectives():
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    if dist.get_rank() == 0:
+        dist.all_reduce(x)
+    else:
+        dist.broadcast(x, src=0)
+        dist.barrier()
+
+
+def new_group_by_members():
+    dist.init_process_group("gloo")
+    if dist.get_rank() < 2:
+        dist.new_group([0, 1])
+    dist.barrier()
+
+
+def mesh_by_some():
+    dist.init_process_group("gloo")
+    if dist.get_rank() != 1:
+        dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+    time.sleep(60)
+
+
+def both_receive():
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    dist.recv(x, src=1 - dist.get_rank())
+
+
+def send_without_recv():
+    dist.init_process_group("gloo")
+    x = torch.ones(1_000_000)
+    if dist.get_rank() == 0:
+        dist.send(x, dst=1)
+    else:
+        dist.barrier()
+
+
+def subgroup():
+    dist.init_process_group("gloo")
+    even = dist.new_group([0, 2])
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(3), group=even)
+    if dist.get_rank() == 2:
+        time.sleep(60)
+
+
+def monitored_barrier():
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        dist.monitored_barrier(timeout=timedelta(seconds=60))
+    else:
+        time.sleep(60)
+
+
+def uneven_batches():
+    dist.init_process_group("gloo")
+    model = nn.parallel.DistributedDataParallel(nn.Linear(4, 2))
+    for _ in range(3 + dist.get_rank()):
+        model(torch.ones(8, 4)).sum().backward()
+    if dist.get_rank() == 0:
+        time.sleep(60)
+
+
+def rank_0_evaluates():
+    dist.init_process_group("gloo")
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)))
+    model(torch.ones(8, 4)).sum().backward()
+    if dist.get_rank() == 0:
+        model(torch.ones(8, 4))
+    else:
+        model(torch.ones(8, 4)).sum().backward()
+    dist.barrier()
+
+
+def rank_0_saves():
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        weights = [torch.zeros(4) for _ in range(dist.get_world_size())]
+        dist.all_gather(weights, torch.ones(4))
+    dist.barrier()
+
+
+def asynchronous():
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(x, async_op=True)
+        work.wait()
+    else:
+        time.sleep(60)
+
+
+def objects():
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        boxes = [None] * dist.get_world_size()
+        dist.all_gather_object(boxes, {"loss": 0.5})
+    else:
+        time.sleep(60)
+
+
+def without_a_rank():
+    if os.environ["RANK"] == "1":
+        time.sleep(60)
+    dist.init_process_group("gloo")
+
+
+def before_init():
+    while True:
+        time.sleep(0.01)
+
+
+def python_loop():
+    dist.init_process_group("gloo")
+    n = 0
+    while True:
+        n += 1
+
+
+def c_loop():
+    dist.init_process_group("gloo")
+    return sum(range(10**12))
+
+
+def one_c_loop():
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    if dist.get_rank() == 1:
+        sum(range(10**12))
+    dist.all_reduce(x)
+
+
+def stopped():
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    dist.barrier()
+
+
+def one_returned():
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        return "done"
+    while True:
+        time.sleep(0.01)
+
+
+def own_signal_handler():
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    time.sleep(60)
+
+
+def default_signal_handler():
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    time.sleep(60)
+
+
+class Forever:
+    """Its packing never ends."""
+
+    def __reduce__(self):
+        while True:
+            time.sleep(0.01)
+
+
+def packs_for_ever():
+    return Forever()
+
+
+def many_groups():
+    dist.init_process_group("gloo")
+    pairs = [dist.new_group([i, i + 1]) for i in range(dist.get_world_size() - 1)]
+    x = torch.ones(2)
+    for _ in range(100):
+        dist.all_reduce(x)
+    if dist.get_rank() < 2:
+        dist.all_reduce(x, group=pairs[0])
+        if dist.get_rank() == 0:
+            dist.reduce_scatter_tensor(torch.ones(1), torch.ones(2), group=pairs[0])
+    dist.barrier()

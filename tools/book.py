@@ -1,0 +1,122 @@
+"""Execute every notebook and build the HTML to read, in build/book: `make book`.
+
+The pages need no network: pictures are embedded, and formulas are plain text in the notebooks.
+Sliders and progress bars live in JupyterLab only; the pages say so.
+"""
+
+import html
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import nbformat
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
+
+from tools.packages import ROOT
+
+NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
+NOTE = (
+    "This page was made by `make book`. In JupyterLab (`make lab`) its cells run, and sliders and "
+    "progress bars work; here they are missing."
+)
+
+
+def copy_layout(folder: Path) -> Path:
+    """Copy what notebooks refer to by a relative path; returns the notebooks' folder in there.
+
+    They save cells under work/, which must not appear in somebody's checkout.
+    """
+    for name in ("notebooks", "figs"):
+        ignored = shutil.ignore_patterns(".ipynb_checkpoints", "work")
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    return folder / "notebooks"
+
+
+def execute(path: Path, cell_timeout: float = 300) -> nbformat.NotebookNode:
+    """The notebook at `path` with its outputs, errors included, run in the folder that holds it."""
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook,
+        # ipykernel warns on every page of a TCP connection without encryption; this one is local
+        km=AsyncKernelManager(kernel_name="python3", transport="ipc"),
+        timeout=cell_timeout,
+        allow_errors=True,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    return client.execute()
+
+
+def errors(notebook: nbformat.NotebookNode) -> list[str]:
+    """What went wrong: a cell that failed, or one that was meant to fail and did not."""
+    found = []
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        raised = [output for output in cell.outputs if output.output_type == "error"]
+        meant = "raises-exception" in cell.metadata.get("tags", [])
+        if raised and not meant:
+            found.append(f"cell {cell.id}: {raised[0].ename}: {raised[0].evalue}")
+        elif meant and not raised:
+            found.append(f"cell {cell.id} is tagged raises-exception and raised nothing")
+    return found
+
+
+def title(notebook: nbformat.NotebookNode) -> str:
+    """The notebook's first heading."""
+    return notebook.cells[0].source.splitlines()[0].lstrip("# ")
+
+
+def page(notebook: nbformat.NotebookNode, folder: Path) -> str:
+    """The notebook as one HTML page that needs no other file and no network."""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":  # the next chapter is a page here
+            cell.source = cell.source.replace(".ipynb)", ".html)")
+    notebook.cells.insert(1, nbformat.v4.new_markdown_cell(f"> {NOTE}"))
+    exporter = HTMLExporter(
+        embed_images=True, mathjax_url="", require_js_url="", jquery_url="", mermaid_js_url=""
+    )
+    text, _ = exporter.from_notebook_node(notebook, {"metadata": {"path": str(folder)}})
+    return text.replace("<title>Notebook</title>", f"<title>{html.escape(title(notebook))}</title>")
+
+
+def index(titles: dict[str, str]) -> str:
+    """The page that links to the others."""
+    links = "\n".join(
+        f'<li><a href="{stem}.html">{html.escape(text)}</a></li>' for stem, text in titles.items()
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        "<title>The Distributed PyTorch Workbook</title>\n"
+        '<body style="font: 1.1rem/1.6 system-ui, sans-serif; max-width: 40rem; margin: 3rem auto">'
+        f"\n<h1>The Distributed PyTorch Workbook</h1>\n<ul>\n{links}\n</ul>\n</body>\n</html>\n"
+    )
+
+
+def main() -> int:
+    """Build all pages; 1 if a cell failed, with its name."""
+    book = ROOT / "build" / "book"
+    shutil.rmtree(book, ignore_errors=True)
+    book.mkdir(parents=True)
+    titles, failed = {}, []
+    with tempfile.TemporaryDirectory() as folder:
+        notebooks = copy_layout(Path(folder))
+        for path in NOTEBOOKS:
+            started = time.monotonic()
+            done = execute(notebooks / path.name)
+            titles[path.stem] = title(done)
+            failed += [f"{path.name}: {error}" for error in errors(done)]
+            (book / f"{path.stem}.html").write_text(page(done, notebooks), encoding="utf-8")
+            print(f"  {path.stem}: {time.monotonic() - started:.0f} s", flush=True)
+    (book / "index.html").write_text(index(titles), encoding="utf-8")
+    print("\n".join(failed) or f"The book is there: {book / 'index.html'}")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
