@@ -32,6 +32,15 @@ RUNS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The small steps here gain nothing from more threads, and on a busy machine they lose much."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @cache
 def one_process(**run) -> Trained:
     return single_process.train(**run)
@@ -260,14 +269,10 @@ def test_the_replicas_share_the_threads_of_the_process():
             return super().forward(images)
 
     COUNTS = []
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(4)
-        data_parallel.forward_and_backward(Counts(64, 10), *some_digits(8), CPUS[:2])
-        assert COUNTS == [2, 2]
-        assert torch.get_num_threads() == 4
-    finally:
-        torch.set_num_threads(before)
+    torch.set_num_threads(4)
+    data_parallel.forward_and_backward(Counts(64, 10), *some_digits(8), CPUS[:2])
+    assert COUNTS == [2, 2]
+    assert torch.get_num_threads() == 4
 
 
 def test_the_exception_of_a_replica_is_passed_on():
@@ -277,10 +282,10 @@ def test_the_exception_of_a_replica_is_passed_on():
                 raise ZeroDivisionError("one row is too few")
             return super().forward(images)
 
-    before = torch.get_num_threads()
+    torch.set_num_threads(4)
     with pytest.raises(ZeroDivisionError, match="one row is too few"):
         data_parallel.forward_and_backward(Refuses(64, 10), *some_digits(10), CPUS[:4])
-    assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == 4
 
 
 @pytest.mark.parametrize(
@@ -318,6 +323,7 @@ def gradient_of_a_step(rows: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
     images, labels = (column[mine] for column in some_digits(rows))
     ddp = DistributedDataParallel(model)
     share = distributed_data_parallel.forward_and_backward(ddp, images, labels, rows)
+    del ddp  # see distributed_data_parallel.train
     distributed_data_parallel.cleanup()
     return share, [weight.grad for weight in model.parameters()]
 

@@ -8,7 +8,13 @@ from ddp_workbook import cli
 def test_check_says_what_is_here_and_that_it_works():
     result = CliRunner().invoke(cli.app, ["check", "--ranks", "2"], terminal_width=200)
     assert result.exit_code == 0, result.output
-    for words in ("This machine", "1,797 digits", "2 ranks met in", "JupyterLab: version", "Ready."):
+    for words in (
+        "This machine",
+        "1,797 digits",
+        "2 ranks met in",
+        "JupyterLab: version",
+        "Ready.",
+    ):
         assert words in result.output
 
 

@@ -25,23 +25,35 @@ from ddp_workbook.workbench.timing_plots import breakdown_plot, speed_up_plot, s
 ALT = 'Two bars: "one" takes 3 ms & <two> 4 ms. Nothing else is to be seen.'
 SVG = "{http://www.w3.org/2000/svg}"
 # What a reader without red or green cones sees, in linear RGB: Machado, Oliveira, Fernandes 2009.
-PROTANOPIA = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
-              [-0.003882, -0.048116, 1.051998]]
-DEUTERANOPIA = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
-                [-0.011820, 0.042940, 0.968881]]
+PROTANOPIA = [
+    [0.152286, 1.052583, -0.204868],
+    [0.114503, 0.786281, 0.099216],
+    [-0.003882, -0.048116, 1.051998],
+]
+DEUTERANOPIA = [
+    [0.367322, 0.860646, -0.227968],
+    [0.280085, 0.672501, 0.047413],
+    [-0.011820, 0.042940, 0.968881],
+]
 
 
 def timings(machine="2 cores of a test"):
-    rows = [(width, 4, 64, name, n, width * (1 + index) * (1 + n / 10) / 1e4)
-            for width in (64, 256) for n in (1, 2, 3)
-            for index, name in enumerate(["one process", "DataParallel (stand-in)", "DDP"])]
+    rows = [
+        (width, 4, 64, name, n, width * (1 + index) * (1 + n / 10) / 1e4)
+        for width in (64, 256)
+        for n in (1, 2, 3)
+        for index, name in enumerate(["one process", "DataParallel (stand-in)", "DDP"])
+    ]
     frame = pd.DataFrame(rows, columns=["width", "depth", "batch", "candidate", "round", "seconds"])
     return frame.assign(machine=machine)
 
 
 def parts():
-    rows = [(64, name, part, 0.001) for name in ("DataParallel", "DDP")
-            for part in ("replicate", "compute", "rest")]
+    rows = [
+        (64, name, part, 0.001)
+        for name in ("DataParallel", "DDP")
+        for part in ("replicate", "compute", "rest")
+    ]
     return pd.DataFrame(rows, columns=["width", "candidate", "part", "seconds"])
 
 
@@ -114,18 +126,33 @@ def test_black_text_can_be_read_on_a_tint():
 
 
 def linear(colour):
-    parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     return [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
 
 
 def oklab(rgb):
     """Linear RGB to Oklab, times 100; the constants are Ottosson's, 2020."""
-    cones = np.cbrt(np.clip(rgb, 0, 1) @ np.transpose([
-        [0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566],
-        [0.0883024619, 0.2817188376, 0.6299787005]]))
-    return 100 * cones @ np.transpose([
-        [0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099],
-        [0.0259040371, 0.7827717662, -0.8086757660]])
+    cones = np.cbrt(
+        np.clip(rgb, 0, 1)
+        @ np.transpose(
+            [
+                [0.4122214708, 0.5363325363, 0.0514459929],
+                [0.2119034982, 0.6806995451, 0.1073969566],
+                [0.0883024619, 0.2817188376, 0.6299787005],
+            ]
+        )
+    )
+    return (
+        100
+        * cones
+        @ np.transpose(
+            [
+                [0.2104542553, 0.7936177850, -0.0040720468],
+                [1.9779984951, -2.4285922050, 0.4505937099],
+                [0.0259040371, 0.7827717662, -0.8086757660],
+            ]
+        )
+    )
 
 
 # Showing and saving
@@ -133,7 +160,7 @@ def oklab(rgb):
 
 def test_show_is_one_image_with_its_alt_text_and_a_whole_svg():
     picture = show(figure(), ALT)
-    (tag, image), = Image(picture._repr_html_()).tags
+    ((tag, image),) = Image(picture._repr_html_()).tags
     assert tag == "img"
     assert image["alt"] == ALT
     assert image["width"] == "288"
@@ -192,12 +219,16 @@ def test_a_saved_svg_says_what_it_shows(tmp_path):
 
 
 def test_equal_figures_give_equal_bytes_in_another_process(tmp_path):
-    code = ("import sys; from tests.test_pictures import *; "
-            "save(figure(), sys.argv[1], ALT); save(step_time_plot(timings()), sys.argv[2], ALT)")
+    code = (
+        "import sys; from tests.test_pictures import *; "
+        "save(figure(), sys.argv[1], ALT); save(step_time_plot(timings()), sys.argv[2], ALT)"
+    )
     other = [tmp_path / "other.svg", tmp_path / "other_plot.svg"]
     subprocess.run([sys.executable, "-c", code, *map(str, other)], check=True, timeout=60)
-    here = [save(figure(), tmp_path / "a.svg", ALT),
-            save(step_time_plot(timings()), tmp_path / "b.svg", ALT)]
+    here = [
+        save(figure(), tmp_path / "a.svg", ALT),
+        save(step_time_plot(timings()), tmp_path / "b.svg", ALT),
+    ]
     assert [p.read_bytes() for p in here] == [p.read_bytes() for p in other]
     assert not re.search(rb"<dc:date>|20\d\d-\d\d-\d\d", here[1].read_bytes())
 
@@ -225,7 +256,8 @@ def test_alt_text_survives_nbconvert():
     nbconvert = pytest.importorskip("nbconvert")
     data = {"text/html": show(figure(), ALT)._repr_html_(), "text/plain": ALT}
     cell = nbformat.v4.new_code_cell(
-        "show()", outputs=[nbformat.v4.new_output("display_data", data)])
+        "show()", outputs=[nbformat.v4.new_output("display_data", data)]
+    )
     book = nbformat.v4.new_notebook(cells=[cell])
     page, _ = nbconvert.HTMLExporter().from_notebook_node(book)
     images = [attributes for tag, attributes in Image(page).tags if tag == "img"]
@@ -254,8 +286,10 @@ def test_step_times_of_one_size_need_no_size_columns():
 def test_speed_up_has_a_point_for_each_candidate_but_the_baseline():
     axes = speed_up_plot(timings(), "one process").axes[0]
     points = {line.get_label(): list(line.get_xdata()) for line in axes.lines[1:]}
-    assert points == {"DataParallel (stand-in)": pytest.approx([0.5, 0.5]),
-                      "DDP": pytest.approx([1 / 3, 1 / 3])}
+    assert points == {
+        "DataParallel (stand-in)": pytest.approx([0.5, 0.5]),
+        "DDP": pytest.approx([1 / 3, 1 / 3]),
+    }
     assert list(axes.lines[0].get_xdata()) == [1, 1]
 
 
@@ -265,7 +299,10 @@ def test_breakdown_stacks_the_parts_to_the_whole():
     assert ends == pytest.approx([1, 2, 3, 1, 2, 3])
     assert len({bar.get_hatch() for bar in made.axes[0].patches}) == 3
     assert [text.get_text() for text in made.legends[0].get_texts()] == [
-        "replicate", "compute", "rest"]
+        "replicate",
+        "compute",
+        "rest",
+    ]
 
 
 def test_losses_of_ranks_wear_the_ranks_colours_and_markers():
@@ -282,7 +319,8 @@ def test_the_grid_holds_the_values_in_the_ranks_colours():
     boxes = made.axes[0].patches
     assert len(boxes) == 7
     assert palette.rank_colour(3) == "#" + "".join(
-        f"{round(part * 255):02x}" for part in boxes[-1].get_edgecolor()[:3])
+        f"{round(part * 255):02x}" for part in boxes[-1].get_edgecolor()[:3]
+    )
     assert {"device 0", "x"} <= set(words(grid({"device 0": ["x"]}, title="a title")))
 
 
@@ -295,15 +333,21 @@ def test_digits_are_drawn_with_labels_and_devices():
     assert len(digits_plot(np.zeros((12, 64)), range(12)).axes) == 12
 
 
-@pytest.mark.parametrize("draw, words", [
-    (lambda: grid([]), "no rows"),
-    (lambda: digits_plot(np.zeros((0, 64)), []), "0 images and 0 labels"),
-    (lambda: digits_plot(np.zeros((2, 64)), [1]), "2 images and 1 labels"),
-    (lambda: loss_plot(losses().drop(columns="loss")), "loss_plot needs the columns"),
-    (lambda: breakdown_plot(parts().drop(columns="part")), "breakdown_plot needs the columns part"),
-    (lambda: step_time_plot(parts()), "no column round"),
-    (lambda: speed_up_plot(timings(), "nobody"), "No candidate is named 'nobody'"),
-])
+@pytest.mark.parametrize(
+    "draw, words",
+    [
+        (lambda: grid([]), "no rows"),
+        (lambda: digits_plot(np.zeros((0, 64)), []), "0 images and 0 labels"),
+        (lambda: digits_plot(np.zeros((2, 64)), [1]), "2 images and 1 labels"),
+        (lambda: loss_plot(losses().drop(columns="loss")), "loss_plot needs the columns"),
+        (
+            lambda: breakdown_plot(parts().drop(columns="part")),
+            "breakdown_plot needs the columns part",
+        ),
+        (lambda: step_time_plot(parts()), "no column round"),
+        (lambda: speed_up_plot(timings(), "nobody"), "No candidate is named 'nobody'"),
+    ],
+)
 def test_what_cannot_be_drawn_is_said(draw, words):
     with pytest.raises(WorkbookError, match=words):
         draw()

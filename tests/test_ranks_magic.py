@@ -15,8 +15,14 @@ def run(folder: Path, *sources: str) -> list[str]:
     """Run the cells in one kernel; what each of them showed, as text."""
     cells = [nbformat.v4.new_code_cell(source) for source in ("%load_ext ddp_workbook", *sources)]
     kernel = AsyncKernelManager(transport="ipc", ip=str(folder / "ipc"))
-    NotebookClient(nbformat.v4.new_notebook(cells=cells), km=kernel, allow_errors=True, timeout=120,
-                   coalesce_streams=True, resources={"metadata": {"path": str(folder)}}).execute()
+    NotebookClient(
+        nbformat.v4.new_notebook(cells=cells),
+        km=kernel,
+        allow_errors=True,
+        timeout=120,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}},
+    ).execute()
     return [ANSI.sub("", "\n".join(map(text_of, cell.outputs))) for cell in cells[1:]]
 
 
@@ -24,7 +30,9 @@ def text_of(output) -> str:
     """The plain text of one output of any kind."""
     if output.output_type == "stream":
         return output.text
-    return "\n".join(output.traceback) if output.output_type == "error" else output.data["text/plain"]
+    return (
+        "\n".join(output.traceback) if output.output_type == "error" else output.data["text/plain"]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +53,7 @@ def page(tmp_path_factory):
         "words": "%%ranks four\n1",
         "missing": "%%ranks\n1",
         "class": "%%ranks 2\nclass Digit:\n    pass\nboxes = [None, None]\n"
-                 "dist.all_gather_object(boxes, Digit())\ntype(boxes[1 - rank]).__name__",
+        "dist.all_gather_object(boxes, Digit())\ntype(boxes[1 - rank]).__name__",
         "html": "%%ranks 1\nimport pandas as pd\npd.DataFrame({'loss': [0.5]})",
         "fine": "1 + 1",
     }
@@ -58,7 +66,9 @@ def test_the_last_value_of_each_rank_is_shown_in_rank_order(page):
 
 
 def test_printed_lines_carry_their_rank(page):
-    assert sorted(page["print"].split("\n")[:2]) == [f"[rank {r}] hello from {r} of 2" for r in range(2)]
+    assert sorted(page["print"].split("\n")[:2]) == [
+        f"[rank {r}] hello from {r} of 2" for r in range(2)
+    ]
 
 
 def test_nothing_is_shown_without_a_last_expression(page):
@@ -117,7 +127,9 @@ def test_a_read_only_folder_is_no_obstacle(tmp_path, monkeypatch):
 def test_rank_values_keep_markup_as_text():
     from ddp_workbook.workbench.rank_values import RankValues
 
-    values = RankValues([{"text/plain": "<b>"}, None, {"text/plain": "f", "text/html": "<table></table>"}])
+    values = RankValues(
+        [{"text/plain": "<b>"}, None, {"text/plain": "f", "text/html": "<table></table>"}]
+    )
     page = values._repr_html_()
     assert "&lt;b&gt;" in page and "<table></table>" in page and page.count("listitem") == 3
     assert repr(values) == "rank 0: <b>\nrank 1: None\nrank 2: f"

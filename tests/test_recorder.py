@@ -172,7 +172,7 @@ def test_what_ddp_sends(ranks):
         there = 0 if rank == 0 else 1
         assert of(wire, rank, "op", "peer", "dtype", "bytes", "received", "line") == [
             ("all_gather", None, "int64", 8, 8 * ranks, constructor),  # how many parameters
-            ("broadcast", 0, "int64", 96, 96 * there, constructor),  # their shapes
+            ("broadcast", 0, "int64", 96, 96 * there, constructor),  # their sizes and strides
             ("broadcast", 0, "float32", model, model * there, constructor),
             ("all_reduce", None, "float32", model, model, backward),
             ("broadcast", 0, "int32", 20, 20 * there, forward),  # the order in the buckets

@@ -15,9 +15,11 @@ from ddp_workbook.workbench.errors import WorkbookError
 from ddp_workbook.workbench.timing import compare, speed_up, summary, time_step
 
 FRAME = pd.DataFrame(
-    [(name, n, seconds)
-     for n, both in enumerate([(4.0, 2.0), (8.0, 2.0), (6.0, 4.0)], start=1)
-     for name, seconds in zip(("one", "two"), both, strict=True)],
+    [
+        (name, n, seconds)
+        for n, both in enumerate([(4.0, 2.0), (8.0, 2.0), (6.0, 4.0)], start=1)
+        for name, seconds in zip(("one", "two"), both, strict=True)
+    ],
     columns=["candidate", "round", "seconds"],
 )
 
@@ -29,16 +31,29 @@ def test_rounds_are_interleaved_and_begin_with_another_candidate_each_time():
         return lambda: calls.append(name) or float(len(calls))
 
     frame = compare({name: candidate(name) for name in "abc"}, rounds=3)
-    assert "".join(calls) == "abc" "bca" "cab" "abc"
+    assert "".join(calls) == "cab" + "abc" + "bca" + "cab"
     assert list(frame.columns) == ["candidate", "round", "seconds"]
-    assert list(frame["candidate"]) == list("bcacababc")  # the warm-up round is left out
+    assert list(frame["candidate"]) == list("abcbcacab")  # the warm-up round is left out
     assert list(frame["round"]) == [1] * 3 + [2] * 3 + [3] * 3
     assert list(frame["seconds"]) == [float(n) for n in range(4, 13)]
 
 
 def test_a_candidate_may_return_several_timings():
     frame = compare({"one": lambda: [0.5, 0.25], "two": lambda: np.ones(1)}, rounds=2)
-    assert list(frame["seconds"]) == [1.0, 0.5, 0.25, 0.5, 0.25, 1.0]
+    assert list(frame["seconds"]) == [0.5, 0.25, 1.0, 1.0, 0.5, 0.25]
+
+
+def test_without_warm_up_every_call_counts():
+    assert list(compare({"a": lambda: 1, "b": lambda: 2}, 1, warm_up=0)["seconds"]) == [1.0, 2.0]
+
+
+def test_no_round_is_begun_that_would_break_the_budget():
+    def slow():
+        time.sleep(0.05)
+        return 1.0
+
+    assert compare({"slow": slow}, 50, warm_up=0, budget=0.3)["round"].max() in range(2, 7)
+    assert compare({"slow": slow}, 50, budget=0)["round"].max() == 1  # a first one there must be
 
 
 def test_a_candidates_own_error_reaches_the_reader():
@@ -138,12 +153,15 @@ def test_an_unknown_baseline_is_answered_with_those_there_are():
         speed_up(FRAME, baseline="three")
 
 
-@pytest.mark.parametrize("frame, words", [
-    (FRAME.drop(columns="round"), "no column round"),
-    (pd.DataFrame(), "no column candidate, round, seconds"),
-    (None, "no column candidate, round, seconds"),
-    (FRAME.iloc[:0], "holds no timings"),
-])
+@pytest.mark.parametrize(
+    "frame, words",
+    [
+        (FRAME.drop(columns="round"), "no column round"),
+        (pd.DataFrame(), "no column candidate, round, seconds"),
+        (None, "no column candidate, round, seconds"),
+        (FRAME.iloc[:0], "holds no timings"),
+    ],
+)
 def test_a_table_without_timings_is_refused(frame, words):
     with pytest.raises(WorkbookError, match=words):
         summary(frame)

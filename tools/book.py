@@ -40,16 +40,19 @@ def copy_layout(folder: Path) -> Path:
 def execute(path: Path, cell_timeout: float = 300) -> nbformat.NotebookNode:
     """The notebook at `path` with its outputs, errors included, run in the folder that holds it."""
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(
-        notebook,
-        # ipykernel warns on every page of a TCP connection without encryption; this one is local
-        km=AsyncKernelManager(kernel_name="python3", transport="ipc"),
-        timeout=cell_timeout,
-        allow_errors=True,
-        coalesce_streams=True,
-        resources={"metadata": {"path": str(path.parent)}},
-    )
-    return client.execute()
+    with tempfile.TemporaryDirectory(prefix="kernel-") as sockets:
+        # ipykernel warns, on every page, of TCP without encryption; a relative ip would be looked
+        # for in the kernel's folder and in ours
+        manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{sockets}/zmq")
+        client = NotebookClient(
+            notebook,
+            km=manager,
+            timeout=cell_timeout,
+            allow_errors=True,
+            coalesce_streams=True,
+            resources={"metadata": {"path": str(path.parent)}},
+        )
+        return client.execute(cleanup_kc=True)
 
 
 def errors(notebook: nbformat.NotebookNode) -> list[str]:

@@ -6,6 +6,7 @@ It needs nothing but Python itself. An old Python must be able to read it, to be
 old: no syntax newer than Python 3.6 in this folder's set-up files.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from tools import environment, packages
 from tools.problems import Problem
 
 FIRST_PAGE = "notebooks/00_start_here.ipynb"
+
+LAB_CONFIGURATION = packages.VENV / "etc" / "workbook"
 
 # command: (what runs in .venv afterwards, whether it needs the development packages)
 COMMANDS = {
@@ -42,9 +45,18 @@ def lab_environment(env):
     home = os.path.join(os.path.expanduser("~"), ".jupyter")
     own = os.path.join(env.get("JUPYTER_CONFIG_DIR", home), "lab", "user-settings")
     env.setdefault("JUPYTERLAB_SETTINGS_DIR", own)
-    env["JUPYTER_CONFIG_DIR"] = str(packages.VENV / "etc" / "jupyter")
+    env["JUPYTER_CONFIG_DIR"] = str(LAB_CONFIGURATION)
     env["JUPYTER_PREFER_ENV_PATH"] = "1"
     return env
+
+
+def write_lab_defaults(folder):
+    """Defaults of JupyterLab's settings, in a configuration folder: no question about news."""
+    quiet = {"fetchNews": "false", "checkForUpdates": False}
+    labconfig = os.path.join(str(folder), "labconfig")
+    os.makedirs(labconfig, exist_ok=True)
+    with open(os.path.join(labconfig, "default_setting_overrides.json"), "w") as defaults:
+        json.dump({"@jupyterlab/apputils-extension:notification": quiet}, defaults)
 
 
 def command_line(command, arguments):
@@ -78,6 +90,8 @@ def main(arguments):
     try:
         environment.check_python()
         environment.ensure(os.environ.get("TORCH") or "auto", dev=COMMANDS[command][1])
+        if not LAB_CONFIGURATION.exists():
+            write_lab_defaults(LAB_CONFIGURATION)
         if COMMANDS[command][0]:
             return start(command, rest)
         print("The environment is ready: make lab opens the first notebook.")

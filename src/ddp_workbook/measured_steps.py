@@ -7,8 +7,7 @@ on the first rows of the digits, moved to the device within the step as a traini
 import contextlib
 import importlib
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -21,8 +20,10 @@ from ddp_workbook.chapters import data_parallel, distributed_data_parallel, sing
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.workbench.timing import synchronise, time_step
 
-WARM_UP = 3  # DDP sends one bucket in its first step and rebuilds the buckets for its second
-REPEATS = (3, 200)  # at least and at most this many steps, whatever the time they take
+WARM_UP = 2  # DDP sends one bucket in its first step and rebuilds the buckets for its second
+OPERATIONS = {"replicate": "replicate", "scatter": "scatter", "parallel_apply": "compute",
+              "gather": "gather"}  # functions of data_parallel.py, and what they are called here
+REPEATS = (2, 200)  # at least and at most this many steps, whatever the time they take
 
 
 class Size(NamedTuple):
@@ -33,74 +34,72 @@ class Size(NamedTuple):
     batch: int
 
 
-def one_process(size: Size, seconds: float) -> list[float]:
-    """Seconds of each step of single_process.py, for about `seconds`."""
+def one_process(sizes: Sequence[Size], seconds: float) -> list[list[float]]:
+    """For each size the seconds of single_process.py's steps, as many as fit into `seconds`."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model, images, labels = _training(size, device)
-    return _timed(_step(model, lambda: single_process.forward_and_backward(
-        model, images.to(device), labels.to(device))), device, seconds)
+    return [_timed(_one_process(size, device), device, seconds) for size in sizes]
 
 
-def replicas(size: Size, seconds: float, count: int) -> list[float]:
-    """Seconds of each step of data_parallel.py with `count` replicas."""
+def replicas(sizes: Sequence[Size], seconds: float, count: int) -> list[list[float]]:
+    """For each size the seconds of data_parallel.py's steps with `count` replicas."""
     devices = data_parallel.pick_devices(count)
-    model, images, labels = _training(size, devices[0])
-    return _timed(_step(model, lambda: data_parallel.forward_and_backward(
-        model, images, labels, devices)), devices[0], seconds)
+    return [_timed(_replicas(size, devices), devices[0], seconds) for size in sizes]
 
 
-def ranks(size: Size, seconds: float) -> list[float]:
-    """Seconds of each step of distributed_data_parallel.py, as this rank saw them."""
-    device, ddp, work = _joined(size)
-    taken = _timed(_step(ddp, work), device, seconds)
-    distributed_data_parallel.cleanup()
+def ranks(sizes: Sequence[Size], seconds: float) -> list[list[float]]:
+    """For each size the seconds of distributed_data_parallel.py's steps, as this rank saw them."""
+    device = _join()
+    taken = [_timed(_step(*_ddp(size, device)), device, seconds) for size in sizes]
+    dist.barrier()
     return taken
 
 
-def parts_of_replicas(size: Size, seconds: float, count: int) -> dict[str, float]:
-    """Median seconds of the four operations in a step of data_parallel.py, and of the rest."""
+def parts_of_replicas(sizes: Sequence[Size], seconds: float, count: int) -> list[dict[str, float]]:
+    """For each size the median seconds of the four operations in a step, and of the rest."""
     devices = data_parallel.pick_devices(count)
-    model, images, labels = _training(size, devices[0])
-    step = _step(model, lambda: data_parallel.forward_and_backward(model, images, labels, devices))
-    on_gpus = devices[0].type == "cuda"
-    names = {"replicate": "replicate", "scatter": "scatter", "parallel_apply": "compute",
-             "gather": "gather"}
-    module = data_parallel
-    if on_gpus:  # nn.DataParallel calls functions of its own module
+    return [_parts_of_replicas(size, seconds, devices) for size in sizes]
+
+
+def _parts_of_replicas(size: Size, seconds: float, devices: list) -> dict[str, float]:
+    module, names, rest = data_parallel, OPERATIONS, "optimizer"
+    if devices[0].type == "cuda":  # nn.DataParallel calls functions of its own module
         module = importlib.import_module("torch.nn.parallel.data_parallel")
-        names = {"scatter_kwargs" if name == "scatter" else name: part
-                 for name, part in names.items()}
+        names = dict(zip(["replicate", "scatter_kwargs", "parallel_apply", "gather"],
+                         OPERATIONS.values(), strict=True))
+        rest = "backward and optimizer"
     with _clocks(module, names, devices) as clocks:
-        whole = _timed(step, devices[0], seconds)
+        whole = _timed(_replicas(size, devices), devices[0], seconds)
     parts = {part: median(times[-len(whole):]) for part, times in clocks.items()}
-    order = ["replicate", "scatter", "compute", "gather"]
-    rest = max(0.0, median(whole) - sum(parts.values()))
-    return {part: parts[part] for part in order} | {
-        "backward and optimizer" if on_gpus else "optimizer": rest}
+    return parts | {rest: max(0.0, median(whole) - sum(parts.values()))}
 
 
-def parts_of_ranks(size: Size, seconds: float) -> list[tuple[float, float, float]]:
-    """(compute and all-reduce, compute alone, optimizer) seconds of each step on this rank.
+def parts_of_ranks(sizes: Sequence[Size], seconds: float) -> list[list[tuple[float, ...]]]:
+    """For each size, a tuple a step: seconds of synchronised work, of work alone, of the optimizer.
 
-    Compute alone is forward and backward under `no_sync`, in turns with synchronised steps.
+    Work is forward and backward. Alone, it runs under `no_sync`, in turns with synchronised steps.
     """
-    device, ddp, work = _joined(size)
+    device = _join()
+    taken = [_parts_of_ranks(size, seconds, device) for size in sizes]
+    dist.barrier()
+    return taken
+
+
+def _parts_of_ranks(size: Size, seconds: float, device: torch.device) -> list[tuple[float, ...]]:
+    ddp, work = _ddp(size, device)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=single_process.LEARNING_RATE)
-    clock = partial(_clock, device)
-
-    def step() -> tuple[float, float, float]:
-        both = clock(work)
-        update = clock(lambda: (optimizer.step(), optimizer.zero_grad()))
-        dist.barrier()  # else one rank would start its next part while the other is still busy
-        with ddp.no_sync():  # around forward too: around backward alone it has no effect
-            alone = clock(work)
-        optimizer.zero_grad()
-        dist.barrier()
-        return both, alone, update
-
     taken = []
-    _timed(lambda: taken.append(step()), device, seconds)
-    distributed_data_parallel.cleanup()
+
+    def step() -> None:
+        dist.barrier()  # else one rank would start while the other is still busy
+        together = _clock(work, device)
+        update = _clock(lambda: (optimizer.step(), optimizer.zero_grad()), device)
+        dist.barrier()
+        with ddp.no_sync():  # around forward too: around backward alone it has no effect
+            alone = _clock(work, device)
+        optimizer.zero_grad()
+        taken.append((together, alone, update))
+
+    _timed(step, device, seconds)
     return taken[WARM_UP:]
 
 
@@ -112,18 +111,33 @@ def _training(size: Size, device: torch.device) -> tuple[nn.Module, Tensor, Tens
     return model, digits.images[rows], digits.labels[rows]
 
 
-def _joined(size: Size) -> tuple[torch.device, nn.Module, Callable[[], Tensor]]:
-    """This rank's device, its DDP model, and forward and backward of its rows of the batch."""
-    device = distributed_data_parallel.setup()
+def _one_process(size: Size, device: torch.device) -> Callable[[], None]:
+    model, images, labels = _training(size, device)
+    return _step(model, lambda: single_process.forward_and_backward(
+        model, images.to(device), labels.to(device)))
+
+
+def _replicas(size: Size, devices: list[torch.device]) -> Callable[[], None]:
+    model, images, labels = _training(size, devices[0])
+    return _step(model, lambda: data_parallel.forward_and_backward(model, images, labels, devices))
+
+
+def _join() -> torch.device:
+    """Join the group; it is left only by the end of the process, not by destroy_process_group.
+
+    Where a DDP model outlives its group, freeing the model frees gloo's last reference while it
+    holds the GIL, and a thread of gloo's may want the GIL: seen on torch 2.13, 11 hangs in 74 runs.
+    """
+    return distributed_data_parallel.setup()
+
+
+def _ddp(size: Size, device: torch.device) -> tuple[nn.Module, Callable[[], Tensor]]:
+    """The DDP model, and forward and backward of this rank's rows of the batch."""
     model, images, labels = _training(size, device)
     ddp = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
     mine = slice(dist.get_rank(), None, dist.get_world_size())
-
-    def work() -> Tensor:
-        return distributed_data_parallel.forward_and_backward(
-            ddp, images[mine].to(device), labels[mine].to(device), size.batch)
-
-    return device, ddp, work
+    return ddp, lambda: distributed_data_parallel.forward_and_backward(
+        ddp, images[mine].to(device), labels[mine].to(device), size.batch)
 
 
 def _step(model: nn.Module, work: Callable[[], Tensor]) -> Callable[[], None]:
@@ -146,7 +160,7 @@ def _timed(step: Callable[[], object], device: torch.device, seconds: float) -> 
     return time_step(step, warm_up=0, repeats=int(repeats), device=device)
 
 
-def _clock(device: torch.device, work: Callable[[], object]) -> float:
+def _clock(work: Callable[[], object], device: torch.device) -> float:
     return time_step(work, warm_up=0, repeats=1, device=device)[0]
 
 
@@ -158,13 +172,9 @@ def _clocks(module, names: dict[str, str], devices: list) -> Iterator[dict[str, 
 
     def clocked(name: str) -> Callable:
         def call(*args, **kwargs):
-            for device in devices:
-                synchronise(device)
-            start = time.perf_counter()
+            start = _now(devices)
             result = originals[name](*args, **kwargs)
-            for device in devices:
-                synchronise(device)
-            times[names[name]].append(time.perf_counter() - start)
+            times[names[name]].append(_now(devices) - start)
             return result
         return call
 
@@ -175,3 +185,9 @@ def _clocks(module, names: dict[str, str], devices: list) -> Iterator[dict[str, 
     finally:
         for name, original in originals.items():
             setattr(module, name, original)
+
+
+def _now(devices: list[torch.device]) -> float:
+    for device in devices:
+        synchronise(device)
+    return time.perf_counter()

@@ -4,6 +4,7 @@ Every timing is taken in fresh processes, so that no thread setting of the noteb
 and the candidates take turns, so that a busy machine is busy for all of them.
 """
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,31 +29,30 @@ STEP_TIMES = "dp_against_ddp"  # names of recorded runs
 BREAKDOWN = "dp_and_ddp_breakdown"
 
 
-def dp_against_ddp(sizes: Sequence[Size] = SIZES, rounds: int = 3,
-                   seconds: float = 0.1) -> pd.DataFrame:
+def dp_against_ddp(sizes: Sequence[Size] = SIZES, rounds: int = 3, seconds: float = 0.1,
+                   budget: float = math.inf) -> pd.DataFrame:
     """Step times: width, depth, batch, candidate, round, seconds, machine; a row a round.
 
-    Each is the median of the steps that fit into about `seconds`, three at least, after a warm-up;
+    Each is the median of the steps that fit into about `seconds`, two at least, after a warm-up;
     a step of several ranks is as long as its slowest rank's. With two GPUs the GPUs are measured,
-    else CPU cores, with threads standing in for DataParallel's devices.
+    else CPU cores, with threads standing in for DataParallel's devices. After `budget` seconds no
+    further round is begun. The first candidate named is the baseline.
     """
-    return _each_size(sizes, lambda size: compare(candidates(size, seconds), rounds, warm_up=0))
+    sizes = _checked(sizes)
+    frame = compare(candidates(sizes, seconds), rounds, warm_up=0, budget=budget)
+    return _named(frame, sizes, frame.groupby(["candidate", "round"]).cumcount())
 
 
-def candidates(size: Size, seconds: float = 0.1) -> dict[str, Callable[[], float]]:
-    """The ways of training that are compared, each a function that returns seconds a step.
-
-    The first one is the baseline.
-    """
-    alone = partial(_median_step, measured_steps.one_process, size, seconds)
-    split = partial(_median_step, measured_steps.replicas, size, seconds, WORKERS)
-    ranks = partial(_median_step, measured_steps.ranks, size, seconds, ranks=WORKERS, threads=1)
+def candidates(sizes: Sequence[Size], seconds: float) -> dict[str, Callable[[], list[float]]]:
+    """The ways of training that are compared; each returns its seconds a step for every size."""
+    alone = partial(_steps, measured_steps.one_process, sizes, seconds)
+    split = partial(_steps, measured_steps.replicas, sizes, seconds, WORKERS)
+    ranks = partial(_steps, measured_steps.ranks, sizes, seconds, ranks=WORKERS, threads=1)
     if _on_gpus():
         return {"one GPU": alone, _data_parallel(): split, _ddp(): ranks}
-    cores = usable_cores()
-    all_threads = {f"one process, {cores} threads": partial(alone, threads=cores)}
-    return {"one process, 1 thread": partial(alone, threads=1), **(all_threads if cores > 1 else {}),
-            _data_parallel(): partial(split, threads=WORKERS), _ddp(): ranks}
+    threads = dict.fromkeys((1, usable_cores()))  # a single entry where there is one core
+    single = {f"one process, {n} thread{'s' * (n > 1)}": partial(alone, threads=n) for n in threads}
+    return {**single, _data_parallel(): partial(split, threads=WORKERS), _ddp(): ranks}
 
 
 def breakdown(sizes: Sequence[Size] = (SIZES[0], SIZES[-1]), rounds: int = 3,
@@ -62,7 +62,16 @@ def breakdown(sizes: Sequence[Size] = (SIZES[0], SIZES[-1]), rounds: int = 3,
     Medians of `rounds` turns. DDP's all-reduce is what synchronised steps take longer than steps
     under no_sync: the part that backward does not hide. Noise can make it negative; 0 is shown.
     """
-    return _each_size(sizes, lambda size: _parts(size, rounds, seconds))
+    sizes = _checked(sizes)
+    threads = None if _on_gpus() else WORKERS
+    turns = [(_launch(measured_steps.parts_of_replicas, sizes, seconds, WORKERS, threads=threads),
+              _launch(measured_steps.parts_of_ranks, sizes, seconds, ranks=WORKERS, threads=1))
+             for _ in range(rounds)]
+    rows = [row for index in range(len(sizes)) for row in _parts(
+        [of_replicas[0][index] for of_replicas, _ in turns],
+        [[one[index] for one in of_ranks] for _, of_ranks in turns], index)]
+    frame = pd.DataFrame(rows, columns=["index", "candidate", "part", "seconds"])
+    return _named(frame.drop(columns="index"), sizes, frame["index"])
 
 
 def record_timings(frame: pd.DataFrame, name: str, folder: Path = TIMINGS) -> Path:
@@ -90,50 +99,51 @@ def recorded_timings(name: str = STEP_TIMES, folder: Path = TIMINGS) -> pd.DataF
                             "`make benchmark` records runs of this machine.")
     try:
         frame = pd.read_csv(path)
-        missing = [column for column in ("candidate", "seconds", "machine") if column not in frame]
-        wrong = f"has no column {missing[0]}" if missing else "holds no timing"
-        if missing or frame.empty or not (pd.to_numeric(frame["seconds"]) >= 0).all():
-            raise ValueError(wrong)
-    except ValueError as error:  # pandas' own parser errors are ValueErrors too
-        raise WorkbookError(f"{path} {error}.\n`make benchmark` writes it anew.") from None
+    except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
+        raise _broken(path, f"cannot be read: {error}") from None
+    missing = [column for column in ("candidate", "seconds", "machine") if column not in frame]
+    if missing or frame.empty:
+        raise _broken(path, f"has no column {missing[0]}" if missing else "holds no timing")
+    wrong = frame["seconds"][~(pd.to_numeric(frame["seconds"], errors="coerce") >= 0)]
+    if len(wrong):
+        raise _broken(path, f"holds a timing that is no time: {wrong.iloc[0]}")
     return frame
 
 
-def _each_size(sizes: Sequence[Size], measure: Callable[[Size], pd.DataFrame]) -> pd.DataFrame:
-    frames = []
-    for size in sizes:
-        frame = measure(Size(*size))
-        for place, (column, value) in enumerate(zip(Size._fields, size, strict=True)):
-            frame.insert(place, column, value)
-        frames.append(frame)
-    return pd.concat(frames, ignore_index=True).assign(machine=machine_name(gpus=_on_gpus()))
+def _broken(path: Path, what: str) -> WorkbookError:
+    return WorkbookError(f"{path} {what}.\n`make benchmark` writes it anew.")
 
 
-def _parts(size: Size, rounds: int, seconds: float) -> pd.DataFrame:
-    of_replicas, of_ranks = [], []
-    for _ in range(rounds):
-        of_replicas += _launch(measured_steps.parts_of_replicas, size, seconds, WORKERS,
-                               threads=None if _on_gpus() else WORKERS)
-        of_ranks.append(_slowest(_launch(measured_steps.parts_of_ranks, size, seconds,
-                                         ranks=WORKERS, threads=1)))
-    rows = [(_data_parallel(), part, median(one[part] for one in of_replicas))
+def _checked(sizes: Sequence[Size]) -> list[Size]:
+    sizes = [Size(*size) for size in sizes]
+    if not sizes or any(number < 1 for size in sizes for number in size):
+        raise WorkbookError("sizes must hold at least one (width, depth, batch), each 1 or more.")
+    return sizes
+
+
+def _named(frame: pd.DataFrame, sizes: list[Size], index: pd.Series) -> pd.DataFrame:
+    """The table, its rows in order of their size, with the size in front and the machine behind."""
+    columns = pd.DataFrame([sizes[i] for i in index], columns=Size._fields, index=frame.index)
+    frame = pd.concat([columns, frame], axis=1).assign(machine=machine_name(gpus=_on_gpus()))
+    return frame.iloc[index.argsort(kind="stable")].reset_index(drop=True)
+
+
+def _parts(of_replicas: list[dict], of_ranks: list, index: int) -> list[tuple]:
+    """Rows of one size: medians over the turns."""
+    rows = [(_data_parallel(), part, median(turn[part] for turn in of_replicas))
             for part in of_replicas[0]]
-    both, alone, update = (median(times) for times in zip(*of_ranks, strict=True))
-    rows += [(_ddp(), "compute", alone), (_ddp(), "all-reduce not hidden", max(0.0, both - alone)),
-             (_ddp(), "optimizer", update)]
-    return pd.DataFrame(rows, columns=["candidate", "part", "seconds"])
+    slowest = [[max(part) for part in zip(*step, strict=True)]
+               for turn in of_ranks for step in zip(*turn, strict=True)]
+    together, alone, update = (median(times) for times in zip(*slowest, strict=True))
+    rows += [(_ddp(), "compute", alone), (_ddp(), "optimizer", update),
+             (_ddp(), "all-reduce not hidden", max(0.0, together - alone))]
+    return [(index, *row) for row in rows]
 
 
-def _slowest(of_ranks: list[list[tuple[float, ...]]]) -> list[float]:
-    """For each part the median over the steps of what the slowest rank took."""
-    steps = zip(*of_ranks, strict=True)
-    slowest = [[max(part) for part in zip(*step, strict=True)] for step in steps]
-    return [median(part) for part in zip(*slowest, strict=True)]
-
-
-def _median_step(worker: Callable, *args, ranks: int = 1, threads: int | None = None) -> float:
-    of_ranks = _launch(worker, *args, ranks=ranks, threads=threads)
-    return median(max(step) for step in zip(*of_ranks, strict=True))
+def _steps(worker: Callable, *args, ranks: int = 1, threads: int | None = None) -> list[float]:
+    """For each size the median step of a launch; a step is as long as its slowest rank's."""
+    of_sizes = zip(*_launch(worker, *args, ranks=ranks, threads=threads), strict=True)
+    return [median(map(max, zip(*of_ranks, strict=True))) for of_ranks in of_sizes]
 
 
 def _launch(worker: Callable, *args, ranks: int = 1, threads: int | None = None) -> list:

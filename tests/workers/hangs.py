@@ -39,17 +39,25 @@ def two_collectives():
         dist.barrier()
 
 
+def new_group_by_one():
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        dist.new_group([0, 1])
+    dist.barrier()
+
+
 def new_group_by_members():
     dist.init_process_group("gloo")
     if dist.get_rank() < 2:
         dist.new_group([0, 1])
-    dist.barrier()
+    everyone = dist.new_group([0, 1, 2])  # the third in the count of ranks 0 and 1 alone
+    dist.all_reduce(torch.ones(2), group=everyone)
 
 
 def mesh_by_some():
     dist.init_process_group("gloo")
     if dist.get_rank() != 1:
-        dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+        dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size() // 2, 2))
     time.sleep(60)
 
 

@@ -92,6 +92,7 @@ def train(
             losses.append(loss)
     losses = torch.tensor(losses, device=device)
     dist.all_reduce(losses)  # the shares' sum; in the loop, each step would wait twice
+    del ddp  # before its group goes: the last to hold a gloo group can wait for itself (torch 2.13)
     cleanup()
     return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
 

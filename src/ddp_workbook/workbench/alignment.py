@@ -70,6 +70,7 @@ def blocks(rows: list[Row]) -> Iterator[list[Row] | int]:
     """Runs of rows to show, and between them the number of equal ones to leave out."""
     changed = [at for at, row in enumerate(rows) if not row.equal]
     shown = {at for place in changed for at in range(place - CONTEXT, place + CONTEXT + 1)}
+    shown |= {-1, len(rows)} if changed else set()
     shown |= {at for at in range(len(rows)) if at - 1 in shown and at + 1 in shown}
     for is_shown, run in itertools.groupby(enumerate(rows), key=lambda pair: pair[0] in shown):
         block = [row for _, row in run]

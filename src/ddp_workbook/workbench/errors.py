@@ -1,4 +1,4 @@
-"""Every error that the workbench raises on purpose: a page to read, without the machinery's frames."""
+"""The errors that the workbench raises on purpose: pages to read, without its own frames."""
 
 
 class WorkbookError(Exception):
@@ -21,7 +21,7 @@ class LaunchRefused(WorkbookError, ValueError):
 
 
 class RankFailed(WorkbookError, RuntimeError):
-    """A rank failed: `rank`, `reason` (one line), `traceback` (the reader's own frames) say which and how.
+    """A rank failed: `rank`, `reason` and `traceback` (the reader's own frames) say which and how.
 
     `returncode` is the exit status of a rank that died without a Python error: positive for
     `os._exit(n)`, negative for a signal, as in `subprocess`; None where there was a Python error.
@@ -50,7 +50,7 @@ class RanksHung(RankFailed, TimeoutError):
 
 
 class LaunchInterrupted(KeyboardInterrupt):
-    """The reader interrupted a launch; all its ranks have ended, and the text says where they stood."""
+    """The reader interrupted a launch; its ranks have ended, the text says where they stood."""
 
     def _render_traceback_(self) -> list[str]:
         return str(self).splitlines()

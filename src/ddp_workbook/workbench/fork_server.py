@@ -1,4 +1,4 @@
-"""The process that ranks are forked from: torch is imported there once, so that a rank starts at once."""
+"""The process that ranks are forked from: torch is imported there once, not in each of them."""
 
 import contextlib
 import multiprocessing
@@ -39,7 +39,7 @@ def take_leave(process: multiprocessing.process.BaseProcess) -> None:
 
 
 def warm_up() -> None:
-    """Start the fork server, which imports torch on its own: the first launch need not wait for it."""
+    """Start the fork server, which then imports torch: the first launch need not wait for it."""
     if METHOD == "forkserver":
         from multiprocessing import forkserver
 
@@ -50,7 +50,7 @@ def warm_up() -> None:
 
 @contextlib.contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """A process that starts inside never sees Ctrl-C: it would end the server while it imports torch."""
+    """A process that starts inside never sees Ctrl-C, which would end its `import torch`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -60,7 +60,7 @@ def _interrupts_held_back() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """A process that starts inside has no threads of OpenMP and OpenBLAS, which a fork would lose."""
+    """A process that starts inside has no OpenMP or OpenBLAS threads, which a fork would lose."""
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     try:

@@ -1,4 +1,4 @@
-"""Makes the fork server inherit what ranks leave behind, and end all of it when the kernel has gone.
+"""Makes the fork server inherit what ranks leave behind, and end it when the kernel has gone.
 
 Imported by the fork server alone, as the last of its preloads, for what `watch` does there. A rank
 dies with the kernel by itself (see `lifeline`); its children in sessions of their own do not.
@@ -22,7 +22,7 @@ LOOK = 0.5  # seconds between two looks at whether the kernel is still there
 
 
 def watch(kernel: int) -> None:
-    """Become the parent of every orphan below this process; end them and it once `kernel` has ended."""
+    """Become the parent of all orphans below this process; end them and it after `kernel`."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     gc.freeze()  # a collection in a rank would copy every page that it shares with this process
@@ -38,7 +38,7 @@ def watch(kernel: int) -> None:
             raise SystemExit
 
     atexit.register(end_all)
-    # A timer and no thread: a process with threads is not safe to fork. Ranks do not inherit timers.
+    # A timer and no thread: a process with threads is not safe to fork. Forks inherit no timer.
     signal.signal(signal.SIGALRM, look)
     signal.setitimer(signal.ITIMER_REAL, LOOK, LOOK)
 

@@ -2,12 +2,10 @@
 
 import contextlib
 import os
-import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
 from ddp_workbook.workbench import fork_server, parcels, refusals, verdicts
@@ -17,7 +15,7 @@ from ddp_workbook.workbench.output import Printer
 from ddp_workbook.workbench.parcels import Call
 from ddp_workbook.workbench.rank_process import Orders
 from ddp_workbook.workbench.store import loopback_store
-from ddp_workbook.workbench.surroundings import Surroundings
+from ddp_workbook.workbench.surroundings import Surroundings, torchrun_line
 
 SETTLE = 0.1  # seconds to see who else failed
 SETTLE_BLAME = 0.5  # seconds in which a rank that lost a peer may learn why the peer went
@@ -62,8 +60,8 @@ def run_ranks(
     """
     refusals.check(ranks, timeout, threads)
     parcel = parcels.pack_call(call)
-    if not quiet:
-        _show_torchrun_line(call.worker, ranks)
+    if not quiet and (line := torchrun_line(call.worker, ranks)):
+        print(line, flush=True)
     printer = Printer(ranks)
     handles = [RankHandle(rank, printer) for rank in range(ranks)]
     try:
@@ -124,12 +122,12 @@ def _settle(handles: list[RankHandle], printer: Printer) -> None:
         if waited >= SETTLE and any(h.outcome and h.outcome.primary for h in handles):
             break
         _read(handles, 0.02, printer)
-    if not any(handle.outcome and handle.outcome.primary for handle in handles):
-        _collect_positions(handles, printer)  # it waited for somebody: where are the others
+    if verdicts.first_to_fail(handles).outcome.error.get("waited"):
+        _collect_positions(handles, printer)  # where are those for whom it waited?
 
 
 def _collect_positions(handles: list[RankHandle], printer: Printer) -> None:
-    """Have every running rank say where it stands: by letter, and those that are silent by signal."""
+    """Have every running rank say where it stands: by letter, the silent ones by signal."""
     running = [handle for handle in handles if handle.outcome is None]
     for ask in (RankHandle.ask_position, RankHandle.ask_by_signal):
         silent = [handle for handle in running if handle.silent]
@@ -154,8 +152,8 @@ def _unpack(handle: RankHandle) -> Any:
         return parcels.unpack(handle.outcome.value)
     except Exception as error:
         raise WorkbookError(
-            f"The result of rank {handle.rank} cannot be read here: {error}.\nReturn plain numbers, "
-            "strings, lists, dicts or tensors, or objects of an importable class."
+            f"The result of rank {handle.rank} cannot be read here: {error}.\n"
+            "Return numbers, strings, lists, dicts, tensors, or objects of an importable class."
         ) from error
 
 
@@ -185,18 +183,3 @@ def _end(handles: list[RankHandle], printer: Printer) -> None:
         handle.close()
     fork_server.end_orphans()
     printer.flush()
-
-
-def _show_torchrun_line(worker: Callable, ranks: int) -> None:
-    """Print the command that runs the same file under torchrun, where it is made to be run."""
-    for line in _torchrun_line(worker, ranks):
-        print(line, flush=True)
-
-
-def _torchrun_line(worker: Callable, ranks: int) -> Iterator[str]:
-    module = sys.modules.get(getattr(worker, "__module__", None) or "")
-    file = getattr(module, "__file__", None)
-    with contextlib.suppress(OSError, ValueError):  # ValueError: another drive, on Windows
-        if file and "__main__" in Path(file).read_text(encoding="utf-8", errors="ignore"):
-            path = shlex.quote(os.path.relpath(file))
-            yield f"torchrun --standalone --nproc-per-node {ranks} {path}"

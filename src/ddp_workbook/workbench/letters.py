@@ -1,4 +1,4 @@
-"""Letters between kernel and rank, on a stream: a rank that is stopped within one holds up nobody."""
+"""Letters between kernel and rank, on a stream: a rank stopped within one holds up nobody."""
 
 import os
 import struct

@@ -1,4 +1,4 @@
-"""No rank outlives the kernel: a pipe that the kernel holds open, and what a rank does at its end."""
+"""No rank outlives the kernel: a pipe that the kernel holds, and what a rank does at its end."""
 
 import contextlib
 import os

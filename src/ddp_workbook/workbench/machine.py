@@ -142,8 +142,9 @@ def _cores_meaning(cores: int) -> str:
 
 
 def _memory_meaning(gib: float) -> str:
-    ranks = max(1, int(gib / 0.5))  # a rank that has imported torch holds about 0.3 GiB of its own
-    return f"Room for about {min(ranks, 64)} ranks of the workbook's small models."
+    if gib < 4:  # JupyterLab, a kernel and the ranks' common part take about 1 GiB
+        return "Little: close other programs, and keep to the number of ranks that the page uses."
+    return "Enough: a rank takes about 0.1 GiB of its own, since ranks share the memory of PyTorch."
 
 
 def _gpus_here(here: dict) -> str:

@@ -1,4 +1,4 @@
-"""The ranks' output on the page: whole lines, marked by rank, and never more than a page can hold."""
+"""The ranks' output: whole lines, marked by rank, and never more than a page can hold."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ LONGEST = 2000  # characters shown of one line
 
 
 class RankOutput:
-    """Turns one rank's bytes into lines: any encoding, any length, with or without a newline at the end."""
+    """Turns one rank's bytes into lines: of any encoding and length, the last newline or not."""
 
     def __init__(self, rank: int, show: Callable[[int, str], None], most_lines: int):
         self.rank, self.show, self.most_lines = rank, show, most_lines
@@ -60,12 +60,17 @@ class RankOutput:
         return b"\n".join(tail[1:])
 
     def _extend(self, piece: bytes) -> None:
+        _, returned, after = piece[:-1].rpartition(b"\r")  # one at the end may be half a \r\n
+        if returned or (piece and self.partial.endswith(b"\r")):
+            self.partial.clear()  # a progress bar: it goes back and writes over its line
+            self.cut = 0
+            piece = after + piece[-1:]
         room = max(0, 4 * LONGEST - len(self.partial))
         self.partial += piece[:room]
         self.cut += len(piece[room:])
 
     def _complete(self) -> None:
-        text = self.partial.decode("utf-8", "backslashreplace").rstrip("\r").rsplit("\r", 1)[-1]
+        text = self.partial.decode("utf-8", "backslashreplace").rstrip("\r")
         if self.cut or len(text) > LONGEST:
             text = f"{text[:LONGEST]} … ({self.cut + len(self.partial):,} bytes in this line)"
         if self.shown < self.most_lines:
@@ -80,7 +85,7 @@ class RankOutput:
 
 
 class Printer:
-    """Prints lines of all ranks to the reader's stdout, a batch at a time, each with its rank in colour."""
+    """Prints the ranks' lines to the reader's stdout, each with its rank in colour."""
 
     def __init__(self, ranks: int) -> None:
         self.most_lines = max(100, MOST_LINES // ranks)  # of each rank
@@ -93,13 +98,18 @@ class Printer:
 
     def flush(self) -> None:
         """Print what has come since the last flush."""
-        if self.batch:
-            print("\n".join(self.batch), flush=True)
-            self.batch.clear()
+        if not self.batch:
+            return
+        text, self.batch = "\n".join(self.batch), []
+        try:
+            print(text, flush=True)
+        except UnicodeEncodeError:  # a terminal that knows few characters
+            encoding = sys.stdout.encoding
+            print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
 
 
 def in_colour() -> bool:
-    """True on a terminal and in a notebook, unless NO_COLOR asks for none (https://no-color.org)."""
+    """True on a terminal and in a notebook, unless NO_COLOR is set (https://no-color.org)."""
     if os.environ.get("NO_COLOR"):
         return False
     return type(sys.stdout).__module__.startswith("ipykernel") or sys.stdout.isatty()

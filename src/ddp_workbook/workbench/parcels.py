@@ -1,8 +1,9 @@
-"""Packing of workers, arguments and results for the way between kernel and rank, with refusals in plain words."""
+"""Packs workers, arguments and results for the way between kernel and rank, or says why not."""
 
 import importlib
 import io
 import pickle
+import reprlib
 import sys
 import types
 from collections.abc import Callable
@@ -19,6 +20,7 @@ CELL = (
     "Put it into a file (`%%writefile my_worker.py`, then `from my_worker import {name}`), "
     "or write its lines into a `%%ranks` cell."
 )
+SHORT = reprlib.Repr()  # never walks all of a long list
 
 
 @dataclass
@@ -35,7 +37,7 @@ class Unsendable(Exception):
 
 
 class Packer(pickle.Pickler):
-    """Pickles functions by name, moves results off the GPU, refuses what only this process knows."""
+    """Pickles functions by name and tensors off the GPU, refuses what only this process knows."""
 
     def reducer_override(self, obj: Any):
         """Called for each object: a way to rebuild it, or NotImplemented for pickle's own way."""
@@ -44,9 +46,7 @@ class Packer(pickle.Pickler):
             if isinstance(obj, types.FunctionType) and is_stale(obj):
                 return find, (obj.__module__, obj.__qualname__)
         elif type(obj) in (torch.Tensor, torch.nn.Parameter) and travels_badly(obj):
-            # The kernel must not open a GPU for a result, nor receive the storage behind a small view.
-            light = obj.detach().to("cpu", copy=True).requires_grad_(obj.requires_grad)
-            return light.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+            return light(obj).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         return NotImplemented
 
 
@@ -57,8 +57,16 @@ def travels_badly(tensor: torch.Tensor) -> bool:
     return tensor.device.type != "cpu" or tensor.untyped_storage().nbytes() > tensor.nbytes
 
 
+def light(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the CPU, without the rest of its storage: the kernel must open no GPU for it."""
+    copy = tensor.detach().to("cpu", copy=True)
+    if type(tensor) is torch.nn.Parameter:
+        return torch.nn.Parameter(copy, tensor.requires_grad)
+    return copy.requires_grad_(tensor.requires_grad)
+
+
 def is_stale(function: types.FunctionType) -> bool:
-    """True if the module was reloaded since: its function of that name is the newer self of this one."""
+    """True if the module was reloaded since: its function of that name is the newer one."""
     current = find(function.__module__, function.__qualname__, missing=None)
     return (
         current is not function
@@ -121,7 +129,7 @@ def unpack(data: bytes) -> Any:
 
 
 def pack_call(call: Call) -> bytes:
-    """The parcel for the ranks; raises LaunchRefused naming the worker or the argument that cannot travel."""
+    """The parcel for the ranks; raises LaunchRefused naming what cannot travel."""
     if not callable(call.worker):
         raise LaunchRefused(
             f"The worker must be a function; got {call.worker!r} of type "
@@ -145,7 +153,7 @@ def pack_call(call: Call) -> bytes:
 def describe(obj: Any) -> str:
     """A short name for an object in a message."""
     try:
-        text = repr(obj)
+        text = " ".join(SHORT.repr(obj).split())
     except Exception:
         text = "…"
     return f"{text if len(text) <= 60 else text[:57] + '…'} (type {type(obj).__name__})"

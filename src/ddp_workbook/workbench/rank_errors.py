@@ -4,9 +4,9 @@ import traceback
 from collections.abc import Iterator
 
 from ddp_workbook.workbench.parcels import Unsendable
-from ddp_workbook.workbench.sources import is_own
+from ddp_workbook.workbench.sources import WORKBENCH, is_own
 
-LONGEST = 4000  # characters kept of a message
+LONGEST = 1500  # characters kept of a message
 LOST_PEER = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -29,6 +29,7 @@ def describe(error: BaseException) -> dict:
         "reason": cut(f"{name}: {text}" if text else name, LONGEST),
         "traceback": cut("".join(pages.format()).rstrip(), 3 * LONGEST),
         "lost_peer": any(map(lost_peer, chain(error))),
+        "waited": any(lost_peer(e) or timed_out(e) for e in chain(error)),
         "unsendable": isinstance(error, Unsendable),
     }
 
@@ -38,8 +39,7 @@ def shorten(pages: traceback.TracebackException | None, depth: int = 20) -> None
     if pages is None or depth == 0:
         return
     own = [frame for frame in pages.stack if is_own(frame.filename)]
-    if own:
-        pages.stack[:] = own
+    pages.stack[:] = own or [f for f in pages.stack if not f.filename.startswith(WORKBENCH)]
     for page in (pages.__cause__, pages.__context__, *(pages.exceptions or ())):
         shorten(page, depth - 1)
 
@@ -57,6 +57,11 @@ def lost_peer(error: BaseException) -> bool:
     """True if the error says no more than that another rank has gone."""
     text = text_of(error)
     return isinstance(error, (RuntimeError, OSError)) and any(words in text for words in LOST_PEER)
+
+
+def timed_out(error: BaseException) -> bool:
+    """True if the error says that another rank did not come in time."""
+    return isinstance(error, RuntimeError) and "timed out" in text_of(error).lower()
 
 
 def text_of(error: BaseException) -> str:

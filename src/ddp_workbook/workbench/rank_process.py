@@ -127,8 +127,8 @@ def redirect_output(output: Connection) -> None:
     os.close(nothing)
     # Line buffered: under PYTHONUNBUFFERED `print` would write a text and its newline apart.
     format = {"buffering": 1, "encoding": "utf-8", "errors": "backslashreplace", "closefd": False}
-    sys.stdout = sys.__stdout__ = open(1, "w", **format)
-    sys.stderr = sys.__stderr__ = open(2, "w", **format)
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", **format)
+    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", **format)
 
 
 def flush_streams() -> None:
@@ -159,6 +159,7 @@ def settle_in(orders: Orders) -> None:
     if "TORCH_LOGS" in os.environ:
         torch._logging._init_logs()
     atexit._clear()  # those of the fork server
+    multiprocessing.set_start_method(None, force=True)  # else a DataLoader uses the fork server
     compile_sources_afresh()
 
 

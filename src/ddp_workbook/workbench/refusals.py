@@ -46,8 +46,8 @@ def check_memory(ranks: int) -> None:
     free = free_memory()
     if ranks * RANK_MEMORY > free:
         raise LaunchRefused(
-            f"ranks={ranks}: {ranks} ranks need about {ranks * RANK_MEMORY / 2**30:,.1f} GiB, and this machine has "
-            f"{free / 2**30:,.1f} GiB free. At most {free // RANK_MEMORY} ranks fit."
+            f"ranks={ranks}: {ranks} ranks need about {ranks * RANK_MEMORY / 2**30:,.1f} GiB, but "
+            f"{free / 2**30:,.1f} GiB are free here. At most {free // RANK_MEMORY} ranks fit."
         )
 
 
@@ -59,19 +59,20 @@ def check_descriptors(ranks: int) -> None:
         return
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit != resource.RLIM_INFINITY and ranks * DESCRIPTORS + SPARE_DESCRIPTORS > limit:
+        most = max(0, limit - SPARE_DESCRIPTORS) // DESCRIPTORS
         raise LaunchRefused(
-            f"ranks={ranks}: the pipes of {ranks} ranks need more open files than this process may have ({limit}). "
-            f"At most {max(0, limit - SPARE_DESCRIPTORS) // DESCRIPTORS} ranks fit; `ulimit -n` raises the limit."
+            f"ranks={ranks}: the pipes of {ranks} ranks need more open files than this process may "
+            f"have ({limit}). At most {most} ranks fit; `ulimit -n` raises the limit."
         )
 
 
 def free_memory() -> int:
-    """Bytes that are free: the machine's, or those of the control group (job, container) if fewer."""
+    """Bytes that are free: the machine's, or the control group's (job, container) if fewer."""
     return min([psutil.virtual_memory().available, *control_group_memory()])
 
 
 def control_group_memory(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """Bytes left under the memory limit of this process's control groups, version 2; empty without a limit."""
+    """Bytes left under the memory limits of this process's control groups (version 2)."""
     try:
         lines = Path(f"/proc/{os.getpid()}/cgroup").read_text().splitlines()
     except OSError:

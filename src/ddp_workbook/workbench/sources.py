@@ -22,7 +22,7 @@ def is_library(file: str) -> bool:
 
 
 def is_own(file: str) -> bool:
-    """True for a file that the reader wrote or reads: no library, not the workbench, no `<frozen …>`."""
+    """True for a file that the reader wrote or reads: no library, no workbench, no `<…>`."""
     return not is_library(file) and not file.startswith((WORKBENCH, "<"))
 
 

@@ -11,8 +11,8 @@ LOOPBACK = "127.0.0.1"
 def loopback_store() -> dist.TCPStore:
     """A TCPStore on a port that the system chose and that is ours before anybody else can take it.
 
-    The socket is bound here and handed over, so nothing listens beyond loopback (left to itself, TCPStore
-    listens on all addresses). Windows cannot hand over a socket; there it listens as PyTorch does it.
+    The socket is bound here and handed over: left to itself, TCPStore listens on all addresses.
+    Windows cannot hand over a socket; there it listens as PyTorch does it.
     """
     if os.name == "nt":
         return dist.TCPStore(LOOPBACK, 0, is_master=True, wait_for_workers=False)

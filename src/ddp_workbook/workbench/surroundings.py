@@ -1,7 +1,11 @@
-"""The environment of a rank: the variables that torchrun sets, loopback, threads, and the same device for all."""
+"""The environment of a rank: torchrun's variables, loopback, threads, one device type for all."""
 
+import contextlib
 import os
+import shlex
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -17,7 +21,7 @@ def cores() -> int:
 
 
 class Surroundings:
-    """What the ranks of one launch have in common, and `of(rank)`, the environment of one of them."""
+    """What the ranks of one launch have in common; `of(rank)` is the environment of one."""
 
     def __init__(self, ranks: int, port: int, threads: int | None, extra: dict[str, str]):
         self.ranks, self.port, self.extra = ranks, port, extra
@@ -51,6 +55,9 @@ class Surroundings:
             "TORCHELASTIC_MAX_RESTARTS": "0",
             "TORCHELASTIC_RUN_ID": "none",
             "OMP_NUM_THREADS": str(self.threads),
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get(
+                "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"
+            ),
             "TORCH_FR_BUFFER_SIZE": FLIGHT_RECORDER_ENTRIES,  # the trail of a hang
             "TORCH_FR_DUMP_TEMP_FILE": os.devnull,
         }
@@ -65,3 +72,14 @@ class Surroundings:
                 ""  # too few GPUs for all: none for any, so all agree on gloo
             )
         return variables
+
+
+def torchrun_line(worker: Callable, ranks: int) -> str:
+    """The command that runs the worker's file under torchrun; "" where it is not made to be run."""
+    module = sys.modules.get(getattr(worker, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    with contextlib.suppress(OSError, ValueError):  # ValueError: another drive, on Windows
+        if file and "__main__" in Path(file).read_text(encoding="utf-8", errors="ignore"):
+            path = shlex.quote(os.path.relpath(file))
+            return f"torchrun --standalone --nproc-per-node {ranks} {path}"
+    return ""

@@ -44,29 +44,30 @@ def synchronise(device: torch.device | str | None = None) -> None:
 
 
 def compare(candidates: Mapping[str, Callable[[], float | Iterable[float]]],
-            rounds: int = 5, *, warm_up: int = 1) -> pd.DataFrame:
+            rounds: int = 5, *, warm_up: int = 1, budget: float = math.inf) -> pd.DataFrame:
     """Time the candidates in turns: a table of candidate, round, seconds, one row a timing.
 
     Each candidate is called without arguments, measures itself (`time_step` helps) and returns
     its seconds, one number or several. Every round calls all of them and starts with another one,
     so that a machine which grows slower or busier does so for all alike. `warm_up` rounds go before
-    and are left out; 0 is for candidates that start and warm up processes of their own. Raises TimingError on bad candidates or rounds; a candidate's own errors pass.
+    and are left out; 0 is for candidates that start and warm up processes of their own. No round is
+    begun that would end later than `budget` seconds from now, except the first one. Raises
+    TimingError on bad candidates or rounds; a candidate's own errors pass through.
     """
     _whole(rounds, "rounds", least=1)
     _whole(warm_up, "warm_up", least=0)
-    if not isinstance(candidates, Mapping) or not candidates:
-        raise TimingError("candidates must name at least one function: {'name': function, ...}.")
-    for name, candidate in candidates.items():
-        if not callable(candidate):
-            raise TimingError(f"The candidate {name!r} is {candidate!r}, which cannot be called. "
-                              "Pass the function itself, without brackets after its name.")
+    _functions(candidates)
     names = list(candidates)
-    rows = []
+    rows, start, longest = [], time.perf_counter(), 0.0
     for number in range(1 - warm_up, rounds + 1):
-        turn = number % len(names)
+        begun = time.perf_counter()
+        if number > 1 and begun - start + longest > budget:
+            break
+        turn = (number - 1) % len(names)
         for name in names[turn:] + names[:turn]:
             seconds = _checked(candidates[name](), name)
             rows += [(name, number, one) for one in seconds if number > 0]
+        longest = max(longest, time.perf_counter() - begun)
     return pd.DataFrame(rows, columns=["candidate", "round", "seconds"])
 
 
@@ -107,6 +108,15 @@ def _seconds(step: Callable[[], object], device: torch.device | str | None) -> f
 def _whole(value: int, name: str, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise TimingError(f"{name} must be a whole number, {least} or more; it is {value!r}.")
+
+
+def _functions(candidates: Mapping) -> None:
+    if not isinstance(candidates, Mapping) or not candidates:
+        raise TimingError("candidates must name at least one function: {'name': function, ...}.")
+    for name, candidate in candidates.items():
+        if not callable(candidate):
+            raise TimingError(f"The candidate {name!r} is {candidate!r}, which cannot be called. "
+                              "Pass the function itself, without brackets after its name.")
 
 
 def _checked(seconds: float | Iterable[float], name: str) -> list[float]:

@@ -25,17 +25,18 @@ def step_time_plot(frame: pd.DataFrame) -> Figure:
     table = summary(frame)
     figure, panels = _panels(table, frame)
     for axes, (size, part) in panels:
-        limit = part["q3"].max() * 1e3 * 1.1
+        timed = _same(frame, size)
         for row, bar in enumerate(part.itertuples()):
-            timings = _same(frame, size)[lambda f, name=bar.candidate: f["candidate"] == name]
+            timings = timed[timed["candidate"] == bar.candidate]
             _bar(axes, row, bar.median * 1e3, color=series_colour(row))
             axes.hlines(row, bar.q1 * 1e3, bar.q3 * 1e3, color=INK, linewidth=4)
             axes.plot(timings["seconds"] * 1e3, [row] * len(timings), "o", markersize=4,
                       markerfacecolor="white", markeredgecolor=INK)
-            # A timing far off the others is cut off, rather than all bars squeezed to show it.
-            _value(axes, row, bar.median * 1e3, min(timings["seconds"].max() * 1e3, limit))
+            _value(axes, row, bar.median * 1e3)
         label_rows(axes, part["candidate"])
-        axes.set_xlim(0, limit * 1.2)
+        # A timing far off the others is cut off, rather than all bars squeezed to show it.
+        longest = min(timed["seconds"].max(), 1.5 * part["q3"].max())
+        axes.set_xlim(0, longest * 1e3 * 1.04)
         axes.set_xlabel("milliseconds a step")
     return figure
 
@@ -91,9 +92,9 @@ def breakdown_plot(frame: pd.DataFrame) -> Figure:
                 _bar(axes, row, seconds * 1e3, left=left, label=part, color=series_colour(look),
                      hatch=rank_hatch(look))
                 left += seconds * 1e3
-            _value(axes, row, left, left)
+            _value(axes, row, left)
         label_rows(axes, names)
-        axes.set_xlim(0, bars.groupby("candidate")["seconds"].sum().max() * 1e3 * 1.25)
+        axes.set_xlim(0, bars.groupby("candidate")["seconds"].sum().max() * 1e3 * 1.02)
         axes.set_xlabel("milliseconds a step")
     handles = {label: handle for axes in figure.axes
                for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
@@ -143,8 +144,9 @@ def _bar(axes: Axes, row: int, width: float, left: float = 0.0, **look) -> None:
     axes.barh(row, width, left=left, height=0.66, edgecolor="white", linewidth=0, **look)
 
 
-def _value(axes: Axes, row: int, number: float, at: float) -> None:
-    axes.annotate(_figures(number), (at, row), (7, 0), va="center", textcoords="offset points")
+def _value(axes: Axes, row: int, number: float) -> None:
+    """The number right of the panel, where no bar and no dot can cover it."""
+    axes.text(1.02, row, _figures(number), va="center", transform=axes.get_yaxis_transform())
 
 
 def _figures(number: float) -> str:

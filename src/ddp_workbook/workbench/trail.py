@@ -1,7 +1,8 @@
 """The trail of a rank: which collectives it has entered, in which group, from which line.
 
-Read from PyTorch's flight recorder, which another thread can read while the rank hangs. Seen on torch
-2.13: on gloo it holds no send and recv, and `state` stays "scheduled", so `retired` tells what has finished.
+Read from PyTorch's flight recorder, which another thread can read while the rank hangs. Seen on
+torch 2.13: on gloo it holds no send and recv, and `state` stays "scheduled", so `retired` tells
+what has finished.
 """
 
 import pickle
@@ -17,20 +18,25 @@ DEEPEST = 500  # frames
 
 
 def read() -> dict:
-    """`{"entries": [...], "groups": {name: ranks}}` of this process; empty where nothing was recorded."""
+    """What this process has entered, as plain data, empty where nothing was recorded.
+
+    `entries` are what `brief` keeps of each collective, `groups` the global ranks by the group's
+    internal name, `made` the number of groups that this rank has asked for, the world's included.
+    """
+    trail = {"entries": [], "groups": {}, "made": 0}
     c10d = sys.modules.get("torch._C._distributed_c10d")
     if c10d is None or not dist.is_available():
-        return {"entries": [], "groups": {}}
+        return trail
     try:
+        trail |= {"groups": members(), "made": dist.distributed_c10d.get_pg_count()}
         entries = pickle.loads(c10d._dump_fr_trace())["entries"]
-    except Exception:  # a private function: without it the stacks still tell where the ranks stand
-        return {"entries": [], "groups": {}}
+    except Exception:  # private functions: without them the stacks still tell where the ranks stand
+        return trail
     by_group: dict[str, list] = {}
     for entry in entries:
         if not entry.get("is_p2p"):
             by_group.setdefault(entry["process_group"][0], []).append(entry)
-    kept = [brief(e) for group in by_group.values() for e in group[-LAST:]]
-    return {"entries": kept, "groups": members()}
+    return trail | {"entries": [brief(e) for group in by_group.values() for e in group[-LAST:]]}
 
 
 def stack(frame: FrameType | None) -> list[tuple[str, int, str]]:
@@ -60,9 +66,5 @@ def brief(entry: dict) -> dict:
 def members() -> dict[str, list[int]]:
     """Global ranks of each live group, by the group's internal name ("0" is the world)."""
     world = dist.distributed_c10d._world
-    names = dict(world.pg_names)
-    return {
-        names[group]: sorted(ranks)
-        for group, ranks in dict(world.pg_group_ranks).items()
-        if group in names
-    }
+    names, ranks = dict(world.pg_names), dict(world.pg_group_ranks)
+    return {names[group]: sorted(ranks[group]) for group in ranks if group in names}

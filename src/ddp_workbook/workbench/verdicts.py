@@ -1,87 +1,91 @@
 """The pages that a failed launch shows: which rank, which line, what it means, where to look."""
 
+import re
 import signal
 
 from ddp_workbook.workbench import advice
 from ddp_workbook.workbench.errors import RankFailed, RanksHung
 from ddp_workbook.workbench.meetings import disagreements
-from ddp_workbook.workbench.positions import crash_stack, position, standing
+from ddp_workbook.workbench.positions import Position, crash_stack, position, standing
 
 MOST_ROWS = 16
+LONGEST_TITLE = 200  # characters of an error's text in the first line; the traceback has it all
+SOURCE = re.compile(r"\[/\S+\.(?:cc|cpp|h|cu):\d+\] ?")  # where in PyTorch's own code it was raised
+
+
+def first_to_fail(handles: list):
+    """The handle to blame; None while no rank has failed."""
+    failed = [h for h in handles if h.outcome and h.outcome.kind != "returned"]
+    return min(failed, key=lambda h: (not h.outcome.primary, h.outcome.time), default=None)
 
 
 def failure(handles: list) -> RankFailed:
-    """The error for a launch in which at least one rank did not return; it blames the first to fail."""
-    failed = [h for h in handles if h.outcome and h.outcome.kind != "returned"]
-    first = min(failed, key=lambda h: (not h.outcome.primary, h.outcome.time))
-    if first.outcome.kind == "raised":
-        return _raised(first, handles)
-    return _died(first, handles)
+    """The error for a launch in which a rank did not return; it blames the first to fail."""
+    first = first_to_fail(handles)
+    return (_raised if first.outcome.kind == "raised" else _died)(first, handles)
 
 
 def hang(handles: list, timeout: float) -> RanksHung:
     """The error for a launch that ran out of time."""
     late = sum(handle.outcome is None for handle in handles)
     who = "The rank" if len(handles) == 1 else f"{late} of {len(handles)} ranks"
-    title = (
-        f"{who} did not finish within {timeout:g} s and {'was' if late == 1 else 'were'} stopped."
-    )
-    return RanksHung(
-        positions_page(handles, title), [position(handle) for handle in handles], reason=title
-    )
+    were = "was" if late == 1 else "were"
+    title = f"{who} did not finish within {timeout:g} s and {were} stopped."
+    places = [position(handle) for handle in handles]
+    return RanksHung(positions_page(handles, title), places, reason=title)
 
 
 def positions_page(handles: list, title: str) -> str:
-    """`title`, then where each rank stands, which collective who did not enter, and a word of advice."""
+    """`title`, where each rank stands, which collective who did not enter, and a word of advice."""
     places = [position(handle) for handle in handles]
+    found = disagreements(_trails(handles), places)
+    lines = [title, *_rows(places), *(f"  {sentence}" for sentence in found)]
+    return "\n".join(lines + _look_at(advice.for_hang(places, bool(found))))
+
+
+def _rows(places: list[Position]) -> list[str]:
     width = max((len(place.doing) for place in places), default=0)
-    lines = [
-        title,
-        *(f"  rank {p.rank}  {p.doing:<{width}}  {p.place}".rstrip() for p in places[:MOST_ROWS]),
-    ]
-    if len(places) > MOST_ROWS:
-        lines.append(f"  … and {len(places) - MOST_ROWS} more ranks")
-    trails = {handle.rank: handle.trail for handle in handles if handle.trail}
-    found = disagreements(trails, places)
-    lines += [f"  {sentence}" for sentence in found]
-    lines += _look_at(advice.for_hang(places, bool(found)))
-    return "\n".join(lines)
+    rows = [f"  rank {p.rank:<2} {p.doing:<{width}}  {p.place}".rstrip() for p in places]
+    more = len(rows) - MOST_ROWS
+    return rows if more <= 0 else [*rows[:MOST_ROWS], f"  … and {more} more ranks"]
+
+
+def _trails(handles: list) -> dict[int, dict]:
+    return {handle.rank: handle.trail for handle in handles if handle.trail}
 
 
 def _raised(first, handles: list) -> RankFailed:
     error = first.outcome.error
-    title = f"Rank {first.rank} of {len(handles)} failed: {error['reason'].splitlines()[0]}"
-    lines = [title, _indent(error["traceback"])]
-    same = [
-        h.rank
+    lines = [_title(first, handles), _indent(error["traceback"])]
+    same = sum(
+        h is not first and bool(h.outcome) and h.outcome.error.get("reason") == error["reason"]
         for h in handles
-        if h is not first
-        and h.outcome
-        and h.outcome.kind == "raised"
-        and h.outcome.error["reason"] == error["reason"]
-    ]
-    if same:
-        lines.append(
-            f"  also      the same on {len(same)} other rank{'s' if len(same) > 1 else ''}"
-        )
-    if error["lost_peer"]:
-        lines += _who_had_left(first, handles)
-    lines += _look_at(advice.for_error(error["type"], error["reason"]))
-    return RankFailed(
-        "\n".join(lines), rank=first.rank, reason=error["reason"], traceback=error["traceback"]
     )
+    if same:
+        lines.append(f"  also      the same on {same} other rank{'s' if same > 1 else ''}")
+    if error["waited"]:
+        others = [position(handle) for handle in handles if handle is not first]
+        lines += _rows(others)
+        lines += [f"  {words}" for words in disagreements(_trails(handles), others, failed=True)]
+    lines += _look_at(advice.for_error(error["type"], error["reason"]))
+    reason, traceback = error["reason"], error["traceback"]
+    return RankFailed("\n".join(lines), rank=first.rank, reason=reason, traceback=traceback)
 
 
-def _who_had_left(first, handles: list) -> list[str]:
-    """A lost connection without another failure: which rank had returned, and what it did not enter."""
+def _title(first, handles: list) -> str:
+    """One line: who failed, and how, in words where it is a known way."""
+    who, error = f"Rank {first.rank} of {len(handles)}", first.outcome.error
+    text = SOURCE.sub("", error["reason"].splitlines()[0])
+    if error["unsendable"]:
+        return f"{who}: its result cannot be sent back. {text.removeprefix('Unsendable: ')}"
     gone = [h.rank for h in handles if h.outcome and h.outcome.kind == "returned"]
-    if not gone:
-        return []
-    lines = [
-        f"  why       rank{'s' if len(gone) > 1 else ''} {', '.join(map(str, gone))} had already returned"
-    ]
-    trails = {h.rank: h.trail for h in handles if h.trail}
-    return lines + [f"            {sentence}" for sentence in disagreements(trails, [])]
+    if error["lost_peer"] and gone:
+        ranks = f"rank {gone[0]}" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))}"
+        return f"{who} waited for a rank that had gone: {ranks} had already returned."
+    if error["lost_peer"]:
+        return f"{who} lost the connection to another rank."
+    text = text if len(text) <= LONGEST_TITLE else text[: LONGEST_TITLE - 1] + "…"
+    return f"{who} failed: {text}"
 
 
 def _died(first, handles: list) -> RankFailed:
@@ -92,8 +96,10 @@ def _died(first, handles: list) -> RankFailed:
     place = standing(first.rank, frames) if frames else None
     if place and place.file:
         lines.append(f"  at        {place.place}")
-    lines += _look_at(advice.for_death(code, place.call if place else ""))
-    return RankFailed("\n".join(lines), rank=first.rank, reason=how, returncode=code)
+    sentence = advice.for_death(code, place.call if place else "", first.started)
+    return RankFailed(
+        "\n".join(lines + _look_at(sentence)), rank=first.rank, reason=how, returncode=code
+    )
 
 
 def how_it_ended(code: int | None) -> str:
@@ -113,4 +119,4 @@ def _look_at(sentence: str) -> list[str]:
 
 
 def _indent(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
+    return "\n".join(f"  {line}".rstrip() for line in text.splitlines())

@@ -1,0 +1,30 @@
+"""DDP on two ranks against one process, where there is enough to compute."""
+
+from benchmarks.table import Line, of, ratio_text, seconds_text, spread, times_as_fast
+from ddp_workbook.measured_steps import Size
+from ddp_workbook.measurements import candidates
+from ddp_workbook.workbench.timing import compare
+
+COMPUTE_BOUND = Size(width=1024, depth=4, batch=1024)
+LEAST = 1.6  # times as fast, on 2 cores
+
+
+def measure(quick: bool = False) -> list[Line]:
+    """One line; one process and DDP take turns, all others of the chapter's candidates stay out."""
+    ways = candidates(COMPUTE_BOUND, seconds=0.5 if quick else 1.5)
+    alone, *_, ddp = ways
+    frame = compare({name: ways[name] for name in (alone, ddp)}, 3 if quick else 7, warm_up=0)
+    ratio = times_as_fast(frame, ddp, alone)
+    size = ", ".join(f"{name} {value}" for name, value in COMPUTE_BOUND._asdict().items())
+    return [
+        Line(
+            f"{ddp}, 1 thread each, a step of {size}",
+            seconds_text(of(frame, ddp)),
+            spread(of(frame, ddp)).median,
+            f"{alone}: {seconds_text(of(frame, alone))}",
+            ratio.median,
+            ratio_text(ratio, "times as fast"),
+            f"at least {LEAST} times",
+            bool(ratio.median >= LEAST),
+        )
+    ]

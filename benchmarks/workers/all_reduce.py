@@ -1,0 +1,40 @@
+"""The smallest worker: join the group, add one number over the ranks, return the sum.
+
+    torchrun --standalone --nproc-per-node 4 benchmarks/workers/all_reduce.py
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+
+def all_reduce() -> float:
+    """The sum of rank + 1 over all ranks; the same on each of them."""
+    dist.init_process_group("gloo")
+    total = torch.tensor([dist.get_rank() + 1.0])
+    dist.all_reduce(total)
+    return total.item()
+
+
+def all_reduce_under_spawn(rank: int, ranks: int, port: int, results) -> None:
+    """The same for `mp.spawn`, which sets no environment and returns no results."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    results.put((rank, all_reduce()))
+    leave()
+
+
+def leave() -> None:
+    """End this process once all ranks are done.
+
+    By os._exit, as gloo can abort while the interpreter shuts down (torch 2.13).
+    """
+    dist.barrier()
+    dist.destroy_process_group()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    print(all_reduce(), flush=True)
+    leave()

@@ -1,0 +1,209 @@
+"""JupyterLab as `make lab` starts it, in a real Chromium: open a notebook, Run All, look.
+
+    .venv/bin/python -m tests.browser.lab NOTEBOOK OUT.png [--dark]
+
+runs the notebook and writes a picture of the whole page. The exit code is 0 only if every cell ran,
+none failed that was not meant to, and no widget is missing.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+from tests.conftest import chromium
+from tools import set_up
+from tools.packages import ROOT
+
+WIDTH, TALLEST = 1280, 16_000  # pixels; Chromium cuts pictures that are higher
+CHROMIUM_OPTIONS = [
+    "--no-sandbox",  # a container's root has no user namespaces to make one from
+    "--disable-dev-shm-usage",  # /dev/shm is small in containers
+    "--disable-gpu",
+    "--no-proxy-server",  # the page is on loopback
+    "--disable-background-networking",
+]
+
+# JupyterLab's own model of the notebook (the server exposes the app to the page).
+STATE = """() => {
+    const panel = window.jupyterapp.shell.currentWidget;
+    const code = panel.content.widgets.filter(
+        cell => cell.model.type === 'code' && cell.model.sharedModel.source.trim());
+    const running = cell => cell.model.executionState === 'running';
+    const kernel = panel.sessionContext.session?.kernel?.status;
+    return {
+        cells: code.length,
+        done: code.filter(cell => cell.model.executionCount != null && !running(cell)).length,
+        started: kernel === 'busy'
+            || code.some(cell => cell.model.executionCount != null || running(cell)),
+        idle: kernel === 'idle',
+        errors: code.flatMap(cell => cell.model.outputs.toJSON()
+            .filter(output => output.output_type === 'error'
+                && !(cell.model.getMetadata('tags') ?? []).includes('raises-exception'))
+            .map(output => `${output.ename}: ${output.evalue}`)),
+    };
+}"""
+# The dot that shows an idle kernel comes too early: Run All then asks which kernel to take.
+READY = """() => {
+    const context = window.jupyterapp?.shell.currentWidget?.sessionContext;
+    return context && context.isReady && !context.hasNoKernel
+        && context.session?.kernel?.status === 'idle';
+}"""
+BOTTOM = """() => {
+    document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0;
+    const cells = [...document.querySelectorAll('.jp-Notebook .jp-Cell')];
+    return Math.ceil(cells.pop().getBoundingClientRect().bottom);
+}"""
+UNRENDERED = ".jp-OutputArea-output >> text=/Error displaying widget|Loading widget/"
+
+
+class Notebook:
+    """A notebook that is open in JupyterLab."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page = page
+        page.goto(address, wait_until="domcontentloaded")
+        page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=120_000)
+        page.wait_for_function(READY, timeout=120_000)
+
+    def run_all(self, timeout: float = 300) -> None:
+        """Run > Run All Cells, by the menu as a reader does, and wait for the last cell."""
+        deadline = time.monotonic() + timeout
+        for _ in range(5):  # a click just after opening gets lost now and then
+            self.page.click('#jp-MainMenu >> text="Run"')
+            self.page.click('.lm-Menu li[data-command="runmenu:run-all"]')
+            with contextlib.suppress(TimeoutError):
+                self._wait(lambda state: state["started"], time.monotonic() + 5)
+                break
+        self._wait(lambda state: state["idle"] and state["done"] == state["cells"], deadline)
+
+    def errors(self) -> list[str]:
+        """The errors that cells show, other than those that are meant to fail."""
+        return self.page.evaluate(STATE)["errors"]
+
+    def faults(self) -> list[str]:
+        """What is wrong on the page itself: missing widgets, and questions laid over it."""
+        widgets = self.page.locator(UNRENDERED).count()
+        questions = self.page.locator(".jp-Dialog, .Toastify__toast").all_inner_texts()
+        return ["a widget is missing"] * widgets + questions
+
+    def screenshot(self, path: Path | str) -> None:
+        """Write a picture of all cells, from the first to the last."""
+        for _ in range(2):  # the new size moves some lines
+            bottom = self.page.evaluate(BOTTOM)
+            height = max(900, min(bottom + 60, TALLEST))
+            self.page.set_viewport_size({"width": WIDTH, "height": height})
+            self.page.wait_for_timeout(600)
+        box = self.page.locator(".jp-NotebookPanel").bounding_box()
+        height = min(bottom + 20 - box["y"], TALLEST - 100)
+        clip = {"x": box["x"], "y": box["y"], "width": box["width"], "height": height}
+        self.page.screenshot(path=str(path), clip=clip)
+
+    def _wait(self, reached, deadline: float) -> None:
+        state = self.page.evaluate(STATE)
+        while not reached(state):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"JupyterLab stands still at {state}")
+            self.page.wait_for_timeout(100)
+            state = self.page.evaluate(STATE)
+
+
+@contextlib.contextmanager
+def server(root: Path, *, dark: bool = False) -> Iterator[dict]:
+    """`make lab`'s own server on a free port, at the folder `root`; gives url, token, port, pid.
+
+    Only what belongs to a reader is ours: the theme, no saving by itself, and every cell drawn at
+    once for the picture.
+    """
+    with tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True) as home:
+        home = Path(home)
+        write_setting(home, "apputils-extension", "themes", theme=f"JupyterLab {theme(dark)}")
+        write_setting(home, "notebook-extension", "tracker", windowingMode="none")
+        write_setting(home, "docmanager-extension", "plugin", autosave=False)
+        set_up.write_lab_defaults(home / "config")
+        line, env = set_up.command_line("lab", ["--ServerApp.port=0", "--no-browser"])
+        line[0] = sys.executable
+        line.remove(set_up.FIRST_PAGE)
+        line += [f"--ServerApp.root_dir={root}", "--LabApp.expose_app_in_browser=True"]
+        env["PATH"] = os.path.dirname(sys.executable) + os.pathsep + env["PATH"]
+        env["IPYTHONDIR"] = str(home / "ipython")
+        for name in ("config", "data", "runtime"):
+            env[f"JUPYTER_{name.upper()}_DIR"] = str(home / name)
+        for name in ("settings", "workspaces"):
+            env[f"JUPYTERLAB_{name.upper()}_DIR"] = str(home / name)
+        with open(home / "log", "w") as log:
+            started = {"env": env, "stdout": log, "stderr": log, "start_new_session": True}
+            process = subprocess.Popen(line, **started)
+        try:
+            yield wait_for_server(process, home)
+        finally:
+            process.terminate()  # it ends its kernels, and they their ranks
+            process.wait(30)
+
+
+def theme(dark: bool) -> str:
+    """JupyterLab's name of the theme."""
+    return "Dark" if dark else "Light"
+
+
+def write_setting(home: Path, extension: str, name: str, **values: object) -> None:
+    """One of JupyterLab's settings files."""
+    folder = home / "settings" / "@jupyterlab" / extension
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.jupyterlab-settings").write_text(json.dumps(values))
+
+
+def wait_for_server(process: subprocess.Popen, home: Path) -> dict:
+    """What the server writes about itself once it listens: url, token, port, pid."""
+    about = home / "runtime" / f"jpserver-{process.pid}.json"
+    deadline = time.monotonic() + 60
+    while not (about.exists() and about.read_text().endswith("}")):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError("JupyterLab does not start:\n" + (home / "log").read_text())
+        time.sleep(0.1)
+    return json.loads(about.read_text())
+
+
+@contextlib.contextmanager
+def lab(root: Path, *, dark: bool = False) -> Iterator[Callable[[str], Notebook]]:
+    """JupyterLab at the folder `root`, and a browser; gives `open(notebook below root)`."""
+    with server(root, dark=dark) as about, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
+
+        def open_notebook(name: str) -> Notebook:
+            page = browser.new_page(viewport={"width": WIDTH, "height": 900})
+            # /doc is one document without side bar; reset forgets the workspace of the page before
+            return Notebook(page, f"{about['url']}doc/tree/{name}?reset&token={about['token']}")
+
+        yield open_notebook
+        browser.close()
+
+
+def main() -> int:
+    """Run one notebook where it lies, without saving it, and write its picture."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("notebook", type=Path)
+    parser.add_argument("picture", type=Path)
+    parser.add_argument("--dark", action="store_true", help="JupyterLab's dark theme")
+    options = parser.parse_args()
+    path = options.notebook.resolve()
+    root = ROOT if path.is_relative_to(ROOT) else path.parent
+    with lab(root, dark=options.dark) as open_notebook:
+        notebook = open_notebook(path.relative_to(root).as_posix())
+        notebook.run_all()
+        notebook.screenshot(options.picture)
+        wrong = notebook.errors() + notebook.faults()
+    print("\n".join(wrong) or f"{options.picture}: every cell ran")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""`make lab` as a reader meets it: a page behind a token, and Run All on every notebook."""
+
+import os
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import psutil
+import pytest
+
+from tests.browser.lab import lab, server
+from tools import book, set_up
+
+NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def status(address: str) -> int:
+    """HTTP status of a GET, without following to a login page."""
+    try:
+        with NO_PROXY.open(address, timeout=10) as answer:
+            return answer.status if "/login" not in answer.url else 403
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_the_page_is_behind_its_token_and_on_loopback_only(tmp_path):
+    """A neighbour on a shared node can neither reach the page nor open it."""
+    with server(tmp_path) as about:
+        url, token = about["url"], about["token"]
+        assert len(token) >= 32
+        assert status(f"{url}api/contents?token={token}") == 200
+        assert status(f"{url}api/contents") == 403
+        assert status(f"{url}lab") == 403
+        listening = {
+            connection.laddr.ip
+            for connection in psutil.Process(about["pid"]).net_connections()
+            if connection.status == psutil.CONN_LISTEN
+        }
+        assert listening == {"127.0.0.1"}
+        with socket.socket() as other, pytest.raises(OSError):
+            other.settimeout(2)
+            other.connect((own_address(), about["port"]))
+
+
+def own_address() -> str:
+    """An address of this machine that is not 127.0.0.1; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return probe.getsockname()[0]
+        except OSError:  # no network at all: another address of loopback
+            return "127.0.0.2"
+
+
+def test_the_server_settings_of_a_reader_do_not_open_the_page(tmp_path, monkeypatch):
+    """No token and all interfaces, in the reader's own configuration: neither is taken."""
+    careless = "c.IdentityProvider.token = ''\nc.ServerApp.ip = '0.0.0.0'\n"
+    (tmp_path / ".jupyter").mkdir()
+    (tmp_path / ".jupyter/jupyter_server_config.py").write_text(careless)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with server(tmp_path) as about:
+        assert about["token"]
+        assert about["hostname"] == "127.0.0.1"
+        assert status(f"{about['url']}api/contents") == 403
+
+
+def test_the_first_page_is_the_first_notebook():
+    """`make lab` names a notebook that exists, and passes its arguments on."""
+    line, env = set_up.command_line("lab", ["--port", "9000"])
+    assert (book.ROOT / set_up.FIRST_PAGE).is_file()
+    assert set_up.FIRST_PAGE in line
+    assert line[-2:] == ["--port", "9000"]
+    assert env["PATH"].split(os.pathsep)[0].startswith(str(book.ROOT / ".venv"))
+
+
+@pytest.fixture(scope="module")
+def open_notebook(tmp_path_factory):
+    """One JupyterLab and one browser for all notebooks, at a copy of their folders."""
+    root = tmp_path_factory.mktemp("checkout")
+    book.copy_layout(root)
+    with lab(root) as open_notebook:
+        yield open_notebook
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("path", book.NOTEBOOKS, ids=lambda path: path.stem)
+def test_run_all_in_a_real_page(open_notebook, path):
+    """Run > Run All Cells: no error, no missing widget, no question over the page."""
+    notebook = open_notebook(f"notebooks/{path.name}")
+    notebook.run_all()
+    assert notebook.errors() == []
+    assert notebook.faults() == []
+
+
+@pytest.mark.browser
+def test_the_driver_sees_what_is_wrong(tmp_path):
+    """As a command, on a notebook with a failing cell: exit code 1, the error, the picture."""
+    cells = [book.nbformat.v4.new_code_cell(text) for text in ("1 + 1", "1 / 0")]
+    path, picture = tmp_path / "faulty.ipynb", tmp_path / "page.png"
+    book.nbformat.write(book.nbformat.v4.new_notebook(cells=cells), path)
+    line = [sys.executable, "-m", "tests.browser.lab", str(path), str(picture)]
+    done = subprocess.run(line, cwd=book.ROOT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "ZeroDivisionError: division by zero" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")

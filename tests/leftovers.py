@@ -1,0 +1,62 @@
+"""What a launch must not leave behind: processes, descriptors, threads."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ddp_workbook.workbench import fork_server, heir
+
+
+@pytest.fixture(autouse=True)
+def no_rank_left():
+    """No process of any rank is left at the end of a test."""
+    yield
+    server = fork_server.server_pid()
+    left = [] if server is None else heir.children(server)
+    assert not left, [psutil.Process(pid).cmdline() for pid in left if psutil.pid_exists(pid)]
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Those that run; an ended process that nobody has waited for does not count."""
+    left = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                left.append(pid)
+    return left
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> bool:
+    """True as soon as the condition holds, False if it does not within the time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return bool(condition())
+
+
+def pids_in(folder: Path) -> list[int]:
+    """What the workers wrote about themselves, a pid a file."""
+    texts = [file.read_text() for file in folder.iterdir() if file.name.startswith("pid")]
+    return [int(text) for text in texts if text]
+
+
+def descriptors() -> dict[str, str]:
+    """Open files of this process."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found[name] = os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
+def threads() -> int:
+    """Threads of this process, native ones included."""
+    return max(len(os.listdir("/proc/self/task")), threading.active_count())

@@ -1,0 +1,188 @@
+"""What notebook 01 says in prose, where no cell of it can show it quietly."""
+
+import inspect
+import time
+import warnings
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from ddp_workbook.chapters import data_parallel, single_process
+from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.measured_steps import Size, parts_of_replicas
+
+FOUR = [torch.device("cpu")] * 4
+LONELY = "Expected more than 1 value per channel"
+SCALARS = "Was asked to gather along dimension 0, but all"
+
+
+@pytest.fixture(scope="module")
+def digits() -> DigitsDataset:
+    return DigitsDataset()
+
+
+def batch_norm_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.BatchNorm1d(64, momentum=1.0), nn.Linear(64, 10))
+
+
+def gradient(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    model.zero_grad()
+    single_process.forward_and_backward(model, images, labels)
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+def test_its_own_manual_advises_against_it():
+    manual = " ".join(nn.DataParallel.__doc__.split())
+    assert "It is recommended to use :class:`~torch.nn.parallel.DistributedDataParallel`" in manual
+
+
+def test_every_epoch_has_one_uneven_batch(digits):
+    assert divmod(len(digits), single_process.BATCH_SIZE) == (28, 5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "hidden"), [(8, True), (12, True), (9, True), (6, True), (10, False), (5, False)]
+)
+def test_pieces_of_one_length_hide_a_mean_of_means(digits, rows, hidden):
+    model, images, labels = DigitsMLP(), digits.images[:rows], digits.labels[:rows]
+    pieces = data_parallel.scatter(images, labels, FOUR)
+    plain = torch.stack([gradient(model, *piece) for piece in pieces]).mean(dim=0)
+    whole = gradient(model, images, labels)
+    off = ((plain - whole).norm() / whole.norm()).item()
+    assert off < 1e-5 if hidden else off > 0.05
+
+
+def test_after_a_step_the_copies_are_gone(digits, monkeypatch):
+    copies = []
+
+    def watched(model, devices, replicate=data_parallel.replicate):
+        replicas = replicate(model, devices)
+        copies.extend(map(weakref.ref, replicas[1:]))
+        return replicas
+
+    monkeypatch.setattr(data_parallel, "replicate", watched)
+    data_parallel.forward_and_backward(DigitsMLP(), digits.images[:8], digits.labels[:8], FOUR)
+    assert len(copies) == 3
+    assert [copy() for copy in copies] == [None] * 3
+
+
+def test_a_piece_of_one_row_stops_batch_norm_where_one_process_trains_on(digits):
+    images, labels = digits.images[:10], digits.labels[:10]
+    single_process.forward_and_backward(batch_norm_model(), images, labels)
+    with pytest.raises(ValueError, match=LONELY):
+        data_parallel.forward_and_backward(batch_norm_model(), images, labels, FOUR)
+
+
+def test_a_counter_in_forward_is_lost_with_the_replica():
+    model = DigitsMLP()
+    model.calls = 0
+    replica = model._replicate_for_data_parallel()  # what nn.DataParallel makes on each GPU
+    replica.calls += 1
+    assert model.calls == 0
+
+
+def test_attributes_of_the_model_are_one_name_further_in():
+    wrapped = nn.DataParallel(DigitsMLP())
+    with pytest.raises(AttributeError, match="'DataParallel' object has no attribute 'output'"):
+        _ = wrapped.output
+    assert wrapped.module.output.out_features == 10
+
+
+def test_no_word_is_said_where_there_is_no_gpu(digits, monkeypatch):
+    monkeypatch.setitem(
+        nn.DataParallel.__init__.__globals__, "_get_available_device_type", lambda: None
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wrapped = nn.DataParallel(DigitsMLP())
+        assert wrapped(digits.images[:64]).shape == (64, 10)
+    assert wrapped.device_ids == []
+
+
+def test_pytorch_warns_of_gathered_scalars_in_these_words():
+    source = inspect.getsource(torch.nn.parallel._functions.Gather)
+    assert SCALARS in source
+    assert "input tensors were scalars" in source
+
+
+def test_synchronised_batch_norm_is_for_ddp():
+    assert "DistributedDataParallel" in nn.SyncBatchNorm.__doc__
+
+
+def test_gathered_outputs_of_the_language_model():
+    gib = 64 * 1024 * 50257 * 4 / 2**30
+    assert f"{gib:.1f}, {gib / 8:.1f}" == "12.3, 1.5"
+
+
+def test_replicate_and_gather_grow_with_the_model_and_not_with_the_batch():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        sizes = [Size(64, 2, 64), Size(64, 2, 512), Size(1024, 2, 64)]
+        small, long, wide = parts_of_replicas(sizes, 0.05, 2)
+    finally:
+        torch.set_num_threads(threads)
+    for part in ("replicate", "gather"):
+        assert wide[part] > 1.5 * small[part]
+        assert long[part] < 5 * small[part]  # eight times the rows, and a noisy clock
+
+
+def test_a_second_thread_does_not_speed_up_python():
+    def loop(_):
+        return sum(i * i for i in range(100_000))
+
+    def fastest(threads: int) -> float:
+        with ThreadPoolExecutor(threads) as pool:
+            starts = [time.perf_counter()]
+            for _ in range(5):
+                list(pool.map(loop, range(2)))
+                starts.append(time.perf_counter())
+        return min(end - start for start, end in pairwise(starts))
+
+    assert fastest(1) < 1.5 * fastest(2)
+
+
+@pytest.mark.gpu
+class TestOnTwoGpus:
+    """The same sentences, of nn.DataParallel itself."""
+
+    def test_an_uneven_batch_is_weighted_rightly_if_the_loss_comes_after_it(self, digits):
+        torch.manual_seed(0)
+        model, images, labels = DigitsMLP().to("cuda:0"), digits.images[:5], digits.labels[:5]
+        devices = data_parallel.pick_devices(2)
+        data_parallel.forward_and_backward(model, images, labels, devices)
+        split = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+        torch.testing.assert_close(split, gradient(model, images.to("cuda:0"), labels.to("cuda:0")))
+
+    def test_a_loss_inside_forward_becomes_a_vector_with_a_warning(self, digits):
+        class WithLoss(DigitsMLP):
+            def forward(self, images, labels):
+                return nn.functional.cross_entropy(super().forward(images), labels)
+
+        wrapped = nn.DataParallel(WithLoss().to("cuda:0"), [0, 1])
+        with pytest.warns(UserWarning, match=SCALARS):
+            losses = wrapped(digits.images[:5], digits.labels[:5])
+        assert losses.shape == (2,)
+
+    def test_the_running_mean_is_that_of_replica_0(self, digits):
+        model, rows = batch_norm_model().to("cuda:0"), digits.images[:10]
+        devices = data_parallel.pick_devices(2)
+        data_parallel.forward_and_backward(model, rows, digits.labels[:10], devices)
+        torch.testing.assert_close(model[0].running_mean.cpu(), rows[:5].mean(dim=0))
+
+    def test_gpu_0_holds_more(self, digits):
+        devices = data_parallel.pick_devices(2)
+        model = DigitsMLP(1024, 4).to(devices[0])
+        optimizer = torch.optim.Adam(model.parameters())
+        for device in devices:
+            torch.cuda.reset_peak_memory_stats(device)
+        data_parallel.forward_and_backward(model, digits.images, digits.labels, devices)
+        optimizer.step()
+        first, second = (torch.cuda.memory_allocated(device) for device in devices)
+        assert first > 4 * sum(p.nbytes for p in model.parameters()) * 0.99
+        assert second < first / 4

@@ -1,0 +1,280 @@
+"""`launch` keeps torchrun's contract: what a worker is given, what comes back, which code runs."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddp_workbook.workbench import fork_server, surroundings
+from ddp_workbook.workbench.errors import RankFailed
+from ddp_workbook.workbench.launch import launch, run_ranks
+from ddp_workbook.workbench.parcels import Call
+from tests.leftovers import alive, no_rank_left, wait_until  # noqa: F401
+from tests.workers import contract, launching
+from tests.workers.torchrun_style import loader, mesh, plain, recorded
+
+# torchrun's agent gives a file for errors and the list of signals that it passes on; here there is
+# no agent.
+AGENTS_OWN = {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
+
+
+def quietly(worker, *args, ranks=2, timeout=30, **kwargs) -> list:
+    return run_ranks(Call(worker, args), ranks, timeout, quiet=True, **kwargs)
+
+
+def test_results_come_in_rank_order_whoever_returns_first():
+    assert quietly(contract.slower_first, ranks=4) == [0, 1, 2, 3]
+
+
+def test_arguments_reach_every_rank():
+    results = launch(contract.echo, 1, [2], ranks=2, timeout=30, key={"a": torch.ones(2)})
+    assert [(rank, args) for rank, args, _ in results] == [(r, (1, [2])) for r in range(2)]
+    assert all(torch.equal(kwargs["key"]["a"], torch.ones(2)) for _, _, kwargs in results)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_ranks_meet_in_a_group(ranks):
+    assert quietly(launching.all_reduce, ranks=ranks) == [ranks * (ranks + 1) / 2] * ranks
+
+
+def test_64_ranks():
+    assert quietly(launching.all_reduce, ranks=64) == [64 * 65 / 2] * 64
+
+
+def test_the_line_for_torchrun_is_shown_for_a_file_that_can_be_run(capsys):
+    launch(plain.main, ranks=1)
+    line = "torchrun --standalone --nproc-per-node 1 tests/workers/torchrun_style/plain.py"
+    assert capsys.readouterr().out.splitlines()[0] == line
+    launch(contract.rank, ranks=1)
+    assert "torchrun" not in capsys.readouterr().out
+
+
+def test_a_worker_finds_the_same_as_under_torchrun(capsys):
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    run = subprocess.run(
+        [sys.executable, *command, plain.__file__], capture_output=True, text=True, check=True
+    )
+    theirs = sorted((json.loads(line) for line in run.stdout.splitlines()), key=lambda d: d["rank"])
+    quietly(plain.main)
+    lines = [line.split("] ", 1) for line in capsys.readouterr().out.splitlines()]
+    ours = sorted((json.loads(text) for _, text in lines), key=lambda d: d["rank"])
+    for one in theirs:
+        one["names"] = [name for name in one["names"] if name not in AGENTS_OWN]
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("worker", "says"),
+    [(recorded.main, "sum 8"), (loader.main, "INFO seen 120"), (mesh.main, "sum -2.7488")],
+    ids=["record_and_argparse", "data_loader_with_workers", "mesh_and_fsdp"],
+)
+def test_workers_written_for_torchrun_run_unchanged(worker, says, capsys):
+    start = time.monotonic()
+    assert quietly(worker) == [None, None]
+    assert time.monotonic() - start < 15  # the loader's workers took 20 s from the fork server
+    assert says in capsys.readouterr().out
+
+
+def test_an_error_under_record_is_the_workers_own():
+    with pytest.raises(RankFailed, match="ValueError: seen through @record"):
+        quietly(recorded.failing)
+
+
+def test_variables_set_after_the_first_launch_are_seen(monkeypatch):
+    quietly(contract.rank, ranks=1)
+    monkeypatch.setenv("WORKBOOK_LATE", "seen")
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")  # torch reads it when imported
+    assert quietly(contract.environment, ranks=1)[0]["WORKBOOK_LATE"] == "seen"
+    assert quietly(contract.surroundings, ranks=1)[0]["level"] == "DETAIL"
+    monkeypatch.delenv("WORKBOOK_LATE")
+    assert "WORKBOOK_LATE" not in quietly(contract.environment, ranks=1)[0]
+
+
+def test_extra_variables_go_to_all_ranks():
+    results = quietly(contract.environment, environment={"GLOO_LOG": "1"})
+    assert [env["GLOO_LOG"] for env in results] == ["1", "1"]
+
+
+def test_the_current_folder_is_the_kernels(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert quietly(contract.surroundings, ranks=1)[0]["cwd"] == str(tmp_path)
+
+
+def test_a_rank_has_no_keyboard_and_no_arguments_of_the_kernels():
+    around = quietly(contract.surroundings, ranks=1)[0]
+    assert around["stdin"] == b"" and around["argv"] == [contract.__file__]
+    assert around["group"]  # a process group of its own, to be ended as a whole
+    assert around["method"] is None  # not the fork server: a DataLoader's workers would wait
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_threads_of_a_rank_are_cores_by_ranks(ranks, monkeypatch):
+    monkeypatch.setattr(surroundings, "cores", lambda: 6)
+    threads = quietly(contract.surroundings, ranks=ranks)[-1]["threads"]
+    assert threads == max(1, 6 // ranks)
+
+
+def test_threads_can_be_chosen():
+    assert quietly(contract.surroundings, ranks=2, threads=3)[1]["threads"] == 3
+    assert quietly(contract.environment, ranks=2, threads=3)[1]["OMP_NUM_THREADS"] == "3"
+
+
+def test_ranks_differ_in_python_and_numpy_but_not_in_torch():
+    """Separate processes do so too: torch begins with one fixed seed, the others with the time."""
+    (python, numpy, torch_0), (python_1, numpy_1, torch_1) = quietly(contract.numbers)
+    assert python != python_1 and numpy != numpy_1 and torch_0 == torch_1
+
+
+def test_neighbours_of_the_workers_file_are_found():
+    assert quietly(contract.neighbour, ranks=1) == ["hello from next door"]
+
+
+@pytest.mark.parametrize("code", [None, 0])
+def test_sys_exit_without_an_error_is_a_return(code):
+    assert quietly(contract.leaves, code) == [None, None]
+
+
+def test_what_a_worker_leaves_for_its_end_is_done(tmp_path):
+    names = quietly(contract.says_goodbye, str(tmp_path))
+    assert [(tmp_path / str(rank)).read_text() for rank in range(2)] == ["goodbye"] * 2
+    assert not any(Path(name).exists() for name in names)  # temporary folders
+    late = tmp_path / "late"
+    late.mkdir()
+    quietly(contract.thread_writes_late, str(late))
+    assert [(late / str(rank)).read_text() for rank in range(2)] == ["late"] * 2
+
+
+@pytest.mark.parametrize("daemon", [True, False])
+def test_threads_that_never_end_hold_nothing_up(daemon):
+    start = time.monotonic()
+    assert quietly(contract.endless_threads, daemon) == [0, 1]
+    assert time.monotonic() - start < 5
+
+
+def test_an_idle_thread_pool_holds_nothing_up():
+    start = time.monotonic()
+    assert quietly(contract.idle_pool) == [0, 1]
+    assert time.monotonic() - start < 0.45  # else it was ended after its time to leave
+
+
+def test_a_fork_that_returns_from_the_worker_too_is_no_rank():
+    assert quietly(contract.fork_falls_through) == [0, 1]
+
+
+def test_a_rank_can_launch():
+    assert quietly(contract.nested) == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_launch_from_a_thread_and_several_at_once():
+    results = {}
+
+    def run(number: int) -> None:
+        for _ in range(3):
+            results.setdefault(number, []).append(quietly(launching.all_reduce, ranks=number))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in (1, 2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {n: [[n * (n + 1) / 2] * n] * 3 for n in (1, 2, 3, 4)}
+
+
+def test_the_fork_server_has_one_thread_and_comes_back_when_it_is_killed():
+    quietly(contract.rank, ranks=1)
+    server = fork_server.server_pid()
+    assert os.listdir(f"/proc/{server}/task") == [str(server)]  # else forking is not safe
+    os.kill(server, 9)
+    assert wait_until(lambda: not alive([server]))
+    assert quietly(launching.all_reduce) == [3.0, 3.0]
+    assert fork_server.server_pid() != server
+
+
+def test_where_there_is_no_fork_server_ranks_are_spawned(monkeypatch):
+    """As on Windows and, with its own pipes, wherever Python knows no fork server."""
+    import multiprocessing
+
+    monkeypatch.setattr(fork_server, "METHOD", "spawn")
+    monkeypatch.setattr(fork_server, "CONTEXT", multiprocessing.get_context("spawn"))
+    server = fork_server.server_pid()
+    assert server is None
+    assert quietly(launching.all_reduce) == [3.0, 3.0]
+    with pytest.raises(RankFailed, match="Rank 1 of 2 failed: ValueError: no such digit on rank 1"):
+        quietly(launching.raise_on, 1)
+
+
+def test_all_ranks_get_gpus_or_none_does(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert "CUDA_VISIBLE_DEVICES" not in surroundings.Surroundings(2, 1, None, {}).of(1)
+    hidden = [surroundings.Surroundings(3, 1, None, {}).of(rank) for rank in range(3)]
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in hidden] == ["", "", ""]
+    assert quietly(contract.cuda_visible, ranks=3) == [("", 0)] * 3
+
+
+SCRIPT = """
+import sys
+from ddp_workbook.workbench.launch import launch
+
+def worker(x):
+    import os
+    return int(os.environ["RANK"]) * x
+
+{guard}
+    print(launch(worker, 10, ranks=2, timeout=20))
+"""
+
+
+@pytest.mark.parametrize("guard", ['if __name__ == "__main__":', "if True:"])
+def test_a_script_launches_its_own_function_if_it_is_guarded(tmp_path, guard):
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT.format(guard=guard))
+    run = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=60)
+    if guard == "if True:":
+        assert run.returncode == 1 and 'if __name__ == "__main__":' in run.stderr.splitlines()[-1]
+    else:
+        assert run.stdout.splitlines()[-1] == "[0, 10]", run.stderr
+
+
+def test_an_edited_file_is_what_runs_next(tmp_path, monkeypatch):
+    """The file, and one that it imports: same length, same second, no reload in the kernel."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    worker, helper = tmp_path / "edited_worker.py", tmp_path / "edited_helper.py"
+    text = "import edited_helper\ndef worker():\n    return 1, edited_helper.value()\n"
+    worker.write_text(text)
+    helper.write_text("def value():\n    return 1\n")
+    import edited_worker
+
+    assert quietly(edited_worker.worker) == [(1, 1)] * 2
+    worker.write_text(text.replace("return 1", "return 2"))
+    assert quietly(edited_worker.worker) == [(2, 1)] * 2
+    helper.write_text("def value():\n    return 3\n")
+    assert quietly(edited_worker.worker) == [(2, 3)] * 2
+    worker.write_text("def worker(:\n")
+    with pytest.raises(RankFailed, match=r"SyntaxError: .*\(edited_worker.py, line 1\)") as caught:
+        quietly(edited_worker.worker)
+    assert "def worker(:" in str(caught.value)
+    worker.write_text("def other():\n    return 4\n")
+    with pytest.raises(RankFailed, match="import it again"):
+        quietly(edited_worker.worker)
+
+
+def test_a_function_of_a_reloaded_module_still_runs(tmp_path, monkeypatch):
+    import importlib
+
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "reloaded_worker.py"
+    file.write_text("def worker():\n    return 'old'\n")
+    import reloaded_worker
+
+    old = reloaded_worker.worker
+    file.write_text("def worker():\n    return 'brand new'\n")
+    importlib.reload(reloaded_worker)
+    assert quietly(old, ranks=1) == quietly(reloaded_worker.worker, ranks=1) == ["brand new"]

@@ -1,0 +1,216 @@
+"""The rules of the tree: who imports whom, what a notebook holds, how long things are."""
+
+import ast
+import json
+import re
+import statistics
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[1]
+PACKAGE = CHECKOUT / "src" / "ddp_workbook"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+NOTEBOOKS = sorted(CHECKOUT.glob("notebooks/*.ipynb"))
+CHAPTERS = [path for path in NOTEBOOKS if not path.stem.startswith("00_")]
+WORKERS = sorted(path for path in PACKAGE.glob("chapters/*.py") if path.stem != "__init__")
+
+# folder or module of the package -> what in the package it may import
+CHAPTERS_MAY = ("ddp_workbook.digits",)
+WORKBENCH_MAY_NOT = ("chapters", "exercises", "digits", "cli")
+
+
+def name(path: Path) -> str:
+    """The path as the test's name."""
+    return str(path.relative_to(CHECKOUT))
+
+
+def imports(path: Path) -> set[str]:
+    """Every module of this package that the file imports, at the top or inside a function."""
+    found = set()
+    package = path.relative_to(CHECKOUT / "src").parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            up = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*up, *([node.module] if node.module else [])])
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+    return {module for module in found if module.split(".")[0] == "ddp_workbook"}
+
+
+@pytest.mark.parametrize("path", WORKERS, ids=name)
+def test_a_chapter_imports_only_the_digits(path):
+    """An attendee reads plain PyTorch, with nothing of ours between them and it."""
+    strangers = {module for module in imports(path) if not module.startswith(CHAPTERS_MAY)}
+    assert strangers == set()
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.glob("workbench/**/*.py")), ids=name)
+def test_the_workbench_knows_no_chapter(path):
+    """It must serve chapters and exercises that are not written yet."""
+    known = {module.split(".")[1] for module in imports(path) if "." in module}
+    assert not known & set(WORKBENCH_MAY_NOT)
+
+
+def test_the_import_test_sees_every_spelling(monkeypatch):
+    """import a.b, from a import b, relative, and inside a function."""
+    path = PACKAGE / "workbench" / "timing.py"
+    spelt = "import ddp_workbook.cli\ndef f():\n    from ddp_workbook import digits\n"
+    spelt += "from ..chapters import samplers\nfrom . import plots\nimport torch\n"
+    monkeypatch.setattr(Path, "read_text", lambda self: spelt)
+    found = imports(path)
+    monkeypatch.undo()
+    assert found == {
+        "ddp_workbook.cli",
+        "ddp_workbook.digits",
+        "ddp_workbook.chapters.samplers",
+        "ddp_workbook.workbench.plots",
+    }
+
+
+def test_no_drawer_for_odds_and_ends():
+    """A file is named after what it does."""
+    assert not [name(path) for path in SOURCES if path.stem in ("utils", "common", "helpers")]
+
+
+@pytest.mark.parametrize("path", WORKERS, ids=name)
+def test_a_chapter_is_short_and_starts_with_its_torchrun_line(path):
+    """At most 120 lines, read from the top."""
+    text = path.read_text()
+    assert len(text.splitlines()) <= 120
+    opening = ast.get_docstring(ast.parse(text)) or ""
+    started = "torchrun" in opening or f"python src/ddp_workbook/chapters/{path.name}" in opening
+    assert started, "the docstring names no command that runs this file"
+
+
+def public(tree: ast.Module) -> list[ast.AST]:
+    """Public functions, classes and methods, at any depth but inside functions."""
+    found, todo = [], [tree]
+    while todo:
+        for node in todo.pop().body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                if not node.name.startswith("_"):
+                    found.append(node)
+                if isinstance(node, ast.ClassDef):
+                    todo.append(node)
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_public_names_have_docstrings(path):
+    """The module itself, its functions, classes and methods."""
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree) or not tree.body
+    assert [node.name for node in public(tree) if not ast.get_docstring(node)] == []
+
+
+# Notebooks
+
+
+@cache
+def notebook(path: Path) -> dict:
+    """The notebook as JSON."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def source(cell: dict) -> str:
+    """A cell's text."""
+    return "".join(cell["source"])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+def test_a_notebook_is_committed_clean(path):
+    """No outputs, no counts, the kernel that everybody has, and ids that diffs can follow."""
+    cells = notebook(path)["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    kept = [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None]
+    assert kept == []
+    assert notebook(path)["metadata"]["kernelspec"]["name"] == "python3"
+    ids = [cell["id"] for cell in cells]
+    assert len(set(ids)) == len(ids)
+    assert [word for word in ids if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", word)] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+def test_cells_are_short(path):
+    """Median at most 6 lines, none over 25."""
+    cells = [source(cell) for cell in notebook(path)["cells"] if cell["cell_type"] == "code"]
+    lines = [len(text.splitlines()) for text in cells]
+    assert max(lines) <= 25
+    assert statistics.median(lines) <= 6
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+def test_formulas_are_plain_text(path):
+    """Typeset ones need a script from the network in the pages of `make book`."""
+    cells = [cell for cell in notebook(path)["cells"] if cell["cell_type"] == "markdown"]
+    prose = [re.sub(r"(?s)```.*?```|`[^`]*`", "", source(cell)) for cell in cells]
+    assert [text for text in prose if re.search(r"\$[^$\s][^$]*\$|\\[(\[]", text)] == []
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=name)
+def test_one_stem_a_chapter(path):
+    """04_samplers.ipynb has chapters/samplers.py; so have its figures and tests."""
+    number, _, stem = path.stem.partition("_")
+    assert number.isdigit()
+    assert (PACKAGE / "chapters" / f"{stem}.py").is_file()
+
+
+def test_figures_belong_to_a_chapter():
+    """figs/<stem>_*.svg; page.png is the README's."""
+    stems = tuple(path.stem.partition("_")[2] + "_" for path in NOTEBOOKS)
+    figures = [path.name for path in CHECKOUT.glob("figs/*") if path.name != "page.png"]
+    assert [figure for figure in figures if not figure.startswith(stems)] == []
+
+
+# What the pages refer to
+
+PAGES = [*NOTEBOOKS, *sorted(CHECKOUT.glob("*.md")), *sorted(CHECKOUT.glob("data/*.md"))]
+
+
+def texts(path: Path) -> list[str]:
+    """The prose of a page: Markdown cells, or the whole file."""
+    if path.suffix == ".md":
+        return [path.read_text(encoding="utf-8")]
+    return [source(cell) for cell in notebook(path)["cells"] if cell["cell_type"] == "markdown"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_links_lead_to_files_that_exist(path):
+    """[words](file) and ![words](file), and every picture has its words."""
+    for text in texts(path):
+        assert not re.search(r"!\[\s*\]\(", text), "a picture without words"
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if not target.startswith(("http", "#", "mailto:")):
+                assert (path.parent / target.partition("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_named_files_exist(path):
+    """A path in `code` that starts with a folder of the tree."""
+    folders = "src|notebooks|tests|tools|data|figs|benchmarks|job_scripts"
+    for text in texts(path):
+        for target in re.findall(rf"`((?:{folders})/[\w./-]+)`", text):
+            assert (CHECKOUT / target).exists(), target
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_named_targets_exist(path):
+    """`make word` is a target of the Makefile."""
+    targets = re.findall(r"(?m)^\.PHONY: (.*)$", (CHECKOUT / "Makefile").read_text())[0].split()
+    for text in texts(path):
+        assert set(re.findall(r"`make ([a-z-]+)", text)) <= set(targets)
+
+
+def test_no_made_file_is_committed():
+    """What Python, Jupyter and the reader make stays out of the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-i", "-c", "--exclude-standard"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+    )
+    assert listed.stdout == ""

@@ -1,0 +1,195 @@
+"""DataParallel against DDP: what is timed is the chapters' code, on the devices that are named."""
+
+import math
+from functools import partial
+
+import pandas as pd
+import pytest
+import torch
+
+from ddp_workbook import measured_steps, measurements
+from ddp_workbook.chapters import data_parallel, single_process
+from ddp_workbook.measured_steps import Size
+from ddp_workbook.workbench.errors import WorkbookError
+
+SMALL = (Size(8, 1, 16), Size(16, 2, 2000))  # the second batch is larger than the data set
+CPU = [torch.device("cpu")] * 2
+FRAME = pd.DataFrame({"width": [8], "depth": [1], "batch": [16], "candidate": ["DDP, 2 ranks"],
+                      "round": [1], "seconds": [0.25], "machine": ["2 cores of a test"]})
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    def pretend(count):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Test GPU")
+
+    return pretend
+
+
+def test_every_candidate_is_timed_at_every_size_in_every_round(gpus, monkeypatch):
+    monkeypatch.setattr(measurements, "usable_cores", lambda: 2)
+    gpus(0)
+    frame = measurements.dp_against_ddp(SMALL, rounds=2, seconds=0.01)
+    assert list(frame.columns) == ["width", "depth", "batch", "candidate", "round", "seconds",
+                                   "machine"]
+    assert frame.groupby(["width", "depth", "batch"], sort=False).ngroups == 2
+    assert list(frame["width"]) == sorted(frame["width"])
+    assert frame.groupby(["width", "candidate", "round"]).size().eq(1).all()
+    assert list(frame["candidate"].unique()) == [
+        "one process, 1 thread", "one process, 2 threads",
+        "DataParallel, 2 replicas (stand-in: CPU threads)", "DDP, 2 ranks"]
+    assert frame["seconds"].between(0, 10, inclusive="neither").all()
+
+
+def test_the_parts_of_a_step_are_all_there(gpus):
+    gpus(0)
+    frame = measurements.breakdown(SMALL[:1], rounds=1, seconds=0.01)
+    assert list(frame.columns) == ["width", "depth", "batch", "candidate", "part", "seconds",
+                                   "machine"]
+    parts = frame.groupby("candidate", sort=False)["part"].agg(list)
+    assert list(parts) == [["replicate", "scatter", "compute", "gather", "optimizer"],
+                           ["compute", "optimizer", "all-reduce not hidden"]]
+    assert (frame["seconds"] >= 0).all()
+    assert frame.set_index("part")["seconds"]["compute"].gt(0).all()
+
+
+def test_two_gpus_are_measured_and_named(gpus):
+    gpus(2)
+    assert list(measurements.candidates(SMALL, 0.1)) == [
+        "one GPU", "DataParallel, 2 GPUs", "DDP, 2 GPUs"]
+
+
+def test_one_core_has_one_candidate_of_one_process(gpus, monkeypatch):
+    gpus(0)
+    monkeypatch.setattr(measurements, "usable_cores", lambda: 1)
+    assert [name for name in measurements.candidates(SMALL, 0.1) if "process" in name] == [
+        "one process, 1 thread"]
+
+
+@pytest.mark.parametrize("count, hidden", [(0, True), (1, True), (2, False)])
+def test_a_single_gpu_is_given_to_nobody(gpus, monkeypatch, count, hidden):
+    gpus(count)
+    given = []
+    monkeypatch.setattr(measurements, "run_ranks", lambda *_, environment, **__:
+                        given.append(environment) or [[[0.1]]])
+    for candidate in measurements.candidates(SMALL[:1], 0.1).values():
+        assert candidate() == [0.1]
+    assert all((environment == {"CUDA_VISIBLE_DEVICES": ""}) == hidden for environment in given)
+
+
+def test_threads_of_one_process_and_of_ranks_are_as_named(gpus, monkeypatch):
+    gpus(0)
+    monkeypatch.setattr(measurements, "usable_cores", lambda: 6)
+    given = {}
+    for name, candidate in measurements.candidates(SMALL[:1], 0.1).items():
+        monkeypatch.setattr(measurements, "run_ranks", lambda call, ranks, *_, threads, name=name,
+                            **__: given.setdefault(name, (ranks, threads)) and [[[0.1]]])
+        candidate()
+    assert list(given.values()) == [(1, 1), (1, 6), (1, 2), (2, 1)]
+
+
+def test_a_step_is_as_long_as_its_slowest_ranks(monkeypatch):
+    ranks = [[[1.0, 5.0, 1.0], [1.0]], [[4.0, 2.0, 2.0], [3.0]]]  # of two ranks, at two sizes
+    monkeypatch.setattr(measurements, "_launch", lambda *_, **__: ranks)
+    assert measurements._steps(None) == [4.0, 3.0]
+
+
+def test_what_the_all_reduce_adds_is_never_negative(monkeypatch):
+    turn = [[(1.0, 3.0, 0.5)], [(2.0, 1.0, 0.25)]]
+    rows = measurements._parts([{"compute": 1.0}], [turn], 0)
+    assert [row[2:] for row in rows[1:]] == [
+        ("compute", 3.0), ("optimizer", 0.5), ("all-reduce not hidden", 0.0)]
+
+
+def test_the_chapters_own_steps_are_timed(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    calls = []
+
+    def counted(function, *args):
+        calls.append(len(args[1]))
+        return function(*args)
+
+    for chapter in (single_process, data_parallel):
+        monkeypatch.setattr(chapter, "forward_and_backward",
+                            partial(counted, chapter.forward_and_backward))
+    (small, large), = [measured_steps.one_process(SMALL, 0.0)]
+    assert calls == [16] * 4 + [2000] * 4  # two to warm up, two timed
+    assert len(small) == len(large) == 2
+    calls.clear()
+    assert [len(one) for one in measured_steps.replicas(SMALL[:1], 0.0, 2)] == [2]
+    assert calls == [16] * 4
+
+
+def test_the_clocks_are_taken_off_again():
+    before = [getattr(data_parallel, name) for name in measured_steps.OPERATIONS]
+    parts, = measured_steps.parts_of_replicas(SMALL[:1], 0.01, 2)
+    assert [getattr(data_parallel, name) for name in measured_steps.OPERATIONS] == before
+    assert list(parts) == ["replicate", "scatter", "compute", "gather", "optimizer"]
+    with pytest.raises(ZeroDivisionError), measured_steps._clocks(
+            data_parallel, measured_steps.OPERATIONS, CPU):
+        raise ZeroDivisionError
+    assert [getattr(data_parallel, name) for name in measured_steps.OPERATIONS] == before
+
+
+@pytest.mark.parametrize("sizes", [[], [(0, 1, 1)], [(8, 1, -1)]])
+def test_sizes_that_are_none_are_refused(sizes):
+    for measure in (measurements.dp_against_ddp, measurements.breakdown):
+        with pytest.raises(WorkbookError, match="sizes must hold at least one"):
+            measure(sizes)
+
+
+def test_a_run_is_recorded_and_read_back(tmp_path):
+    path = measurements.record_timings(FRAME, "mine", tmp_path / "new")
+    pd.testing.assert_frame_equal(measurements.recorded_timings("mine", path.parent), FRAME)
+    assert [file.name for file in path.parent.iterdir()] == ["mine.csv"]
+
+
+def test_a_run_that_is_not_recorded_is_answered_with_those_that_are(tmp_path):
+    with pytest.raises(WorkbookError, match="recorded are: none"):
+        measurements.recorded_timings("mine", tmp_path)
+    measurements.record_timings(FRAME, "theirs", tmp_path)
+    with pytest.raises(WorkbookError, match=r"'mine'; recorded are: theirs(.|\n)*make benchmark"):
+        measurements.recorded_timings("mine", tmp_path)
+
+
+@pytest.mark.parametrize("text, words", [
+    ("", "No columns"),
+    ("candidate,seconds\na,1\n", "has no column machine"),
+    ("candidate,seconds,machine\n", "holds no timing"),
+    ("candidate,seconds,machine\na,fast,here\n", "fast"),
+    ("candidate,seconds,machine\na,,here\n", "a timing that is no time"),
+    ("candidate,seconds,machine\na,-1,here\n", "a timing that is no time"),
+    ("candidate,seconds,machine\na,1,here,too,much\nb,1\n", "cannot be read"),
+    ("\x00\xff", "make benchmark"),
+])
+def test_a_broken_recording_is_named(tmp_path, text, words):
+    path = tmp_path / "mine.csv"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(WorkbookError, match=words) as caught:
+        measurements.recorded_timings("mine", tmp_path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_recording_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
+    path = measurements.record_timings(FRAME, "mine", tmp_path)
+    old = path.read_bytes()
+
+    def full(*_, **__):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
+    with pytest.raises(OSError, match="No space"):
+        measurements.record_timings(FRAME, "mine", tmp_path)
+    assert path.read_bytes() == old
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.gpu
+def test_two_gpus_beat_one_process_on_a_large_batch():
+    frame = measurements.dp_against_ddp([Size(4096, 4, 8192)], rounds=3, seconds=0.5)
+    medians = frame.groupby("candidate")["seconds"].median()
+    assert medians["DDP, 2 GPUs"] < medians["one GPU"]
+    parts = measurements.breakdown([Size(4096, 4, 8192)], rounds=1)
+    assert parts["seconds"].sum() < math.inf
+    assert "GPU" in frame["machine"].iloc[0]

@@ -1,0 +1,126 @@
+"""Workers that tell what surrounds them."""
+
+import atexit
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy
+import torch
+import torch.distributed as dist
+
+
+def rank() -> int:
+    return int(os.environ["RANK"])
+
+
+def environment() -> dict:
+    return dict(os.environ)
+
+
+def echo(*args, **kwargs):
+    return rank(), args, kwargs
+
+
+def slower_first() -> int:
+    time.sleep(0.05 * (int(os.environ["WORLD_SIZE"]) - rank()))
+    return rank()
+
+
+def surroundings() -> dict:
+    return {
+        "cwd": os.getcwd(),
+        "argv": sys.argv,
+        "threads": torch.get_num_threads(),
+        "stdin": os.read(0, 1),
+        "level": dist.get_debug_level().name,
+        "group": os.getpgrp() == os.getpid(),
+        "kernel": os.getppid(),
+        "method": sys.modules["multiprocessing"].get_start_method(allow_none=True),
+        "main": sys.modules["__main__"].__name__,
+    }
+
+
+def numbers() -> tuple:
+    return random.random(), numpy.random.rand(), torch.rand(1).item()
+
+
+def neighbour() -> str:
+    from next_door import GREETING  # lies next to this file, found as it is under torchrun
+
+    return GREETING
+
+
+def leaves(code):
+    sys.exit(code)
+
+
+def says_goodbye(path: str):
+    atexit.register(lambda: Path(path, f"{rank()}").write_text("goodbye"))
+    pool = tempfile.TemporaryDirectory()
+    Path(path, f"folder{rank()}").write_text(pool.name)
+    return pool.name
+
+
+def thread_writes_late(path: str):
+    def write():
+        time.sleep(0.1)
+        Path(path, f"{rank()}").write_text("late")
+
+    threading.Thread(target=write).start()
+
+
+def endless_threads(daemon: bool) -> int:
+    threading.Thread(target=time.sleep, args=(3600,), daemon=daemon).start()
+    return rank()
+
+
+def idle_pool() -> int:
+    from concurrent.futures import ThreadPoolExecutor
+
+    global pool
+    pool = ThreadPoolExecutor(2)
+    return pool.submit(rank).result()
+
+
+def fork_falls_through() -> int:
+    if os.fork() == 0:
+        return -1  # returns from the worker a second time, in a process that is no rank
+    return rank()
+
+
+def nested() -> list:
+    from ddp_workbook.workbench.launch import run_ranks
+    from ddp_workbook.workbench.parcels import Call
+
+    return run_ranks(Call(sum_of_ranks), 2, quiet=True)
+
+
+def sum_of_ranks() -> float:
+    dist.init_process_group("gloo")
+    x = torch.tensor(float(rank()))
+    dist.all_reduce(x)
+    return x.item()
+
+
+def listening() -> tuple[int, list[int]]:
+    """Wait in a group, so that its sockets can be looked at; the pids are the result."""
+    dist.init_process_group("gloo")
+    dist.barrier()
+    Path(os.environ["READY"], str(rank())).write_text(str(os.getpid()))
+    while not Path(os.environ["READY"], "go").exists():
+        time.sleep(0.01)
+    dist.barrier()
+    return os.getpid()
+
+
+def cuda_visible() -> tuple:
+    return os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()
+
+
+def forked_by() -> int:
+    return os.getppid()

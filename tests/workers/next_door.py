@@ -1,0 +1,3 @@
+"""A module next to the worker's file."""
+
+GREETING = "hello from next door"

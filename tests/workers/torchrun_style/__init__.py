@@ -1,0 +1,1 @@
+"""Workers as people write them for torchrun: `launch` must run them without an edit."""
