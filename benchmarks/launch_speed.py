@@ -11,9 +11,10 @@ RANKS = 4
 LIMIT = 0.25  # seconds
 FASTER = {"mp.spawn": 20, "torchrun": 10}  # times; the bare fork server is no target but the floor
 NOTE = (
-    "The worker joins a gloo group, adds one number, returns it. mp.spawn runs it in this process's "
-    "children, results through a queue; torchrun is the command line, results printed, its own "
-    "start included; the bare fork server has torch preloaded and no streams, verdicts or lifelines."
+    "The worker joins a gloo group, adds one number, returns it. mp.spawn runs it in this "
+    "process's children, results through a queue; torchrun is the command line, results printed, "
+    "its own start included; the bare fork server has torch preloaded, and no streams, no "
+    "verdicts, no lifelines."
 )
 
 

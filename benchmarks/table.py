@@ -56,18 +56,18 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 def seconds_text(values: Iterable[float]) -> str:
-    """0.081 s (0.075 to 0.093, 12 x): median, quartiles, number of timings."""
+    """0.081 s (0.075 to 0.093, n = 12): median, quartiles, number of timings."""
     middle, q1, q3, count = spread(values)
     scale, unit = (1, "s") if middle >= 0.02 else (1e3, "ms")
     digits = "{:.2f}" if middle * scale >= 0.995 else "{:.3f}"
     low, mid, high = (digits.format(number * scale) for number in (q1, middle, q3))
-    return f"{mid} {unit} ({low} to {high}, {count} x)"
+    return f"{mid} {unit} ({low} to {high}, n = {count})"
 
 
 def worst_text(values: Iterable[float]) -> str:
-    """0.31 s at worst (median 0.22, 12 x)."""
+    """0.31 s at worst (median 0.22, n = 12)."""
     middle, _, _, count = spread(values)
-    return f"{max(values):.2f} s at worst (median {middle:.2f}, {count} x)"
+    return f"{max(values):.2f} s at worst (median {middle:.2f}, n = {count})"
 
 
 def times_as_fast(frame: pd.DataFrame, candidate: str, baseline: str) -> Spread:

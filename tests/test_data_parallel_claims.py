@@ -123,7 +123,7 @@ def test_replicate_and_gather_grow_with_the_model_and_not_with_the_batch():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        sizes = [Size(64, 2, 64), Size(64, 2, 512), Size(1024, 2, 64)]
+        sizes = [Size(64, 4, 64), Size(64, 4, 512), Size(1024, 4, 64)]
         small, long, wide = parts_of_replicas(sizes, 0.05, 2)
     finally:
         torch.set_num_threads(threads)

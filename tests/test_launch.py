@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -49,8 +50,10 @@ def test_64_ranks():
 
 def test_the_line_for_torchrun_is_shown_for_a_file_that_can_be_run(capsys):
     launch(plain.main, ranks=1)
-    line = "torchrun --standalone --nproc-per-node 1 tests/workers/torchrun_style/plain.py"
-    assert capsys.readouterr().out.splitlines()[0] == line
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == (
+        "torchrun --standalone --nproc-per-node 1 tests/workers/torchrun_style/plain.py"
+    )
     launch(contract.rank, ranks=1)
     assert "torchrun" not in capsys.readouterr().out
 
@@ -60,10 +63,11 @@ def test_a_worker_finds_the_same_as_under_torchrun(capsys):
     run = subprocess.run(
         [sys.executable, *command, plain.__file__], capture_output=True, text=True, check=True
     )
-    theirs = sorted((json.loads(line) for line in run.stdout.splitlines()), key=lambda d: d["rank"])
     quietly(plain.main)
-    lines = [line.split("] ", 1) for line in capsys.readouterr().out.splitlines()]
-    ours = sorted((json.loads(text) for _, text in lines), key=lambda d: d["rank"])
+    theirs, ours = (
+        sorted(map(json.loads, re.findall(r"\{.*?\}", text)), key=lambda found: found["rank"])
+        for text in (run.stdout, capsys.readouterr().out)  # torchrun can mix two ranks' lines
+    )
     for one in theirs:
         one["names"] = [name for name in one["names"] if name not in AGENTS_OWN]
     assert ours == theirs
@@ -168,7 +172,12 @@ def test_a_fork_that_returns_from_the_worker_too_is_no_rank():
 
 
 def test_a_rank_can_launch():
-    assert quietly(contract.nested) == [[1.0, 1.0], [1.0, 1.0]]
+    assert quietly(contract.nested, ranks=1) == [[1.0, 1.0]]
+
+
+def test_a_model_may_live_longer_than_its_group():
+    """Its end, and that of the group with it, is a deadlock in torch 2.13: see `warts`."""
+    assert quietly(contract.ddp_outlives_its_group) == [True, True]
 
 
 def test_launch_from_a_thread_and_several_at_once():

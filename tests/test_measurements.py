@@ -14,8 +14,17 @@ from ddp_workbook.workbench.errors import WorkbookError
 
 SMALL = (Size(8, 1, 16), Size(16, 2, 2000))  # the second batch is larger than the data set
 CPU = [torch.device("cpu")] * 2
-FRAME = pd.DataFrame({"width": [8], "depth": [1], "batch": [16], "candidate": ["DDP, 2 ranks"],
-                      "round": [1], "seconds": [0.25], "machine": ["2 cores of a test"]})
+FRAME = pd.DataFrame(
+    {
+        "width": [8],
+        "depth": [1],
+        "batch": [16],
+        "candidate": ["DDP, 2 ranks"],
+        "round": [1],
+        "seconds": [0.25],
+        "machine": ["2 cores of a test"],
+    }
+)
 
 
 @pytest.fixture
@@ -31,25 +40,44 @@ def test_every_candidate_is_timed_at_every_size_in_every_round(gpus, monkeypatch
     monkeypatch.setattr(measurements, "usable_cores", lambda: 2)
     gpus(0)
     frame = measurements.dp_against_ddp(SMALL, rounds=2, seconds=0.01)
-    assert list(frame.columns) == ["width", "depth", "batch", "candidate", "round", "seconds",
-                                   "machine"]
+    assert list(frame.columns) == [
+        "width",
+        "depth",
+        "batch",
+        "candidate",
+        "round",
+        "seconds",
+        "machine",
+    ]
     assert frame.groupby(["width", "depth", "batch"], sort=False).ngroups == 2
     assert list(frame["width"]) == sorted(frame["width"])
     assert frame.groupby(["width", "candidate", "round"]).size().eq(1).all()
     assert list(frame["candidate"].unique()) == [
-        "one process, 1 thread", "one process, 2 threads",
-        "DataParallel, 2 replicas (stand-in: CPU threads)", "DDP, 2 ranks"]
+        "one process, 1 thread",
+        "one process, 2 threads",
+        "DataParallel, 2 replicas (stand-in: CPU threads)",
+        "DDP, 2 ranks",
+    ]
     assert frame["seconds"].between(0, 10, inclusive="neither").all()
 
 
 def test_the_parts_of_a_step_are_all_there(gpus):
     gpus(0)
     frame = measurements.breakdown(SMALL[:1], rounds=1, seconds=0.01)
-    assert list(frame.columns) == ["width", "depth", "batch", "candidate", "part", "seconds",
-                                   "machine"]
+    assert list(frame.columns) == [
+        "width",
+        "depth",
+        "batch",
+        "candidate",
+        "part",
+        "seconds",
+        "machine",
+    ]
     parts = frame.groupby("candidate", sort=False)["part"].agg(list)
-    assert list(parts) == [["replicate", "scatter", "compute", "gather", "optimizer"],
-                           ["compute", "optimizer", "all-reduce not hidden"]]
+    assert list(parts) == [
+        ["replicate", "scatter", "compute", "gather", "optimizer"],
+        ["compute", "optimizer", "all-reduce not hidden"],
+    ]
     assert (frame["seconds"] >= 0).all()
     assert frame.set_index("part")["seconds"]["compute"].gt(0).all()
 
@@ -57,22 +85,29 @@ def test_the_parts_of_a_step_are_all_there(gpus):
 def test_two_gpus_are_measured_and_named(gpus):
     gpus(2)
     assert list(measurements.candidates(SMALL, 0.1)) == [
-        "one GPU", "DataParallel, 2 GPUs", "DDP, 2 GPUs"]
+        "one GPU",
+        "DataParallel, 2 GPUs",
+        "DDP, 2 GPUs",
+    ]
 
 
 def test_one_core_has_one_candidate_of_one_process(gpus, monkeypatch):
     gpus(0)
     monkeypatch.setattr(measurements, "usable_cores", lambda: 1)
     assert [name for name in measurements.candidates(SMALL, 0.1) if "process" in name] == [
-        "one process, 1 thread"]
+        "one process, 1 thread"
+    ]
 
 
 @pytest.mark.parametrize("count, hidden", [(0, True), (1, True), (2, False)])
 def test_a_single_gpu_is_given_to_nobody(gpus, monkeypatch, count, hidden):
     gpus(count)
     given = []
-    monkeypatch.setattr(measurements, "run_ranks", lambda *_, environment, **__:
-                        given.append(environment) or [[[0.1]]])
+    monkeypatch.setattr(
+        measurements,
+        "run_ranks",
+        lambda *_, environment, **__: given.append(environment) or [[[0.1]]],
+    )
     for candidate in measurements.candidates(SMALL[:1], 0.1).values():
         assert candidate() == [0.1]
     assert all((environment == {"CUDA_VISIBLE_DEVICES": ""}) == hidden for environment in given)
@@ -83,8 +118,13 @@ def test_threads_of_one_process_and_of_ranks_are_as_named(gpus, monkeypatch):
     monkeypatch.setattr(measurements, "usable_cores", lambda: 6)
     given = {}
     for name, candidate in measurements.candidates(SMALL[:1], 0.1).items():
-        monkeypatch.setattr(measurements, "run_ranks", lambda call, ranks, *_, threads, name=name,
-                            **__: given.setdefault(name, (ranks, threads)) and [[[0.1]]])
+        monkeypatch.setattr(
+            measurements,
+            "run_ranks",
+            lambda call, ranks, *_, threads, name=name, **__: (
+                given.setdefault(name, (ranks, threads)) and [[[0.1]]]
+            ),
+        )
         candidate()
     assert list(given.values()) == [(1, 1), (1, 6), (1, 2), (2, 1)]
 
@@ -99,7 +139,10 @@ def test_what_the_all_reduce_adds_is_never_negative(monkeypatch):
     turn = [[(1.0, 3.0, 0.5)], [(2.0, 1.0, 0.25)]]
     rows = measurements._parts([{"compute": 1.0}], [turn], 0)
     assert [row[2:] for row in rows[1:]] == [
-        ("compute", 3.0), ("optimizer", 0.5), ("all-reduce not hidden", 0.0)]
+        ("compute", 3.0),
+        ("optimizer", 0.5),
+        ("all-reduce not hidden", 0.0),
+    ]
 
 
 def test_the_chapters_own_steps_are_timed(monkeypatch):
@@ -111,9 +154,10 @@ def test_the_chapters_own_steps_are_timed(monkeypatch):
         return function(*args)
 
     for chapter in (single_process, data_parallel):
-        monkeypatch.setattr(chapter, "forward_and_backward",
-                            partial(counted, chapter.forward_and_backward))
-    (small, large), = [measured_steps.one_process(SMALL, 0.0)]
+        monkeypatch.setattr(
+            chapter, "forward_and_backward", partial(counted, chapter.forward_and_backward)
+        )
+    ((small, large),) = [measured_steps.one_process(SMALL, 0.0)]
     assert calls == [16] * 4 + [2000] * 4  # two to warm up, two timed
     assert len(small) == len(large) == 2
     calls.clear()
@@ -123,11 +167,13 @@ def test_the_chapters_own_steps_are_timed(monkeypatch):
 
 def test_the_clocks_are_taken_off_again():
     before = [getattr(data_parallel, name) for name in measured_steps.OPERATIONS]
-    parts, = measured_steps.parts_of_replicas(SMALL[:1], 0.01, 2)
+    (parts,) = measured_steps.parts_of_replicas(SMALL[:1], 0.01, 2)
     assert [getattr(data_parallel, name) for name in measured_steps.OPERATIONS] == before
     assert list(parts) == ["replicate", "scatter", "compute", "gather", "optimizer"]
-    with pytest.raises(ZeroDivisionError), measured_steps._clocks(
-            data_parallel, measured_steps.OPERATIONS, CPU):
+    with (
+        pytest.raises(ZeroDivisionError),
+        measured_steps._clocks(data_parallel, measured_steps.OPERATIONS, CPU),
+    ):
         raise ZeroDivisionError
     assert [getattr(data_parallel, name) for name in measured_steps.OPERATIONS] == before
 
@@ -153,16 +199,19 @@ def test_a_run_that_is_not_recorded_is_answered_with_those_that_are(tmp_path):
         measurements.recorded_timings("mine", tmp_path)
 
 
-@pytest.mark.parametrize("text, words", [
-    ("", "No columns"),
-    ("candidate,seconds\na,1\n", "has no column machine"),
-    ("candidate,seconds,machine\n", "holds no timing"),
-    ("candidate,seconds,machine\na,fast,here\n", "fast"),
-    ("candidate,seconds,machine\na,,here\n", "a timing that is no time"),
-    ("candidate,seconds,machine\na,-1,here\n", "a timing that is no time"),
-    ("candidate,seconds,machine\na,1,here,too,much\nb,1\n", "cannot be read"),
-    ("\x00\xff", "make benchmark"),
-])
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("", "No columns"),
+        ("candidate,seconds\na,1\n", "has no column machine"),
+        ("candidate,seconds,machine\n", "holds no timing"),
+        ("candidate,seconds,machine\na,fast,here\n", "fast"),
+        ("candidate,seconds,machine\na,,here\n", "a timing that is no time"),
+        ("candidate,seconds,machine\na,-1,here\n", "a timing that is no time"),
+        ("candidate,seconds,machine\na,1,here\nb,1,here,too,much\n", "cannot be read"),
+        ("\x00\xff", "make benchmark"),
+    ],
+)
 def test_a_broken_recording_is_named(tmp_path, text, words):
     path = tmp_path / "mine.csv"
     path.write_bytes(text.encode("latin-1"))

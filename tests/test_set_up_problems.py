@@ -91,6 +91,17 @@ def test_a_full_disk_is_told_before_anything_starts(monkeypatch):
         environment.check_space(torch_build.GIGABYTES["cuda"])
 
 
+def test_a_disk_that_fills_up_meanwhile(monkeypatch, capsys):
+    """Our own writing fails before pip's does: the same sentence."""
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(environment, "ensure", full)
+    assert set_up.main(["setup"]) == 1
+    assert "The disk is full" in capsys.readouterr().err
+
+
 def obey_permissions() -> None:
     """In a child of root: give up CAP_DAC_OVERRIDE, so that read-only means read-only."""
     if os.geteuid() == 0:

@@ -4,6 +4,7 @@ torch never takes part in pip's resolution: it is installed first, then everythi
 so that no package can replace it by another build.
 """
 
+import contextlib
 import os
 import re
 import subprocess
@@ -86,8 +87,8 @@ def run_installer(what, command, env):
     quiet = [] if sys.stdout.isatty() and what.startswith("torch") else ["--quiet"]
     done = subprocess.run(command + quiet, stderr=subprocess.PIPE, env=env)
     words = done.stderr.decode("utf-8", "replace")
-    with open(str(LOG), "a", encoding="utf-8") as log:
-        log.write(f"$ {' '.join(command)}\n{words}")
+    with contextlib.suppress(OSError), open(str(LOG), "a", encoding="utf-8") as log:
+        log.write(f"$ {' '.join(command)}\n{words}")  # not on a full disk, which is told below
     failed = InstallerFailed(what, words, LOG.relative_to(ROOT)) if done.returncode else None
     if failed is None or failed.kind in (NETWORK, NOT_FOUND):  # nothing was installed yet
         UNFINISHED.unlink()

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from tools import environment, packages
-from tools.problems import Problem
+from tools.problems import InstallerFailed, Problem
 
 FIRST_PAGE = "notebooks/00_start_here.ipynb"
 
@@ -29,8 +29,9 @@ COMMANDS = {
 }
 
 LAB_OPTIONS = [
-    FIRST_PAGE,
+    f"--LabApp.default_url=/lab/tree/{FIRST_PAGE}",
     "--ServerApp.ip=127.0.0.1",  # a shared node: nobody else's machine can even knock
+    "--ServerApp.log_level=WARN",  # what is left is the address, with its token
     "--LabApp.news_url=None",  # nothing is fetched from elsewhere, and nobody is asked about news
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
 ]
@@ -74,7 +75,9 @@ def command_line(command, arguments):
 def start(command, arguments):
     """Replace this process by the command's own program; its exit code where that cannot be."""
     line, env = command_line(command, arguments)
-    os.chdir(str(packages.ROOT))
+    os.chdir(str(packages.ROOT))  # JupyterLab shows this folder: programs are there to be read
+    if command == "lab":
+        print("JupyterLab starts. Ctrl-C, twice, stops it.")
     sys.stdout.flush()
     if os.name == "nt":  # exec there would give the prompt back while the program still runs
         return subprocess.call(line, env=env)
@@ -98,6 +101,9 @@ def main(arguments):
         return 0
     except Problem as problem:
         print(f"\n{problem}", file=sys.stderr)
+        return 1
+    except OSError as error:  # ours, not pip's: such as a disk that is full to the last byte
+        print(f"\n{InstallerFailed('The environment', str(error), packages.LOG)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nStopped; run it again to go on.", file=sys.stderr)

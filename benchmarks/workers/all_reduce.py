@@ -1,6 +1,6 @@
 """The smallest worker: join the group, add one number over the ranks, return the sum.
 
-    torchrun --standalone --nproc-per-node 4 benchmarks/workers/all_reduce.py
+torchrun --standalone --nproc-per-node 4 benchmarks/workers/all_reduce.py
 """
 
 import os

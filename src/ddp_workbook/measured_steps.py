@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from statistics import median
 from typing import NamedTuple
 
@@ -21,9 +22,11 @@ from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.workbench.timing import synchronise, time_step
 
 WARM_UP = 2  # DDP sends one bucket in its first step and rebuilds the buckets for its second
-OPERATIONS = {"replicate": "replicate", "scatter": "scatter", "parallel_apply": "compute",
-              "gather": "gather"}  # functions of data_parallel.py, and what they are called here
 REPEATS = (2, 200)  # at least and at most this many steps, whatever the time they take
+# Functions of data_parallel.py, and what the time in them is called.
+OPERATIONS = {name: name for name in ("replicate", "scatter", "gather")}
+OPERATIONS["parallel_apply"] = "compute"
+ORDER = ("replicate", "scatter", "compute", "gather")
 
 
 class Size(NamedTuple):
@@ -48,9 +51,9 @@ def replicas(sizes: Sequence[Size], seconds: float, count: int) -> list[list[flo
 
 def ranks(sizes: Sequence[Size], seconds: float) -> list[list[float]]:
     """For each size the seconds of distributed_data_parallel.py's steps, as this rank saw them."""
-    device = _join()
+    device = distributed_data_parallel.setup()
     taken = [_timed(_step(*_ddp(size, device)), device, seconds) for size in sizes]
-    dist.barrier()
+    dist.barrier()  # and no cleanup: a gloo group should not end before its DDP models (torch 2.13)
     return taken
 
 
@@ -64,12 +67,11 @@ def _parts_of_replicas(size: Size, seconds: float, devices: list) -> dict[str, f
     module, names, rest = data_parallel, OPERATIONS, "optimizer"
     if devices[0].type == "cuda":  # nn.DataParallel calls functions of its own module
         module = importlib.import_module("torch.nn.parallel.data_parallel")
-        names = dict(zip(["replicate", "scatter_kwargs", "parallel_apply", "gather"],
-                         OPERATIONS.values(), strict=True))
-        rest = "backward and optimizer"
+        names, rest = OPERATIONS | {"scatter_kwargs": "scatter"}, "backward and optimizer"
+        del names["scatter"]
     with _clocks(module, names, devices) as clocks:
         whole = _timed(_replicas(size, devices), devices[0], seconds)
-    parts = {part: median(times[-len(whole):]) for part, times in clocks.items()}
+    parts = {part: median(clocks[part][-len(whole) :]) for part in ORDER}
     return parts | {rest: max(0.0, median(whole) - sum(parts.values()))}
 
 
@@ -78,7 +80,7 @@ def parts_of_ranks(sizes: Sequence[Size], seconds: float) -> list[list[tuple[flo
 
     Work is forward and backward. Alone, it runs under `no_sync`, in turns with synchronised steps.
     """
-    device = _join()
+    device = distributed_data_parallel.setup()
     taken = [_parts_of_ranks(size, seconds, device) for size in sizes]
     dist.barrier()
     return taken
@@ -103,9 +105,14 @@ def _parts_of_ranks(size: Size, seconds: float, device: torch.device) -> list[tu
     return taken[WARM_UP:]
 
 
+@cache  # read once a process, not once a size
+def _digits() -> DigitsDataset:
+    return DigitsDataset()
+
+
 def _training(size: Size, device: torch.device) -> tuple[nn.Module, Tensor, Tensor]:
     torch.manual_seed(single_process.SEED)
-    digits = DigitsDataset()
+    digits = _digits()
     rows = torch.arange(size.batch) % len(digits)  # a batch may be larger than the data set
     model = DigitsMLP(size.width, size.depth).to(device)
     return model, digits.images[rows], digits.labels[rows]
@@ -113,22 +120,15 @@ def _training(size: Size, device: torch.device) -> tuple[nn.Module, Tensor, Tens
 
 def _one_process(size: Size, device: torch.device) -> Callable[[], None]:
     model, images, labels = _training(size, device)
-    return _step(model, lambda: single_process.forward_and_backward(
-        model, images.to(device), labels.to(device)))
+    return _step(
+        model,
+        lambda: single_process.forward_and_backward(model, images.to(device), labels.to(device)),
+    )
 
 
 def _replicas(size: Size, devices: list[torch.device]) -> Callable[[], None]:
     model, images, labels = _training(size, devices[0])
     return _step(model, lambda: data_parallel.forward_and_backward(model, images, labels, devices))
-
-
-def _join() -> torch.device:
-    """Join the group; it is left only by the end of the process, not by destroy_process_group.
-
-    Where a DDP model outlives its group, freeing the model frees gloo's last reference while it
-    holds the GIL, and a thread of gloo's may want the GIL: seen on torch 2.13, 11 hangs in 74 runs.
-    """
-    return distributed_data_parallel.setup()
 
 
 def _ddp(size: Size, device: torch.device) -> tuple[nn.Module, Callable[[], Tensor]]:
@@ -137,7 +137,8 @@ def _ddp(size: Size, device: torch.device) -> tuple[nn.Module, Callable[[], Tens
     ddp = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
     mine = slice(dist.get_rank(), None, dist.get_world_size())
     return ddp, lambda: distributed_data_parallel.forward_and_backward(
-        ddp, images[mine].to(device), labels[mine].to(device), size.batch)
+        ddp, images[mine].to(device), labels[mine].to(device), size.batch
+    )
 
 
 def _step(model: nn.Module, work: Callable[[], Tensor]) -> Callable[[], None]:
@@ -176,6 +177,7 @@ def _clocks(module, names: dict[str, str], devices: list) -> Iterator[dict[str, 
             result = originals[name](*args, **kwargs)
             times[names[name]].append(_now(devices) - start)
             return result
+
         return call
 
     for name in names:

@@ -29,8 +29,9 @@ STEP_TIMES = "dp_against_ddp"  # names of recorded runs
 BREAKDOWN = "dp_and_ddp_breakdown"
 
 
-def dp_against_ddp(sizes: Sequence[Size] = SIZES, rounds: int = 3, seconds: float = 0.1,
-                   budget: float = math.inf) -> pd.DataFrame:
+def dp_against_ddp(
+    sizes: Sequence[Size] = SIZES, rounds: int = 3, seconds: float = 0.1, budget: float = math.inf
+) -> pd.DataFrame:
     """Step times: width, depth, batch, candidate, round, seconds, machine; a row a round.
 
     Each is the median of the steps that fit into about `seconds`, two at least, after a warm-up;
@@ -55,8 +56,9 @@ def candidates(sizes: Sequence[Size], seconds: float) -> dict[str, Callable[[], 
     return {**single, _data_parallel(): partial(split, threads=WORKERS), _ddp(): ranks}
 
 
-def breakdown(sizes: Sequence[Size] = (SIZES[0], SIZES[-1]), rounds: int = 3,
-              seconds: float = 0.1) -> pd.DataFrame:
+def breakdown(
+    sizes: Sequence[Size] = (SIZES[0], SIZES[-1]), rounds: int = 3, seconds: float = 0.1
+) -> pd.DataFrame:
     """What a step's parts take: width, depth, batch, candidate, part, seconds, machine.
 
     Medians of `rounds` turns. DDP's all-reduce is what synchronised steps take longer than steps
@@ -64,12 +66,22 @@ def breakdown(sizes: Sequence[Size] = (SIZES[0], SIZES[-1]), rounds: int = 3,
     """
     sizes = _checked(sizes)
     threads = None if _on_gpus() else WORKERS
-    turns = [(_launch(measured_steps.parts_of_replicas, sizes, seconds, WORKERS, threads=threads),
-              _launch(measured_steps.parts_of_ranks, sizes, seconds, ranks=WORKERS, threads=1))
-             for _ in range(rounds)]
-    rows = [row for index in range(len(sizes)) for row in _parts(
-        [of_replicas[0][index] for of_replicas, _ in turns],
-        [[one[index] for one in of_ranks] for _, of_ranks in turns], index)]
+    turns = [
+        (
+            _launch(measured_steps.parts_of_replicas, sizes, seconds, WORKERS, threads=threads),
+            _launch(measured_steps.parts_of_ranks, sizes, seconds, ranks=WORKERS, threads=1),
+        )
+        for _ in range(rounds)
+    ]
+    rows = [
+        row
+        for index in range(len(sizes))
+        for row in _parts(
+            [of_replicas[0][index] for of_replicas, _ in turns],
+            [[one[index] for one in of_ranks] for _, of_ranks in turns],
+            index,
+        )
+    ]
     frame = pd.DataFrame(rows, columns=["index", "candidate", "part", "seconds"])
     return _named(frame.drop(columns="index"), sizes, frame["index"])
 
@@ -95,8 +107,10 @@ def recorded_timings(name: str = STEP_TIMES, folder: Path = TIMINGS) -> pd.DataF
     path = folder / f"{name}.csv"
     if not path.is_file():
         there = ", ".join(sorted(file.stem for file in folder.glob("*.csv"))) or "none"
-        raise WorkbookError(f"No run is recorded as {name!r}; recorded are: {there}.\n"
-                            "`make benchmark` records runs of this machine.")
+        raise WorkbookError(
+            f"No run is recorded as {name!r}; recorded are: {there}.\n"
+            "`make benchmark` records runs of this machine."
+        )
     try:
         frame = pd.read_csv(path)
     except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
@@ -130,13 +144,21 @@ def _named(frame: pd.DataFrame, sizes: list[Size], index: pd.Series) -> pd.DataF
 
 def _parts(of_replicas: list[dict], of_ranks: list, index: int) -> list[tuple]:
     """Rows of one size: medians over the turns."""
-    rows = [(_data_parallel(), part, median(turn[part] for turn in of_replicas))
-            for part in of_replicas[0]]
-    slowest = [[max(part) for part in zip(*step, strict=True)]
-               for turn in of_ranks for step in zip(*turn, strict=True)]
+    rows = [
+        (_data_parallel(), part, median(turn[part] for turn in of_replicas))
+        for part in of_replicas[0]
+    ]
+    slowest = [
+        [max(part) for part in zip(*step, strict=True)]
+        for turn in of_ranks
+        for step in zip(*turn, strict=True)
+    ]
     together, alone, update = (median(times) for times in zip(*slowest, strict=True))
-    rows += [(_ddp(), "compute", alone), (_ddp(), "optimizer", update),
-             (_ddp(), "all-reduce not hidden", max(0.0, together - alone))]
+    rows += [
+        (_ddp(), "compute", alone),
+        (_ddp(), "optimizer", update),
+        (_ddp(), "all-reduce not hidden", max(0.0, together - alone)),
+    ]
     return [(index, *row) for row in rows]
 
 
@@ -149,8 +171,9 @@ def _steps(worker: Callable, *args, ranks: int = 1, threads: int | None = None) 
 def _launch(worker: Callable, *args, ranks: int = 1, threads: int | None = None) -> list:
     # One GPU helps neither two replicas nor two ranks: then nobody gets it, or nothing compares.
     hidden = {} if _on_gpus() else {"CUDA_VISIBLE_DEVICES": ""}
-    return run_ranks(Call(worker, args), ranks, 300, quiet=True, threads=threads,
-                     environment=hidden)
+    return run_ranks(
+        Call(worker, args), ranks, 300, quiet=True, threads=threads, environment=hidden
+    )
 
 
 def _on_gpus() -> bool:

@@ -10,7 +10,8 @@ import urllib.request
 import psutil
 import pytest
 
-from tests.browser.lab import lab, server
+from tests.browser.lab import lab
+from tests.browser.server import server
 from tools import book, set_up
 
 NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -19,7 +20,7 @@ NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 def status(address: str) -> int:
     """HTTP status of a GET, without following to a login page."""
     try:
-        with NO_PROXY.open(address, timeout=10) as answer:
+        with NO_PROXY.open(address, timeout=60) as answer:
             return answer.status if "/login" not in answer.url else 403
     except urllib.error.HTTPError as error:
         with error:
@@ -71,7 +72,7 @@ def test_the_first_page_is_the_first_notebook():
     """`make lab` names a notebook that exists, and passes its arguments on."""
     line, env = set_up.command_line("lab", ["--port", "9000"])
     assert (book.ROOT / set_up.FIRST_PAGE).is_file()
-    assert set_up.FIRST_PAGE in line
+    assert f"--LabApp.default_url=/lab/tree/{set_up.FIRST_PAGE}" in line
     assert line[-2:] == ["--port", "9000"]
     assert env["PATH"].split(os.pathsep)[0].startswith(str(book.ROOT / ".venv"))
 
@@ -100,7 +101,8 @@ def test_the_driver_sees_what_is_wrong(tmp_path):
     """As a command, on a notebook with a failing cell: exit code 1, the error, the picture."""
     cells = [book.nbformat.v4.new_code_cell(text) for text in ("1 + 1", "1 / 0")]
     path, picture = tmp_path / "faulty.ipynb", tmp_path / "page.png"
-    book.nbformat.write(book.nbformat.v4.new_notebook(cells=cells), path)
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    book.nbformat.write(book.nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
     line = [sys.executable, "-m", "tests.browser.lab", str(path), str(picture)]
     done = subprocess.run(line, cwd=book.ROOT, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr

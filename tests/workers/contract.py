@@ -124,3 +124,14 @@ def cuda_visible() -> tuple:
 
 def forked_by() -> int:
     return os.getppid()
+
+
+def ddp_outlives_its_group() -> bool:
+    from ddp_workbook.workbench import warts
+
+    dist.init_process_group("gloo")
+    group = dist.group.WORLD
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+    model(torch.ones(8, 4)).sum().backward()
+    dist.destroy_process_group()
+    return any(kept is group for kept in warts.KEPT)

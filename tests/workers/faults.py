@@ -73,7 +73,7 @@ def returns_early():
     dist.all_reduce(x)
     if dist.get_rank() == 1:
         return "early"
-    dist.all_reduce(x)
+    dist.all_reduce(x)  # rank 1 is not here
     return "late"
 
 
@@ -157,3 +157,39 @@ def uses_nccl():
 
 def no_group():
     dist.all_reduce(torch.ones(1))
+
+
+def others_sleep(after: float):
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 2:
+        time.sleep(after)
+        os._exit(3)
+    time.sleep(60)
+
+
+def misses_a_name():
+    return rank  # noqa: F821
+
+
+def unused_parameters():
+    dist.init_process_group("gloo")
+    model = torch.nn.ModuleDict({"used": torch.nn.Linear(2, 2), "unused": torch.nn.Linear(2, 2)})
+    model.forward = lambda x: model["used"](x)
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    for _ in range(2):
+        ddp(torch.ones(1, 2)).sum().backward()
+
+
+def not_a_member():
+    dist.init_process_group("gloo")
+    group = dist.new_group([0])
+    if dist.get_rank() == 1:
+        dist.broadcast(torch.ones(1), src=1, group=group)
+    time.sleep(0.5)
+
+
+def prints_then_fails():
+    if os.environ["RANK"] == "1":
+        print("the last words")
+        os._exit(1)
+    time.sleep(60)

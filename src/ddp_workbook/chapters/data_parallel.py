@@ -82,7 +82,7 @@ def forward_and_backward(
 ) -> Tensor:
     """Add the gradient of the batch's mean loss to the model's .grad; return that loss."""
     if devices[0].type == "cuda":
-        # Wrapped only here, which costs microseconds: so no weight is ever called `module.…`.
+        # Wrapped here and not in `train`, so that no weight is ever called `module.…`.
         outputs = nn.DataParallel(model, list(devices))(images)  # gathered on the first GPU
         loss = F.cross_entropy(outputs, labels.to(outputs.device))
         loss.backward()

@@ -50,12 +50,17 @@ def machine_name(*, gpus: bool = True) -> str:
 def machine_table() -> pd.DataFrame:
     """The machine as a table to read: what, here, and what it means for you."""
     here = machine()
-    rows = [("cores", _cores_here(here), _cores_meaning(here["cores"])),
-            ("memory", f"{here['memory_gib']} GiB", _memory_meaning(here["memory_gib"])),
-            ("GPUs", _gpus_here(here), _gpus_meaning(here)),
-            ("backends", ", ".join(here["backends"]) or "none", _backends_meaning(here)),
-            ("software", f"torch {here['torch']}, Python {here['python']}, {here['system']}",
-             "These two versions belong in every question you ask about a measurement.")]
+    rows = [
+        ("cores", _cores_here(here), _cores_meaning(here["cores"])),
+        ("memory", f"{here['memory_gib']} GiB", _memory_meaning(here["memory_gib"])),
+        ("GPUs", _gpus_here(here), _gpus_meaning(here)),
+        ("backends", ", ".join(here["backends"]) or "none", _backends_meaning(here)),
+        (
+            "software",
+            f"torch {here['torch']}, Python {here['python']}, {here['system']}",
+            "These two versions belong in every question you ask about a measurement.",
+        ),
+    ]
     return pd.DataFrame(rows, columns=["what", "here", "what this means for you"])
 
 
@@ -71,9 +76,12 @@ def usable_cores(cgroups: Path = CGROUPS) -> int:
 
 def usable_memory(cgroups: Path = CGROUPS) -> int:
     """Bytes that this process may use: the machine's memory, capped by the control group."""
-    limits = [int(text) for folder in _groups(cgroups, "memory")
-              for name in ("memory.max", "memory.limit_in_bytes")
-              if (text := _read(folder / name)).isdigit()]
+    limits = [
+        int(text)
+        for folder in _groups(cgroups, "memory")
+        for name in ("memory.max", "memory.limit_in_bytes")
+        if (text := _read(folder / name)).isdigit()
+    ]
     return min([psutil.virtual_memory().total, *limits])  # v1 writes 2^63 where there is no limit
 
 
@@ -113,8 +121,13 @@ def _cpu_name() -> str:
     lines = _read(Path("/proc/cpuinfo")).splitlines()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     if not names and sys.platform == "darwin":
-        done = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], check=False,
-                              capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            ["sysctl", "-n", "machdep.cpu.brand_string"],
+            check=False,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
         names = [done.stdout.strip()]
     # Arm Linux names no model: the architecture is then all there is to say.
     return next(filter(None, names), platform.processor() or platform.machine())
@@ -123,8 +136,11 @@ def _cpu_name() -> str:
 def _backends() -> list[str]:
     if not dist.is_available():
         return []
-    have = {"gloo": dist.is_gloo_available(), "nccl": dist.is_nccl_available(),
-            "mpi": dist.is_mpi_available()}
+    have = {
+        "gloo": dist.is_gloo_available(),
+        "nccl": dist.is_nccl_available(),
+        "mpi": dist.is_mpi_available(),
+    }
     return [name for name, available in have.items() if available]
 
 
@@ -135,10 +151,14 @@ def _cores_here(here: dict) -> str:
 
 def _cores_meaning(cores: int) -> str:
     if cores == 1:
-        return ("Every chapter runs, but ranks take turns on the one core: "
-                "no timing here will show a speed-up.")
-    return (f"Up to {cores} ranks compute at the same time; more ranks than that run too, "
-            "in turns, and their timings say nothing.")
+        return (
+            "Every chapter runs, but ranks take turns on the one core: "
+            "no timing here will show a speed-up."
+        )
+    return (
+        f"Up to {cores} ranks compute at the same time; more ranks than that run too, "
+        "in turns, and their timings say nothing."
+    )
 
 
 def _memory_meaning(gib: float) -> str:

@@ -20,13 +20,29 @@ from ddp_workbook.workbench.errors import WorkbookError
 INK, FAINT = "#1a1a1a", "#d9d9d9"
 STYLE = {
     "font.family": ["DejaVu Sans"],  # comes with matplotlib, so it is there on every machine
-    "font.size": 11, "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left",
-    "figure.facecolor": "white", "axes.facecolor": "white", "savefig.facecolor": "white",
-    "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK,
-    "ytick.color": INK, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.axisbelow": True, "grid.color": FAINT, "hatch.linewidth": 0.8, "hatch.color": "white",
-    "lines.linewidth": 1.8, "lines.markersize": 7, "legend.frameon": False,
-    "figure.constrained_layout.h_pad": 0.08, "figure.constrained_layout.w_pad": 0.08,
+    "font.size": 11,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "savefig.facecolor": "white",
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "hatch.linewidth": 0.8,
+    "hatch.color": "white",
+    "lines.linewidth": 1.8,
+    "lines.markersize": 7,
+    "legend.frameon": False,
+    "figure.constrained_layout.h_pad": 0.08,
+    "figure.constrained_layout.w_pad": 0.08,
     "svg.hashsalt": "ddp-workbook",  # else every run names its parts anew
     "svg.fonttype": "path",
 }
@@ -45,8 +61,10 @@ class Picture:
     def _repr_html_(self) -> str:
         # IPython.display.Image(alt=...) loses the alt text in JupyterLab; an <img> keeps it.
         data = base64.b64encode(self.svg.encode()).decode()
-        return (f'<img alt="{html.escape(self.alt)}" width="{self.width}" '
-                f'src="data:image/svg+xml;base64,{data}">')
+        return (
+            f'<img alt="{html.escape(self.alt)}" width="{self.width}" '
+            f'src="data:image/svg+xml;base64,{data}">'
+        )
 
     def __repr__(self) -> str:
         return self.alt
@@ -92,11 +110,15 @@ def save(figure: Figure, path: str | Path, alt: str) -> Path:
 
 def _svg(figure: Figure, alt: str) -> str:
     if not isinstance(figure, Figure):
-        raise PictureError(f"This is a {type(figure).__name__}, not a matplotlib figure. "
-                           "Of axes, pass axes.figure.")
+        raise PictureError(
+            f"This is a {type(figure).__name__}, not a matplotlib figure. "
+            "Of axes, pass axes.figure."
+        )
     if not isinstance(alt, str) or not alt.strip():
-        raise PictureError("A picture needs an alt text: one or two sentences that say what there "
-                           "is to see, for readers who cannot see it.")
+        raise PictureError(
+            "A picture needs an alt text: one or two sentences that say what there "
+            "is to see, for readers who cannot see it."
+        )
     buffer = io.StringIO()
     with style():
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -109,6 +131,11 @@ def _described(svg: str, alt: str) -> str:
     title = alt.split(". ")[0].rstrip(".")
     start = svg.index("<svg ")
     end = svg.index(">", start)
-    return (svg[:start] + '<svg role="img" aria-labelledby="title desc" ' + svg[start + 5:end + 1]
-            + f'\n <title id="title">{html.escape(title)}</title>'
-            + f'\n <desc id="desc">{html.escape(alt)}</desc>' + svg[end + 1:])
+    return (
+        svg[:start]
+        + '<svg role="img" aria-labelledby="title desc" '
+        + svg[start + 5 : end + 1]
+        + f'\n <title id="title">{html.escape(title)}</title>'
+        + f'\n <desc id="desc">{html.escape(alt)}</desc>'
+        + svg[end + 1 :]
+    )

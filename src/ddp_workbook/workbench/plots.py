@@ -30,10 +30,14 @@ def loss_plot(frame: pd.DataFrame) -> Figure:
     axes = figure.subplots()
     for index, (name, line) in enumerate(frame.groupby(who, sort=False)):
         ranks = who == "rank"
-        axes.plot(line["step"], line["loss"], label=f"rank {name}" if ranks else name,
-                  color=rank_colour(name) if ranks else series_colour(index),
-                  marker=rank_marker(name if ranks else index),
-                  markevery=(index, max(1, len(line) // 10)))  # apart where two lines are equal
+        axes.plot(
+            line["step"],
+            line["loss"],
+            label=f"rank {name}" if ranks else name,
+            color=rank_colour(name) if ranks else series_colour(index),
+            marker=rank_marker(name if ranks else index),
+            markevery=(index, max(1, len(line) // 10)),
+        )  # apart where two lines are equal
     axes.set(xlabel="step", ylabel="loss")
     axes.grid(axis="y")
     axes.legend()
@@ -53,15 +57,26 @@ def grid(rows: Mapping[str, Sequence] | Sequence[Sequence], title: str = "") -> 
     across = max(1, *map(len, named.values()), 1)
     box = 0.38 + 0.09 * max(len(str(value)) for row in [*named.values(), [""]] for value in row)
     shrink = min(1.0, (WIDTH - 1.2) / (across * box))  # inches that there are, by those wanted
-    figure = Figure((1.2 + across * box * shrink, 0.3 * bool(title) + 0.2 + 0.48 * len(named)),
-                    layout="constrained")
+    figure = Figure(
+        (1.2 + across * box * shrink, 0.3 * bool(title) + 0.2 + 0.48 * len(named)),
+        layout="constrained",
+    )
     axes = figure.subplots()
     for rank, row in enumerate(named.values()):
         for column, value in enumerate(row):
-            axes.add_patch(Rectangle((column, rank - 0.4), 0.92, 0.8, edgecolor=rank_colour(rank),
-                                     facecolor=tint(rank_colour(rank)), linewidth=1.8))
-            axes.text(column + 0.46, rank, str(value), ha="center", va="center",
-                      fontsize=11 * shrink)
+            axes.add_patch(
+                Rectangle(
+                    (column, rank - 0.4),
+                    0.92,
+                    0.8,
+                    edgecolor=rank_colour(rank),
+                    facecolor=tint(rank_colour(rank)),
+                    linewidth=1.8,
+                )
+            )
+            axes.text(
+                column + 0.46, rank, str(value), ha="center", va="center", fontsize=11 * shrink
+            )
     label_rows(axes, list(named))
     axes.set(xlim=(-0.1, across), xticks=[], title=title)
     axes.spines[:].set_visible(False)
@@ -69,8 +84,9 @@ def grid(rows: Mapping[str, Sequence] | Sequence[Sequence], title: str = "") -> 
 
 
 @style()
-def digits_plot(images: Sequence, labels: Sequence, ranks: Sequence[int] | None = None,
-                names: str = "rank") -> Figure:
+def digits_plot(
+    images: Sequence, labels: Sequence, ranks: Sequence[int] | None = None, names: str = "rank"
+) -> Figure:
     """Images of 8 x 8 pixels in one line with their labels; `ranks` frames each in a rank's colour.
 
     `images` is [n, 64] or [n, 8, 8], any numbers; `names` says what a rank is called (device).

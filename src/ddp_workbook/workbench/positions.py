@@ -88,6 +88,8 @@ def _outside_the_worker(frames: list[Frame]) -> str:
         return "is importing the worker's file"
     if "_run_exitfuncs" in names or "leave" in names:
         return "is ending"
+    if "work" in names:
+        return "is leaving the worker"
     return "is sending its result" if "send" in names else "is starting"
 
 

@@ -24,7 +24,7 @@ import numpy
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.workbench import letters, parcels, rank_errors, trail
+from ddp_workbook.workbench import letters, parcels, rank_errors, trail, warts
 from ddp_workbook.workbench.lifeline import die_with_the_kernel
 from ddp_workbook.workbench.sources import is_library
 
@@ -161,6 +161,7 @@ def settle_in(orders: Orders) -> None:
     atexit._clear()  # those of the fork server
     multiprocessing.set_start_method(None, force=True)  # else a DataLoader uses the fork server
     compile_sources_afresh()
+    warts.keep_groups_of_ddp()
 
 
 def compile_sources_afresh() -> None:

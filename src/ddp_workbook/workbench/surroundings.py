@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import torch
 from ddp_workbook.workbench.store import LOOPBACK
 
 LOOPBACK_INTERFACE = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
+MADE_TO_BE_RUN = re.compile(r"^if __name__ == .__main__.:", flags=re.M)
 FLIGHT_RECORDER_ENTRIES = "500"  # 16 microseconds each to read at the end
 
 
@@ -79,7 +81,7 @@ def torchrun_line(worker: Callable, ranks: int) -> str:
     module = sys.modules.get(getattr(worker, "__module__", None) or "")
     file = getattr(module, "__file__", None)
     with contextlib.suppress(OSError, ValueError):  # ValueError: another drive, on Windows
-        if file and "__main__" in Path(file).read_text(encoding="utf-8", errors="ignore"):
+        if file and MADE_TO_BE_RUN.search(Path(file).read_text(encoding="utf-8", errors="ignore")):
             path = shlex.quote(os.path.relpath(file))
             return f"torchrun --standalone --nproc-per-node {ranks} {path}"
     return ""

@@ -17,8 +17,13 @@ class TimingError(WorkbookError, ValueError):
     """A timing that cannot be taken as asked, or a table that holds no timings."""
 
 
-def time_step(step: Callable[[], object], *, warm_up: int = 2, repeats: int = 5,
-              device: torch.device | str | None = None) -> list[float]:
+def time_step(
+    step: Callable[[], object],
+    *,
+    warm_up: int = 2,
+    repeats: int = 5,
+    device: torch.device | str | None = None,
+) -> list[float]:
     """Seconds of each of `repeats` calls of `step()`, after `warm_up` calls that are not counted.
 
     A GPU runs behind Python: the clock is read only after `device` has finished. Without `device`
@@ -43,8 +48,13 @@ def synchronise(device: torch.device | str | None = None) -> None:
         torch.mps.synchronize()
 
 
-def compare(candidates: Mapping[str, Callable[[], float | Iterable[float]]],
-            rounds: int = 5, *, warm_up: int = 1, budget: float = math.inf) -> pd.DataFrame:
+def compare(
+    candidates: Mapping[str, Callable[[], float | Iterable[float]]],
+    rounds: int = 5,
+    *,
+    warm_up: int = 1,
+    budget: float = math.inf,
+) -> pd.DataFrame:
     """Time the candidates in turns: a table of candidate, round, seconds, one row a timing.
 
     Each candidate is called without arguments, measures itself (`time_step` helps) and returns
@@ -115,28 +125,38 @@ def _functions(candidates: Mapping) -> None:
         raise TimingError("candidates must name at least one function: {'name': function, ...}.")
     for name, candidate in candidates.items():
         if not callable(candidate):
-            raise TimingError(f"The candidate {name!r} is {candidate!r}, which cannot be called. "
-                              "Pass the function itself, without brackets after its name.")
+            raise TimingError(
+                f"The candidate {name!r} is {candidate!r}, which cannot be called. "
+                "Pass the function itself, without brackets after its name."
+            )
 
 
 def _checked(seconds: float | Iterable[float], name: str) -> list[float]:
     several = list(seconds) if isinstance(seconds, Iterable) else [seconds]
     if not several or not all(map(_is_time, several)):
-        raise TimingError(f"The candidate {name!r} returned {seconds!r}. It must return the "
-                          "seconds it took, one number or a list: return time_step(step).")
+        raise TimingError(
+            f"The candidate {name!r} returned {seconds!r}. It must return the "
+            "seconds it took, one number or a list: return time_step(step)."
+        )
     return [float(one) for one in several]
 
 
 def _is_time(value: object) -> bool:
-    return (isinstance(value, Real) and not isinstance(value, bool)
-            and math.isfinite(value) and value >= 0)
+    return (
+        isinstance(value, Real)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value >= 0
+    )
 
 
 def _keys(frame: pd.DataFrame) -> list[str]:
     missing = {"candidate", *MEASURED} - set(getattr(frame, "columns", ()))
     if missing:
-        raise TimingError(f"This is no table of timings: no column {', '.join(sorted(missing))}. "
-                          "compare() makes one.")
+        raise TimingError(
+            f"This is no table of timings: no column {', '.join(sorted(missing))}. "
+            "compare() makes one."
+        )
     if frame.empty:
         raise TimingError("This table holds no timings.")
     one_machine = "machine" in frame and frame["machine"].nunique() == 1  # then it tells nothing
@@ -155,8 +175,11 @@ def _of_baseline(table: pd.DataFrame, keys: list[str], baseline: str, value: str
     same = [key for key in keys if key != "candidate"]
     reference = table[table["candidate"] == baseline]
     if reference.empty:
-        raise TimingError(f"No candidate is named {baseline!r}. There are: "
-                          + ", ".join(map(repr, table["candidate"].unique())) + ".")
+        raise TimingError(
+            f"No candidate is named {baseline!r}. There are: "
+            + ", ".join(map(repr, table["candidate"].unique()))
+            + "."
+        )
     if not same:
         return pd.Series(reference[value].iloc[0], index=table.index)
     found = table[same].merge(reference[[*same, value]], on=same, how="left")

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from ddp_workbook.workbench.palette import rank_hatch, rank_marker, series_colour
 from ddp_workbook.workbench.pictures import INK, PictureError, style
@@ -30,8 +31,14 @@ def step_time_plot(frame: pd.DataFrame) -> Figure:
             timings = timed[timed["candidate"] == bar.candidate]
             _bar(axes, row, bar.median * 1e3, color=series_colour(row))
             axes.hlines(row, bar.q1 * 1e3, bar.q3 * 1e3, color=INK, linewidth=4)
-            axes.plot(timings["seconds"] * 1e3, [row] * len(timings), "o", markersize=4,
-                      markerfacecolor="white", markeredgecolor=INK)
+            axes.plot(
+                timings["seconds"] * 1e3,
+                [row] * len(timings),
+                "o",
+                markersize=4,
+                markerfacecolor="white",
+                markeredgecolor=INK,
+            )
             _value(axes, row, bar.median * 1e3)
         label_rows(axes, part["candidate"])
         # A timing far off the others is cut off, rather than all bars squeezed to show it.
@@ -53,14 +60,10 @@ def speed_up_plot(frame: pd.DataFrame, baseline: str) -> Figure:
     figure = Figure((WIDTH, 1.3 + 0.25 * len(sizes) * len(names)), layout="constrained")
     axes = figure.subplots()
     axes.axvline(1, color=INK, linewidth=1.2)
-    order = list(table["candidate"].unique())
+    looks = {name: look for look, name in enumerate(table["candidate"].unique())}
     for index, name in enumerate(names):
-        points = table[table["candidate"] == name]
         rows = np.arange(len(sizes)) + (index - (len(names) - 1) / 2) * 0.24
-        look = order.index(name)
-        colour = series_colour(look)
-        axes.hlines(rows, points["q1"], points["q3"], color=colour, linewidth=2.5)
-        axes.plot(points["median"], rows, rank_marker(look), color=colour, label=name)
+        _points(axes, rows, table[table["candidate"] == name], name, looks[name])
     label_rows(axes, [_size_text(size, "\n") for size, _ in sizes])
     axes.set_xlim(0, max(1.25, table["q3"].max() * 1.08))
     axes.set_xlabel(f"times as fast as {baseline}")
@@ -83,24 +86,27 @@ def breakdown_plot(frame: pd.DataFrame) -> Figure:
     figure, panels = _panels(frame, frame)
     figure.set_figheight(figure.get_figheight() + 0.6)  # for the legend
     parts = list(frame["part"].unique())
+    looks = {
+        part: {"color": series_colour(i), "hatch": rank_hatch(i)} for i, part in enumerate(parts)
+    }
     for axes, (_, bars) in panels:
         names = list(bars["candidate"].unique())
         for row, name in enumerate(names):
             left = 0.0
             for part, seconds in bars.loc[bars["candidate"] == name, ["part", "seconds"]].values:
-                look = parts.index(part)
-                _bar(axes, row, seconds * 1e3, left=left, label=part, color=series_colour(look),
-                     hatch=rank_hatch(look))
+                _bar(axes, row, seconds * 1e3, left=left, **looks[part])
                 left += seconds * 1e3
             _value(axes, row, left)
         label_rows(axes, names)
         axes.set_xlim(0, bars.groupby("candidate")["seconds"].sum().max() * 1e3 * 1.02)
         axes.set_xlabel("milliseconds a step")
-    handles = {label: handle for axes in figure.axes
-               for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend([handles[part] for part in parts if part in handles],
-                  [part for part in parts if part in handles], loc="outside upper left",
-                  ncols=min(len(parts), 4), handlelength=1.6, columnspacing=1.2)
+    keys = [
+        Patch(label=part, facecolor=look["color"], edgecolor="white", hatch=look["hatch"])
+        for part, look in looks.items()
+    ]
+    figure.legend(
+        handles=keys, loc="outside upper left", ncols=min(len(parts), 4), handlelength=1.6
+    )
     return figure
 
 
@@ -112,7 +118,7 @@ def _panels(table: pd.DataFrame, frame: pd.DataFrame) -> tuple[Figure, Iterator]
     bars = max(part["candidate"].nunique() for _, part in sizes)
     figure = Figure((WIDTH, down * (0.9 + 0.42 * bars) + 0.4), layout="constrained")
     grid_of_axes = figure.subplots(down, across, sharey=True, squeeze=False)
-    for spare in grid_of_axes.flat[len(sizes):]:
+    for spare in grid_of_axes.flat[len(sizes) :]:
         spare.remove()
     for axes, (size, _) in zip(grid_of_axes.flat, sizes, strict=False):
         axes.set_title(_size_text(size))
@@ -128,6 +134,12 @@ def _sizes(table: pd.DataFrame) -> Iterator[tuple[dict, pd.DataFrame]]:
         return
     for values, part in table.groupby(columns, sort=False):
         yield dict(zip(columns, values, strict=True)), part
+
+
+def _points(axes: Axes, rows: np.ndarray, points: pd.DataFrame, name: str, look: int) -> None:
+    colour = series_colour(look)
+    axes.hlines(rows, points["q1"], points["q3"], color=colour, linewidth=2.5)
+    axes.plot(points["median"], rows, rank_marker(look), color=colour, label=name)
 
 
 def _same(frame: pd.DataFrame, size: dict) -> pd.DataFrame:

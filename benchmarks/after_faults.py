@@ -1,0 +1,70 @@
+"""How long after a fault the cell returns: a killed rank, a crash, a hang, an interrupt."""
+
+import contextlib
+import io
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.kernel_faults import kernel_faults
+from benchmarks.table import Line, worst_text
+from benchmarks.workers.failing import fail
+from ddp_workbook import RankFailed, launch
+
+RANKS = 4
+LIMIT = 2.0  # seconds after the event
+TIMEOUT = 1.5  # seconds, of a launch that hangs; it must have got to its hang by then
+HANGS = ["endless loop", "stuck in gloo"]
+FAULTS = {
+    "cell returns after: a rank is killed (SIGKILL)": ["SIGKILL"],
+    "cell returns after: a rank crashes or leaves": [
+        "raise", "os._exit(3)", "sys.exit(4)", "segmentation fault", "abort", "early return",
+        "result that cannot be pickled",
+    ],
+    "cell returns after: the time limit of ranks that hang": HANGS,
+}  # fmt: skip
+NOTE = (
+    f"The others of {RANKS} ranks wait in an all-reduce. The failing rank notes the moment; the "
+    "time ends when `launch` has raised, with its report made and all ranks ended."
+)
+
+
+def measure(quick: bool = False) -> list[Line]:
+    """A line for each group of faults, then those of a real kernel."""
+    rounds = 1 if quick else 4
+    found = []
+    for group, kinds in FAULTS.items():
+        took = {kind: [seconds_after(kind) for _ in range(rounds)] for kind in kinds}
+        found.append(line(group, took, NOTE if not found else ""))
+    ways = kernel_faults(interrupts=1 if quick else 4)
+    return found + [line(event, {event: seconds}) for event, seconds in ways.items()]
+
+
+def line(what: str, took: dict[str, list[float]], note: str = "") -> Line:
+    """The worst of all; where there are several kinds, which one it was."""
+    seconds = [one for kind in took.values() for one in kind]
+    slowest = max(took, key=lambda kind: max(took[kind]))
+    kinds = f"slowest of {len(took)} kinds: {slowest}" if len(took) > 1 else ""
+    met = max(seconds) <= LIMIT
+    return Line(
+        what,
+        worst_text(seconds),
+        max(seconds),
+        kinds,
+        target=f"at most {LIMIT:.0f} s",
+        met=met,
+        note=note,
+    )
+
+
+def seconds_after(kind: str) -> float:
+    """Seconds from the failure, or from the end of the timeout, until `launch` has raised."""
+    hangs = kind in HANGS
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        note = Path(folder) / "moment"
+        start = time.monotonic()
+        with contextlib.suppress(RankFailed):
+            launch(fail, kind, 1, str(note), ranks=RANKS, timeout=TIMEOUT if hangs else 60)
+            raise AssertionError(f"{kind}: launch returned though rank 1 failed")
+        end = time.monotonic()
+        return end - (start + TIMEOUT if hangs else float(note.read_text()))

@@ -1,0 +1,83 @@
+"""A thousand launches in a row, every tenth failing on purpose: what hangs, leaks or errs.
+
+They run in a process of their own with its own folder for temporary files, so that what is counted
+is theirs alone.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+from benchmarks.table import Line
+from benchmarks.traces import MARK, count_files, marked
+
+ROOT = Path(__file__).parents[1]
+LAUNCHES, QUICK = 1000, 100
+SLOWEST = 1.5  # seconds a launch on average, before the whole run counts as hung
+GRACE = 2.0  # seconds in which all processes must be gone after the last launch
+COUNTED = {
+    "hung": "launches that did not come back in time",
+    "wrong": "wrong verdicts or results",
+    "orphans": "processes left",
+    "descriptors": "descriptors leaked",
+    "threads": "threads leaked",
+    "files": "temporary files left",
+}
+
+
+def measure(quick: bool = False) -> list[Line]:
+    """One line: all counts, which must be 0, and the seconds in all."""
+    count = QUICK if quick else LAUNCHES
+    found = run(count)
+    bad = {words: found[name] for name, words in COUNTED.items() if found[name]}
+    said = ", ".join(f"{number} {words}" for words, number in bad.items())
+    spelt = ", ".join(f"{name} {times}" for name, times in found["kinds"].items())
+    return [
+        Line(
+            f"{count} launches of 2 to 4 ranks in a row, 1 in 10 failing on purpose",
+            said or f"0 {', 0 '.join(COUNTED.values())}",
+            sum(bad.values()),
+            f"{found['seconds']:.0f} s in all",
+            target="all counts 0",
+            met=not bad,
+            note=" ".join([f"Failures on purpose: {spelt}.", *found["examples"]]),
+        )
+    ]
+
+
+def run(count: int) -> dict:
+    """The counts of one run in a process of its own."""
+    mark = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory() as folder:
+        found = _run_inside(count, folder, mark)
+        end = time.monotonic() + GRACE
+        while (left := marked(mark)) and time.monotonic() < end:
+            time.sleep(0.05)
+        for process in left:
+            process.kill()
+        found["orphans"] = max(found["orphans"], len(left))
+        found["files"] = max(found["files"], count_files(folder))
+    return found
+
+
+def _run_inside(count: int, folder: str, mark: str) -> dict:
+    """Run the launches with temporary files in `folder`; a run that never ends is one hang."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.launch_often", str(count)],
+            cwd=ROOT,
+            env=os.environ | {"TMPDIR": folder, MARK: mark},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=60 + count * SLOWEST,
+            check=True,
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired as expired:
+        nothing = dict.fromkeys(COUNTED, 0) | {"hung": 1, "kinds": {}}
+        return nothing | {"seconds": expired.timeout, "examples": ["The run was stopped."]}

@@ -1,0 +1,104 @@
+"""DataParallel against DDP against one process: the run that chapter 02 shows as recorded."""
+
+from datetime import date
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.table import Line, ratio_text, seconds_text, spread
+from ddp_workbook import measurements
+from ddp_workbook.workbench.pictures import save
+from ddp_workbook.workbench.timing import speed_up, summary
+from ddp_workbook.workbench.timing_plots import breakdown_plot, speed_up_plot, step_time_plot
+
+FIGURES = Path(__file__).parents[1] / "figs"
+STEM = "distributed_data_parallel"
+SIZE = ["width", "depth", "batch"]
+
+
+def measure(quick: bool = False) -> list[Line]:
+    """A line for DataParallel and one for DDP at each size; not quick, it writes data and pictures.
+
+    A quick run measures the smallest and the largest size only, and writes nothing.
+    """
+    sizes = measurements.SIZES[:: len(measurements.SIZES) - 1] if quick else measurements.SIZES
+    steps = measurements.dp_against_ddp(sizes, rounds=2 if quick else 7, seconds=0.3)
+    names = list(steps["candidate"].unique())  # the baseline first
+    if not quick:
+        parts = measurements.breakdown(rounds=7, seconds=0.3)
+        record(steps, parts, names[0])
+    return lines(steps, names)
+
+
+def record(steps: pd.DataFrame, parts: pd.DataFrame, baseline: str) -> list[Path]:
+    """Write both tables and the three pictures, with the day beside the machine's name."""
+    steps, parts = _dated(steps), _dated(parts)
+    return [
+        measurements.record_timings(steps, measurements.STEP_TIMES),
+        measurements.record_timings(parts, measurements.BREAKDOWN),
+        save(step_time_plot(steps), FIGURES / f"{STEM}_step_time.svg", alt_of_steps(steps)),
+        save(
+            speed_up_plot(steps, baseline),
+            FIGURES / f"{STEM}_speed_up.svg",
+            alt_of_speed_up(steps, baseline),
+        ),
+        save(breakdown_plot(parts), FIGURES / f"{STEM}_breakdown.svg", alt_of_parts(parts)),
+    ]
+
+
+def lines(steps: pd.DataFrame, names: list[str]) -> list[Line]:
+    """How DataParallel and DDP compare with the baseline, `names[0]`, at each size."""
+    faster = speed_up(steps, names[0]).set_index([*SIZE, "candidate"])
+    found = []
+    for size, frame in steps.groupby(SIZE, sort=False):
+        seconds = frame.groupby("candidate", sort=False)["seconds"].apply(list)
+        for name in names[-2:]:
+            ratio = faster.loc[(*size, name)]
+            ratio = spread([ratio["q1"], ratio["median"], ratio["q3"]])
+            found.append(
+                Line(
+                    f"{name}, a step of width {size[0]}, depth {size[1]}, batch {size[2]}",
+                    seconds_text(seconds[name]),
+                    spread(seconds[name]).median,
+                    f"{names[0]}: {seconds_text(seconds[names[0]])}",
+                    ratio.median,
+                    ratio_text(ratio, "times as fast"),
+                )
+            )
+    return found
+
+
+def alt_of_steps(steps: pd.DataFrame) -> str:
+    """Every bar of the step times in words."""
+    return "Bars of median step times. " + " ".join(
+        _of_size(size, [f"{r.candidate} {r.median * 1e3:.3g} ms" for r in rows.itertuples()])
+        for size, rows in summary(steps).groupby(SIZE, sort=False)
+    )
+
+
+def alt_of_speed_up(steps: pd.DataFrame, baseline: str) -> str:
+    """Every point of the speed-up in words."""
+    table = speed_up(steps, baseline)
+    return f"Points: how many times as fast as {baseline}. " + " ".join(
+        _of_size(size, [f"{r.candidate} {r.median:.2f}" for r in rows.itertuples()])
+        for size, rows in table[table["candidate"] != baseline].groupby(SIZE, sort=False)
+    )
+
+
+def alt_of_parts(parts: pd.DataFrame) -> str:
+    """Every piece of the stacked bars in words."""
+    return "Stacked bars: the parts of a step. " + " ".join(
+        _of_size(
+            size, [f"{r.candidate}, {r.part} {r.seconds * 1e3:.3g} ms" for r in rows.itertuples()]
+        )
+        for size, rows in parts.groupby(SIZE, sort=False)
+    )
+
+
+def _of_size(size: tuple, words: list[str]) -> str:
+    return f"Width {size[0]}, depth {size[1]}, batch {size[2]}: {'; '.join(words)}."
+
+
+def _dated(frame: pd.DataFrame) -> pd.DataFrame:
+    # In the machine's column: a column of its own would look like something that was timed.
+    return frame.assign(machine=frame["machine"] + f", {date.today().isoformat()}")

@@ -1,0 +1,23 @@
+"""The rows of the benchmark, in the order in which they are measured and shown."""
+
+from benchmarks import (
+    after_faults,
+    ddp_speed_up,
+    launch_speed,
+    many_launches,
+    many_ranks,
+    notebook_times,
+    recorded_run,
+    step_overhead,
+)
+
+ROWS = {
+    "launch": launch_speed.measure,
+    "many-launches": many_launches.measure,
+    "faults": after_faults.measure,
+    "step": step_overhead.measure,
+    "ddp": ddp_speed_up.measure,
+    "64-ranks": many_ranks.measure,
+    "dp-ddp": recorded_run.measure,
+    "notebooks": notebook_times.measure,
+}

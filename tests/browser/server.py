@@ -1,0 +1,65 @@
+"""JupyterLab's server, started as `make lab` starts it, for a test."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools import set_up
+
+THEMES = {False: "JupyterLab Light", True: "JupyterLab Dark"}
+
+
+@contextlib.contextmanager
+def server(root: Path, *, dark: bool = False) -> Iterator[dict]:
+    """`make lab`'s own server on a free port, at the folder `root`; gives url, token, port, pid.
+
+    Only what belongs to a reader is ours: the theme, no saving by itself, and every cell drawn at
+    once for the picture.
+    """
+    with tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True) as home:
+        home = Path(home)
+        write_setting(home, "apputils-extension", "themes", theme=THEMES[dark])
+        write_setting(home, "notebook-extension", "tracker", windowingMode="none")
+        write_setting(home, "docmanager-extension", "plugin", autosave=False)
+        set_up.write_lab_defaults(home / "config")
+        line, env = set_up.command_line("lab", ["--ServerApp.port=0", "--no-browser"])
+        line[0] = sys.executable
+        line += [f"--ServerApp.root_dir={root}", "--LabApp.expose_app_in_browser=True"]
+        env["PATH"] = os.path.dirname(sys.executable) + os.pathsep + env["PATH"]
+        env["IPYTHONDIR"] = str(home / "ipython")
+        for name in ("config", "data", "runtime"):
+            env[f"JUPYTER_{name.upper()}_DIR"] = str(home / name)
+        for name in ("settings", "workspaces"):
+            env[f"JUPYTERLAB_{name.upper()}_DIR"] = str(home / name)
+        with open(home / "log", "w") as log:
+            started = {"env": env, "stdout": log, "stderr": log, "start_new_session": True}
+            process = subprocess.Popen(line, **started)
+        try:
+            yield wait_for_server(process, home)
+        finally:
+            process.terminate()  # it ends its kernels, and they their ranks
+            process.wait(30)
+
+
+def write_setting(home: Path, extension: str, name: str, **values: object) -> None:
+    """One of JupyterLab's settings files."""
+    folder = home / "settings" / "@jupyterlab" / extension
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.jupyterlab-settings").write_text(json.dumps(values))
+
+
+def wait_for_server(process: subprocess.Popen, home: Path) -> dict:
+    """What the server writes about itself once it listens: url, token, port, pid."""
+    about = home / "runtime" / f"jpserver-{process.pid}.json"
+    deadline = time.monotonic() + 60
+    while not (about.exists() and about.read_text().endswith("}")):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError("JupyterLab does not start:\n" + (home / "log").read_text())
+        time.sleep(0.1)
+    return json.loads(about.read_text())

@@ -1,0 +1,219 @@
+"""A launch in which a rank fails: the first to fail is named, soon, with its own line, and nothing else."""
+
+import re
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ddp_workbook.workbench.errors import LaunchRefused, RankFailed, WorkbookError
+from ddp_workbook.workbench.launch import run_ranks
+from ddp_workbook.workbench.parcels import Call
+from tests.leftovers import no_rank_left, pids_in  # noqa: F401
+from tests.workers import children, faults, results
+
+# How rank 1 fails, what the first line says, which line of faults.py is named.
+DEATHS = {
+    "raise": ("failed: ValueError: no such digit", 'raise ValueError("no such digit")'),
+    "exit": ("left the process with exit code 3, without returning.", ""),
+    "sys.exit": ("failed: SystemExit: 4", "sys.exit(4)"),
+    "kill": ("was ended by SIGKILL.", ""),
+    "segfault": ("was ended by SIGSEGV.", "ctypes.string_at(0)"),
+    "abort": ("was ended by SIGABRT.", "os.abort()"),
+    "unpicklable": ("failed: Unpicklable: ('holds a lock'", 'raise Unpicklable("holds a lock")'),
+    "speechless": ("failed: Speechless: <its text cannot be shown", "raise Speechless"),
+    "memory": ("failed: MemoryError", "raise MemoryError"),
+    "terminate": ("was ended by SIGTERM.", ""),
+}
+
+
+def failure(worker, *args, ranks=2, timeout=30) -> RankFailed:
+    with pytest.raises(RankFailed) as caught:
+        run_ranks(Call(worker, args), ranks, timeout, quiet=True)
+    return caught.value
+
+
+@pytest.mark.parametrize("how", DEATHS)
+def test_each_death_is_told_with_its_line(how):
+    says, line = DEATHS[how]
+    error = failure(faults.one_fails, how)
+    assert str(error).startswith(f"Rank 1 of 2 {says}")
+    assert error.rank == 1 and line in str(error)
+    assert "workbench" not in str(error) and "Connection closed" not in str(error)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_first_to_fail_is_the_one_reported(ranks):
+    """20 times each kind of death, the bad rank taking turns: the others lose a peer, not the blame."""
+    failure(faults.one_fails, "exit", 0)
+    for turn in range(20):
+        for how in ("raise", "exit", "kill", "abort"):
+            bad = turn % ranks
+            start = time.monotonic()
+            error = failure(faults.one_fails, how, bad, ranks=ranks)
+            assert error.rank == bad, (how, turn, str(error))
+            assert time.monotonic() - start < 3  # seen: 0.1 to 0.3
+
+
+def test_the_others_are_ended_within_a_second_of_the_failure():
+    start = time.monotonic()
+    error = failure(faults.others_sleep, 0.3, ranks=3)
+    assert error.rank == 2 and time.monotonic() - start < 1.3
+
+
+@pytest.mark.parametrize("how", ["raise", "exit"])
+def test_a_failure_before_the_group_is_made(how):
+    assert failure(faults.fails_before_the_group, how).rank == 1
+
+
+def test_an_error_on_all_ranks_is_told_once():
+    text = str(failure(faults.all_fail, ranks=4))
+    assert text.count("ValueError: the same everywhere") == 2  # title and traceback
+    assert "the same on 3 other ranks" in text
+
+
+def test_who_returned_while_others_waited_and_what_it_never_entered():
+    error = failure(faults.returns_early)
+    text = str(error)
+    first = "Rank 0 of 2 waited for a rank that had gone: rank 1 had already returned."
+    assert text.splitlines()[0] == first
+    lines = Path(faults.__file__).read_text().splitlines()
+    line = next(n for n, text in enumerate(lines, 1) if "# rank 1 is not here" in text)
+    assert f"all_reduce of float [4] (tests/workers/faults.py:{line}): entered by rank 0" in text
+    assert "never by rank 1" in text
+
+
+def test_who_left_the_group_but_goes_on():
+    text = str(failure(faults.destroys_early))
+    assert text.startswith("Rank 0 of 2 lost the connection to another rank.")
+    assert re.search(r"rank 1 +is at +tests/workers/faults.py:\d+ +time.sleep\(60\)", text)
+
+
+def test_a_timeout_of_pytorchs_own_says_who_did_not_come():
+    text = str(failure(faults.times_out_by_itself))
+    assert text.startswith("Rank 0 of 2 failed: RuntimeError: Timed out waiting 700ms")
+    assert re.search(r"rank 1 +is at .*time.sleep\(60\)", text)
+    assert "entered by rank 0, never by rank 1" in text
+
+
+def test_a_shape_mismatch_that_aborts_names_the_line_and_the_cause():
+    error = failure(faults.shapes_differ)
+    assert error.returncode == -6
+    assert "dist.all_reduce(x)" in str(error) and "different shape or dtype" in str(error)
+
+
+def test_causes_are_shown_without_the_machinery():
+    text = str(failure(faults.deep, ranks=1))
+    assert "RuntimeError" in text and "was the direct cause" in text and "KeyError: 'weights'" in text
+    frames = re.findall(r'File "(.*?)"', text)
+    assert frames and set(frames) == {faults.__file__}
+
+
+@pytest.mark.parametrize("worker", [faults.recursion, faults.long_message, faults.group])
+def test_the_page_stays_short(worker):
+    text = str(failure(worker, ranks=1))
+    assert len(text) < 8000 and len(text.splitlines()) < 30
+
+
+@pytest.mark.parametrize(
+    ("worker", "advice"),
+    [
+        (faults.reads_the_keyboard, "has no keyboard"),
+        (faults.breaks_into_the_debugger, "has no keyboard"),
+        (faults.uses_nccl, "on a CPU the backend is gloo"),
+        (faults.no_group, "Call dist.init_process_group"),
+        (faults.misses_a_name, "import torch, and ask dist.get_rank()"),
+        (faults.unused_parameters, "find_unused_parameters=True"),
+        (faults.not_a_member, "only use a group that it belongs to"),
+    ],
+)
+def test_errors_that_learners_meet_come_with_advice(worker, advice):
+    assert advice in str(failure(worker)).split("look at")[-1]
+
+
+def test_notes_of_an_exception_are_shown():
+    assert "look at the weights" in str(failure(faults.noted, ranks=1))
+
+
+def test_a_subprocess_of_a_rank_has_no_keyboard_either():
+    assert run_ranks(Call(faults.asks_a_subprocess), 1, 10, quiet=True) == [b""]
+
+
+def test_a_result_that_cannot_travel_names_the_rank_and_the_reason():
+    error = failure(results.one_generator)
+    assert str(error).startswith("Rank 1 of 2: its result cannot be sent back. <generator ob")
+    assert "cannot pickle 'generator' object" in str(error) and "Traceback" not in str(error)
+    assert "a lambda" in str(failure(results.a_lambda, ranks=1)).lower()
+    assert "nested too deeply" in str(failure(results.deep, ranks=1))
+
+
+def test_a_result_that_only_the_rank_can_read_is_told():
+    with pytest.raises(WorkbookError, match="result of rank 0 cannot be read here"):
+        run_ranks(Call(results.unreadable), 1, 10, quiet=True)
+
+
+def test_a_result_of_200_megabytes():
+    before = psutil.Process().memory_info().rss
+    (tensor,) = run_ranks(Call(results.large, (200_000_000,)), 1, 60, quiet=True)
+    assert tensor.numel() == 200_000_000 and tensor[-1] == 7
+    assert psutil.Process().memory_info().rss - before < 900e6  # nothing but the result stays
+
+
+def test_tensors_come_back_light_and_as_they_were():
+    view, leaf, parameter, module = run_ranks(Call(results.views), 1, 10, quiet=True)[0]
+    assert view.untyped_storage().nbytes() == view.nbytes and view.tolist() == [3.0, 4.0]
+    assert leaf.requires_grad and not view.requires_grad
+    assert type(parameter).__name__ == "Parameter" and parameter.requires_grad
+    assert [type(p).__name__ for p in module.parameters()] == ["Parameter", "Parameter"]
+
+
+@pytest.mark.parametrize("kind", ["plain", "session", "daemon", "fork"])
+def test_processes_that_a_rank_started_end_with_it(kind, tmp_path):
+    assert run_ranks(Call(children.start, (kind, str(tmp_path))), 2, 10, quiet=True) == [0, 1]
+    pids = pids_in(tmp_path)
+    assert len(pids) == 2 and not any(map(psutil.pid_exists, pids))
+
+
+@pytest.mark.parametrize("how", ["raise", "kill", "hang"])
+@pytest.mark.parametrize("kind", ["session", "fork"])
+def test_processes_of_a_rank_end_when_it_fails(kind, how, tmp_path):
+    with pytest.raises(RankFailed):
+        run_ranks(Call(children.start, (kind, str(tmp_path), how)), 2, 2, quiet=True)
+    pids = pids_in(tmp_path)
+    assert len(pids) == 2 and not any(map(psutil.pid_exists, pids))
+
+
+def test_a_process_of_the_readers_own_is_left_alone():
+    """Also one from the same fork server that the ranks come from."""
+    import multiprocessing
+
+    other = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(60,))
+    other.start()
+    try:
+        failure(faults.one_fails, "exit")
+        assert other.is_alive()
+    finally:
+        other.kill()
+        other.join()
+
+
+def test_a_child_that_holds_the_pipes_does_not_hide_a_death():
+    start = time.monotonic()
+    error = failure(children.dies_beside_a_fork)
+    assert error.returncode == 5 and time.monotonic() - start < 5
+
+
+def test_a_rank_that_closes_all_its_files_is_stopped_all_the_same():
+    assert "does not answer" in str(failure(children.closes_its_files, timeout=0.5))
+
+
+def test_what_was_printed_before_a_failure_is_shown(capsys):
+    failure(faults.prints_then_fails)
+    assert "[rank 1] the last words\n" in capsys.readouterr().out
+
+
+def test_errors_can_be_caught_by_the_names_that_python_has():
+    assert issubclass(RankFailed, RuntimeError) and issubclass(LaunchRefused, ValueError)
+    error = failure(faults.all_fail, ranks=1)
+    assert error.explain() == str(error) and error._render_traceback_()[0].startswith("RankFailed:")

@@ -1,0 +1,192 @@
+"""A launch that does not end: the page says where each rank stands and who missed which call."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from ddp_workbook.workbench.errors import RanksHung
+from ddp_workbook.workbench.launch import run_ranks
+from ddp_workbook.workbench.parcels import Call
+from tests.leftovers import no_rank_left  # noqa: F401
+from tests.workers import hanging_import, hangs
+
+LINES = Path(hangs.__file__).read_text().splitlines()
+
+
+def hang(worker, ranks=2, timeout=0.7) -> RanksHung:
+    start = time.monotonic()
+    with pytest.raises(RanksHung) as caught:
+        run_ranks(Call(worker), ranks, timeout, quiet=True)
+    assert time.monotonic() - start < timeout + 2  # the target, and what a reader will bear
+    return caught.value
+
+
+def stands(error: RanksHung, rank: int, doing: str, line: str) -> bool:
+    """True if the page has a row for the rank that names this line of hangs.py, by number too."""
+    row = next(r for r in str(error).splitlines() if re.match(rf" +rank {rank} ", r))
+    number = re.search(r"hangs\.py:(\d+)", row)
+    return doing in row and bool(number) and line in LINES[int(number[1]) - 1]
+
+
+def test_a_skipped_collective():
+    error = hang(hangs.skipped_collective, ranks=4)
+    assert stands(error, 0, "waits in broadcast", "dist.broadcast(x, src=0)")
+    assert stands(error, 1, "waits in all_reduce", "# rank 1 is one call ahead")
+    assert "Call 2 of the default group differs between the ranks" in str(error)
+    assert re.search(r"rank 1 came with all_reduce of float \[4\] \(.*hangs.py:\d+\)", str(error))
+    assert str(error).startswith("4 of 4 ranks did not finish within 0.7 s and were stopped.")
+
+
+def test_a_collective_under_if_rank_0():
+    error = hang(hangs.under_if_rank_0, ranks=3)
+    assert stands(error, 0, "waits in all_reduce", "dist.all_reduce(x)")
+    assert stands(error, 2, "is at", "time.sleep(0.01)")
+    assert re.search(
+        r"Call 2 of the default group, all_reduce of float \[4\] \(.*hangs.py:\d+\): "
+        r"entered by rank 0, never by ranks 1 and 2\.",
+        str(error),
+    )
+
+
+def test_two_ranks_in_different_collectives():
+    error = hang(hangs.two_collectives)
+    assert stands(error, 0, "waits in all_reduce", "dist.all_reduce(x)")
+    assert re.search(
+        r"Call 1 of .* differs .*rank 0 came with all_reduce.*rank 1 came with broadcast", str(error)
+    )
+
+
+@pytest.mark.parametrize(
+    ("worker", "calls"),
+    [
+        (hangs.new_group_by_one, "1 call by rank 0, no calls by ranks 1 and 2"),
+        (hangs.new_group_by_members, "2 calls by ranks 0 and 1, 1 call by rank 2"),
+    ],
+)
+def test_new_group_by_members_only(worker, calls):
+    error = hang(worker, ranks=3)
+    assert stands(error, 0, "waits in new_group", "dist.new_group([0, 1")
+    assert f"new_group (init_device_mesh calls it too): {calls}." in str(error)
+    assert "Every rank of the world must call it, also those outside the group" in str(error)
+
+
+def test_a_mesh_that_one_rank_does_not_make():
+    error = hang(hangs.mesh_by_some, ranks=4)
+    assert stands(error, 0, "waits in init_device_mesh", "init_device_mesh(")
+    assert "no calls by rank 1." in str(error)
+
+
+@pytest.mark.parametrize(
+    ("worker", "rank", "doing", "line"),
+    [
+        (hangs.both_receive, 1, "waits in recv", "dist.recv(x"),
+        (hangs.send_without_recv, 0, "waits in send", "dist.send(x"),
+    ],
+)
+def test_send_and_recv_that_do_not_match(worker, rank, doing, line):
+    error = hang(worker)
+    assert stands(error, rank, doing, line)
+    assert "Each send needs a recv on the other rank." in str(error)
+
+
+def test_a_subgroups_collective():
+    error = hang(hangs.subgroup, ranks=3)
+    assert "Call 1 of the group of ranks 0 and 2, all_reduce of float [3]" in str(error)
+    assert "entered by rank 0, never by rank 2." in str(error)
+    assert re.search(r"rank 1 +has returned", str(error))
+
+
+def test_many_groups():
+    text = str(hang(hangs.many_groups, ranks=3))
+    assert "Call 101 of the default group, barrier" in text
+    assert "Call 2 of the group of ranks 0 and 1" in text
+
+
+@pytest.mark.parametrize(
+    ("worker", "call"),
+    [
+        (hangs.monitored_barrier, "monitored_barrier"),
+        (hangs.without_a_rank, "init_process_group"),
+    ],
+)
+def test_calls_that_meet_in_the_store(worker, call):
+    error = hang(worker)
+    assert stands(error, 0, f"waits in {call}", f"dist.{call}(")
+    assert f"{call}: entered by rank 0, never by rank 1." in str(error)
+
+
+def test_ddp_with_unequal_numbers_of_batches():
+    error = hang(hangs.uneven_batches)
+    assert stands(error, 1, "waits in backward", ".sum().backward()")
+    assert re.search(r"all_reduce of float \[10\] .*entered by rank 1, never by rank 0", str(error))
+
+
+@pytest.mark.parametrize(
+    ("worker", "says"),
+    [
+        (hangs.rank_0_evaluates, r"rank 0 came with barrier .*rank 1 came with all_reduce"),
+        (hangs.rank_0_saves, r"rank 0 came with all_gather .*rank 1 came with barrier"),
+        (hangs.asynchronous, r"all_reduce of float \[4\].*entered by rank 0, never by rank 1"),
+        (hangs.objects, r"all_gather of long \[1\].*entered by rank 0, never by rank 1"),
+    ],
+)
+def test_rank_0_does_more_than_the_others(worker, says):
+    assert re.search(says, str(hang(worker)))
+
+
+@pytest.mark.parametrize(
+    ("worker", "line"),
+    [
+        (hangs.before_init, "time.sleep(0.01)"),
+        (hangs.python_loop, "while True:|n += 1"),
+        (hangs.c_loop, r"sum\(range\(10\*\*12\)\)"),  # holds the GIL: no thread can answer
+        (hangs.own_signal_handler, r"time.sleep\(60\)"),
+        (hangs.default_signal_handler, r"time.sleep\(60\)"),
+        (hangs.packs_for_ever, r"time.sleep\(0.01\)"),
+    ],
+)
+def test_an_endless_loop(worker, line):
+    error = hang(worker)
+    rows = re.findall(r"rank [01] +is at +.*hangs.py:(\d+)", str(error))
+    assert len(rows) == 2
+    assert all(re.search(line, LINES[int(number) - 1]) for number in rows)
+    assert "an endless loop, or work that needs a longer timeout" in str(error)
+
+
+def test_one_rank_in_a_loop_that_holds_the_gil():
+    error = hang(hangs.one_c_loop)
+    assert stands(error, 1, "is at", "sum(range(10**12))")
+    assert "entered by rank 0, never by rank 1" in str(error)
+
+
+def test_a_rank_that_is_stopped():
+    assert re.search(r"rank 1 +is stopped \(SIGSTOP\)", str(hang(hangs.stopped)))
+
+
+def test_one_rank_of_two_has_returned():
+    error = hang(hangs.one_returned)
+    assert str(error).startswith("1 of 2 ranks did not finish within 0.7 s and was stopped.")
+    assert re.search(r"rank 0 +has returned", str(error))
+    assert stands(error, 1, "is at", "time.sleep(0.01)")
+
+
+def test_the_import_of_the_workers_file_never_ends():
+    assert re.search(r"rank 0 +is at +.*hanging_import.py:\d+", str(hang(hanging_import.worker)))
+
+
+def test_one_rank_alone():
+    assert str(hang(hangs.before_init, ranks=1)).startswith("The rank did not finish within")
+
+
+def test_16_rows_are_enough():
+    text = str(hang(hangs.before_init, ranks=20, timeout=1.5))
+    assert "… and 4 more ranks" in text and len(text.splitlines()) == 19
+
+
+def test_the_places_are_there_as_data():
+    error = hang(hangs.under_if_rank_0)
+    assert isinstance(error, TimeoutError)
+    assert [(p.rank, p.call) for p in error.positions] == [(0, "all_reduce"), (1, "")]
+    assert all(Path(p.file) == Path(hangs.__file__) and p.line for p in error.positions)
