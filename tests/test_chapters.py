@@ -375,3 +375,19 @@ def test_train_comes_to_an_end_every_time():
     """Without `del ddp` about one launch in twelve hung here, in the destructor of gloo's group."""
     for _ in range(15):
         launch(distributed_data_parallel.train, ranks=3, timeout=30, epochs=0)
+
+
+def test_small_pieces_get_a_thread_each_too(monkeypatch):
+    """A thread that is done before the next piece is handed out must not take that one as well."""
+    run_replica, model = data_parallel.run_replica, DigitsMLP()
+    images, labels = torch.randn(8, 64), torch.zeros(8, dtype=torch.long)
+    for _ in range(200):
+        threads = []
+
+        def noted(*args, threads=threads):
+            threads.append(threading.get_ident())
+            return run_replica(*args)
+
+        monkeypatch.setattr(data_parallel, "run_replica", noted)
+        data_parallel.forward_and_backward(model, images, labels, CPUS[:4])
+        assert len(set(threads)) == 4

@@ -105,7 +105,9 @@ def test_a_shape_mismatch_that_aborts_names_the_line_and_the_cause():
 
 def test_causes_are_shown_without_the_machinery():
     text = str(failure(faults.deep, ranks=1))
-    assert "RuntimeError" in text and "was the direct cause" in text and "KeyError: 'weights'" in text
+    assert (
+        "RuntimeError" in text and "was the direct cause" in text and "KeyError: 'weights'" in text
+    )
     frames = re.findall(r'File "(.*?)"', text)
     assert frames and set(frames) == {faults.__file__}
 

@@ -159,7 +159,9 @@ def test_pieces_may_be_cut_anywhere():
 
 def test_two_launches_at_once_print_whole_lines(capsys):
     threads = [
-        threading.Thread(target=run_ranks, args=(Call(printing.half_lines), 2), kwargs={"quiet": True})
+        threading.Thread(
+            target=run_ranks, args=(Call(printing.half_lines), 2), kwargs={"quiet": True}
+        )
         for _ in range(2)
     ]
     for thread in threads:

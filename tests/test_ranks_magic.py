@@ -39,7 +39,7 @@ def text_of(output) -> str:
 def page(tmp_path_factory):
     """A kernel's answers to a page of cells, by name: one kernel for all tests below."""
     cells = {
-        "sum": "%%ranks 4\nx = torch.tensor([rank + 1.0], device=device)\ndist.all_reduce(x)\nx.item()",
+        "sum": "%%ranks 4\nx = torch.tensor([rank + 1.0])\ndist.all_reduce(x)\nx.item()",
         "print": "%%ranks 2\nprint('hello from', rank, 'of', world_size)",
         "none": "%%ranks 2\nx = 1",
         "semicolon": "%%ranks 2\n41 + 1;",
@@ -48,7 +48,8 @@ def page(tmp_path_factory):
         "bare": "%%ranks 2 --bare\ndist.is_initialized()",
         "line": "%%ranks 2\n\nif rank == 1:\n    raise ValueError('line four')",
         "syntax": "%%ranks 2\nx = (\n",
-        "hang": "%%ranks 2 --timeout 1\nif rank == 0:\n    dist.barrier()\nelse:\n    import time; time.sleep(60)",
+        "hang": "%%ranks 2 --timeout 1\nif rank == 0:\n    dist.barrier()\n"
+        "else:\n    import time; time.sleep(60)",
         "zero": "%%ranks 0\n1",
         "words": "%%ranks four\n1",
         "missing": "%%ranks\n1",

@@ -83,12 +83,16 @@ def test_an_index_without_torch_then_no_network_then_both_mended(newcomer):
     assert newcomer.make("setup").returncode == 0
 
 
-def test_a_full_disk_is_told_before_anything_starts(monkeypatch):
-    """Less room than the build takes: both figures."""
+def test_a_full_disk_is_told_before_anything_starts(monkeypatch, tmp_path):
+    """Less room than the build takes: both figures; a half-made environment counts as room."""
+    monkeypatch.setattr(environment, "VENV", tmp_path)
+    with open(tmp_path / "torch", "wb") as half_made:
+        half_made.truncate(7_000_000_000)
     usage = shutil.disk_usage("/")._replace(free=500_000_000)
     monkeypatch.setattr(environment.shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(problems.Problem, match=r"about 8 GB.* has 0\.5 GB free"):
+    with pytest.raises(problems.Problem, match=r"about 8 GB.* has 7\.5 GB for it"):
         environment.check_space(torch_build.GIGABYTES["cuda"])
+    environment.check_space(torch_build.GIGABYTES["cpu"])
 
 
 def test_a_disk_that_fills_up_meanwhile(monkeypatch, capsys):

@@ -130,11 +130,13 @@ def check_folder():
 
 def check_space(gigabytes):
     """Raise a Problem if the disk that will hold .venv is too full for it."""
-    free = shutil.disk_usage(str(VENV if VENV.exists() else ROOT)).free / 1e9
-    if free < gigabytes:
+    free = shutil.disk_usage(str(VENV if VENV.exists() else ROOT)).free
+    inside = [os.path.join(folder, name) for folder, _, names in os.walk(VENV) for name in names]
+    free += sum(os.lstat(path).st_size for path in inside)  # what is there now makes room
+    if free < gigabytes * 1e9:
         raise Problem(
             f"The environment takes about {gigabytes} GB, and the disk that holds {ROOT} has "
-            f"{free:.1f} GB free: make room, or copy the workbook to a larger disk."
+            f"{free / 1e9:.1f} GB for it: make room, or copy the workbook to a larger disk."
         )
 
 

@@ -1,7 +1,7 @@
 """The Distributed PyTorch Workbook: the few names that a notebook uses.
 
-    %load_ext ddp_workbook
-    from ddp_workbook import launch, record_collectives, what_changed, show
+%load_ext ddp_workbook
+from ddp_workbook import launch, record_collectives, what_changed, show
 """
 
 from importlib import import_module
@@ -19,14 +19,14 @@ HOMES = {
     "RankFailed": "errors",
     "RanksHung": "errors",
 }
-__all__ = list(HOMES)  # noqa: PLE0604
+__all__ = list(HOMES)
 
 
 def __getattr__(name: str):
     """Import one of the names above from its module (PEP 562)."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Kept in the module: `launch` must be the function, also once its module of that name is imported.
+    # Kept here: `launch` is the function, also once the module of that name is imported.
     globals()[name] = getattr(import_module(f"{__name__}.workbench.{HOMES[name]}"), name)
     return globals()[name]
 
@@ -36,7 +36,7 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(ipython) -> None:
-    """What `%load_ext ddp_workbook` does: add `%%ranks`, and start the fork server in the background."""
+    """What `%load_ext ddp_workbook` does: add `%%ranks`, start the fork server in the background."""
     from ddp_workbook.workbench.handle import warm_up
     from ddp_workbook.workbench.magics import RanksMagics
 

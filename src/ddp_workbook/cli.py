@@ -1,4 +1,4 @@
-"""The instructor's commands: `ddp-workbook check` says whether a machine is ready for the workshop."""
+"""The instructor's commands: `ddp-workbook check` says whether a machine is ready."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def commands() -> None:
 def check(
     ranks: int = typer.Option(4, min=1, help="How many ranks to try."),
 ) -> None:
-    """Show what this machine has and try what every notebook needs; exit with 1 if something is missing."""
+    """Show what this machine has, try what every notebook needs; exit with 1 if that fails."""
     console = Console()
     console.print(machine_summary())
     failed = [name for name, trial in trials(ranks).items() if not report(console, name, trial)]
@@ -99,5 +99,5 @@ def try_jupyterlab() -> str:
     from jupyter_client.kernelspec import KernelSpecManager
 
     if "python3" not in KernelSpecManager().find_kernel_specs():
-        raise RuntimeError("no kernel named python3; run `python -m ipykernel install --sys-prefix`")
+        raise RuntimeError("no kernel python3; try `python -m ipykernel install --sys-prefix`")
     return f"version {jupyterlab.__version__}"

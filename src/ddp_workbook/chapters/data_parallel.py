@@ -11,6 +11,7 @@ This is still one process: `torchrun` would only repeat it.
 import copy
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import torch
 import torch.nn.functional as F
@@ -18,12 +19,10 @@ from torch import Tensor, nn
 
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
 
-EPOCHS = 3
-BATCH_SIZE = 64
+EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 1
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
-SEED = 0
-REPLICAS = 2
+SEED, REPLICAS = 0, 2
 
 Piece = tuple[Tensor, Tensor]  # images and labels of the same rows
 
@@ -58,13 +57,14 @@ def run_replica(replica: nn.Module, images: Tensor, labels: Tensor, rows: int) -
 
 def parallel_apply(replicas: list[nn.Module], pieces: list[Piece], rows: int) -> list[Tensor]:
     """All replicas, each in its own thread; their shares, in order. An exception is passed on."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads // len(pieces)))  # else each replica would use all cores
-    try:
-        with ThreadPoolExecutor(len(pieces)) as pool:
-            return list(pool.map(lambda r, piece: run_replica(r, *piece, rows), replicas, pieces))
-    finally:
-        torch.set_num_threads(threads)
+    with ExitStack() as afterwards:
+        afterwards.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(max(1, torch.get_num_threads() // len(pieces)))  # else each takes all
+        # A pool for each: one for all gives a second piece to a thread that has finished its first.
+        pools = [afterwards.enter_context(ThreadPoolExecutor(1)) for _ in pieces]
+        work = zip(pools, replicas, pieces, strict=False)  # a small batch leaves replicas without
+        jobs = [pool.submit(run_replica, replica, *piece, rows) for pool, replica, piece in work]
+        return [job.result() for job in jobs]
 
 
 def gather(replicas: list[nn.Module], shares: list[Tensor]) -> Tensor:
@@ -74,7 +74,7 @@ def gather(replicas: list[nn.Module], shares: list[Tensor]) -> Tensor:
             if first.grad is None:
                 first.grad = torch.zeros_like(first)
             first.grad += gradient.to(first.device)
-    return torch.stack(shares).sum()
+    return sum(share.to(shares[0].device) for share in shares)
 
 
 def forward_and_backward(

@@ -19,8 +19,9 @@ VALUE = "__value_of_the_cell__"
 def save_cell(header: str, source: str) -> Path:
     """Write the cell to a file below `work/` in the current folder and return its absolute path.
 
-    `header` (the magic's own line) becomes a comment, so that line numbers are those of the page. Equal cells share
-    a file; two kernels writing the same one at once do no harm. Where the folder is read-only, a temporary one is used.
+    `header` (the magic's own line) becomes a comment, so that line numbers are those of the page.
+    Equal cells share a file; two kernels that write the same one at once do no harm. Where the
+    folder is read-only, a temporary one is used.
     """
     text = f"# {header}\n{source}"
     name = f"cell_{hashlib.sha256(text.encode()).hexdigest()[:8]}.py"
@@ -49,7 +50,7 @@ def _temporary_folder() -> Path:
 
 
 def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
-    """Code of the cell file that keeps the value of a last expression; raises SyntaxError with the file's line."""
+    """Code of the cell that keeps the value of a last expression; may raise SyntaxError."""
     text = Path(path).read_text(encoding="utf-8") if text is None else text
     tree = ast.parse(text, str(path))
     if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
@@ -60,23 +61,28 @@ def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
 
 
 def run_cell(path: str, bare: bool) -> dict[str, str] | None:
-    """In a rank: run the cell with the workbook's names in scope; return how its last value shows, by MIME type.
+    """In a rank: run the cell; return how its last value shows, by MIME type, or None without one.
 
-    `bare`: no process group is made. Returns None where the last line is no expression, or its value is None.
+    rank, world_size, device, torch and dist are in scope. `bare`: no process group is made.
     """
     module = types.ModuleType(Path(path).stem)
     module.__file__ = path
-    sys.modules[module.__name__] = module  # so that a class of the cell can travel between the ranks
+    sys.modules[module.__name__] = module  # so that a class of the cell can travel
     device = start(bare)
-    names = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"]),
-             "device": device, "torch": torch, "dist": dist}
+    names = {
+        "rank": int(os.environ["RANK"]),
+        "world_size": int(os.environ["WORLD_SIZE"]),
+        "device": device,
+        "torch": torch,
+        "dist": dist,
+    }
     module.__dict__.update(names)
     exec(compile_cell(path), module.__dict__)
     return shown(module.__dict__.get(VALUE))
 
 
 def start(bare: bool) -> torch.device:
-    """This rank's device, one GPU each where there are enough; the default group on it unless `bare`."""
+    """This rank's device, a GPU each where there are enough; the default group unless `bare`."""
     local_rank = int(os.environ["LOCAL_RANK"])
     device = torch.device("cpu")
     if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):

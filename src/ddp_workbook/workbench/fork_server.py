@@ -41,11 +41,13 @@ def take_leave(process: multiprocessing.process.BaseProcess) -> None:
 def warm_up() -> None:
     """Start the fork server, which then imports torch: the first launch need not wait for it."""
     if METHOD == "forkserver":
-        from multiprocessing import forkserver
+        from multiprocessing import forkserver, resource_tracker
 
-        CONTEXT.set_forkserver_preload([*PRELOADED, rank_process.__name__, heir.__name__])
-        with PROCESSES, _interrupts_held_back(), _one_thread():
-            forkserver.ensure_running()
+        CONTEXT.set_forkserver_preload([heir.__name__, *PRELOADED, rank_process.__name__])
+        with PROCESSES:
+            resource_tracker.ensure_running()  # it would let interrupts through again
+            with _interrupts_held_back(), _one_thread():
+                forkserver.ensure_running()
 
 
 @contextlib.contextmanager

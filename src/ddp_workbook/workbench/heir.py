@@ -1,6 +1,6 @@
 """Makes the fork server inherit what ranks leave behind, and end it when the kernel has gone.
 
-Imported by the fork server alone, as the last of its preloads, for what `watch` does there. A rank
+Imported by the fork server alone, before its other preloads, for what `watch` does there. A rank
 dies with the kernel by itself (see `lifeline`); its children in sessions of their own do not.
 """
 
@@ -23,9 +23,9 @@ LOOK = 0.5  # seconds between two looks at whether the kernel is still there
 
 def watch(kernel: int) -> None:
     """Become the parent of all orphans below this process; end them and it after `kernel`."""
+    os.setpgid(0, 0)  # a kernel is killed, and interrupted, together with its process group
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    gc.freeze()  # a collection in a rank would copy every page that it shares with this process
     warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an orphan's
     server = os.getpid()
 
@@ -36,6 +36,7 @@ def watch(kernel: int) -> None:
     def look(*_) -> None:
         if os.getpid() == server and os.getppid() != kernel:
             raise SystemExit
+        gc.freeze()  # what is imported by now: a rank's collections would copy all its pages
 
     atexit.register(end_all)
     # A timer and no thread: a process with threads is not safe to fork. Forks inherit no timer.

@@ -13,8 +13,9 @@ from ddp_workbook.workbench.parcels import Call
 from ddp_workbook.workbench.rank_values import RankValues
 
 FRESH = (
-    "A %%ranks cell runs in new processes, which end with it: variables of other cells, also of earlier\n"
-    "%%ranks cells, are not there. In scope are rank, world_size, device, torch and dist."
+    "A %%ranks cell runs in new processes, which end with it: variables of other cells,\n"
+    "also of earlier %%ranks cells, are not there. In scope are rank, world_size, device,\n"
+    "torch and dist."
 )
 
 
@@ -27,10 +28,10 @@ class RanksMagics(Magics):
     @magic_arguments()
     @argument("ranks", metavar="N", type=int, help="how many ranks, 1 or more")
     @argument("--bare", action="store_true", help="make no process group: the cell does it itself")
-    @argument("--timeout", type=float, default=60, metavar="SECONDS", help="stop the ranks after this time (60)")
+    @argument("--timeout", type=float, default=60, metavar="SECONDS", help="time limit (60)")
     @cell_magic
     def ranks(self, line: str, cell: str) -> RankValues | None:
-        """Run the cell on N ranks; show what they print as it comes, and the last value of each side by side.
+        """Run the cell on N ranks; show what they print, and the last value of each side by side.
 
         The cell sees rank, world_size, device, torch and dist, with the process group ready.
         """
@@ -40,12 +41,13 @@ class RanksMagics(Magics):
         if not RanksMagics.said:
             RanksMagics.said = True
             print(FRESH)
-        shown = run_ranks(Call(run_cell, (str(path), asked.bare)), asked.ranks, asked.timeout, quiet=True)
+        call = Call(run_cell, (str(path), asked.bare))
+        shown = run_ranks(call, asked.ranks, asked.timeout, quiet=True)
         return RankValues(shown) if any(value is not None for value in shown) else None
 
 
 def refuse_bad_syntax(path: Path) -> None:
-    """Raise LaunchRefused with the line that is no valid Python, once here instead of on every rank."""
+    """Raise LaunchRefused with the line that is no valid Python, once and not on every rank."""
     try:
         compile_cell(path)
     except SyntaxError as error:

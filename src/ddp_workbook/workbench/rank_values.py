@@ -18,15 +18,21 @@ class RankValues:
 
     def _repr_html_(self) -> str:
         boxes = "".join(self._box(rank, value) for rank, value in enumerate(self.shown))
-        return f'<div role="list" style="{ROW}">{boxes}</div>'  # JupyterLab floats the parts of a <dl>
+        # Not a <dl>, whose parts JupyterLab floats.
+        return f'<div role="list" style="{ROW}">{boxes}</div>'
 
     def _box(self, rank: int, value: dict[str, str] | None) -> str:
         value = value or {"text/plain": "None"}
-        body = value.get("text/html") or f'<pre style="{TEXT}">{html.escape(value["text/plain"])}</pre>'
-        return (f'<div role="listitem" style="{BOX.format(colour=rank_colour(rank))}">'
-                f'<div style="{NAME}">rank {rank}</div>{body}</div>')
+        text = html.escape(value["text/plain"])
+        body = value.get("text/html") or f'<pre style="{TEXT}">{text}</pre>'
+        return (
+            f'<div role="listitem" style="{BOX.format(colour=rank_colour(rank))}">'
+            f'<div style="{NAME}">rank {rank}</div>{body}</div>'
+        )
 
     def __repr__(self) -> str:
         texts = [value["text/plain"] if value else "None" for value in self.shown]
-        return "\n".join(f"rank {rank}: " + text.replace("\n", "\n" + " " * len(f"rank {rank}: "))
-                         for rank, text in enumerate(texts))
+        return "\n".join(
+            f"rank {rank}: " + text.replace("\n", "\n" + " " * len(f"rank {rank}: "))
+            for rank, text in enumerate(texts)
+        )

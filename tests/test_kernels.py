@@ -1,0 +1,227 @@
+"""Real kernels: what Interrupt, restart and death of a kernel leave behind, and what it says."""
+
+import contextlib
+import os
+import queue
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from jupyter_client import KernelManager
+
+from tests.leftovers import alive, wait_until
+
+REPOSITORY = Path(__file__).parent.parent
+START = "from ddp_workbook.workbench.launch import launch\nfrom tests.workers import in_kernels\n"
+DEADLOCK = "launch(in_kernels.deadlock, {folder!r}, ranks={ranks}, timeout=100)"
+
+
+class Kernel:
+    """A kernel on ipc sockets, and the answers to its cells as text."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.manager = KernelManager(transport="ipc", ip=str(folder / "ipc"))
+        self.manager.start_kernel(cwd=str(REPOSITORY))
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+        self.pid = self.manager.provisioner.pid
+
+    def send(self, code: str) -> str:
+        return self.client.execute(code)
+
+    def answer(self, request: str, patience: float = 60) -> str:
+        """What the cell printed, and its error, once it is done."""
+        text = []
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            with contextlib.suppress(queue.Empty):
+                message = self.client.get_iopub_msg(timeout=1)
+                if message["parent_header"].get("msg_id") != request:
+                    continue
+                content = message["content"]
+                text += [content.get("text", "")] + content.get("traceback", [])
+                if content.get("execution_state") == "idle":
+                    return "\n".join(filter(None, text))
+        raise TimeoutError("".join(text))
+
+    def run(self, code: str) -> str:
+        return self.answer(self.send(code))
+
+    def below(self) -> list[int]:
+        """All processes that the kernel has started, and theirs."""
+        return [child.pid for child in psutil.Process(self.pid).children(recursive=True)]
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        with contextlib.suppress(Exception):
+            self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    kernel = Kernel(tmp_path)
+    yield kernel
+    kernel.close()
+
+
+def deadlocked(kernel: Kernel, ranks: int = 2) -> tuple[str, list[int], list[int]]:
+    """Start ranks that wait for ever; their request, their pids, and every process of the kernel."""
+    kernel.run(START)
+    request = kernel.send(DEADLOCK.format(folder=str(kernel.folder), ranks=ranks))
+    files = [kernel.folder / f"pid{rank}" for rank in range(ranks)]
+    sessions = [kernel.folder / f"session{rank}" for rank in range(ranks)]
+    assert wait_until(lambda: all(f.exists() and f.read_text() for f in files + sessions), 60)
+    time.sleep(0.3)  # the file is written just before the collective
+    pids = [int(file.read_text()) for file in files + sessions]
+    return request, pids, sorted({*kernel.below(), *pids})
+
+
+def test_interrupt_ends_the_ranks_says_where_they_stood_and_leaves_a_working_kernel(kernel):
+    request, ranks, _ = deadlocked(kernel)
+    kernel.manager.interrupt_kernel()
+    start = time.monotonic()
+    page = kernel.answer(request)
+    assert time.monotonic() - start < 2 and not alive(ranks)
+    assert page.count("Interrupted.") == 1 and "Traceback" not in page
+    assert "rank 0  waits in all_reduce" in page and "in_kernels.py" in page
+    assert "rank 1 came with barrier" in page
+    assert "[3, 3]" in kernel.run("print(launch(in_kernels.total, ranks=2, timeout=30))")
+
+
+def test_two_interrupts_in_a_row_leave_nothing_either(kernel):
+    request, ranks, _ = deadlocked(kernel)
+    for _ in range(3):
+        kernel.manager.interrupt_kernel()
+        time.sleep(0.05)
+    kernel.answer(request)
+    assert wait_until(lambda: not alive(ranks), 2)
+    assert "[3, 3]" in kernel.run("print(launch(in_kernels.total, ranks=2, timeout=30))")
+
+
+def test_interrupt_while_the_fork_server_still_imports_torch(kernel):
+    kernel.run(
+        "from ddp_workbook.workbench.launch import launch\nfrom tests.workers import in_kernels"
+    )
+    request = kernel.send("launch(in_kernels.total, ranks=2)")
+    assert wait_until(lambda: len(kernel.below()) >= 2)
+    time.sleep(0.2)
+    kernel.manager.interrupt_kernel()
+    page = kernel.answer(request)
+    assert "Interrupted." in page and "Traceback" not in page and "forkserver" not in page
+    assert "[3, 3]" in kernel.run("print(launch(in_kernels.total, ranks=2, timeout=60))")
+
+
+def test_restart_leaves_nothing(kernel):
+    _, _, processes = deadlocked(kernel)
+    kernel.manager.restart_kernel(now=True)
+    assert wait_until(lambda: not alive(processes), 2), [
+        psutil.Process(p) for p in alive(processes)
+    ]
+
+
+def test_death_of_the_kernel_leaves_nothing(kernel):
+    """Ranks, their processes in other sessions, the fork server, the resource tracker."""
+    _, _, processes = deadlocked(kernel)
+    assert len(processes) >= 6
+    os.kill(kernel.pid, signal.SIGKILL)
+    assert wait_until(lambda: not alive(processes), 2), [
+        psutil.Process(p) for p in alive(processes)
+    ]
+
+
+def test_death_of_the_kernel_ends_a_rank_that_holds_the_gil(kernel):
+    kernel.run(START)
+    kernel.send(f"launch(in_kernels.c_loop, {str(kernel.folder)!r}, ranks=2, timeout=100)")
+    file = kernel.folder / "pid1"
+    assert wait_until(lambda: file.exists() and file.read_text(), 60)
+    processes = kernel.below()
+    os.kill(kernel.pid, signal.SIGKILL)
+    assert wait_until(lambda: not alive(processes), 2)
+
+
+def test_nothing_listens_beyond_loopback(kernel):
+    """The kernel, the fork server, the ranks: while a launch runs."""
+    _, _, processes = deadlocked(kernel, ranks=3)
+    sockets = listening([kernel.pid, *processes])
+    assert len(sockets) >= 4  # the store, and gloo in each rank: the test looks in the right place
+    assert {address for address, _ in sockets} == {"0100007F"}  # 127.0.0.1 as /proc writes it
+
+
+def listening(pids: list[int]) -> list[tuple[str, str]]:
+    """Address and port of each TCP socket on which one of these processes listens."""
+    inodes = set()
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                inodes.add(os.readlink(descriptor).removeprefix("socket:[").rstrip("]"))
+    found = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for row in Path(table).read_text().splitlines()[1:]:
+            _, local, _, state, *rest = row.split()
+            if state == "0A" and rest[5] in inodes:
+                found.append(tuple(local.split(":")))
+    return found
+
+
+CELL_FUNCTION = """
+class Digit:
+    pass
+
+def train(rank):
+    pass
+
+from ddp_workbook.workbench import fork_server
+for worker, args in ((train, ()), (in_kernels.total, (Digit(),)), (lambda: 1, ())):
+    try:
+        launch(worker, *args, ranks=2)
+    except ValueError as error:
+        print(error)
+print("server:", fork_server.server_pid())
+"""
+
+
+def test_what_a_cell_defines_is_refused_in_these_words(kernel):
+    kernel.run(START)
+    page = kernel.run(CELL_FUNCTION)
+    assert page.strip().splitlines() == [
+        "The function `train` was defined in a notebook cell. A rank is a new process: it can "
+        "import files, but it knows nothing of this notebook's cells.",
+        "Put it into a file (`%%writefile my_worker.py`, then `from my_worker import train`), or "
+        "write its lines into a `%%ranks` cell.",
+        "Argument 1 cannot be sent to the ranks. The class `Digit` was defined in a notebook cell. "
+        "A rank is a new process: it can import files, but it knows nothing of this notebook's "
+        "cells.",
+        "Put it into a file (`%%writefile my_worker.py`, then `from my_worker import Digit`), or "
+        "write its lines into a `%%ranks` cell.",
+        "A lambda has no name that another process could import. Write it as a function with "
+        "`def` in a file.",
+        "server: None",
+    ]
+
+
+def test_an_error_is_a_page_without_frames(kernel):
+    kernel.run(START)
+    page = kernel.run("launch(in_kernels.fails, ranks=2)")
+    assert page.startswith("RankFailed: Rank 1 of 2 failed: ValueError: no such digit")
+    assert page.count("File ") == 1 and "workbench" not in page
+
+
+@pytest.mark.slow
+def test_two_kernels_launch_at_the_same_time_50_times_each(tmp_path):
+    kernels = [Kernel(tmp_path / name) for name in ("a", "b") if not (tmp_path / name).mkdir()]
+    try:
+        loop = START + (
+            "results = [launch(in_kernels.total, ranks=2, timeout=30) for _ in range(50)]\n"
+            "print(results == [[3, 3]] * 50)"
+        )
+        requests = [kernel.send(loop) for kernel in kernels]
+        pages = [k.answer(request, 200) for k, request in zip(kernels, requests, strict=True)]
+        assert [page.strip().splitlines()[-1] for page in pages] == ["True", "True"]
+    finally:
+        for kernel in kernels:
+            kernel.close()
