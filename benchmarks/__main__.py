@@ -19,7 +19,7 @@ from benchmarks.table import Line, notes, rich_table, write_markdown
 from ddp_workbook.workbench.machine import machine_name
 
 REPORT = Path(__file__).parents[1] / "data" / "timings" / "benchmark.md"
-WIDEST = 150  # columns where the output is a file or a narrow terminal
+WIDE = 150  # columns where the output is a file
 NAMES = ", ".join(ROWS)
 
 Names = Annotated[list[str] | None, typer.Option(metavar="ROW", help=f"One of {NAMES}.")]
@@ -33,7 +33,8 @@ def main(only: Names = None, leave_out: Names = None, quick: Quick = False) -> N
         raise typer.BadParameter(f"there is no row {unknown[0]!r}; there are: {NAMES}")
     chosen = [name for name in only or ROWS if name not in (leave_out or [])]
     console = Console()
-    console.width = max(console.width, WIDEST)
+    if not console.is_terminal:
+        console.width = WIDE
     console.print(f"{machine_name()}, {date.today().isoformat()}", highlight=False)
     start = time.monotonic()
     lines, failed = measure(chosen, quick, console)

@@ -11,7 +11,7 @@ LEAST = 1.6  # times as fast, on 2 cores
 
 def measure(quick: bool = False) -> list[Line]:
     """One line; one process and DDP take turns, all others of the chapter's candidates stay out."""
-    ways = candidates([COMPUTE_BOUND], seconds=0.5 if quick else 1.5)
+    ways = candidates([COMPUTE_BOUND], seconds=0.5 if quick else 1.0)
     alone, *_, ddp = ways
     frame = compare({name: ways[name] for name in (alone, ddp)}, 3 if quick else 7, warm_up=0)
     ratio = times_as_fast(frame, ddp, alone)

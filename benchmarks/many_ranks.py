@@ -16,7 +16,7 @@ def measure(quick: bool = False) -> list[Line]:
             "launch": lambda: starters.by_launch(RANKS),
             "bare": lambda: starters.by_bare_fork_server(server, RANKS),
         }
-        frame = compare(ways, 2 if quick else 7, warm_up=1)
+        frame = compare(ways, 2 if quick else 5, warm_up=1)
     ratio = times_as_fast(frame, "launch", "bare")
     value = spread(of(frame, "launch")).median
     return [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.table import Line, ratio_text, seconds_text, spread
+from benchmarks.table import Line, Spread, ratio_text, seconds_text, spread
 from ddp_workbook import measurements
 from ddp_workbook.workbench.pictures import save
 from ddp_workbook.workbench.timing import speed_up, summary
@@ -22,10 +22,10 @@ def measure(quick: bool = False) -> list[Line]:
     A quick run measures the smallest and the largest size only, and writes nothing.
     """
     sizes = measurements.SIZES[:: len(measurements.SIZES) - 1] if quick else measurements.SIZES
-    steps = measurements.dp_against_ddp(sizes, rounds=2 if quick else 7, seconds=0.3)
+    steps = measurements.dp_against_ddp(sizes, rounds=2 if quick else 5, seconds=0.3)
     names = list(steps["candidate"].unique())  # the baseline first
     if not quick:
-        parts = measurements.breakdown(rounds=7, seconds=0.3)
+        parts = measurements.breakdown(rounds=5, seconds=0.3)
         record(steps, parts, names[0])
     return lines(steps, names)
 
@@ -54,7 +54,7 @@ def lines(steps: pd.DataFrame, names: list[str]) -> list[Line]:
         seconds = frame.groupby("candidate", sort=False)["seconds"].apply(list)
         for name in names[-2:]:
             ratio = faster.loc[(*size, name)]
-            ratio = spread([ratio["q1"], ratio["median"], ratio["q3"]])
+            ratio = Spread(ratio["median"], ratio["q1"], ratio["q3"], int(ratio["n"]))
             found.append(
                 Line(
                     f"{name}, a step of width {size[0]}, depth {size[1]}, batch {size[2]}",

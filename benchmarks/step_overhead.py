@@ -20,34 +20,33 @@ LARGE = (1024, 4, 256)  # width, depth, batch: what the notebooks compare timing
 CONTENTS = (
     "The step is that of the chapter's own train(): pick the batch, zero_grad, cut this rank's "
     "rows, forward, its share of the loss, backward through DDP, optimizer, keep the loss (summed "
-    "over the ranks once, after the loop). The barest loop has its rows ready in memory and does "
-    "zero_grad, forward, mean loss, backward through DDP, optimizer. Same ranks, model, data, in "
-    "turns by step; medians of full batches, the slower rank counts."
+    "over the ranks once, after the loop). The barest loop: pick this rank's rows, zero_grad, "
+    "forward, mean loss, backward through DDP, optimizer. Same ranks, model, data, in turns by "
+    "step; medians of full batches, the slower rank counts."
 )
-PICKING = (
-    "Against a loop that picks its rows from the data set as the chapter does; what is left is the "
-    "chapter's scaling of the loss."
-)
+READY = "Here the barest loop has its rows in memory before the clock starts."
 SURROUNDINGS = (
     "The barest loop alone, in ranks of `launch` and in ranks of a bare fork server, in turns."
 )
 
 OTHERS = {
-    "rows ready": "the barest loop",
-    "rows picked": "the barest loop that picks its rows",
+    "rows picked": "the barest loop",
+    "rows ready": "the barest loop, rows ready",
     "bare": "a bare fork server",
 }
 
 
 def measure(quick: bool = False) -> list[Line]:
-    """Four lines: the chapter's step at two sizes, batches apart, and the surroundings."""
+    """Four lines: the chapter's step at two sizes, one without picking, and the surroundings."""
     small = in_the_same_ranks(CHAPTER, 15 if quick else 100)
     found = [
-        _against(small, "rows ready", f"the DDP chapter's step, {_size(CHAPTER)}", MOST, CONTENTS),
-        _against(small, "rows picked", "the same, picking left out of it", None, PICKING),
+        _against(small, "rows picked", f"the DDP chapter's step, {_size(CHAPTER)}", MOST, CONTENTS),
+        _against(small, "rows ready", "the same, against rows that are ready", None, READY),
     ]
     large = in_the_same_ranks(LARGE, 3 if quick else 12)
-    found.append(_against(large, "rows ready", f"the DDP chapter's step, {_size(LARGE)}", MOST, ""))
+    found.append(
+        _against(large, "rows picked", f"the DDP chapter's step, {_size(LARGE)}", MOST, "")
+    )
     return [*found, surroundings(4 if quick else 12)]
 
 
@@ -79,7 +78,7 @@ def surroundings(rounds: int) -> Line:
             "bare": lambda: _slower(server.run(bare_loop, epochs, *CHAPTER, ranks=RANKS)[1]),
         }
         frame = compare(ways, rounds, warm_up=0)
-    recorder = _longer(times_as_fast(frame, "without", "launch"))
+    recorder = times_as_long(frame, "launch", "without")
     note = f"{SURROUNDINGS} Of it, the flight recorder: {ratio_text(recorder, 'times as long')}."
     return _line(frame, "launch", "bare", "the barest step, in ranks of launch", None, note)
 
@@ -95,7 +94,7 @@ def _against(frame: pd.DataFrame, other: str, what: str, most: float | None, not
 def _line(
     frame: pd.DataFrame, mine: str, other: str, what: str, most: float | None, note: str
 ) -> Line:
-    ratio = _longer(times_as_fast(frame, other, mine))
+    ratio = times_as_long(frame, mine, other)
     return Line(
         what,
         seconds_text(of(frame, mine)),
@@ -109,9 +108,9 @@ def _line(
     )
 
 
-def _longer(ratio: Spread) -> Spread:
-    """`times_as_fast(frame, other, mine)` is how many times as long mine took; named so."""
-    return ratio
+def times_as_long(frame: pd.DataFrame, candidate: str, other: str) -> Spread:
+    """How many times as long as `other` the candidate took, from the rounds of one frame."""
+    return times_as_fast(frame, other, baseline=candidate)
 
 
 def _size(size: tuple[int, int, int]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
+from rich.markup import escape
 from rich.table import Table
 
 from ddp_workbook.workbench.timing import speed_up
@@ -94,13 +95,13 @@ def rich_table(lines: Iterable[Line], title: str) -> Table:
     for line in lines:
         style = {True: "green", False: "bold red", None: ""}[line.met]
         *cells, verdict = line.cells
-        table.add_row(*cells, f"[{style}]{verdict}[/]" if style else verdict)
+        table.add_row(*map(escape, cells), f"[{style}]{verdict}[/]" if style else verdict)
     return table
 
 
 def notes(lines: Iterable[Line]) -> list[str]:
-    """The notes of the lines, each with what it is about."""
-    return [f"{line.what}: {line.note}" for line in lines if line.note]
+    """The notes of the lines, one paragraph each, with what it is about."""
+    return [" ".join(f"{line.what}: {line.note}".split()) for line in lines if line.note]
 
 
 def write_markdown(lines: list[Line], heading: str, path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""A launch in which a rank fails: the first to fail is named, soon, with its own line, and nothing else."""
+"""A launch in which a rank fails: the first to fail is named, soon, and with its own line."""
 
 import re
 import time
@@ -45,7 +45,7 @@ def test_each_death_is_told_with_its_line(how):
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_first_to_fail_is_the_one_reported(ranks):
-    """20 times each kind of death, the bad rank taking turns: the others lose a peer, not the blame."""
+    """20 times each kind of death, by each rank in turn: the others lost a peer, no more."""
     failure(faults.one_fails, "exit", 0)
     for turn in range(20):
         for how in ("raise", "exit", "kill", "abort"):

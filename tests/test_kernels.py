@@ -43,7 +43,7 @@ class Kernel:
                 if message["parent_header"].get("msg_id") != request:
                     continue
                 content = message["content"]
-                text += [content.get("text", "")] + content.get("traceback", [])
+                text += [content.get("text", ""), *content.get("traceback", [])]
                 if content.get("execution_state") == "idle":
                     return "\n".join(filter(None, text))
         raise TimeoutError("".join(text))
@@ -70,7 +70,7 @@ def kernel(tmp_path):
 
 
 def deadlocked(kernel: Kernel, ranks: int = 2) -> tuple[str, list[int], list[int]]:
-    """Start ranks that wait for ever; their request, their pids, and every process of the kernel."""
+    """Start ranks that wait for ever: their request, their pids, all processes of the kernel."""
     kernel.run(START)
     request = kernel.send(DEADLOCK.format(folder=str(kernel.folder), ranks=ranks))
     files = [kernel.folder / f"pid{rank}" for rank in range(ranks)]

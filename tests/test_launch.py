@@ -61,8 +61,8 @@ def test_the_line_for_torchrun_is_shown_for_a_file_that_can_be_run(capsys):
 def test_a_worker_finds_the_same_as_under_torchrun(capsys):
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     run = subprocess.run(
-        [sys.executable, *command, plain.__file__], capture_output=True, text=True, check=True
-    )
+        [sys.executable, *command, plain.__file__], capture_output=True, text=True
+    )  # gloo may abort once all is done: torchrun's exit code tells nothing
     quietly(plain.main)
     theirs, ours = (
         sorted(map(json.loads, re.findall(r"\{.*?\}", text)), key=lambda found: found["rank"])
@@ -247,6 +247,7 @@ def test_a_script_launches_its_own_function_if_it_is_guarded(tmp_path, guard):
     run = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=60)
     if guard == "if True:":
         assert run.returncode == 1 and 'if __name__ == "__main__":' in run.stderr.splitlines()[-1]
+        assert run.stderr.count("Traceback") == 1  # the launching process's own
     else:
         assert run.stdout.splitlines()[-1] == "[0, 10]", run.stderr
 

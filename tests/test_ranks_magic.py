@@ -5,8 +5,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from jupyter_client import AsyncKernelManager
-from nbclient import NotebookClient
+
+from tools import book
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -14,16 +14,10 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 def run(folder: Path, *sources: str) -> list[str]:
     """Run the cells in one kernel; what each of them showed, as text."""
     cells = [nbformat.v4.new_code_cell(source) for source in ("%load_ext ddp_workbook", *sources)]
-    kernel = AsyncKernelManager(transport="ipc", ip=str(folder / "ipc"))
-    NotebookClient(
-        nbformat.v4.new_notebook(cells=cells),
-        km=kernel,
-        allow_errors=True,
-        timeout=120,
-        coalesce_streams=True,
-        resources={"metadata": {"path": str(folder)}},
-    ).execute()
-    return [ANSI.sub("", "\n".join(map(text_of, cell.outputs))) for cell in cells[1:]]
+    path = folder / "page.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    done = book.execute(path).cells[1:]
+    return [ANSI.sub("", "\n".join(map(text_of, cell.outputs))) for cell in done]
 
 
 def text_of(output) -> str:

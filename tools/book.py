@@ -76,16 +76,18 @@ def title(notebook: nbformat.NotebookNode) -> str:
 
 
 def page(notebook: nbformat.NotebookNode, folder: Path) -> str:
-    """The notebook as one HTML page that needs no other file and no network."""
+    """The notebook, from `folder`, as one HTML page that needs no other file and no network."""
     for cell in notebook.cells:
         if cell.cell_type == "markdown":  # the next chapter is a page here
             cell.source = cell.source.replace(".ipynb)", ".html)")
+            # nbconvert embeds only what lies below the folder that it is told
+            cell.source = cell.source.replace("../figs/", "figs/")
     notebook.cells.insert(1, nbformat.v4.new_markdown_cell(f"> {NOTE}"))
     exporter = HTMLExporter(
         embed_images=True, mathjax_url="", require_js_url="", jquery_url="", mermaid_js_url=""
     )
-    text, _ = exporter.from_notebook_node(notebook, {"metadata": {"path": str(folder)}})
-    return text.replace("<title>Notebook</title>", f"<title>{html.escape(title(notebook))}</title>")
+    about = {"path": str(folder.parent), "name": title(notebook)}
+    return exporter.from_notebook_node(notebook, {"metadata": about})[0]
 
 
 def index(titles: dict[str, str]) -> str:

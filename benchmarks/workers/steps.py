@@ -57,20 +57,22 @@ def one_epoch(
     """The chapter's own `train`; whenever it asks for a batch, the other loops do their step."""
     seconds: Seconds = {"chapter": [], "rows ready": [], "rows picked": []}
     ready, picked = BareLoop(width, depth), BareLoop(width, depth)
-    rows = already_cut(digits, batch_size)
+    rows, own = already_picked(digits, batch_size), my_rows(digits, batch_size)
+    others = {
+        "rows ready": lambda step: ready.step(*rows[step]),
+        "rows picked": lambda step: picked.step(digits.images[own[step]], digits.labels[own[step]]),
+    }
 
     def batches_in_turns(*args) -> Iterator[Rows]:
-        source, own = full_batches(*args), cut(digits, batch_size)
-        for mine in rows:
+        source = full_batches(*args)
+        for step in range(len(rows)):
             start = together()
-            yield next(source)
+            yield next(source)  # the chapter does its step, then asks for the next batch
             seconds["chapter"].append(time.perf_counter() - start)
-            start = together()
-            ready.step(*mine)
-            seconds["rows ready"].append(time.perf_counter() - start)
-            start = together()
-            picked.step(*next(own))
-            seconds["rows picked"].append(time.perf_counter() - start)
+            for loop in sorted(others, reverse=bool(step % 2)):  # nobody always follows the same
+                start = together()
+                others[loop](step)
+                seconds[loop].append(time.perf_counter() - start)
 
     replaced = {
         "setup": lambda: device,  # the group is there already, and stays
@@ -87,7 +89,7 @@ def bare_loop(epochs: int, width: int, depth: int, batch_size: int) -> list[floa
     """The barest loop alone: median seconds of a step in each epoch."""
     torch.set_num_threads(1)
     chapter.setup()
-    rows, loop, medians = already_cut(DigitsDataset(), batch_size), BareLoop(width, depth), []
+    rows, loop, medians = already_picked(DigitsDataset(), batch_size), BareLoop(width, depth), []
     for _ in range(epochs + 1):
         steps = []
         for mine in rows:
@@ -116,22 +118,20 @@ def stand_ins(replaced: dict[str, Callable]) -> Iterator[None]:
         vars(chapter).update(originals)
 
 
-def full_batches(digits: DigitsDataset, batch_size: int, epoch: int = 0) -> Iterator[Rows]:
+def full_batches(digits: DigitsDataset, batch_size: int, epoch: int) -> Iterator[Rows]:
     """The chapter's batches but for the last, which is smaller, so that all steps are alike."""
     for images, labels in batches(digits, batch_size, epoch):
         if len(images) == batch_size:
             yield images, labels
 
 
-def cut(digits: DigitsDataset, batch_size: int) -> Iterator[Rows]:
-    """This rank's rows of each batch, picked as the chapter picks them."""
-    mine = slice(dist.get_rank(), None, dist.get_world_size())
-    for images, labels in full_batches(digits, batch_size):
-        yield images[mine], labels[mine]
+def my_rows(digits: DigitsDataset, batch_size: int) -> list[Tensor]:
+    """The numbers of this rank's rows in each full batch of the chapter's first epoch."""
+    order = torch.randperm(len(digits), generator=torch.Generator().manual_seed(chapter.SEED))
+    full = [rows for rows in order.split(batch_size) if len(rows) == batch_size]
+    return [rows[dist.get_rank() :: dist.get_world_size()] for rows in full]
 
 
-def already_cut(digits: DigitsDataset, batch_size: int) -> list[Rows]:
+def already_picked(digits: DigitsDataset, batch_size: int) -> list[Rows]:
     """The same rows, in memory of their own before any clock starts."""
-    return [
-        (images.contiguous(), labels.contiguous()) for images, labels in cut(digits, batch_size)
-    ]
+    return [(digits.images[mine], digits.labels[mine]) for mine in my_rows(digits, batch_size)]

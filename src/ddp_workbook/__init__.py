@@ -13,6 +13,7 @@ HOMES = {
     "what_changed": "compare",
     "machine_table": "machine",
     "show": "pictures",
+    "text_table": "tables",
     "WorkbookError": "errors",
     "LaunchRefused": "errors",
     "LaunchInterrupted": "errors",

@@ -129,7 +129,7 @@ def reads_the_keyboard():
 
 
 def breaks_into_the_debugger():
-    breakpoint()  # noqa: T100
+    breakpoint()
 
 
 def asks_a_subprocess():

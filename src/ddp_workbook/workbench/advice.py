@@ -45,7 +45,7 @@ FOR_ERRORS = [
         "collectives in the same order?",
     ),
     (
-        r"Invalid process group specified|Global rank \d+ is not part of group|not (?:a )?(?:part|member) of",
+        r"Invalid process group specified|is not part of group|not (?:a )?(?:part|member) of",
         "A rank may only use a group that it belongs to.",
     ),
     (

@@ -58,6 +58,7 @@ def run_ranks(
     `quiet` shows no torchrun line, `threads` is the number of torch threads of each rank,
     `environment` holds extra environment variables for all ranks.
     """
+    refusals.leave_if_the_script_runs_again()
     refusals.check(ranks, timeout, threads)
     parcel = parcels.pack_call(call)
     if not quiet and (line := torchrun_line(call.worker, ranks)):

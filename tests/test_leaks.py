@@ -1,0 +1,92 @@
+"""Nothing is left by a launch: no process, no thread, no open file, no temporary file."""
+
+import gc
+import os
+import statistics
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ddp_workbook.workbench import fork_server
+from ddp_workbook.workbench.errors import RankFailed
+from ddp_workbook.workbench.launch import run_ranks
+from ddp_workbook.workbench.parcels import Call
+from tests.leftovers import descriptors, no_rank_left, threads  # noqa: F401
+from tests.many_launches import many
+from tests.workers import faults, launching
+
+
+def belongings() -> dict:
+    """What this process and its fork server hold."""
+    server = fork_server.server_pid()
+    return {
+        "descriptors": sorted(descriptors().values()),
+        "server's": len(os.listdir(f"/proc/{server}/fd")),
+        "threads": threads(),
+        "temporary files": sorted(os.listdir(tempfile.gettempdir())),
+        "shared memory": sorted(os.listdir("/dev/shm")),
+    }
+
+
+@pytest.mark.slow
+def test_100_launches_one_in_ten_failing(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    many(10)  # what the first launch makes is kept
+    before = belongings()
+    record = many(100)
+    gc.collect()
+    assert record.wrong == []
+    assert belongings() == before
+    assert statistics.median(record.good) < 1.0  # seen: 0.07 s
+
+
+def test_an_error_that_is_kept_keeps_no_socket_and_no_thread():
+    run_ranks(Call(launching.all_reduce), 2, 30, quiet=True)
+    before, kept = belongings(), []
+    for _ in range(3):
+        with pytest.raises(RankFailed) as caught:
+            run_ranks(Call(faults.one_fails, ("raise",)), 2, 30, quiet=True)
+        kept.append(caught.value)
+    assert belongings() == before
+
+
+def test_a_rank_that_cannot_be_started_leaves_nothing(monkeypatch):
+    run_ranks(Call(launching.all_reduce), 2, 30, quiet=True)
+    before = belongings()
+    start, calls = fork_server.start, []
+
+    def fail_the_second(process):
+        calls.append(process)
+        if len(calls) == 2:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        start(process)
+
+    monkeypatch.setattr(fork_server, "start", fail_the_second)
+    with pytest.raises(Exception, match=r"Rank 1 could not be started: .*temporarily unavail"):
+        run_ranks(Call(launching.all_reduce), 4, 30, quiet=True)
+    monkeypatch.undo()
+    assert belongings() == before
+
+
+def test_the_descriptors_of_the_check_are_enough(monkeypatch):
+    """As many ranks as the check lets pass do run under that limit."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = len(descriptors()) + 150
+    ranks = (limit - 64) // 8
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        assert run_ranks(Call(launching.all_reduce), min(ranks, 20), 60, quiet=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_no_file_of_the_repository_is_written():
+    """Also no compiled file next to a worker, which could hide an edit."""
+    folder = Path(launching.__file__).parent / "__pycache__"
+    run_ranks(Call(launching.all_reduce), 2, 30, quiet=True)
+    before = {file: file.stat().st_mtime_ns for file in folder.glob("*")}
+    run_ranks(Call(launching.all_reduce), 2, 30, quiet=True)
+    assert {file: file.stat().st_mtime_ns for file in folder.glob("*")} == before
