@@ -43,11 +43,11 @@ def measure(quick: bool = False) -> list[Line]:
         _against(small, "rows picked", f"the DDP chapter's step, {_size(CHAPTER)}", MOST, CONTENTS),
         _against(small, "rows ready", "the same, against rows that are ready", None, READY),
     ]
-    large = in_the_same_ranks(LARGE, 3 if quick else 12)
+    large = in_the_same_ranks(LARGE, 3 if quick else 8)
     found.append(
         _against(large, "rows picked", f"the DDP chapter's step, {_size(LARGE)}", MOST, "")
     )
-    return [*found, surroundings(4 if quick else 12)]
+    return [*found, surroundings(3 if quick else 8)]
 
 
 def in_the_same_ranks(size: tuple[int, int, int], rounds: int) -> pd.DataFrame:

@@ -182,6 +182,11 @@ def test_the_import_of_the_workers_file_never_ends():
     assert re.search(r"rank 0 +is at +.*hanging_import.py:\d+", str(hang(hanging_import.worker)))
 
 
+def test_no_time_at_all():
+    text = str(hang(hangs.before_init, timeout=0.001))
+    assert "2 of 2 ranks did not finish within 0.001 s" in text
+
+
 def test_one_rank_alone():
     assert str(hang(hangs.before_init, ranks=1)).startswith("The rank did not finish within")
 

@@ -44,6 +44,12 @@ def test_ranks_meet_in_a_group(ranks):
     assert quietly(launching.all_reduce, ranks=ranks) == [ranks * (ranks + 1) / 2] * ranks
 
 
+def test_a_rank_that_returns_at_once_does_not_disturb_those_that_still_connect():
+    """It would, in half of these launches, if it left at once."""
+    for _ in range(10):
+        assert quietly(contract.hello, ranks=16) == list(range(16))
+
+
 def test_64_ranks():
     assert quietly(launching.all_reduce, ranks=64) == [64 * 65 / 2] * 64
 

@@ -75,6 +75,13 @@ def test_more_ranks_than_open_files(monkeypatch):
         refusals.check_descriptors(25)
 
 
+def test_a_folder_that_is_gone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    with pytest.raises(LaunchRefused, match="current folder does not exist any more"):
+        launch(contract.rank)
+
+
 @pytest.mark.parametrize("worker", [None, 3, "worker", [contract.rank]])
 def test_a_worker_that_cannot_be_called(worker):
     with pytest.raises(LaunchRefused, match="The worker must be a function; got"):

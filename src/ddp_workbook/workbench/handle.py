@@ -52,7 +52,7 @@ class RankHandle:
         self.inbox = letters.Inbox()
         self.text = RankOutput(self.rank, printer.line, printer.most_lines)
         self.silent_since: float | None = None  # the end of `report` without an outcome
-        self.ended = False
+        self.may_go = self.ended = False
         self.pipes: list[Connection] = []
         self.process = None
         self.pid: int | None = None  # None before the process has started
@@ -142,9 +142,17 @@ class RankHandle:
 
     def ask_position(self) -> None:
         """Ask the rank where it stands; its answer comes through `sources`."""
-        self.trail = None
-        with contextlib.suppress(OSError, ValueError):
-            letters.send(self.report, b"position?")
+        self.trail, self.stack = None, []
+        self._send(b"position?")
+
+    def let_go(self) -> None:
+        """Have a rank that has returned close its connections and end."""
+        self.may_go = True
+        self._send(b"go")
+
+    def _send(self, letter: bytes) -> None:
+        with contextlib.suppress(OSError, ValueError):  # it has ended
+            letters.send(self.report, letter)
 
     def ask_by_signal(self) -> None:
         """Have the system ask for the Python stacks, where compiled code holds the rank's GIL."""

@@ -42,6 +42,7 @@ def watch(kernel: int) -> None:
     atexit.register(end_all)
     # A timer and no thread: a process with threads is not safe to fork. Forks inherit no timer.
     signal.signal(signal.SIGALRM, look)
+    signal.siginterrupt(signal.SIGALRM, False)  # no system call of an import fails for it
     signal.setitimer(signal.ITIMER_REAL, LOOK, LOOK)
 
 

@@ -5,10 +5,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from multiprocessing.connection import wait
 from typing import Any
 
-from ddp_workbook.workbench import fork_server, parcels, refusals, verdicts
+from ddp_workbook.workbench import following, fork_server, parcels, refusals, verdicts
 from ddp_workbook.workbench.errors import LaunchInterrupted, WorkbookError
 from ddp_workbook.workbench.handle import RankHandle
 from ddp_workbook.workbench.output import Printer
@@ -17,11 +16,7 @@ from ddp_workbook.workbench.rank_process import Orders
 from ddp_workbook.workbench.store import loopback_store
 from ddp_workbook.workbench.surroundings import Surroundings, torchrun_line
 
-SETTLE = 0.1  # seconds to see who else failed
-SETTLE_BLAME = 0.5  # seconds in which a rank that lost a peer may learn why the peer went
 LEAVE = 0.5  # seconds that a rank has to go by itself after its worker returned
-ANSWER = 0.3  # seconds that a rank has to say where it stands, and again after a signal
-LONGEST_WAIT = 3600.0  # seconds in one call; a longer timeout is waited for in several
 
 
 def launch(
@@ -69,7 +64,7 @@ def run_ranks(
         store = loopback_store()
         around = Surroundings(ranks, store.port, threads, environment or {})
         _start(handles, around, parcel)
-        _follow(handles, timeout, printer)
+        following.follow(handles, timeout, printer)
         return [_unpack(handle) for handle in handles]
     except KeyboardInterrupt:
         raise LaunchInterrupted(_where_they_stand(handles, printer)) from None
@@ -92,58 +87,11 @@ def _start(handles: list[RankHandle], around: Surroundings, parcel: bytes) -> No
             ) from error
 
 
-def _follow(handles: list[RankHandle], timeout: float, printer: Printer) -> None:
-    """Read the ranks until all have returned; raise at the first failure or when time is up."""
-    deadline = time.monotonic() + timeout
-    while any(handle.outcome is None for handle in handles):
-        _read(handles, deadline - time.monotonic(), printer)
-        if any(handle.outcome and handle.outcome.kind != "returned" for handle in handles):
-            _settle(handles, printer)
-            raise verdicts.failure(handles)
-        if time.monotonic() >= deadline:
-            _collect_positions(handles, printer)
-            if any(handle.outcome is None for handle in handles):
-                raise verdicts.hang(handles, timeout)
-
-
-def _read(handles: list[RankHandle], patience: float, printer: Printer) -> None:
-    """Wait for news from any rank, take it, and print the lines that are complete."""
-    by_source = {source: handle for handle in handles for source in handle.sources}
-    for source in wait(list(by_source), min(max(0.0, patience), LONGEST_WAIT)):
-        by_source[source].read(source)
-    printer.flush()
-
-
-def _settle(handles: list[RankHandle], printer: Printer) -> None:
-    """Give the others a moment: the first failure seen need not be the first that happened."""
-    start = time.monotonic()
-    while (waited := time.monotonic() - start) < SETTLE_BLAME:
-        if all(handle.outcome for handle in handles):
-            break
-        if waited >= SETTLE and any(h.outcome and h.outcome.primary for h in handles):
-            break
-        _read(handles, 0.02, printer)
-    if verdicts.first_to_fail(handles).outcome.error.get("waited"):
-        _collect_positions(handles, printer)  # where are those for whom it waited?
-
-
-def _collect_positions(handles: list[RankHandle], printer: Printer) -> None:
-    """Have every running rank say where it stands: by letter, the silent ones by signal."""
-    running = [handle for handle in handles if handle.outcome is None]
-    for ask in (RankHandle.ask_position, RankHandle.ask_by_signal):
-        silent = [handle for handle in running if handle.silent]
-        for handle in silent:
-            ask(handle)
-        end = time.monotonic() + ANSWER
-        while time.monotonic() < end and any(handle.silent for handle in silent):
-            _read(handles, 0.02, printer)
-
-
 def _where_they_stand(handles: list[RankHandle], printer: Printer) -> str:
     """The page of an interrupt; a second interrupt skips it."""
     with contextlib.suppress(KeyboardInterrupt):
         started = [handle for handle in handles if handle.pid]
-        _collect_positions(started, printer)
+        following.collect_positions(started, printer)
         return verdicts.positions_page(started, "Interrupted.")
     return "Interrupted."
 
@@ -175,9 +123,10 @@ def _surely(step: Callable, *args: Any) -> None:
 def _end(handles: list[RankHandle], printer: Printer) -> None:
     """Let ranks that have returned leave by themselves for a moment, then end all that is left."""
     if all(handle.outcome and handle.outcome.kind == "returned" for handle in handles):
+        following.let_go(handles)
         end = time.monotonic() + LEAVE
         while any(not h.ended for h in handles) and time.monotonic() < end:
-            _read(handles, end - time.monotonic(), printer)
+            following.read(handles, end - time.monotonic(), printer)
     for handle in handles:
         handle.end()
     for handle in handles:

@@ -74,6 +74,8 @@ def main(
     flush_streams()
     kind, body, details = letter
     home.send(kind, body, time=time.monotonic(), trail=trail.read(), **details)
+    if kind == "returned":
+        home.may_go.wait()  # others may still be connecting to this rank
     leave()
 
 
@@ -97,6 +99,7 @@ class Home:
 
     def __init__(self, report: Connection):
         self.report, self.lock, self.pid = report, threading.Lock(), os.getpid()
+        self.may_go = threading.Event()
 
     def send(self, kind: str, body: bytes = b"", **details: Any) -> None:
         """Send a letter; if the kernel has gone, the lifeline ends this process."""
@@ -106,11 +109,15 @@ class Home:
 
 def answer_questions(report: Connection, home: Home) -> None:
     """Say where this rank stands whenever the kernel asks; gloo waits without the GIL."""
-    main_thread = threading.main_thread().ident
+    main_thread, inbox = threading.main_thread().ident, letters.Inbox()
     with contextlib.suppress(EOFError, OSError):
-        while letters.some(report):
-            stack = trail.stack(sys._current_frames().get(main_thread))
-            home.send("position", trail=trail.read(), stack=stack)
+        while True:
+            for question, _ in inbox.feed(letters.some(report)):
+                if question == b"go":
+                    home.may_go.set()
+                    continue
+                stack = trail.stack(sys._current_frames().get(main_thread))
+                home.send("position", trail=trail.read(), stack=stack)
 
 
 def redirect_output(output: Connection) -> None:

@@ -39,6 +39,8 @@ def check(ranks: int, timeout: float, threads: int | None = None) -> None:
         raise LaunchRefused(
             f"threads={threads!r}: a rank needs a whole number of threads, 1 or more."
         )
+    if not os.path.isdir(os.curdir):
+        raise LaunchRefused("The current folder does not exist any more: change to another one.")
     check_memory(ranks)
     check_descriptors(ranks)
 

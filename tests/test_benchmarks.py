@@ -1,0 +1,264 @@
+"""The benchmark: each row's lines, numbers that are plausible, and faults that it must see."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks import __main__ as command
+from benchmarks import (
+    after_faults,
+    kernel_faults,
+    launch_often,
+    launch_speed,
+    many_launches,
+    many_ranks,
+    notebook_times,
+    recorded_run,
+    starters,
+    step_overhead,
+    table,
+    traces,
+)
+from benchmarks.bare import BareForkServer
+from benchmarks.rows import ROWS
+from benchmarks.table import Line, Spread
+from ddp_workbook import measurements
+from ddp_workbook.measured_steps import Size
+from ddp_workbook.workbench.timing import compare
+from tools import book
+
+MISSED = Line("a thing", "2 s", 2.0, target="at most 1 s", met=False, note="it was\nslow")
+
+
+@pytest.fixture
+def server():
+    """A bare fork server that has started ranks once."""
+    with BareForkServer() as bare:
+        starters.by_bare_fork_server(bare, 2)
+        yield bare
+
+
+# The table
+
+
+def frame(**seconds: list[float]) -> pd.DataFrame:
+    """Timings of candidates, a round each."""
+    rows = [
+        (name, number, one) for name, all_of in seconds.items() for number, one in enumerate(all_of)
+    ]
+    return pd.DataFrame(rows, columns=["candidate", "round", "seconds"])
+
+
+def test_ratios_are_taken_round_by_round():
+    """A slow round is slow for both, and does not count as a difference."""
+    timings = frame(fast=[1.0, 10.0, 2.0], slow=[3.0, 30.0, 6.0])
+    assert table.times_as_fast(timings, "fast", "slow") == Spread(3.0, 3.0, 3.0, 3)
+    assert step_overhead.times_as_long(timings, "slow", "fast").median == 3.0
+
+
+def test_seconds_are_written_with_their_spread():
+    """Seconds or milliseconds, quartiles, count."""
+    assert table.seconds_text([0.1, 0.2, 0.3]) == "0.200 s (0.150 to 0.250, n = 3)"
+    assert table.seconds_text([0.001] * 2) == "1.00 ms (1.00 to 1.00, n = 2)"
+    assert table.worst_text([0.5, 1.5]) == "1.50 s at worst (median 1.00, n = 2)"
+
+
+def test_markdown_holds_lines_and_notes(tmp_path):
+    """The copy says the same as the terminal."""
+    text = table.write_markdown([MISSED], "Measured", tmp_path / "new" / "b.md").read_text()
+    assert "| a thing | 2 s |  |  | at most 1 s | missed |" in text
+    assert "- a thing: it was slow\n" in text
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["b.md"]
+
+
+# The command
+
+
+def call(monkeypatch, tmp_path, rows: dict, *arguments: str):
+    """Run the command with other rows and another report."""
+    monkeypatch.setattr(command, "ROWS", rows)
+    monkeypatch.setattr(command, "REPORT", tmp_path / "benchmark.md")
+    app = command.typer.Typer()
+    app.command()(command.main)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_a_missed_row_says_so_and_is_no_failure(monkeypatch, tmp_path):
+    """The exit code is 0; the report is written and has no host name."""
+    done = call(monkeypatch, tmp_path, {"one": lambda quick: [MISSED]})
+    assert done.exit_code == 0, done.output
+    assert "missed" in done.output
+    report = (tmp_path / "benchmark.md").read_text()
+    assert "missed" in report
+    assert os.uname().nodename not in report
+
+
+def test_a_row_that_cannot_be_measured_does_not_stop_the_others(monkeypatch, tmp_path):
+    """Exit code 1, nothing written, the other row shown."""
+    rows = {"bad": lambda quick: 1 / 0, "good": lambda quick: [MISSED]}
+    done = call(monkeypatch, tmp_path, rows)
+    assert done.exit_code == 1
+    assert "ZeroDivisionError" in done.output
+    assert "a thing" in done.output
+    assert not (tmp_path / "benchmark.md").exists()
+
+
+def test_some_rows_alone_and_quick_runs_write_no_report(monkeypatch, tmp_path):
+    """Rows are chosen by name, and told whether to be quick."""
+    asked = []
+    rows = {name: lambda quick, name=name: asked.append((name, quick)) or [] for name in "abc"}
+    assert call(monkeypatch, tmp_path, rows, "--only", "b").exit_code == 0
+    assert call(monkeypatch, tmp_path, rows, "--quick", "--leave-out", "a").exit_code == 0
+    assert asked == [("b", False), ("b", True), ("c", True)]
+    assert not (tmp_path / "benchmark.md").exists()
+
+
+def test_an_unknown_row_is_refused_with_the_names(monkeypatch, tmp_path):
+    """Before anything is measured."""
+    done = call(monkeypatch, tmp_path, ROWS, "--only", "speed")
+    assert done.exit_code == 2
+    assert "'speed'" in done.output
+    assert all(name in done.output for name in ("launch", "64-ranks"))
+
+
+# The rows
+
+
+@pytest.mark.slow
+def test_launch_is_faster_than_the_other_ways(server):
+    """A line for each way, with a ratio well above 1 where a new Python has to start."""
+    starters.by_launch(launch_speed.RANKS)
+    timings = compare(launch_speed.candidates(server, 2), rounds=1, warm_up=0)
+    lines = launch_speed.lines(timings, first=[1.0])
+    ratios = {line.what.split()[-1]: line.ratio for line in lines if line.ratio}
+    assert ratios["mp.spawn"] > 3
+    assert ratios["torchrun"] > 3
+    assert 0.1 < ratios["server"] < 10
+    assert [line.met is None for line in lines] == [False, False, False, True, True]
+
+
+def test_launches_in_a_row_leave_nothing():
+    """Twenty launches, two of them failing on purpose, after one of each kind."""
+    found = many_launches.run(20)
+    assert {name: found[name] for name in many_launches.COUNTED} == dict.fromkeys(
+        many_launches.COUNTED, 0
+    ), found["examples"]
+    assert sum(found["kinds"].values()) == 2
+
+
+def test_a_wrong_verdict_is_counted(monkeypatch):
+    """Whatever is expected of a kind of failure, another verdict is a complaint."""
+    monkeypatch.setitem(launch_often.KINDS, "raise", launch_often.ended_with(3))
+    assert "raise on rank 1 of 2" in launch_often.launch_badly("raise", 2, 1)
+    monkeypatch.setitem(launch_often.KINDS, "early return", launch_often.hung)
+    assert "early return" in launch_often.launch_badly("early return", 2, 1)
+
+
+def test_leaks_are_counted(monkeypatch, tmp_path):
+    """A descriptor, a thread, a file and a process more than before; torch's own cache is none."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv(traces.MARK, "a-test")
+    before = traces.traces()
+    (tmp_path / "torchinductor_me" / "inside").mkdir(parents=True)
+    (tmp_path / "left").touch()
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    process = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=os.environ
+    )
+    try:
+        more = traces.leaked(before, patience=0.0)
+    finally:
+        process.communicate(b"\n")
+        stop.set()
+        thread.join()
+    assert more == {"descriptors": 1, "threads": 1, "files": 1, "orphans": 1}
+
+
+@pytest.mark.parametrize("kind", ["SIGKILL", "early return", "stuck in gloo"])
+def test_seconds_after_a_fault(kind):
+    """From the fault, not from the start: a hang's time limit is not in it."""
+    assert -0.1 < after_faults.seconds_after(kind) < 10
+
+
+def test_the_worst_fault_decides():
+    """One kind in time does not excuse another."""
+    line = after_faults.line("all", {"quick": [0.1, 0.1], "late": [0.1, 2.5]})
+    assert not line.met
+    assert "late" in line.compared_with
+    assert after_faults.line("all", {"quick": [0.1]}).met
+
+
+@pytest.mark.slow
+def test_faults_of_a_kernel():
+    """Interrupt, restart, death: a plausible time for each."""
+    took = kernel_faults.kernel_faults(interrupts=1)
+    assert len(took) == 3
+    assert all(0 < one < 20 for seconds in took.values() for one in seconds)
+
+
+def test_the_chapters_step_is_compared_in_the_same_ranks():
+    """All three loops, a time a round; the toy step is far below a second."""
+    timings = step_overhead.in_the_same_ranks(step_overhead.CHAPTER, rounds=3)
+    assert timings["candidate"].value_counts().to_dict() == {
+        "chapter": 3,
+        "rows picked": 3,
+        "rows ready": 3,
+    }
+    assert timings["seconds"].between(1e-5, 1).all()
+    assert 0.3 < step_overhead.times_as_long(timings, "chapter", "rows picked").median < 3
+
+
+def test_many_ranks(monkeypatch):
+    """Eight instead of sixty-four."""
+    monkeypatch.setattr(many_ranks, "RANKS", 8)
+    (line,) = many_ranks.measure(quick=True)
+    assert 0.01 < line.value < 30
+    assert line.ratio > 0.1
+
+
+def test_the_recorded_run(monkeypatch, tmp_path):
+    """Tables that chapter 02 can read back, pictures with every number in their alt text."""
+    monkeypatch.setattr(recorded_run, "FIGURES", tmp_path)
+    record = measurements.record_timings
+    monkeypatch.setattr(measurements, "record_timings", lambda *args: record(*args, tmp_path))
+    sizes = [Size(8, 1, 16), Size(16, 1, 16)]
+    steps = measurements.dp_against_ddp(sizes, rounds=1, seconds=0.01)
+    parts = measurements.breakdown(sizes, rounds=1, seconds=0.01)
+    names = list(steps["candidate"].unique())
+    written = recorded_run.record(steps, parts, names[0])
+    assert [path.suffix for path in written] == [".csv"] * 2 + [".svg"] * 3
+    back = measurements.recorded_timings(folder=tmp_path)
+    assert len(back) == len(steps)
+    assert "torch" in back["machine"][0]
+    assert back["machine"][0][-10:-6].isdigit(), "the year"
+    assert written[2].read_text().count("Width 8, depth 1, batch 16") == 1
+    lines = recorded_run.lines(steps, names)
+    assert len(lines) == 2 * len(sizes)
+    assert all(line.ratio > 0 for line in lines)
+
+
+def test_notebook_times(monkeypatch):
+    """Each notebook's seconds are shown, and a failed cell misses the row."""
+    monkeypatch.setattr(book, "execute", lambda path: path)
+    monkeypatch.setattr(book, "errors", lambda notebook: [])
+    (line,) = notebook_times.measure()
+    assert line.met
+    assert "00_start_here" in line.compared_with
+    monkeypatch.setattr(book, "errors", lambda notebook: ["cell a: ValueError"])
+    assert not notebook_times.measure()[0].met
+
+
+def test_the_bare_fork_server_says_that_a_rank_failed():
+    """And leaves no process."""
+    with BareForkServer() as bare, pytest.raises(RuntimeError, match="a rank failed"):
+        bare.run(json.loads, "no json", ranks=1)
+    assert bare.process.returncode is not None
