@@ -12,7 +12,7 @@ import pytest
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 NO_CHROMIUM = "needs Chromium: `make system-packages` installs it on Debian and Ubuntu"
-NO_GPUS = "on a machine with two NVIDIA GPUs, `make test TORCH=cuda` runs them"
+NO_GPUS = "`make test TORCH=cuda` on a machine with two NVIDIA GPUs runs such tests"
 NOT_RUN = pytest.StashKey[list[str]]()
 
 
@@ -88,5 +88,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name in left_out:
             terminalreporter.write_line(f"  {name}")
     if browser:
-        plural = "test drives" if len(browser) == 1 else "tests drive"
-        terminalreporter.write_line(f"{len(browser)} {plural} a browser; it {NO_CHROMIUM}.")
+        verb = (
+            "test drives a browser and was"
+            if len(browser) == 1
+            else "tests drive a browser and were"
+        )
+        terminalreporter.write_line(f"{len(browser)} {verb} not run here; that {NO_CHROMIUM}.")

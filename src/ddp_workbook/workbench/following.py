@@ -1,4 +1,4 @@
-"""Follows the ranks of a launch to their ends: until all have returned, one has failed, or time is up."""
+"""Follows ranks to their ends: until all have returned, one has failed, or time is up."""
 
 import time
 from multiprocessing.connection import wait

@@ -39,8 +39,11 @@ def check(ranks: int, timeout: float, threads: int | None = None) -> None:
         raise LaunchRefused(
             f"threads={threads!r}: a rank needs a whole number of threads, 1 or more."
         )
-    if not os.path.isdir(os.curdir):
-        raise LaunchRefused("The current folder does not exist any more: change to another one.")
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        gone = "The current folder does not exist any more: change to another one (%cd)."
+        raise LaunchRefused(gone) from None
     check_memory(ranks)
     check_descriptors(ranks)
 
