@@ -3,7 +3,6 @@
 import functools
 import math
 import threading
-from pathlib import Path
 
 import numpy
 import pytest
@@ -53,17 +52,6 @@ def test_the_number_that_fits_is_right(monkeypatch):
     refusals.check_memory(5)
     with pytest.raises(LaunchRefused, match="At most 5 ranks fit"):
         refusals.check_memory(6)
-
-
-def test_the_limit_of_a_container_counts(tmp_path):
-    """Read as version 2 of control groups has it; the tightest level decides."""
-    own = Path("/proc/self/cgroup").read_text().strip().split("::")[-1].lstrip("/")
-    (tmp_path / own).mkdir(parents=True, exist_ok=True)
-    (tmp_path / "memory.max").write_text("1000\n")
-    (tmp_path / "memory.current").write_text("300\n")
-    assert 700 in refusals.control_group_memory(tmp_path)
-    (tmp_path / "memory.max").write_text("max\n")
-    assert refusals.control_group_memory(tmp_path) == []
 
 
 def test_more_ranks_than_open_files(monkeypatch):

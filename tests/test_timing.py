@@ -190,28 +190,6 @@ def test_the_machine_name_counts_gpus_of_one_kind(monkeypatch):
     assert "Up to 3 ranks run on a GPU each" in machine.machine_table().to_string()
 
 
-def test_cores_and_memory_of_a_container_are_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "_groups", lambda root, controller: [root])
-    if hasattr(os, "sched_getaffinity"):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    assert machine.usable_cores(tmp_path) == 16
-    (tmp_path / "cpu.max").write_text("350000 100000\n")
-    (tmp_path / "memory.max").write_text("1073741824\n")
-    assert machine.usable_cores(tmp_path) == 3
-    assert machine.usable_memory(tmp_path) == 2**30
-    (tmp_path / "cpu.max").write_text("50000 100000\n")
-    assert machine.usable_cores(tmp_path) == 1
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    (tmp_path / "memory.max").write_text("max\n")
-    (tmp_path / "cpu.cfs_quota_us").write_text("-1\n")
-    (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
-    assert machine.usable_cores(tmp_path) == 16
-    assert machine.usable_memory(tmp_path) > 2**30
-    (tmp_path / "cpu.cfs_quota_us").write_text("200000\n")
-    assert machine.usable_cores(tmp_path) == 2
-
-
 def test_synchronising_a_cpu_does_not_touch_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: pytest.fail("touched the GPU"))
     timing.synchronise("cpu")

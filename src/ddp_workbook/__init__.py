@@ -37,7 +37,7 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(ipython) -> None:
-    """What `%load_ext ddp_workbook` does: add `%%ranks`, start the fork server in the background."""
+    """What `%load_ext ddp_workbook` does: add `%%ranks`, start the fork server behind it."""
     from ddp_workbook.workbench.handle import warm_up
     from ddp_workbook.workbench.magics import RanksMagics
 

@@ -18,7 +18,8 @@ from ddp_workbook import measured_steps
 from ddp_workbook.measured_steps import Size
 from ddp_workbook.workbench.errors import WorkbookError
 from ddp_workbook.workbench.launch import run_ranks
-from ddp_workbook.workbench.machine import machine_name, usable_cores
+from ddp_workbook.workbench.limits import usable_cores
+from ddp_workbook.workbench.machine import machine_name
 from ddp_workbook.workbench.parcels import Call
 from ddp_workbook.workbench.timing import compare
 

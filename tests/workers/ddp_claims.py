@@ -80,7 +80,7 @@ def refused(kind: str) -> str:
     """What the constructor, or the first step, says to something that it cannot do on a CPU."""
     from torch.nn.parallel.distributed import _MixedPrecision
 
-    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+    dist.init_process_group("gloo")
     model = nn.Linear(1, 1)
     if kind == "frozen":
         model.requires_grad_(False)
@@ -160,10 +160,11 @@ class UsesOne(nn.Module):
 
 
 def without_sync() -> None:
-    """Forward and backward under no_sync, after a step."""
+    """Forward and backward under no_sync, after two steps (the second one rebuilds the buckets)."""
     dist.init_process_group("gloo")
     ddp = DistributedDataParallel(nn.Linear(4, 2))
-    ddp(rows()).sum().backward()
+    for _ in range(2):
+        ddp(rows()).sum().backward()
     with ddp.no_sync():
         ddp(rows()).sum().backward()  # unsynchronised
     dist.barrier()

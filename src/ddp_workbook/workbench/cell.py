@@ -90,6 +90,9 @@ def start(bare: bool) -> torch.device:
         torch.cuda.set_device(device)
     if not bare:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+        if device.type == "cpu":
+            # A rank that fails in its first line would cut others off that still connect.
+            dist.monitored_barrier()
     return device
 
 

@@ -1,6 +1,5 @@
 """What this machine has for training, and what that means for the reader; no host or user name."""
 
-import os
 import platform
 import subprocess
 import sys
@@ -11,7 +10,8 @@ import psutil
 import torch
 import torch.distributed as dist
 
-CGROUPS = Path("/sys/fs/cgroup")
+from ddp_workbook.workbench.limits import read_text, usable_cores, usable_memory
+
 GIB = 2**30
 
 
@@ -64,61 +64,8 @@ def machine_table() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["what", "here", "what this means for you"])
 
 
-def usable_cores(cgroups: Path = CGROUPS) -> int:
-    """Cores that this process may keep busy: affinity, capped by the control group's CPU quota."""
-    try:
-        allowed = len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS and Windows have none
-        allowed = os.cpu_count() or 1
-    quotas = [quota / period for quota, period in _cpu_quotas(cgroups)]
-    return max(1, min([allowed, *map(int, quotas)]))
-
-
-def usable_memory(cgroups: Path = CGROUPS) -> int:
-    """Bytes that this process may use: the machine's memory, capped by the control group."""
-    limits = [
-        int(text)
-        for folder in _groups(cgroups, "memory")
-        for name in ("memory.max", "memory.limit_in_bytes")
-        if (text := _read(folder / name)).isdigit()
-    ]
-    return min([psutil.virtual_memory().total, *limits])  # v1 writes 2^63 where there is no limit
-
-
-def _cpu_quotas(cgroups: Path) -> list[tuple[int, int]]:
-    """(quota, period) in microseconds of every group above this process that has a quota."""
-    pairs = []
-    for folder in _groups(cgroups, "cpu"):
-        v1 = f"{_read(folder / 'cpu.cfs_quota_us')} {_read(folder / 'cpu.cfs_period_us')}"
-        for text in (_read(folder / "cpu.max"), v1):
-            parts = text.split()
-            if len(parts) == 2 and all(part.isdigit() for part in parts):  # else max, -1 or absent
-                pairs.append((int(parts[0]), int(parts[1])))
-    return pairs
-
-
-def _groups(cgroups: Path, controller: str) -> list[Path]:
-    """The folders of this process's control groups, innermost first, versions 2 and 1."""
-    folders = []
-    for line in _read(Path("/proc/self/cgroup")).splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        root = cgroups / controllers if controllers else cgroups
-        inner = root / path.strip("/")
-        folders += [inner, *(parent for parent in inner.parents if parent.is_relative_to(root))]
-    return folders or [cgroups]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
-
-
 def _cpu_name() -> str:
-    lines = _read(Path("/proc/cpuinfo")).splitlines()
+    lines = read_text(Path("/proc/cpuinfo")).splitlines()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     if not names and sys.platform == "darwin":
         done = subprocess.run(

@@ -13,7 +13,13 @@ from ddp_workbook.workbench.sources import is_own, short
 Frame = tuple[str, int, str]  # file, line, function
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 THREAD = re.compile(r"^(?=(?:Current thread|Thread|Stack) )", flags=re.M)
-WRAPPERS = ("c10d_logger.py", "_contextlib.py", "typing_extensions.py", "_decorators.py")
+WRAPPERS = (
+    "c10d_logger.py",
+    "_contextlib.py",
+    "typing_extensions.py",
+    "_decorators.py",
+    "nn/modules/module.py",  # model(x) is called forward
+)
 AT_ITS_LINE = "is at"
 LONGEST_LINE = 80  # characters of the reader's line on the page
 

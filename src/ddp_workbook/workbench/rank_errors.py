@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Iterator
 
 from ddp_workbook.workbench.parcels import Unsendable
-from ddp_workbook.workbench.sources import WORKBENCH, is_own
+from ddp_workbook.workbench.sources import WORKBENCH, is_own, short
 
 LONGEST = 1500  # characters kept of a message
 LOST_PEER = (
@@ -35,11 +35,13 @@ def describe(error: BaseException) -> dict:
 
 
 def shorten(pages: traceback.TracebackException | None, depth: int = 20) -> None:
-    """Keep the reader's own frames; where there are none, keep what is there."""
+    """Keep the reader's own frames, with short names; where there are none, keep what is there."""
     if pages is None or depth == 0:
         return
     own = [frame for frame in pages.stack if is_own(frame.filename)]
     pages.stack[:] = own or [f for f in pages.stack if not f.filename.startswith(WORKBENCH)]
+    for frame in pages.stack:
+        frame.filename = short(frame.filename)
     for page in (pages.__cause__, pages.__context__, *(pages.exceptions or ())):
         shorten(page, depth - 1)
 

@@ -5,15 +5,11 @@ import multiprocessing
 import numbers
 import os
 import sys
-from pathlib import Path
-
-import psutil
 
 from ddp_workbook.workbench.errors import LaunchRefused
+from ddp_workbook.workbench.limits import free_memory
 
-RANK_MEMORY = (
-    64 << 20
-)  # bytes of its own that a rank with a gloo group takes; a forked rank shares the rest
+RANK_MEMORY = 64 << 20  # bytes of its own that a rank with a group takes; it shares the rest
 DESCRIPTORS = 8  # open files that the kernel holds for one rank
 SPARE_DESCRIPTORS = 64
 
@@ -81,27 +77,3 @@ def check_descriptors(ranks: int) -> None:
             f"ranks={ranks}: the pipes of {ranks} ranks need more open files than this process may "
             f"have ({limit}). At most {most} ranks fit; `ulimit -n` raises the limit."
         )
-
-
-def free_memory() -> int:
-    """Bytes that are free: the machine's, or the control group's (job, container) if fewer."""
-    return min([psutil.virtual_memory().available, *control_group_memory()])
-
-
-def control_group_memory(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """Bytes left under the memory limits of this process's control groups (version 2)."""
-    try:
-        lines = Path(f"/proc/{os.getpid()}/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    own = next((line[3:].lstrip("/") for line in lines if line.startswith("0::")), "")
-    left = []
-    for folder in (root / own, *(root / own).parents):
-        try:
-            left.append(
-                int((folder / "memory.max").read_text())
-                - int((folder / "memory.current").read_text())
-            )
-        except (OSError, ValueError):
-            continue
-    return left

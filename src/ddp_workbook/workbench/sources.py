@@ -1,6 +1,7 @@
 """Whose code a file is: the reader's own (a cell, a chapter, a script), or a library's."""
 
 import os
+import re
 import sysconfig
 
 import torch
@@ -15,6 +16,8 @@ LIBRARIES = tuple(
     }
 )
 
+CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as `cell.save_cell` names them
+
 
 def is_library(file: str) -> bool:
     """True for a file of Python, torch or another installed package; chapters are to be read."""
@@ -27,7 +30,9 @@ def is_own(file: str) -> bool:
 
 
 def short(file: str) -> str:
-    """The file's path from the current folder where it lies below it, else its name and folder."""
+    """The path below the current folder, else name and folder; of a cell's file, "cell"."""
+    if CELL.search(file):
+        return "cell"
     with_folder = os.path.join(*file.split(os.sep)[-2:])
     try:
         relative = os.path.relpath(file)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from ddp_workbook.workbench.limits import usable_cores
 from ddp_workbook.workbench.store import LOOPBACK
 
 LOOPBACK_INTERFACE = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
@@ -17,17 +18,12 @@ MADE_TO_BE_RUN = re.compile(r"^if __name__ == .__main__.:", flags=re.M)
 FLIGHT_RECORDER_ENTRIES = "500"  # 16 microseconds each to read at the end
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Surroundings:
     """What the ranks of one launch have in common; `of(rank)` is the environment of one."""
 
     def __init__(self, ranks: int, port: int, threads: int | None, extra: dict[str, str]):
         self.ranks, self.port, self.extra = ranks, port, extra
-        self.threads = threads or max(1, cores() // ranks)
+        self.threads = threads or max(1, usable_cores() // ranks)
 
     def of(self, rank: int) -> dict[str, str]:
         """The kernel's environment of this moment, with torchrun's variables for `rank`."""
@@ -70,9 +66,8 @@ class Surroundings:
                 "TP_SOCKET_IFNAME": LOOPBACK_INTERFACE,
             }
         if self.ranks > torch.cuda.device_count():
-            variables["CUDA_VISIBLE_DEVICES"] = (
-                ""  # too few GPUs for all: none for any, so all agree on gloo
-            )
+            # Too few GPUs for all: none for any, so that all agree on gloo.
+            variables["CUDA_VISIBLE_DEVICES"] = ""
         return variables
 
 

@@ -56,7 +56,8 @@ def _trails(handles: list) -> dict[int, dict]:
 
 def _raised(first, handles: list) -> RankFailed:
     error = first.outcome.error
-    lines = [_title(first, handles), _indent(error["traceback"])]
+    # Of a result that cannot be sent the title says it all; no line of the reader's raised it.
+    lines = [_title(first, handles)] + [_indent(error["traceback"])] * (not error["unsendable"])
     same = sum(
         h is not first and bool(h.outcome) and h.outcome.error.get("reason") == error["reason"]
         for h in handles
