@@ -1,5 +1,6 @@
 """A launch in which a rank fails: the first to fail is named, soon, and with its own line."""
 
+import os
 import re
 import time
 from pathlib import Path
