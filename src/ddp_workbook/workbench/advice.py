@@ -2,7 +2,7 @@
 
 import re
 
-from ddp_workbook.workbench.positions import AT_ITS_LINE, Position
+from ddp_workbook.workbench.positions import AT_ITS_LINE, TWO_SIDED, Position
 
 # (pattern in "Type: message", advice). The first that fits is given.
 FOR_ERRORS = [
@@ -117,6 +117,8 @@ def for_hang(positions: list[Position], explained: bool) -> str:
     """Advice for ranks that did not finish; `explained` if a missed call has been named already."""
     if any(p.call for p in positions) and any(p.doing == "has returned" for p in positions):
         return "A collective is a meeting: every rank of the group must come. Is it under an `if`?"
+    if positions and all(p.call in TWO_SIDED for p in positions):
+        return ""  # the sentence on sends and receives has said it
     if explained:
         return "Every rank must enter the same collectives in the same order."
     if positions and all(p.doing == AT_ITS_LINE for p in positions):

@@ -1,6 +1,6 @@
 """Which rank did not come to which collective: the ranks' trails, compared group by group."""
 
-from ddp_workbook.workbench.positions import Position
+from ddp_workbook.workbench.positions import TWO_SIDED, Position
 from ddp_workbook.workbench.sources import short
 
 ALL_MUST = "Every rank of the world must call it, also those outside the group, in the same order."
@@ -15,7 +15,6 @@ TWO_SIDES = (
     "first, can wait for ever."
 )
 UNEVEN = ("scatter", "gather", "all_to_all", "all_to_all_single")  # shapes may differ by right
-TWO_SIDED = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
 
 def disagreements(

@@ -20,6 +20,7 @@ WRAPPERS = (
     "_decorators.py",
     "nn/modules/module.py",  # model(x) is called forward
 )
+TWO_SIDED = ("send", "recv", "isend", "irecv", "batch_isend_irecv")  # calls that are no collective
 AT_ITS_LINE = "is at"
 LONGEST_LINE = 80  # characters of the reader's line on the page
 
