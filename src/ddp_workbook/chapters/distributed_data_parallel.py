@@ -19,8 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
 
-EPOCHS = 3
-BATCH_SIZE = 64  # of all ranks together
+EPOCHS, BATCH_SIZE = 3, 64  # a batch is that of all ranks together
 WIDTH, DEPTH = 64, 1
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
 SEED = 0

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
 
-EPOCHS = 3
-BATCH_SIZE = 64  # 1,797 rows are 28 batches of 64 and one of 5: an uneven batch in every epoch
+EPOCHS, BATCH_SIZE = 3, 64  # 1,797 rows are 28 batches of 64 and one of 5, in every epoch
 WIDTH, DEPTH = 64, 1
 LEARNING_RATE, MOMENTUM = 0.05, 0.9  # not Adam, which hides a gradient that is twice too large
 SEED = 0
