@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import queue
 import signal
 import tempfile
 import time
@@ -56,11 +57,22 @@ def running_kernel(folder: Path) -> Iterator[tuple[KernelManager, BlockingKernel
 def deadlocked(client: BlockingKernelClient, folder: Path) -> tuple[str, Path]:
     """Run a cell whose ranks get into a deadlock; its message id, and the folder of their pids."""
     pids = Path(tempfile.mkdtemp(dir=folder))
-    message = client.execute(CELL.format(folder=str(pids), ranks=RANKS))
+    # An interrupted cell is an error, after which a kernel drops what was sent to it meanwhile.
+    message = client.execute(CELL.format(folder=str(pids), ranks=RANKS), stop_on_error=False)
     if not wait_for(lambda: len(alive(pids)) == RANKS, START):
-        raise TimeoutError("the ranks did not get into their deadlock")
+        raise TimeoutError(f"the ranks did not get into their deadlock: {_answers(client)}")
     time.sleep(0.2)  # from the file to the inside of gloo
     return message, pids
+
+
+def _answers(client: BlockingKernelClient) -> list:
+    """What the kernel has said meanwhile: errors and printed text."""
+    said = []
+    with contextlib.suppress(queue.Empty):
+        while True:
+            content = client.get_iopub_msg(timeout=0.5)["content"]
+            said += [content[key] for key in ("traceback", "text") if key in content]
+    return said
 
 
 def after_interrupt(manager: KernelManager, client: BlockingKernelClient, folder: Path) -> float:

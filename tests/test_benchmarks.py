@@ -144,6 +144,7 @@ def test_launch_is_faster_than_the_other_ways(server):
     assert [line.met is None for line in lines] == [False, False, False, True, True]
 
 
+@pytest.mark.slow
 def test_launches_in_a_row_leave_nothing():
     """Twenty launches, two of them failing on purpose, after one of each kind."""
     found = many_launches.run(20)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import statistics
 import time
 from pathlib import Path
 
@@ -48,13 +49,15 @@ def test_each_death_is_told_with_its_line(how):
 def test_the_first_to_fail_is_the_one_reported(ranks):
     """20 times each kind of death, by each rank in turn: the others lost a peer, no more."""
     failure(faults.one_fails, "exit", 0)
+    times = []
     for turn in range(20):
         for how in ("raise", "exit", "kill", "abort"):
             bad = turn % ranks
             start = time.monotonic()
             error = failure(faults.one_fails, how, bad, ranks=ranks)
             assert error.rank == bad, (how, turn, str(error))
-            assert time.monotonic() - start < 3  # seen: 0.1 to 0.3
+            times.append(time.monotonic() - start)
+    assert statistics.median(times) < 1 and max(times) < 5  # seen: 0.1 and 0.5
 
 
 def test_the_others_are_ended_within_a_second_of_the_failure():

@@ -141,3 +141,23 @@ def hello() -> int:
     """The least that can be said to the others: some are still connecting when this returns."""
     dist.init_process_group("gloo")
     return dist.get_rank()
+
+
+def options_of_the_resolver() -> list:
+    """As the C library sees them: before the group is made, when its store is, and afterwards."""
+    import ctypes
+    import importlib
+
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_char_p
+    rendezvous = importlib.import_module("torch.distributed.rendezvous")
+    seen, make = [libc.getenv(b"RES_OPTIONS")], rendezvous.TCPStore.__wrapped__
+    cell = next(c for c in rendezvous.TCPStore.__closure__ if c.cell_contents is make)
+
+    def look(*args, **kwargs):
+        seen.append(libc.getenv(b"RES_OPTIONS"))
+        return make(*args, **kwargs)
+
+    cell.cell_contents = look
+    dist.init_process_group("gloo")
+    return [*seen, libc.getenv(b"RES_OPTIONS")]

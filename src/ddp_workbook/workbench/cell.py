@@ -90,10 +90,19 @@ def start(bare: bool) -> torch.device:
         torch.cuda.set_device(device)
     if not bare:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
-        if device.type == "cpu":
-            # A rank that fails in its first line would cut others off that still connect.
-            dist.monitored_barrier()
+        wait_until_all_are_connected()
     return device
+
+
+def wait_until_all_are_connected() -> None:
+    """A rank that fails in its first line would cut off others that still connect to it.
+
+    Through the store and not by a barrier: the page is to count the reader's collectives alone.
+    """
+    store = dist.distributed_c10d._get_default_store()
+    if store.add("ranks that are connected", 1) == dist.get_world_size():
+        store.set("all are connected", "")
+    store.wait(["all are connected"])
 
 
 def shown(value: object) -> dict[str, str] | None:

@@ -21,6 +21,7 @@ CELL = (
     "or write its lines into a `%%ranks` cell."
 )
 SHORT = reprlib.Repr()  # never walks all of a long list
+SHORT.maxother = 60
 
 
 @dataclass

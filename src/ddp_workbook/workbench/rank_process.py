@@ -169,6 +169,7 @@ def settle_in(orders: Orders) -> None:
     multiprocessing.set_start_method(None, force=True)  # else a DataLoader uses the fork server
     compile_sources_afresh()
     warts.keep_groups_of_ddp()
+    warts.meet_without_name_lookups()
 
 
 def compile_sources_afresh() -> None:

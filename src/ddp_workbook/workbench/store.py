@@ -5,6 +5,8 @@ import socket
 
 import torch.distributed as dist
 
+from ddp_workbook.workbench.warts import no_name_lookups
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -21,6 +23,7 @@ def loopback_store() -> dist.TCPStore:
         listener.listen(1024)
         port = listener.getsockname()[1]
         descriptor = listener.detach()  # the store owns it from here on, and closes it
-    return dist.TCPStore(
-        LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor
-    )
+    with no_name_lookups():
+        return dist.TCPStore(
+            LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor
+        )
