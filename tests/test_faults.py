@@ -148,7 +148,7 @@ def test_a_subprocess_of_a_rank_has_no_keyboard_either():
 
 def test_a_result_that_cannot_travel_names_the_rank_and_the_reason():
     error = failure(results.one_generator)
-    assert str(error).startswith("Rank 1 of 2: its result cannot be sent back. <generator ob")
+    assert str(error).startswith("Rank 1 of 2: its result cannot be sent back. <generator object")
     assert "cannot pickle 'generator' object" in str(error) and "Traceback" not in str(error)
     assert "a lambda" in str(failure(results.a_lambda, ranks=1)).lower()
     assert "nested too deeply" in str(failure(results.deep, ranks=1))

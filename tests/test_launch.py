@@ -187,7 +187,7 @@ def test_a_model_may_live_longer_than_its_group():
 
 
 @pytest.mark.parametrize("own", [None, "timeout:3"])
-def test_no_name_server_is_asked_who_127_0_0_1_is(own, monkeypatch):
+def test_no_name_server_is_asked_who_127_0_0_1_is(own, monkeypatch, capfd):
     """Its answer can take 10 s, in each rank, where the network is slow: see `warts`."""
     monkeypatch.delenv("RES_OPTIONS", raising=False)
     if own:
@@ -196,6 +196,9 @@ def test_no_name_server_is_asked_who_127_0_0_1_is(own, monkeypatch):
     asked = [mine, b"attempts:0" if sys.platform == "linux" else mine, mine]
     assert quietly(contract.options_of_the_resolver) == [asked, asked]
     assert os.environ.get("RES_OPTIONS") == own
+    printed = capfd.readouterr()  # no warning that there is no name, nothing else held back
+    assert sorted(printed.out.splitlines()) == ["[rank 0] kept", "[rank 1] kept"]
+    assert printed.err == ""
 
 
 def test_launch_from_a_thread_and_several_at_once():
