@@ -72,6 +72,19 @@ def pytest_make_collect_report(collector: pytest.Collector):
     return report
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In a worker of pytest-xdist: tell the process that sums up what was left out here."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["not_run"] = session.config.stash.get(NOT_RUN, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node) -> None:
+    """Hear from a worker of pytest-xdist; each of them has looked at all tests."""
+    node.config.stash[NOT_RUN] = getattr(node, "workeroutput", {}).get("not_run", [])
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in words what was not run, and what would enable it."""
     left_out = terminalreporter.config.stash.get(NOT_RUN, [])

@@ -28,11 +28,12 @@ def run(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu\n    browser\n")
     (tmp_path / "no_gpu.py").write_text("import conftest\nconftest.gpu_count = lambda: 0\n")
 
-    def run(text, no_skips=False, path=os.environ["PATH"]):
+    def run(text, no_skips=False, path=os.environ["PATH"], options=()):
         (tmp_path / "test_it.py").write_text(text)
         env = dict(os.environ, PATH=path, PYTHONPATH=str(tmp_path))
         env["WORKBOOK_NO_SKIPS"] = "1" if no_skips else ""
         command = [sys.executable, "-m", "pytest", "-ra", "-p", "no_gpu", "-p", "no:cacheprovider"]
+        command += options
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
 
     return run
@@ -61,6 +62,18 @@ def test_gpu_tests_are_left_out_in_words(run, no_skips):
     assert "1 test needs a GPU and was not run here" in done.stdout
     assert "test_on_gpus" in done.stdout
     assert "1 passed, 1 deselected" in done.stdout
+
+
+@pytest.mark.parametrize("no_skips", [False, True])
+def test_the_words_are_there_with_two_workers_too(run, no_skips):
+    """`make test` lets two processes share the tests; what they leave out is told as well."""
+    done = run(PASSES + ON_GPUS, no_skips=no_skips, options=["-n", "2", "--dist", "loadfile"])
+    assert done.returncode == 0, done.stdout
+    assert "1 test needs a GPU and was not run here" in done.stdout
+    assert "1 passed" in done.stdout
+    strict = run(PASSES + SKIPS, no_skips=no_skips, options=["-n", "2", "--dist", "loadfile"])
+    assert bool(strict.returncode) == no_skips
+    assert ("nothing may skip here" in strict.stdout) == no_skips
 
 
 def test_browser_tests_say_what_would_enable_them(run, tmp_path):

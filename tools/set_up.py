@@ -22,7 +22,9 @@ LAB_CONFIGURATION = packages.VENV / "etc" / "workbook"
 COMMANDS = {
     "setup": ([], False),
     "lab": (["-m", "jupyterlab"], False),
-    "test": (["-m", "pytest"], True),
+    # Two files at a time: much of a test's time is waiting for time limits, kernels and pages. In
+    # their own order, or the browser, which is few tests and long ones, would come last and alone.
+    "test": (["-m", "pytest", "-n2", "--dist=loadfile", "--no-loadscope-reorder"], True),
     "book": (["-m", "tools.book"], True),
     "benchmark": (["-m", "benchmarks"], True),
     "lint": (["-m", "tools.lint"], True),
