@@ -391,3 +391,19 @@ def test_small_pieces_get_a_thread_each_too(monkeypatch):
         monkeypatch.setattr(data_parallel, "run_replica", noted)
         data_parallel.forward_and_backward(model, images, labels, CPUS[:4])
         assert len(set(threads)) == 4
+
+
+def test_each_replica_thread_is_told_its_number_of_threads(monkeypatch):
+    """A new thread has no setting: a matrix product in it would use all cores."""
+    set_threads, told = torch.set_num_threads, {}
+
+    def noted(number):
+        told[threading.get_ident()] = number
+        set_threads(number)
+
+    images, labels = torch.randn(9, 64), torch.zeros(9, dtype=torch.long)
+    torch.set_num_threads(6)
+    monkeypatch.setattr(torch, "set_num_threads", noted)
+    data_parallel.forward_and_backward(DigitsMLP(), images, labels, CPUS[:3])
+    assert told.pop(threading.get_ident()) == 6  # put back
+    assert list(told.values()) == [2, 2, 2]

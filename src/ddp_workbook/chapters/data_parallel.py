@@ -2,10 +2,9 @@
 
     python src/ddp_workbook/chapters/data_parallel.py
 
-New since single_process.py: `forward_and_backward` is cut into the four operations of
-nn.DataParallel: replicate, scatter, parallel_apply, gather. With two GPUs, nn.DataParallel itself
-does them. On a CPU it would silently do nothing, so a stand-in does, where threads play the GPUs.
-This is still one process: `torchrun` would only repeat it.
+New since single_process.py: `forward_and_backward` is the four operations of nn.DataParallel:
+replicate, scatter, parallel_apply, gather. With two GPUs, nn.DataParallel itself does them. On a
+CPU it would do nothing, so threads play the GPUs. Still one process: `torchrun` only repeats it.
 """
 
 import copy
@@ -59,9 +58,10 @@ def parallel_apply(replicas: list[nn.Module], pieces: list[Piece], rows: int) ->
     """All replicas, each in its own thread; their shares, in order. An exception is passed on."""
     with ExitStack() as afterwards:
         afterwards.callback(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(max(1, torch.get_num_threads() // len(pieces)))  # else each takes all
+        threads = max(1, torch.get_num_threads() // len(pieces))  # else each takes all
         # A pool for each: one for all gives a second piece to a thread that has finished its first.
-        pools = [afterwards.enter_context(ThreadPoolExecutor(1)) for _ in pieces]
+        start = 1, "", torch.set_num_threads, (threads,)  # a new thread knows no setting yet
+        pools = [afterwards.enter_context(ThreadPoolExecutor(*start)) for _ in pieces]
         work = zip(pools, replicas, pieces, strict=False)  # a small batch leaves replicas without
         jobs = [pool.submit(run_replica, replica, *piece, rows) for pool, replica, piece in work]
         return [job.result() for job in jobs]
