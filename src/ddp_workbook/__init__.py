@@ -8,17 +8,22 @@ from importlib import import_module
 
 # Imported when first used: a chapter under torchrun must not pay for matplotlib in every rank.
 HOMES = {
-    "launch": "launch",
-    "record_collectives": "recorder",
-    "what_changed": "compare",
-    "machine_table": "machine",
-    "show": "pictures",
-    "text_table": "tables",
-    "WorkbookError": "errors",
-    "LaunchRefused": "errors",
-    "LaunchInterrupted": "errors",
-    "RankFailed": "errors",
-    "RanksHung": "errors",
+    "launch": "workbench.launch",
+    "record_collectives": "workbench.recorder",
+    "what_changed": "workbench.compare",
+    "machine_table": "workbench.machine",
+    "show": "workbench.pictures",
+    "text_table": "workbench.tables",
+    "WorkbookError": "workbench.errors",
+    "LaunchRefused": "workbench.errors",
+    "LaunchInterrupted": "workbench.errors",
+    "RankFailed": "workbench.errors",
+    "RanksHung": "workbench.errors",
+    "hint": "exercises.checking.reader",
+    "solution": "exercises.checking.reader",
+    "progress": "exercises.checking.reader",
+    "predict": "exercises.checking.predictions",
+    "reveal": "exercises.checking.predictions",
 }
 __all__ = list(HOMES)
 
@@ -28,7 +33,7 @@ def __getattr__(name: str):
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Kept here: `launch` is the function, also once the module of that name is imported.
-    globals()[name] = getattr(import_module(f"{__name__}.workbench.{HOMES[name]}"), name)
+    globals()[name] = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
     return globals()[name]
 
 
@@ -37,9 +42,10 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(ipython) -> None:
-    """What `%load_ext ddp_workbook` does: add `%%ranks`, start the fork server behind it."""
+    """What `%load_ext ddp_workbook` does: add `%%ranks` and `%%exercise`, start the fork server."""
+    from ddp_workbook.exercises.checking.magics import ExerciseMagics
     from ddp_workbook.workbench.handle import warm_up
     from ddp_workbook.workbench.magics import RanksMagics
 
-    ipython.register_magics(RanksMagics)
+    ipython.register_magics(RanksMagics, ExerciseMagics)
     warm_up()

@@ -4,13 +4,13 @@ import ast
 import hashlib
 import os
 import sys
-import tempfile
 import types
-from functools import cache
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
+from ddp_workbook.workbench.files import temporary_folder, write_whole
 
 FOLDER = Path("work") / "cells"
 VALUE = "__value_of_the_cell__"
@@ -26,27 +26,9 @@ def save_cell(header: str, source: str) -> Path:
     text = f"# {header}\n{source}"
     name = f"cell_{hashlib.sha256(text.encode()).hexdigest()[:8]}.py"
     try:
-        return _write(FOLDER.absolute() / name, text)
+        return write_whole(FOLDER.absolute() / name, text)
     except OSError:
-        return _write(_temporary_folder() / name, text)
-
-
-def _write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    return path
-
-
-@cache
-def _temporary_folder() -> Path:
-    folder = tempfile.TemporaryDirectory(prefix="ddp-workbook-")
-    _temporary_folder.keep = folder  # removed when the kernel ends
-    return Path(folder.name)
+        return write_whole(temporary_folder() / name, text)
 
 
 def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:

@@ -1,5 +1,7 @@
 """The errors that the workbench raises on purpose: pages to read, without its own frames."""
 
+from collections.abc import Sequence
+
 
 class WorkbookError(Exception):
     """An error whose text is written for the reader; IPython shows that text and nothing else."""
@@ -23,8 +25,12 @@ class LaunchRefused(WorkbookError, ValueError):
 class RankFailed(WorkbookError, RuntimeError):
     """A rank failed: `rank`, `reason` and `traceback` (the reader's own frames) say which and how.
 
-    `returncode` is the exit status of a rank that died without a Python error: positive for
-    `os._exit(n)`, negative for a signal, as in `subprocess`; None where there was a Python error.
+    `kind` is the name of the Python error's type, "" where there was none, and `arguments` are
+    those of its arguments that are texts. `returncode` is the exit status of a rank that died
+    without a Python error: positive for `os._exit(n)`, negative for a signal, as in `subprocess`;
+    None where there was a Python error. `positions` tell where the ranks stood: the one that
+    failed, and if it waited for another, all. `missed` are sentences on who came to which
+    collective.
     """
 
     def __init__(
@@ -33,20 +39,22 @@ class RankFailed(WorkbookError, RuntimeError):
         *,
         rank: int | None = None,
         reason: str = "",
+        kind: str = "",
+        arguments: Sequence[str] = (),
         traceback: str = "",
         returncode: int | None = None,
+        positions: Sequence = (),
+        missed: Sequence[str] = (),
     ):
         super().__init__(page)
-        self.rank, self.reason = rank, reason
+        self.rank, self.reason, self.kind = rank, reason, kind
+        self.arguments = tuple(arguments)
         self.traceback, self.returncode = traceback, returncode
+        self.positions, self.missed = list(positions), list(missed)
 
 
 class RanksHung(RankFailed, TimeoutError):
     """The ranks did not finish in time; `positions` holds for each rank where it stood."""
-
-    def __init__(self, page: str, positions: list | None = None, **kwargs):
-        super().__init__(page, **kwargs)
-        self.positions = positions or []
 
 
 class LaunchInterrupted(KeyboardInterrupt):

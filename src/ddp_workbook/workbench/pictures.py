@@ -7,7 +7,6 @@ outlines, so it looks the same where other fonts are installed.
 import base64
 import html
 import io
-import os
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,6 +15,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from ddp_workbook.workbench.errors import WorkbookError
+from ddp_workbook.workbench.files import write_whole
 
 INK, FAINT = "#1a1a1a", "#d9d9d9"
 STYLE = {
@@ -98,14 +98,7 @@ def save(figure: Figure, path: str | Path, alt: str) -> Path:
     if path.suffix != ".svg":
         raise PictureError(f"{path} does not end in .svg, and pictures are saved as SVG only.")
     svg = _svg(figure, alt)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        part.write_text(svg, encoding="utf-8", newline="\n")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    return path
+    return write_whole(path, svg)
 
 
 def _svg(figure: Figure, alt: str) -> str:

@@ -4,9 +4,10 @@ import traceback
 from collections.abc import Iterator
 
 from ddp_workbook.workbench.parcels import Unsendable
-from ddp_workbook.workbench.sources import WORKBENCH, is_own, short
+from ddp_workbook.workbench.sources import HIDDEN, is_own, short
 
 LONGEST = 1500  # characters kept of a message
+DEEPEST = 100  # frames kept
 LOST_PEER = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -20,7 +21,12 @@ LOST_PEER = (
 
 
 def describe(error: BaseException) -> dict:
-    """What the kernel tells about `error`; `traceback` holds the reader's own frames."""
+    """What the kernel tells about `error`; `traceback` holds the reader's own frames.
+
+    `arguments` are those of the error's that are texts; `frames` its whole stack, innermost first.
+    """
+    stack = traceback.walk_tb(error.__traceback__)
+    frames = [(f.f_code.co_filename, line, f.f_code.co_name) for f, line in stack]
     pages = traceback.TracebackException.from_exception(error)
     shorten(pages)
     name, text = type(error).__name__, text_of(error)
@@ -31,6 +37,8 @@ def describe(error: BaseException) -> dict:
         "lost_peer": any(map(lost_peer, chain(error))),
         "waited": any(lost_peer(e) or timed_out(e) for e in chain(error)),
         "unsendable": isinstance(error, Unsendable),
+        "arguments": [cut(arg, LONGEST) for arg in error.args if type(arg) is str],
+        "frames": frames[: -DEEPEST - 1 : -1],
     }
 
 
@@ -39,7 +47,7 @@ def shorten(pages: traceback.TracebackException | None, depth: int = 20) -> None
     if pages is None or depth == 0:
         return
     own = [frame for frame in pages.stack if is_own(frame.filename)]
-    pages.stack[:] = own or [f for f in pages.stack if not f.filename.startswith(WORKBENCH)]
+    pages.stack[:] = own or [f for f in pages.stack if not f.filename.startswith(tuple(HIDDEN))]
     for frame in pages.stack:
         frame.filename = short(frame.filename)
     for page in (pages.__cause__, pages.__context__, *(pages.exceptions or ())):

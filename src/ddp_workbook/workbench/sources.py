@@ -17,6 +17,20 @@ LIBRARIES = tuple(
 )
 
 CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as `cell.save_cell` names them
+HIDDEN = [WORKBENCH]  # folders whose frames are no page for the reader
+NAMES: dict[str, str] = {}  # what a page calls a file
+
+
+def hide(folder: str) -> None:
+    """From now on no page of this process shows a frame of a file below `folder`."""
+    folder = os.path.join(folder, "")
+    if folder not in HIDDEN:
+        HIDDEN.append(folder)
+
+
+def call_it(file: str, name: str) -> None:
+    """From now on the pages of this process call `file` by this name."""
+    NAMES[file] = name
 
 
 def is_library(file: str) -> bool:
@@ -26,11 +40,13 @@ def is_library(file: str) -> bool:
 
 def is_own(file: str) -> bool:
     """True for a file that the reader wrote or reads: no library, no workbench, no `<…>`."""
-    return not is_library(file) and not file.startswith((WORKBENCH, "<"))
+    return not is_library(file) and not file.startswith((*HIDDEN, "<"))
 
 
 def short(file: str) -> str:
     """The path below the current folder, else name and folder; of a cell's file, "cell"."""
+    if file in NAMES:
+        return NAMES[file]
     if CELL.search(file):
         return "cell"
     with_folder = os.path.join(*file.split(os.sep)[-2:])

@@ -32,7 +32,9 @@ def hang(handles: list, timeout: float) -> RanksHung:
     were = "was" if late == 1 else "were"
     title = f"{who} did not finish within {timeout:g} s and {were} stopped."
     places = [position(handle) for handle in handles]
-    return RanksHung(positions_page(handles, title), places, reason=title)
+    found = disagreements(_trails(handles), places)
+    page = positions_page(handles, title)
+    return RanksHung(page, reason=title, positions=places, missed=found)
 
 
 def positions_page(handles: list, title: str) -> str:
@@ -64,13 +66,23 @@ def _raised(first, handles: list) -> RankFailed:
     )
     if same:
         lines.append(f"  also      the same on {same} other rank{'s' if same > 1 else ''}")
+    places, missed = [standing(first.rank, error["frames"])], []
     if error["waited"]:
         others = [position(handle) for handle in handles if handle is not first]
-        lines += _rows(others)
-        lines += [f"  {words}" for words in disagreements(_trails(handles), others, failed=True)]
+        missed = disagreements(_trails(handles), others, failed=True)
+        lines += _rows(others) + [f"  {words}" for words in missed]
+        places = sorted([*places, *others], key=lambda place: place.rank)
     lines += _look_at(advice.for_error(error["type"], error["reason"]))
-    reason, traceback = error["reason"], error["traceback"]
-    return RankFailed("\n".join(lines), rank=first.rank, reason=reason, traceback=traceback)
+    return RankFailed(
+        "\n".join(lines),
+        rank=first.rank,
+        reason=error["reason"],
+        kind=error["type"],
+        arguments=error["arguments"],
+        traceback=error["traceback"],
+        positions=places,
+        missed=missed,
+    )
 
 
 def _title(first, handles: list) -> str:
@@ -99,7 +111,11 @@ def _died(first, handles: list) -> RankFailed:
         lines.append(f"  at        {place.place}")
     sentence = advice.for_death(code, place.call if place else "", first.started)
     return RankFailed(
-        "\n".join(lines + _look_at(sentence)), rank=first.rank, reason=how, returncode=code
+        "\n".join(lines + _look_at(sentence)),
+        rank=first.rank,
+        reason=how,
+        returncode=code,
+        positions=[place] if place else [],
     )
 
 

@@ -1,0 +1,58 @@
+"""How a check runs an attempt: on real ranks, with a time limit, recorded."""
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ddp_workbook.exercises.checking.attempts import Attempt
+from ddp_workbook.exercises.checking.in_rank import InRank
+from ddp_workbook.workbench.recorder import recorded
+
+LAUNCH_LIMIT = 5.0  # seconds for one launch
+
+
+def attempt_on_ranks(
+    attempt: Attempt, probe: Callable | None = None, *, each: Sequence
+) -> tuple[list, pd.DataFrame]:
+    """Call the attempt on len(each) ranks, rank r with each[r]; what came back, and the wire.
+
+    The group is there. `probe(function, each[r])`, at the top level of the exercise's file, calls
+    the attempt in its own way instead; it may raise NotYet. The wire is the table of
+    `record_collectives`; calls that the probe itself makes are in it, with an empty `line`.
+
+    Raises what `launch` raises; a rank that hangs is stopped after LAUNCH_LIMIT seconds, or at the
+    end of the check's own time.
+    """
+    attempt.ranks = len(each)
+    return _run(attempt, probe, list(each), group=True)
+
+
+def attempt_alone(attempt: Attempt, probe: Callable | None = None, *, case: Any = None) -> Any:
+    """Call the attempt with `case` in one process of its own, without a group; what came back.
+
+    `probe` as in `attempt_on_ranks`. Raises what `launch` raises.
+    """
+    attempt.ranks = 0
+    answers, _ = _run(attempt, probe, [case], group=False)
+    return answers[0]
+
+
+def _run(attempt: Attempt, probe: Callable | None, each: list, *, group: bool) -> tuple:
+    attempt.seconds = min(LAUNCH_LIMIT, attempt.time_left)
+    worker = InRank(attempt.name, attempt.path, probe, each, group)
+    with _kept_output(attempt):
+        return recorded(worker, ranks=len(each), timeout=attempt.seconds)
+
+
+@contextlib.contextmanager
+def _kept_output(attempt: Attempt) -> Iterator[None]:
+    """What the ranks print is a part of the verdict, not a page before it."""
+    text = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(text):
+            yield
+    finally:
+        attempt.printed = text.getvalue()

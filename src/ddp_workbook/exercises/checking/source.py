@@ -1,0 +1,90 @@
+"""An exercise's file taken apart: the stub that the reader fills in, and the solution.
+
+The solution stands between two marks inside the function that bears the exercise's name:
+
+    ### BEGIN SOLUTION
+    ...
+    ### GIVEN
+    # lines that stand in the stub instead; without them it raises NotImplementedError
+    ### END SOLUTION
+"""
+
+import ast
+import re
+
+REGION = re.compile(
+    r"^(?P<margin> +)### BEGIN SOLUTION\n(?P<solution>.*?)"
+    r"(?:^ +### GIVEN\n(?P<given>.*?))?^ +### END SOLUTION\n",
+    flags=re.M | re.S,
+)
+TODO = "raise NotImplementedError  # TODO: your lines instead of this one\n"
+
+
+class SourceError(ValueError):
+    """An exercise's file without its function, or without the marks in it."""
+
+
+def stub(text: str, name: str) -> str:
+    """The cell that the reader gets: imports, and the function without its solution."""
+    return _cell(text, name, lambda region: _given(region))
+
+
+def solution(text: str, name: str) -> str:
+    """The same cell, solved."""
+    return _cell(text, name, lambda region: region["solution"])
+
+
+def _given(region: re.Match) -> str:
+    if region["given"] is None:
+        return region["margin"] + TODO
+    return re.sub(r"^( *)# ?", r"\1", region["given"], flags=re.M)
+
+
+def _cell(text: str, name: str, fill) -> str:
+    tree = ast.parse(text)
+    function = next((n for n in tree.body if getattr(n, "name", None) == name), None)
+    if function is None:
+        raise SourceError(f"There is no function {name} at the top level.")
+    lines = text.splitlines(keepends=True)
+    first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
+    body = "".join(lines[first - 1 : _end(lines, function)])
+    if not REGION.search(body):
+        raise SourceError(f"{name} holds no lines between BEGIN SOLUTION and END SOLUTION.")
+    imports = _imports(tree, function)
+    return f"{imports}\n\n\n{REGION.sub(fill, body)}".strip() + "\n"
+
+
+def _end(lines: list[str], function: ast.FunctionDef) -> int:
+    """Number of the function's last line; a comment at its end, as the mark is, belongs to it."""
+    end = function.end_lineno
+    while end < len(lines) and re.match(r" +#", lines[end]):
+        end += 1
+    return end
+
+
+def _imports(tree: ast.Module, function: ast.FunctionDef) -> str:
+    """The file's imports that the function uses, and those of torch, which any attempt needs."""
+    used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    lines, before = [], None
+    for node in tree.body:
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        kept = [a for a in node.names if (a.asname or a.name).split(".")[0] in used]
+        kept = kept or [a for a in node.names if a.name in ("torch", "torch.distributed")]
+        if kept:
+            module = (getattr(node, "module", None) or kept[0].name).split(".")[0]
+            group = module == "torch" or module == "ddp_workbook"
+            if before is not None and group != before:
+                lines.append("")  # the standard library first, then a line between
+            before = group
+            line = type(node)(**{**vars(node), "names": kept})
+            lines.append(ast.unparse(line))
+    return "\n".join(lines)
+
+
+def same_code(one: str, other: str) -> bool:
+    """True if two cells differ in comments and white space at most."""
+    try:
+        return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False

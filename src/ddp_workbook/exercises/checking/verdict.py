@@ -1,0 +1,71 @@
+"""What a reader is told after running an exercise's cell."""
+
+import html
+from dataclasses import dataclass, field
+
+SOLVED, NOT_YET, NOT_ATTEMPTED = "solved", "not yet", "not attempted"
+COLOURS = {SOLVED: "#00999a", NOT_YET: "#cc8200", NOT_ATTEMPTED: "#74687b"}  # 3 : 1 on both pages
+LONGEST = 700  # characters of one row
+MOST_LINES = 30  # shown of what the attempt printed
+BOX = "border-left:4px solid {colour}; padding:0.1em 0.9em; margin:0.3em 0; max-width:60em"
+TITLE = "font-weight:600"
+GRID = "display:grid; grid-template-columns:max-content minmax(0,1fr); gap:0.2em 1em"
+LABEL = "opacity:0.75"
+TEXT = (
+    "margin:0; padding:0; background:transparent; white-space:pre-wrap; overflow-wrap:anywhere; "
+    "line-height:1.4"
+)
+FOLDED = "margin:0.4em 0"
+
+
+@dataclass
+class Verdict:
+    """A title, labelled rows, and what the attempt printed. `kind` is one of three words."""
+
+    kind: str
+    title: str
+    rows: list[tuple[str, str]] = field(default_factory=list)
+    printed: str = ""
+
+    def __post_init__(self) -> None:
+        self.rows = [(label, cut(str(text).strip())) for label, text in self.rows]
+        self.printed = last_lines(self.printed)
+
+    def __repr__(self) -> str:
+        width = max((len(label) for label, _ in self.rows), default=0)
+        margin = "\n" + " " * (width + 4)
+        rows = [f"  {label:<{width}}  {text}".replace("\n", margin) for label, text in self.rows]
+        printed = ["  printed:", *(f"    {line}" for line in self.printed.splitlines())]
+        return "\n".join([self.title, *rows, *(printed if self.printed else [])])
+
+    def _repr_html_(self) -> str:
+        title = f'<div style="{TITLE}">{html.escape(self.title)}</div>'
+        parts = "".join(
+            f'<div style="{LABEL}">{html.escape(label)}</div>'
+            f'<pre style="{TEXT}">{html.escape(text)}</pre>'
+            for label, text in self.rows
+        )
+        grid = f'<div style="{GRID}">{parts}</div>' if parts else ""
+        printed = (
+            f'<details style="{FOLDED}"><summary>What your cell printed</summary>'
+            f'<pre style="{TEXT}">{html.escape(self.printed)}</pre></details>'
+        )
+        box = BOX.format(colour=COLOURS[self.kind])
+        body = title + grid + (printed if self.printed else "")
+        return f'<div role="status" style="{box}">{body}</div>'
+
+
+def cut(text: str) -> str:
+    """`text`, without its middle where it is too long for a page."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST * 2 // 3]} … {text[-LONGEST // 3 :]}"
+
+
+def last_lines(text: str) -> str:
+    """The end of what was printed, and how much is left out."""
+    lines = text.rstrip().splitlines()
+    left_out = len(lines) - MOST_LINES
+    if left_out <= 0:
+        return "\n".join(lines)
+    return "\n".join([f"… {left_out:,} lines before these", *lines[-MOST_LINES:]])

@@ -1,0 +1,30 @@
+"""Files that appear whole or not at all, and a folder for where the reader's is read-only."""
+
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write `text` as UTF-8 and return `path`; folders above it are made.
+
+    Two processes that write the same file at once do no harm. Raises OSError where it cannot be
+    written; nothing half-written is left then.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8", newline="\n")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+@cache
+def temporary_folder() -> Path:
+    """A folder of this process alone, removed when it ends."""
+    folder = tempfile.TemporaryDirectory(prefix="ddp-workbook-")
+    temporary_folder.keep = folder
+    return Path(folder.name)

@@ -1,0 +1,193 @@
+"""Every exercise: the stub, the solution, and the wrong answers in tests/wrong_answers/<name>.
+
+A wrong answer is a whole cell. Its first lines say what is wrong, what the verdict must tell (all
+of it), and at which sizes, if at any, it is right all the same:
+
+    # wrong: adds up and does not divide
+    # told: This is the sum over the ranks
+    # right at: 1
+"""
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ddp_workbook.exercises import CHAPTERS
+from ddp_workbook.exercises.checking import attempts
+from ddp_workbook.exercises.checking.catalogue import FOLDER, Exercise, names
+from ddp_workbook.exercises.checking.judge import examine, judge
+from ddp_workbook.exercises.checking.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.test_layout import NOTEBOOKS, notebook, source
+
+WRONG = Path(__file__).parent / "wrong_answers"
+MOST_LINES = 10  # that a reader has to write
+PIECES = r"%%exercise (\w+)\n(.*)"
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """One file of wrong_answers."""
+
+    name: str
+    path: Path
+
+    @property
+    def text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    def said(self, key: str) -> list[str]:
+        """What its first lines say under `key`."""
+        return re.findall(rf"^# {key}: (.*)$", self.text, flags=re.M)
+
+    @property
+    def right_at(self) -> set[int]:
+        """Sizes at which nobody could tell that it is wrong."""
+        return {int(number) for line in self.said("right at") for number in line.split(",")}
+
+
+WRONG_ANSWERS = [
+    WrongAnswer(name, path) for name in names() for path in sorted((WRONG / name).glob("*.py"))
+]
+each_exercise = pytest.mark.parametrize("name", names())
+each_wrong_answer = pytest.mark.parametrize(
+    "wrong", WRONG_ANSWERS, ids=lambda wrong: f"{wrong.name}-{wrong.path.stem}"
+)
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """Attempts are saved below the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+@cache
+def exercise(name: str) -> Exercise:
+    return Exercise(name)
+
+
+@cache
+def on_the_whole(wrong: WrongAnswer) -> Verdict:
+    """The verdict that the reader gets; several tests look at it."""
+    return examine(exercise(wrong.name), wrong.text)
+
+
+def at_one_size(wrong: WrongAnswer | Exercise, code: str, size: int) -> Verdict:
+    """The verdict of a check at one size alone."""
+    return judge(exercise(wrong.name), attempts.save(wrong.name, code), sizes=(size,))
+
+
+def as_text(verdict: Verdict) -> str:
+    """The verdict without line breaks, for a message may be wrapped."""
+    return " ".join(repr(verdict).split())
+
+
+def test_every_file_is_an_exercise_of_some_chapter():
+    files = {path.stem for path in FOLDER.glob("*.py")} - {"__init__"}
+    assert files == set(names())
+    assert len(names()) == len(set(names()))
+
+
+@each_exercise
+def test_the_stub_is_not_attempted_and_not_saved(name, tmp_path):
+    verdict = examine(exercise(name), exercise(name).stub)
+    assert verdict.kind == NOT_ATTEMPTED
+    assert "not attempted yet" in repr(verdict)
+    assert list(tmp_path.iterdir()) == []
+
+
+@each_exercise
+def test_the_solution_passes(name):
+    verdict = examine(exercise(name), exercise(name).solution)
+    assert verdict.kind == SOLVED, repr(verdict)
+    assert "\n" not in repr(verdict), "success is one line"
+    assert re.search(r"\d", verdict.title), "it says what was verified: sizes, shapes, bytes"
+
+
+@each_exercise
+def test_the_solution_passes_at_each_size(name):
+    for size in exercise(name).module.SIZES:
+        verdict = at_one_size(exercise(name), exercise(name).solution, size)
+        assert verdict.kind == SOLVED, repr(verdict)
+
+
+@each_exercise
+def test_the_task_is_small_and_said(name):
+    text, module = exercise(name).text, exercise(name).module
+    region = re.search(r"### BEGIN SOLUTION\n(.*?)### (?:GIVEN|END)", text, flags=re.S)[1]
+    lines = [line for line in region.splitlines() if line.strip()]
+    given = re.search(r"### GIVEN\n(.*?)### END", text, flags=re.S)
+    kept = [line.strip().removeprefix("# ") for line in given[1].splitlines()] if given else []
+    assert len([line for line in lines if line.strip() not in kept]) <= MOST_LINES
+    assert len(ast.get_docstring(ast.parse(text))) > 80
+    assert ast.get_docstring(ast.parse(exercise(name).stub).body[-1])
+    assert exercise(name).stub.count("TODO") == 1
+    assert 2 <= len(module.HINTS) <= 3
+    assert not [line for line in lines for text in module.HINTS if line.strip() in text]
+    assert set(module.SIZES) >= {1, 2, 3, 4}
+
+
+@each_exercise
+def test_the_notebook_holds_the_stub(name):
+    """Written once, in the exercise's file."""
+    stem = next(stem for stem, listed in CHAPTERS.items() if name in listed)
+    path = next(path for path in NOTEBOOKS if path.stem.partition("_")[2] == stem)
+    cells = [source(cell) for cell in notebook(path)["cells"] if cell["cell_type"] == "code"]
+    found = [re.fullmatch(PIECES, cell, flags=re.S) for cell in cells]
+    stubs = {match[1]: match[2] for match in found if match}
+    assert stubs[name].strip() == exercise(name).stub.strip()
+    assert f'hint("{name}")' in cells
+    assert f'solution("{name}")' in cells
+
+
+@each_exercise
+def test_there_are_four_wrong_answers_with_messages_of_their_own(name):
+    told = [tuple(wrong.said("told")) for wrong in WRONG_ANSWERS if wrong.name == name]
+    assert len(told) >= 4
+    assert len(set(told)) == len(told)
+    assert all(all(len(words) >= 5 for words in one) and one for one in told)
+
+
+@each_wrong_answer
+def test_a_wrong_answer_gets_its_message(wrong):
+    verdict = on_the_whole(wrong)
+    assert verdict.kind == NOT_YET, repr(verdict)
+    assert [words for words in wrong.said("told") if words not in as_text(verdict)] == []
+    assert verdict.rows[-1][0] == "look at"
+
+
+@each_wrong_answer
+def test_a_wrong_answer_is_seen_at_every_size(wrong):
+    for size in exercise(wrong.name).module.SIZES:
+        verdict = at_one_size(wrong, wrong.text, size)
+        if size in wrong.right_at:
+            assert verdict.kind == SOLVED, f"right at {size}, it says: {verdict!r}"
+        else:
+            assert verdict.kind == NOT_YET, f"passes at {size}"
+            missing = [words for words in wrong.said("told") if words not in as_text(verdict)]
+            assert missing == [], f"at {size}: {verdict!r}"
+
+
+@each_wrong_answer
+def test_a_wrong_answer_does_not_get_the_message_of_another(wrong):
+    verdict = as_text(on_the_whole(wrong))
+    others = [one for one in WRONG_ANSWERS if one.name == wrong.name and one != wrong]
+    assert [
+        other.path.stem for other in others if all(words in verdict for words in other.said("told"))
+    ] == []
+
+
+@each_wrong_answer
+def test_no_verdict_prints_the_solution(wrong):
+    verdict, unknown = repr(on_the_whole(wrong)), stripped(exercise(wrong.name).solution)
+    unknown -= stripped(wrong.text) | stripped(exercise(wrong.name).stub)
+    assert [line for line in unknown if len(line) > 8 and line in verdict] == []
+
+
+def stripped(code: str) -> set[str]:
+    """The lines of some code, without margin."""
+    return {line.strip() for line in code.splitlines()}
