@@ -3,6 +3,7 @@
 from benchmarks import (
     after_faults,
     ddp_speed_up,
+    exercise_checks,
     launch_speed,
     many_launches,
     many_ranks,
@@ -19,5 +20,6 @@ ROWS = {
     "ddp": ddp_speed_up.measure,
     "64-ranks": many_ranks.measure,
     "dp-ddp": recorded_run.measure,
+    "exercises": exercise_checks.measure,
     "notebooks": notebook_times.measure,
 }

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from benchmarks import __main__ as command
 from benchmarks import (
     after_faults,
+    exercise_checks,
     kernel_faults,
     launch_often,
     launch_speed,
@@ -245,6 +246,28 @@ def test_the_recorded_run(monkeypatch, tmp_path):
     lines = recorded_run.lines(steps, names)
     assert len(lines) == 2 * len(sizes)
     assert all(line.ratio > 0 for line in lines)
+
+
+def test_exercise_checks(monkeypatch):
+    """A time for each exercise, the lateness of a hang, and a solution that is none is seen."""
+    monkeypatch.setattr(exercise_checks, "names", lambda: ["mean_over_ranks"])
+    monkeypatch.setattr(exercise_checks.on_ranks, "LAUNCH_LIMIT", 1.0)
+    median, slowest, late = exercise_checks.measure(quick=True)
+    assert 0.05 < median.value <= slowest.value < 30
+    assert "mean_over_ranks" in median.note
+    assert -0.1 < late.value < 10
+    monkeypatch.setattr(exercise_checks.Exercise, "solution", "def mean_over_ranks(x):\n    1\n")
+    with pytest.raises(AssertionError, match="not right"):
+        exercise_checks.measure(quick=True)
+
+
+def test_the_slowest_exercise_and_the_latest_hang_decide():
+    """One exercise in time does not excuse another."""
+    lines = exercise_checks.lines({"a": [1.0, 1.0], "b": [1.0, 3.5]}, {"x": 0.1, "y": 2.5})
+    assert [line.met for line in lines] == [False, False, False]
+    assert "the slowest of them: b" in lines[1].what
+    assert "worst: y" in lines[2].compared_with
+    assert all(line.met for line in exercise_checks.lines({"a": [1.0]}, {"x": 0.1}))
 
 
 def test_notebook_times(monkeypatch):

@@ -132,14 +132,17 @@ def test_the_task_is_small_and_said(name):
 
 
 @each_exercise
-def test_the_notebook_holds_the_stub(name):
-    """Written once, in the exercise's file."""
+def test_the_notebook_holds_task_and_stub(name):
+    """Both are written once, in the exercise's file."""
     stem = next(stem for stem, listed in CHAPTERS.items() if name in listed)
     path = next(path for path in NOTEBOOKS if path.stem.partition("_")[2] == stem)
     cells = [source(cell) for cell in notebook(path)["cells"] if cell["cell_type"] == "code"]
     found = [re.fullmatch(PIECES, cell, flags=re.S) for cell in cells]
     stubs = {match[1]: match[2] for match in found if match}
     assert stubs[name].strip() == exercise(name).stub.strip()
+    prose = [source(cell) for cell in notebook(path)["cells"] if cell["cell_type"] == "markdown"]
+    task = " ".join(ast.get_docstring(ast.parse(exercise(name).text)).split())
+    assert any(task in " ".join(text.split()) for text in prose)
     assert f'hint("{name}")' in cells
     assert f'solution("{name}")' in cells
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from ddp_workbook.exercises.checking.catalogue import find
 from tools import book
 
 # Seconds of this run, on any machine: about ten times what two quiet cores took. What readers wait
@@ -105,6 +106,12 @@ def test_there_is_a_figure(executed):
     assert pictures(executed) or executed.stem in NO_FIGURE
 
 
+def test_untouched_exercises_say_so(executed):
+    """Run All gets past them, and nobody is told of a mistake that was not made."""
+    for cell, shown in verdicts(executed).items():
+        assert shown.endswith(": not attempted yet"), cell
+
+
 def test_it_stays_in_its_time(executed):
     """No notebook that somebody waits for without knowing why."""
     assert executed.seconds < LONGEST.get(executed.stem, LONGEST_OTHER)
@@ -115,6 +122,45 @@ def test_the_notebooks_stay_in_their_time_together():
     early = [path.stem for path in book.NOTEBOOKS if path.stem < "07"]
     if set(early) <= set(SECONDS):
         assert sum(SECONDS[stem] for stem in early) < 2 * TOGETHER  # twice, on a busy machine
+
+
+# The same with the solutions filled in
+
+WITH_EXERCISES = [path for path in book.NOTEBOOKS if "%%exercise" in path.read_text()]
+
+
+def verdicts(done: Executed) -> dict[str, str]:
+    """What each exercise's cell said, by the cell's id."""
+    return {
+        cell.id: cell.outputs[0].data["text/plain"]
+        for cell in done.notebook.cells
+        if cell.source.startswith("%%exercise")
+    }
+
+
+def fill_in(notebook: nbformat.NotebookNode) -> list[str]:
+    """Put the solutions into a notebook's exercises; returns their names."""
+    found = []
+    for cell in notebook.cells:
+        if match := re.match(r"%%exercise (\w+)\n", cell.source):
+            found.append(match[1])
+            cell.source = match[0] + find(match[1]).solution
+    return found
+
+
+@pytest.mark.parametrize("path", WITH_EXERCISES, ids=lambda path: path.stem)
+def test_solved(path, tmp_path):
+    """Every cell runs, every verdict is a success, and the last line knows it."""
+    place = book.copy_layout(tmp_path) / path.name
+    notebook = nbformat.read(place, as_version=4)
+    names = fill_in(notebook)
+    nbformat.write(notebook, place)
+    done = run(place)
+    assert book.errors(done.notebook) == []
+    assert warnings(done) == []
+    assert [shown for shown in verdicts(done).values() if not shown.startswith(tuple(names))] == []
+    progress = done.notebook.cells[-1].outputs[0].data["text/plain"]
+    assert f"{len(names)} of {len(names)} solved" in progress
 
 
 # That the checks above can fail

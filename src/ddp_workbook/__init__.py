@@ -24,6 +24,7 @@ HOMES = {
     "progress": "exercises.checking.reader",
     "predict": "exercises.checking.predictions",
     "reveal": "exercises.checking.predictions",
+    "reveal_plot": "exercises.checking.predictions",
 }
 __all__ = list(HOMES)
 

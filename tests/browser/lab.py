@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Locator, Page, sync_playwright
 
 from tests.browser.server import server
 from tests.conftest import chromium
@@ -54,6 +54,12 @@ READY = """() => {
     return context && context.isReady && !context.hasNoKernel
         && context.session?.kernel?.status === 'idle';
 }"""
+INDEX = """id => window.jupyterapp.shell.currentWidget.content.widgets.findIndex(
+    cell => cell.model.id === id)"""
+RUNS = """index => {
+    const model = window.jupyterapp.shell.currentWidget.content.widgets[index].model;
+    return [model.executionCount, model.executionState === 'running'];
+}"""
 BOTTOM = """() => {
     document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0;
     const cells = [...document.querySelectorAll('.jp-Notebook .jp-Cell')];
@@ -83,6 +89,37 @@ class Notebook:
                 self._wait(lambda state: state["started"], time.monotonic() + 5)
                 break
         self._wait(lambda state: state["idle"] and state["done"] == state["cells"], deadline)
+
+    def cell(self, name: str) -> tuple[int, Locator]:
+        """Place and element of the cell with this id."""
+        index = self.page.evaluate(INDEX, name)
+        if index < 0:
+            raise LookupError(f"there is no cell {name!r} on this page")
+        return index, self.page.locator(".jp-Notebook .jp-Cell").nth(index)
+
+    def write(self, name: str, code: str) -> None:
+        """Put `code` into the cell in place of what is there, by mouse and keyboard."""
+        _, cell = self.cell(name)
+        cell.scroll_into_view_if_needed()
+        cell.locator(".cm-content").click()
+        self.page.keyboard.press("ControlOrMeta+A")
+        self.page.keyboard.insert_text(code)
+
+    def run(self, name: str, timeout: float = 60) -> str:
+        """Run one cell with Shift + Enter; what it then shows, as text."""
+        index, cell = self.cell(name)
+        count, _ = self.page.evaluate(RUNS, index)
+        cell.scroll_into_view_if_needed()
+        cell.locator(".cm-content").click()
+        self.page.keyboard.press("Shift+Enter")
+        end, state = time.monotonic() + timeout, (count, True)
+        while state[0] in (count, None) or state[1]:
+            if time.monotonic() > end:
+                raise TimeoutError(f"cell {name!r} does not end")
+            self.page.wait_for_timeout(50)
+            state = self.page.evaluate(RUNS, index)
+        self.page.wait_for_timeout(200)  # the output is drawn a moment later
+        return "\n".join(cell.locator(".jp-OutputArea-output").all_inner_texts())
 
     def errors(self) -> list[str]:
         """The errors that cells show, other than those that are meant to fail."""

@@ -96,6 +96,39 @@ def test_run_all_in_a_real_page(open_notebook, path):
     assert notebook.faults() == []
 
 
+WRONG = """%%exercise mean_over_ranks
+import torch
+import torch.distributed as dist
+
+
+def mean_over_ranks(value):
+    total = torch.tensor(value)
+    dist.all_reduce(total)
+    return total.item()
+"""
+
+
+@pytest.mark.browser
+def test_an_exercise_wrongly_and_then_rightly(open_notebook):
+    """As a reader does it: type, run, read, open a hint, type again."""
+    notebook = open_notebook("notebooks/00_start_here.ipynb")
+    cell = "ex-mean-over-ranks"
+    for name in ("load", "guess"):
+        notebook.run(name)
+    assert "not attempted yet" in notebook.run(cell)
+    notebook.write(cell, WRONG)
+    said = notebook.run(cell)
+    assert "Not yet: mean_over_ranks at 2 ranks" in said
+    assert "This is the sum" in said
+    assert "all_reduce works on a tensor" not in notebook.run(f"{cell}-hint")
+    notebook.cell(f"{cell}-hint")[1].locator("summary").click()
+    assert "Which collective" in notebook.cell(f"{cell}-hint")[1].inner_text()
+    notebook.write(cell, WRONG.replace("total.item()", "total.item() / dist.get_world_size()"))
+    assert "every rank returns the mean of all" in notebook.run(cell)
+    assert "1 of 1 solved" in notebook.run("progress")
+    assert notebook.errors() == []
+
+
 @pytest.mark.browser
 def test_the_driver_sees_what_is_wrong(tmp_path):
     """As a command, on a notebook with a failing cell: exit code 1, the error, the picture."""

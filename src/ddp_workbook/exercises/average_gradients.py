@@ -26,6 +26,7 @@ HINTS = [
 FOR_ERRORS = {"NoneType": "A frozen parameter has no gradient: what is its .grad, and what then?"}
 SIZES = (1, 2, 3, 4)
 PAUSE = 0.05  # seconds that the others come later than rank 0: what is not waited for, shows
+LATE = 0.5  # seconds at most until it has come after all
 
 
 def average_gradients(model: nn.Module) -> None:
@@ -55,6 +56,13 @@ def gradient_of(parameter: nn.Parameter, number: int, rank: int) -> torch.Tensor
     return (counting + 10 * number).reshape(parameter.shape) * (rank + 1)
 
 
+def mean_of(parameter: nn.Parameter, number: int, size: int) -> torch.Tensor | None:
+    """What every one of `size` ranks must hold afterwards; a frozen parameter has no gradient."""
+    if parameter.requires_grad:
+        return sum(gradient_of(parameter, number, rank) for rank in range(size)) / size
+    return None
+
+
 def before_and_after(average_gradients: Any, rank: int) -> dict[str, dict]:
     """In a rank: by parameter, weight and gradient when the attempt returns, and a moment later."""
     model = SmallModel()
@@ -65,10 +73,19 @@ def before_and_after(average_gradients: Any, rank: int) -> dict[str, dict]:
     if rank:
         time.sleep(PAUSE)
     average_gradients(model)
-    at_once = state(model)
-    if rank == 0 and dist.get_world_size() > 1:
-        time.sleep(2 * PAUSE)
+    at_once, end = state(model), time.monotonic() + LATE
+    while not averaged(model) and time.monotonic() < end:
+        time.sleep(PAUSE / 5)
     return {"at once": at_once, "later": state(model)}
+
+
+def averaged(model: nn.Module) -> bool:
+    """True if every gradient is what it must be."""
+    size = dist.get_world_size()
+    return all(
+        same(parameter.grad, mean_of(parameter, number, size))
+        for number, parameter in enumerate(model.parameters())
+    )
 
 
 def state(model: nn.Module) -> dict[str, tuple]:
@@ -104,7 +121,7 @@ def compare(rank: int, answer: dict[str, dict], answers: list[dict]) -> None:
                 "Which tensors do you hand to the collective, the parameters or their gradients?",
             )
         own = [gradient_of(parameter, number, r) for r in range(size)]
-        mean = sum(own) / size if parameter.requires_grad else None
+        mean = mean_of(parameter, number, size)
         if not same(gradient, mean):
             raise NotYet(
                 f"average_gradients(model), where {name}.grad was {held(own, mean)}",

@@ -7,7 +7,7 @@ place of the one with TODO, run the cell, and read what it says.
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks
+from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
 
 HINTS = [
     "Which collective leaves every rank with something made of all their numbers?",
@@ -46,7 +46,7 @@ def compare(answers: list, values: list[float]) -> None:
             continue
         raise NotYet(
             f"the ranks held {values}",
-            f"{answer!r} on rank {rank}",
+            f"{in_words(answer)} on rank {rank}",
             f"{mean:g}, the mean, on every rank",
             look_at(answer, values),
         )
@@ -54,6 +54,8 @@ def compare(answers: list, values: list[float]) -> None:
 
 def look_at(answer: object, values: list[float]) -> str:
     """The thought behind a wrong answer."""
+    if isinstance(answer, torch.Tensor | list | tuple | dict | str):
+        return "What kind of value does the docstring ask for?"
     if answer is None:
         return "Does the function return what it has computed? all_reduce itself returns nothing."
     if answer == sum(values):

@@ -1,9 +1,11 @@
 """The reader's attempts: each is a file before anything of it runs, and none is overwritten."""
 
+import contextlib
 import time
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from ddp_workbook.workbench import sources
 from ddp_workbook.workbench.errors import WorkbookError
@@ -16,7 +18,10 @@ TIME_LIMIT = 10.0  # seconds for a whole check; DESIGN's target for one is 1.5
 
 @dataclass
 class Attempt:
-    """A saved attempt at the exercise `name`, on its way through a check."""
+    """A saved attempt at the exercise `name`, on its way through a check.
+
+    `path` is a file of this attempt alone: what another kernel saves meanwhile does not change it.
+    """
 
     name: str
     path: Path
@@ -24,6 +29,7 @@ class Attempt:
     ranks: int = 0  # of the launch that ran last; 0 before, and where no group was made
     seconds: float = 0.0  # that the launch was given
     printed: str = ""  # what it printed
+    answers: list[Any] | None = None  # what the function returned in it, where no probe was sent
 
     @property
     def time_left(self) -> float:
@@ -32,42 +38,69 @@ class Attempt:
 
 
 def save(name: str, code: str) -> Attempt:
-    """Write the cell to `work/exercises/<name>.py`; what was there before is kept beside it.
+    """Write the cell to `work/exercises/<name>.py`, and to a numbered file beside it.
 
-    Line 1 is the magic's own, so that line numbers are those of the page. Where the folder is
-    read-only, a temporary one is used. Raises WorkbookError if nothing can be written.
+    Equal attempts share a number. Line 1 is the magic's own, so that line numbers are those of the
+    page. Where the folder is read-only, a temporary one is used. Raises WorkbookError if nothing
+    can be written.
     """
-    text = f"# %%exercise {name}\n{code}"
+    text = f"# %%exercise {name}\n{_writable(code)}"
     problem = None
-    for folder in (FOLDER.absolute(), temporary_folder() / "exercises"):
-        path = folder / f"{name}.py"
+    for folder in _folders():
+        latest = folder / f"{name}.py"
         try:
-            keep(path, text)
-            sources.call_it(str(path), YOUR_CELL)
-            return Attempt(name, write_whole(path, text))
+            if latest.exists():  # perhaps changed in an editor
+                _numbered(folder, name, latest.read_bytes())
+            path = _numbered(folder, name, text.encode())
+            write_whole(latest, text)
         except OSError as error:
             problem = error
+            continue
+        sources.call_it(str(path), YOUR_CELL)
+        return Attempt(name, path)
     raise WorkbookError(f"Your attempt could not be saved, so it was not run: {problem}.")
 
 
-def keep(path: Path, text: str) -> None:
-    """Copy the file at `path`, if it holds something else than `text`, to the next free number."""
-    if not path.exists() or (old := path.read_text(encoding="utf-8")) == text:
-        return
-    if any(older.read_text(encoding="utf-8") == old for older in older_than(path)):
-        return
-    for number in count(1):
+def _folders() -> list[Path]:
+    """Where attempts are kept, and where instead if that cannot be written."""
+    return [FOLDER.absolute(), temporary_folder() / "exercises"]
+
+
+def _writable(code: str) -> str:
+    """The cell with one kind of line end, and with half characters written out."""
+    plain = code.replace("\r\n", "\n").replace("\r", "\n")
+    return plain.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _numbered(folder: Path, name: str, data: bytes) -> Path:
+    """The file of the attempt with this content: an earlier one, or one with the next number.
+
+    A number is taken by making the file, which only one of two kernels can do.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    older = earlier(folder, name)
+    for path in older.values():
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == data:
+                return path
+    for number in count(max(older, default=0) + 1):
+        path = folder / f"{name}.{number}.py"
         try:
-            with open(path.with_name(f"{path.stem}.{number}.py"), "x", encoding="utf-8") as copy:
-                copy.write(old)
-            return
+            with open(path, "xb") as file:
+                file.write(data)
+            return path
         except FileExistsError:
             continue
+        except OSError:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)  # half of an attempt is none
+            raise
 
 
-def older_than(path: Path) -> list[Path]:
-    """The earlier attempts beside `path`."""
-    return [one for one in path.parent.glob(f"{path.stem}.*.py") if one.suffixes[0][1:].isdigit()]
+def earlier(folder: Path, name: str) -> dict[int, Path]:
+    """The numbered attempts at `name` in this folder."""
+    found = [(path.name.split(".")[1], path) for path in folder.glob(f"{name}.*.py")]
+    return {int(number): path for number, path in sorted(found) if number.isdecimal()}
 
 
 def saved(name: str) -> Path | None:
@@ -76,14 +109,14 @@ def saved(name: str) -> Path | None:
     return path if path.exists() else None
 
 
-def note_solved(attempt: Attempt, sentence: str) -> None:
-    """Remember, beside the attempt, that it passed."""
-    write_whole(attempt.path.with_suffix(".solved"), f"{sentence}\n")
+def note_solved(name: str, sentence: str) -> None:
+    """Remember, beside the attempts, that one has passed."""
+    for folder in _folders():
+        with contextlib.suppress(OSError):
+            write_whole(folder / f"{name}.solved", f"{sentence}\n")
+            return
 
 
 def is_solved(name: str) -> bool:
     """True once an attempt at `name` has passed."""
-    return any(
-        (folder / f"{name}.solved").exists()
-        for folder in (FOLDER.absolute(), temporary_folder() / "exercises")
-    )
+    return any((folder / f"{name}.solved").exists() for folder in _folders())

@@ -1,24 +1,28 @@
 """The part of a check that runs in a rank: loads the attempt, calls it, and sees what it breaks."""
 
 import contextlib
-import inspect
+import linecache
 import os
-import random
 import sys
+import threading
+import traceback
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy
-import torch
-import torch.distributed as dist
-
 from ddp_workbook.exercises.checking.attempts import YOUR_CELL
 from ddp_workbook.exercises.checking.not_yet import NotYet
-from ddp_workbook.workbench import sources
+from ddp_workbook.exercises.checking.process_state import LOOK_AT_STATE, State
+from ddp_workbook.exercises.checking.signatures import refuse_another_function, signature_of
+from ddp_workbook.exercises.checking.way_home import refuse_what_cannot_travel
+from ddp_workbook.exercises.checking.words import in_words
+from ddp_workbook.workbench import rank_errors, sources
 from ddp_workbook.workbench.cell import start
+
+WHOLE_CELL = "your cell, from top to bottom"
 
 sources.hide(os.path.dirname(os.path.dirname(__file__)))  # a check is no line of the reader's
 
@@ -38,128 +42,97 @@ class InRank:
     def __call__(self) -> Any:
         """Run in a rank; returns what the attempt, or the probe, returned."""
         sources.call_it(self.path, YOUR_CELL)
+        threading.excepthook = say_briefly
         rank = int(os.environ["RANK"])
         start(bare=not self.group)
         module = import_module(f"ddp_workbook.exercises.{self.name}")
-        asked = getattr(module, self.name)
-        before = None if getattr(module, "MAY_SEED", False) else State()
-        guarded = Guarded(self.name, self.load(asked), before)
-        guarded.compare()  # lines outside of the function have run
+        guard = partial(nothing_changes, may_seed=getattr(module, "MAY_SEED", False))
+        guarded = Guarded(self.name, self.load(getattr(module, self.name), guard), guard)
         value = self.each[rank]
-        return self.probe(guarded, value) if self.probe else guarded(value)
+        answer = self.probe(guarded, value) if self.probe else guarded(value)
+        refuse_what_cannot_travel(self.name, answer)
+        return answer
 
-    def load(self, asked: Callable) -> Callable:
+    def load(self, asked: Callable, guard: Callable) -> Callable:
         """The reader's function; NotYet if there is none, or if it takes other arguments."""
-        module = types.ModuleType(Path(self.path).stem)
+        module = types.ModuleType(self.name)
         module.__file__ = self.path
-        sys.modules[module.__name__] = module  # so that a class of the attempt can travel
+        sys.modules[module.__name__] = module  # so that a class of the attempt can be pickled
         code = compile(Path(self.path).read_text(encoding="utf-8"), self.path, "exec")
-        with no_leaving(f"your cell, to find {self.name} in it"):
+        with guard(WHOLE_CELL), no_leaving(WHOLE_CELL, "it runs to its end"):
             exec(code, module.__dict__)
         function = module.__dict__.get(self.name)
         if not callable(function):
             raise NotYet(
-                "your cell, from top to bottom",
-                f"it defines {_defined(module)}",
+                WHOLE_CELL,
+                _defined(module, self.name),
                 f"a function called {self.name}",
-                f"the line that begins with def: it must read {signature_of(self.name, asked)}",
+                f"the line {signature_of(self.name, asked)}: is it there, at the left margin?",
             )
-        refuse_other_arguments(self.name, function, asked)
+        refuse_another_function(self.name, function, asked)
         return function
 
 
-def _defined(module: types.ModuleType) -> str:
+def _defined(module: types.ModuleType, name: str) -> str:
+    if name in vars(module):
+        return f"{name} is {in_words(vars(module)[name])}, which is no function"
     own = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__]
-    return ", ".join(own) or "no function"
+    return f"it defines {', '.join(own) or 'no function'}"
 
 
-def signature_of(name: str, function: Callable) -> str:
-    """`def name(...)` without annotations."""
-    return f"def {name}({', '.join(inspect.signature(function).parameters)})"
-
-
-def refuse_other_arguments(name: str, function: Callable, asked: Callable) -> None:
-    """Raise NotYet if the reader's function cannot be called as the task says."""
-    try:
-        has, needed = inspect.signature(function), inspect.signature(asked)
-    except (TypeError, ValueError):  # a builtin: let the call tell
-        return
-    required = [p for p in needed.parameters.values() if p.default is p.empty]
-    try:
-        has.bind(*needed.parameters)
-        has.bind(*(p.name for p in required))
-    except TypeError as error:
-        raise NotYet(
-            f"{name}({', '.join(needed.parameters)})",
-            f"it cannot be called so: {error}",
-            f"{signature_of(name, asked)}, as it stood in the cell at first",
-            "the line that begins with def",
-        ) from None
-
-
-class State:
-    """What a process has only one of, and what an exercise's function must leave as it found it."""
-
-    def __init__(self) -> None:
-        self.values = {
-            "the seed of torch": torch.initial_seed(),
-            "the state of Python's random": random.getstate(),
-            "the state of NumPy's random": repr(numpy.random.get_state()),
-            "torch.is_grad_enabled()": torch.is_grad_enabled(),
-            "torch.get_default_dtype()": torch.get_default_dtype(),
-            "the process group": dist.is_initialized() and str(dist.group.WORLD),
-        }
-
-    def changed(self, other: "State") -> list[str]:
-        """Names of what differs."""
-        return [name for name, value in self.values.items() if other.values[name] != value]
-
-
-LOOK_AT_STATE = {
-    "the seed": "A seed set here also decides what comes after: dropout, shuffling, other people's "
-    "numbers. Do you need random numbers at all? If so, take them from a torch.Generator.",
-    "the state": "Random numbers drawn here are missing elsewhere. Do you need any at all?",
-    "the process group": "Whoever made the group also ends it.",
-}
+def say_briefly(error: threading.ExceptHookArgs) -> None:
+    """Print an exception that ended a thread of the reader's, with the reader's own lines alone."""
+    pages = traceback.TracebackException(error.exc_type, error.exc_value, error.exc_traceback)
+    rank_errors.shorten(pages)
+    print(f"In a thread: {''.join(pages.format()).rstrip()}", file=sys.stderr)
 
 
 class Guarded:
-    """The reader's function; NotYet if it changes the process's state or wants to leave it."""
+    """The reader's `function`; NotYet if it changes the process's state or wants to leave it."""
 
-    def __init__(self, name: str, function: Callable, before: State | None):
-        self.name, self.function, self.before = name, function, before
+    def __init__(self, name: str, function: Callable, guard: Callable):
+        self.name, self.function, self.guard = name, function, guard
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it."""
-        with no_leaving(self.name):
-            result = self.function(*args, **kwargs)
-        self.compare()
-        return result
+        with (
+            self.guard(self.name),
+            no_leaving(self.name, "it returns to its caller, who has more to do"),
+        ):
+            return self.function(*args, **kwargs)
 
-    def compare(self) -> None:
-        """Raise NotYet if something of the process is not as it was before the attempt."""
-        changed = self.before.changed(State()) if self.before else []
-        if not changed:
-            return
+
+@contextlib.contextmanager
+def nothing_changes(called: str, *, may_seed: bool) -> Iterator[None]:
+    """Raise NotYet if the process is not afterwards as before; `may_seed` leaves seeds aside."""
+    before = State(may_seed)
+    yield
+    changed = before.changed(State(may_seed))
+    if changed:
         what = changed[0]
         look = next((text for start, text in LOOK_AT_STATE.items() if what.startswith(start)), "")
         raise NotYet(
-            self.name,
+            called,
             f"it changed {what}, which belongs to the whole process",
-            "nothing of the process is changed, for whoever calls this function relies on it",
-            look or f"Which line sets {what} and does not set it back?",
+            "nothing of the process is changed, for whoever comes next relies on it",
+            look or f"Which line changes {what} and does not set it back?",
         )
 
 
 @contextlib.contextmanager
-def no_leaving(called: str) -> Iterator[None]:
+def no_leaving(called: str, required: str) -> Iterator[None]:
     """Inside, `sys.exit` is NotYet: what a check calls must come back."""
     try:
         yield
     except SystemExit as leaving:
+        frames = traceback.extract_tb(leaving.__traceback__)
+        lines = [frame.lineno for frame in frames if sources.short(frame.filename) == YOUR_CELL]
+        path = next((f.filename for f in frames if sources.short(f.filename) == YOUR_CELL), "")
+        text = linecache.getline(path, lines[-1]).strip() if lines else f"exit({leaving.code!r})"
+        where = f"your line {lines[-1]}: " if lines else ""
         raise NotYet(
             called,
-            f"sys.exit({leaving.code!r}), which ends the whole process",
-            "it returns to its caller, who has more to do",
-            "the line with exit or quit",
+            f"{where}{text}\nwhich ends the whole process",
+            required,
+            "What would have to come next, here, if the process did not end?",
         ) from None

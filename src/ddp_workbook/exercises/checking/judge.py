@@ -1,34 +1,38 @@
 """From an attempt to a verdict: runs the check, and puts into words whatever comes of it."""
 
-import ast
-import traceback
-import warnings
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
-from ddp_workbook.exercises.checking import attempts
+from ddp_workbook.exercises.checking import attempts, causes, on_ranks
 from ddp_workbook.exercises.checking.attempts import YOUR_CELL, Attempt
 from ddp_workbook.exercises.checking.catalogue import Exercise
 from ddp_workbook.exercises.checking.not_yet import NotYet
 from ddp_workbook.exercises.checking.source import same_code
+from ddp_workbook.exercises.checking.syntax import unreadable
 from ddp_workbook.exercises.checking.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
-from ddp_workbook.workbench import advice
+from ddp_workbook.exercises.checking.words import in_words
 from ddp_workbook.workbench.errors import RankFailed, RanksHung, WorkbookError
 from ddp_workbook.workbench.positions import Position
 
-A_MEETING = "a collective is a meeting: every rank of the group must come"
+INSIDE_TORCH = re.compile(r"\[(?:enforce fail at )?[^\]\s]+:\d+\] ?")  # a line of its C++ code
+OUTSIDE = {  # what the workbench says of a worker, said of the reader's function
+    "is leaving the worker": "is outside of your function, in the check's own lines",
+    "is starting": "is before or behind your function",
+}
 
 
 def examine(exercise: Exercise, code: str) -> Verdict:
     """The verdict on a cell: saved first, then checked. An untouched stub is neither."""
+    name, code = exercise.name, code.removeprefix("\ufeff")  # a mark that some editors put first
     if same_code(code, exercise.stub):
-        return _not_attempted(exercise.name)
-    attempt = attempts.save(exercise.name, code)
-    problem = _syntax(attempt, code)
-    if problem:
-        return problem
+        return _not_attempted(name)
+    attempt = attempts.save(name, code)
+    if problem := unreadable(code):
+        return Verdict(NOT_YET, f"Not yet: {name} is no valid Python", problem)
     verdict = judge(exercise, attempt)
     if verdict.kind == SOLVED:
-        attempts.note_solved(attempt, verdict.title)
+        attempts.note_solved(name, verdict.title)
     return verdict
 
 
@@ -50,7 +54,7 @@ def judge(exercise: Exercise, attempt: Attempt, **choice: Sequence[int]) -> Verd
         raise
     except Exception as error:  # a value that the check did not foresee
         return _unforeseen(attempt, error)
-    return Verdict(SOLVED, f"{name}: {sentence}", printed=attempt.printed)
+    return Verdict(SOLVED, f"{name} is solved: {sentence}", printed=attempt.printed)
 
 
 def _not_attempted(name: str) -> Verdict:
@@ -60,65 +64,42 @@ def _not_attempted(name: str) -> Verdict:
     return Verdict(NOT_ATTEMPTED, f"{name}: not attempted yet", rows)
 
 
-def _short(path) -> str:
+def _short(path: Path) -> str:
     return "/".join(path.parts[-3:])
 
 
-def _syntax(attempt: Attempt, code: str) -> Verdict | None:
-    """The verdict on a cell that no rank could read, or None."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compile(ast.parse(f"\n{code}", YOUR_CELL), YOUR_CELL, "exec")
-        return None
-    except SyntaxError as error:
-        lines = traceback.format_exception_only(error)[1:]
-        where = f"line {error.lineno}" if error.lineno else "the cell"
-        rows = [(where, "".join(lines).rstrip()), ("look at", _look_at_syntax(code, error))]
-    except (ValueError, RecursionError, MemoryError) as error:
-        rows = [("came back", str(error) or type(error).__name__), ("look at", "the whole cell")]
-    return Verdict(NOT_YET, f"Not yet: {attempt.name} is no valid Python", rows)
-
-
-def _look_at_syntax(code: str, error: SyntaxError) -> str:
-    line = code.splitlines()[error.lineno - 2] if error.lineno and error.lineno > 1 else ""
-    if line.lstrip().startswith(("%", "!", "?")):
-        return "Only Python can stand in an exercise's cell, no % and no ! commands."
-    return "This line, or a bracket or quotation mark that was opened before it."
-
-
-def _not_yet(attempt: Attempt, rows: list[tuple[str, str]]) -> Verdict:
-    return Verdict(NOT_YET, f"Not yet: {attempt.name}{_at(attempt)}", rows, attempt.printed)
-
-
-def _at(attempt: Attempt) -> str:
-    if not attempt.ranks:
-        return ""
-    return " at 1 rank" if attempt.ranks == 1 else f" at {attempt.ranks} ranks"
+def _not_yet(
+    attempt: Attempt, rows: list[tuple[str, str]], verb: str = "", note: str = ""
+) -> Verdict:
+    at = f"at {attempt.ranks} rank{'s' * (attempt.ranks > 1)}" if attempt.ranks else ""
+    title = " ".join(filter(None, [f"Not yet: {attempt.name}", verb, at, note]))
+    return Verdict(NOT_YET, title, rows, attempt.printed)
 
 
 def _hangs(attempt: Attempt, hang: RanksHung) -> Verdict:
     """Where each rank stands, in the reader's own lines."""
-    waits = any(place.call for place in hang.positions)
+    waits = bool(hang.missed) or any(map(causes.communicates, hang.positions))
+    limit = f"stopped after {round(attempt.seconds, 1):g} s"
+    if attempt.seconds < on_ranks.LAUNCH_LIMIT - 0.1:
+        limit += f", with which the check had taken its {attempts.TIME_LIMIT:g} s"
+    rows = _places(hang.positions, attempt, waits) + _missed(hang)
+    look = causes.for_hang(hang.positions, hang.missed, str(attempt.path))
     verb = "hangs" if waits else "does not end"
-    title = f"Not yet: {attempt.name} {verb}{_at(attempt)} (stopped after {attempt.seconds:g} s)"
-    rows = _places(hang.positions, attempt) + _missed(hang)
-    look = "What ends the loop on this line, and does it ever happen?"
-    if waits:
-        look = advice.for_hang(hang.positions, bool(hang.missed)) or A_MEETING
-    return Verdict(NOT_YET, title, [*rows, ("look at", look)], attempt.printed)
+    return _not_yet(attempt, [*rows, ("look at", look)], verb, f"({limit})")
 
 
-def _places(positions: Sequence[Position], attempt: Attempt) -> list[tuple[str, str]]:
+def _places(positions: Sequence[Position], attempt: Attempt, waits: bool) -> list[tuple[str, str]]:
     """A row for each rank; without a group there is only one process, and it is no rank."""
     rows = []
-    waits = any(place.call for place in positions)
     for place in positions:
-        doing = (
-            "has returned without it" if waits and place.doing == "has returned" else place.doing
-        )
-        label = f"rank {place.rank}" if attempt.ranks else "it"
-        rows.append((label, "\n".join(filter(None, [doing, _line(place)]))))
+        text = f"{OUTSIDE.get(place.doing, place.doing)}\n{_line(place)}"
+        if waits and place.doing == "has returned":
+            text = "has returned without it"
+        elif place.file and not causes.communicates(place):
+            text = f"is at {_line(place)}"
+        elif place.file and not place.call:  # inside a Work's own wait
+            text = f"waits at {_line(place)}"
+        rows.append((f"rank {place.rank}" if attempt.ranks else "it", text))
     return rows
 
 
@@ -140,44 +121,32 @@ def _fails(attempt: Attempt, failure: RankFailed, known: dict[str, str]) -> Verd
     """A rank raised, left, or died; `known` are the exercise's own words for some errors."""
     if failure.kind == "NotYet" and len(failure.arguments) == 4:
         return _not_yet(attempt, NotYet(*failure.arguments).rows)
-    if failure.missed or len(failure.positions) > 1:
-        return _misses(attempt, failure)
-    what = f"raises {failure.kind}" if failure.kind else "ends its process"
-    title = f"Not yet: {attempt.name} {what}{_at(attempt)}"
-    rows = [("came back", failure.reason)]
+    look = ("look at", causes.for_failure(failure, known))
+    if failure.missed or len(failure.positions) > 1:  # a hang, seen before its time was up
+        places = failure.positions
+        look = ("look at", causes.for_hang(places, failure.missed, str(attempt.path)))
+        rows = _places(places, attempt, True) + _missed(failure)
+        note = "(a rank waits for one that does not come)"
+        return _not_yet(attempt, [*rows, look], "hangs", note)
+    who = f"rank {failure.rank}" if attempt.ranks else "it"
     place = failure.positions[0] if failure.positions else None
-    if place and place.file:
-        label = f"rank {failure.rank}" if attempt.ranks else "in"
-        rows.append((label, _line(place)))
-    own = next((text for words, text in known.items() if words in failure.reason), "")
-    rows.append(("look at", own or _look_at_failure(failure, place)))
-    return Verdict(NOT_YET, title, rows, attempt.printed)
-
-
-def _look_at_failure(failure: RankFailed, place: Position | None) -> str:
-    if failure.kind == "NotImplementedError":
-        return "The line of the stub that raises it is still there: put your lines in its place."
-    if failure.kind == "NameError":
-        return "Is the name spelt right? Your cell knows only what it imports and defines itself."
-    if not failure.kind:
-        given = advice.for_death(failure.returncode, place.call if place else "")
-        return given or "A function that is called must return to its caller."
-    return advice.for_error(failure.kind, failure.reason) or "The error names the line."
-
-
-def _misses(attempt: Attempt, failure: RankFailed) -> Verdict:
-    """A rank waited for one that had gone: a hang, seen before its time was up."""
-    title = f"Not yet: {attempt.name} hangs{_at(attempt)} (one rank waits for another that is gone)"
-    rows = _places(failure.positions, attempt) + _missed(failure)
-    return Verdict(NOT_YET, title, [*rows, ("look at", A_MEETING)], attempt.printed)
+    stands = [(who, _line(place))] if place and place.file else []
+    if failure.kind:
+        rows = [("came back", INSIDE_TORCH.sub("", failure.reason)), *stands]
+        return _not_yet(attempt, [*rows, look], f"raises {failure.kind}")
+    rows = [("came back", f"{who} {failure.reason}"), *stands]
+    return _not_yet(attempt, [*rows, look], "ends its process")
 
 
 def _unforeseen(attempt: Attempt, error: Exception) -> Verdict:
     """The check itself stumbled over what came back."""
+    came = "something"
+    if attempt.answers is not None:
+        came = ", ".join(f"{in_words(one)} on rank {n}" for n, one in enumerate(attempt.answers))
     rows = [
         ("called", f"{attempt.name}, as the task says"),
-        ("came back", f"something that the check cannot use ({type(error).__name__}: {error})"),
+        ("came back", f"{came}\nwhich the check cannot use ({type(error).__name__}: {error})"),
         ("required", "a value of the kind that the docstring of the stub names"),
         ("look at", "Do you return what the docstring says, on every path through the function?"),
     ]
-    return Verdict(NOT_YET, f"Not yet: {attempt.name}{_at(attempt)}", rows, attempt.printed)
+    return _not_yet(attempt, rows)

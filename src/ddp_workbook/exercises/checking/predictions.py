@@ -1,8 +1,10 @@
 """`predict` keeps a reader's guess; `reveal` shows it beside the formula and the measurement."""
 
+import contextlib
 import json
 import math
 import numbers
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,16 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ddp_workbook.workbench import parcels
 from ddp_workbook.workbench.errors import WorkbookError
-from ddp_workbook.workbench.files import temporary_folder, write_whole
+from ddp_workbook.workbench.files import temporary_folder
 from ddp_workbook.workbench.palette import rank_hatch, series_colour
 from ddp_workbook.workbench.pictures import Picture, show, style
 
 FOLDER = Path("work") / "predictions"
 COLUMNS = ("your guess", "formula", "measured")
+LONGEST = 200  # characters of a guess in words
+LARGEST = 1e15  # above it a float is no whole number any more
 
 Guess = float | str | Mapping[Any, Any] | None
 
@@ -41,7 +46,7 @@ def predict(name: str, value: Guess = None) -> Said:
     yet. Raises PredictionError for anything else.
     """
     path = file_of(name)
-    guess = _plain(name, value)
+    guess = _guess(name, value)
     if guess is None or (isinstance(guess, dict) and all(v is None for v in guess.values())):
         kept = _latest(name)
         if kept is None:
@@ -49,7 +54,7 @@ def predict(name: str, value: Guess = None) -> Said:
         return Said(f"{name}: you said {_text(kept)} last time.")
     guesses = _all(path)
     if not guesses or guesses[-1] != guess:
-        _write(path, json.dumps([*guesses, guess], indent=1))
+        _append(path, json.dumps(guess))
     return Said(f"{name}: you say {_text(guess)}.")
 
 
@@ -61,6 +66,8 @@ def reveal(name: str, *, measured: Any, formula: Any = None, unit: str = "") -> 
     """
     guess, sides = _latest(name), {}
     cases = list(measured) if isinstance(measured, Mapping) else [name]
+    if isinstance(guess, Mapping) and not isinstance(measured, Mapping):
+        guess = _text(guess)
     for column, values in zip(COLUMNS, (guess, formula, measured), strict=True):
         if column == "formula" and formula is None:
             continue
@@ -77,8 +84,8 @@ def reveal_plot(
     """The same as a picture: bars for each case, with alt text that holds the numbers."""
     table = reveal(name, measured=measured, formula=formula)
     alt = f"{ylabel} for each case. " + "; ".join(
-        f"{case}: " + ", ".join(f"{column} {_text(row[column])}" for column in table)
-        for case, row in table.iterrows()
+        f"{case}: " + ", ".join(f"{column} {_text(table.at[case, column])}" for column in table)
+        for case in table.index
     )
     return show(_bars(table, xlabel, ylabel), alt=f"{alt}.")
 
@@ -103,32 +110,42 @@ def file_of(name: str) -> Path:
     """Where the guesses under `name` are kept; raises PredictionError for what is no word."""
     if not (isinstance(name, str) and name.isidentifier()):
         raise PredictionError(f"{name!r} is no name for a guess: take a word, as the page does.")
-    return FOLDER.absolute() / f"{name}.json"
+    return FOLDER.absolute() / f"{name}.jsonl"
 
 
-def _plain(name: str, value: Any) -> Any:
-    """The guess as JSON can hold it."""
-    if value is None or isinstance(value, str):
-        return value
+def _guess(name: str, value: Any) -> Any:
+    """The guess as JSON can hold it; PredictionError if it is none."""
     if isinstance(value, Mapping):
-        return {str(case): _plain(name, one) for case, one in value.items()}
+        return {str(case): _plain(f"{name}, {case}", one) for case, one in value.items()}
+    return _plain(name, value)
+
+
+def _plain(name: str, value: Any) -> float | str | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and value.strip() and len(value) <= LONGEST:
+        return " ".join(value.split())
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        number = float(value)
-        if math.isfinite(number):
-            return int(number) if number == int(number) else number
+        with contextlib.suppress(OverflowError):  # an int beyond all floats
+            number = float(value)
+            if math.isfinite(number):
+                whole = number == int(number) and abs(number) < LARGEST
+                return int(value) if whole else number
     raise PredictionError(
-        f"A guess for {name} is a number, such as 42, or a word in quotation marks; "
-        f"this is {value!r}."
+        f"A guess for {name} is a number, such as 42, or a word in quotation marks. "
+        f"This is {parcels.describe(value)}."
     )
 
 
 def _all(path: Path) -> list:
-    for place in (path, temporary_folder() / "predictions" / path.name):
-        try:
-            return json.loads(place.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-    return []
+    """The guesses, one a line, the latest last; a line that is none is passed over."""
+    found = []
+    for place in (path, _instead_of(path)):
+        with contextlib.suppress(OSError):
+            for line in place.read_bytes().decode("utf-8", "replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    found.append(json.loads(line))
+    return found
 
 
 def _latest(name: str) -> Any:
@@ -136,11 +153,24 @@ def _latest(name: str) -> Any:
     return guesses[-1] if guesses else None
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        write_whole(path, text)
-    except OSError:
-        write_whole(temporary_folder() / "predictions" / path.name, text)
+def _instead_of(path: Path) -> Path:
+    """Where guesses are kept if the reader's folder cannot be written."""
+    return temporary_folder() / "predictions" / path.name
+
+
+def _append(path: Path, line: str) -> None:
+    """Add a line at the end of the file, so that no earlier one can be lost."""
+    problem = None
+    for place in (path, _instead_of(path)):
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with open(place, "a+b") as file:
+                torn = file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n"
+                file.write(b"\n" * bool(torn) + f"{line}\n".encode())
+            return
+        except OSError as error:
+            problem = error
+    raise PredictionError(f"Your guess could not be kept: {problem}.")
 
 
 def _of_case(values: Any, case: Any) -> Any:
@@ -152,4 +182,6 @@ def _of_case(values: Any, case: Any) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{_text(one)} for {case}" for case, one in value.items())
-    return f"{value:,}" if isinstance(value, int | float) else str(value)
+    if isinstance(value, numbers.Integral):
+        return f"{value:,}"
+    return f"{value:,.10g}" if isinstance(value, numbers.Real) else str(value)

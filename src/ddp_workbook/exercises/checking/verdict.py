@@ -7,12 +7,17 @@ SOLVED, NOT_YET, NOT_ATTEMPTED = "solved", "not yet", "not attempted"
 COLOURS = {SOLVED: "#00999a", NOT_YET: "#cc8200", NOT_ATTEMPTED: "#74687b"}  # 3 : 1 on both pages
 LONGEST = 700  # characters of one row
 MOST_LINES = 30  # shown of what the attempt printed
+LONGEST_LINE = 200  # characters of one of them
 BOX = "border-left:4px solid {colour}; padding:0.1em 0.9em; margin:0.3em 0; max-width:60em"
 TITLE = "font-weight:600"
-GRID = "display:grid; grid-template-columns:max-content minmax(0,1fr); gap:0.2em 1em"
+GRID = (
+    "display:grid; grid-template-columns:max-content minmax(0,1fr); gap:0.2em 1em; "
+    "align-items:baseline"
+)
 LABEL = "opacity:0.75"
 TEXT = (
-    "margin:0; padding:0; background:transparent; white-space:pre-wrap; overflow-wrap:anywhere; "
+    "margin:0; padding:0; background:transparent; white-space:pre-wrap; "
+    "word-break:normal; overflow-wrap:anywhere; "
     "line-height:1.4"
 )
 FOLDED = "margin:0.4em 0"
@@ -64,7 +69,10 @@ def cut(text: str) -> str:
 
 def last_lines(text: str) -> str:
     """The end of what was printed, and how much is left out."""
-    lines = text.rstrip().splitlines()
+    lines = [
+        line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} … ({len(line):,} characters)"
+        for line in text.rstrip().split("\n")
+    ]
     left_out = len(lines) - MOST_LINES
     if left_out <= 0:
         return "\n".join(lines)

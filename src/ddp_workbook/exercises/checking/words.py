@@ -1,11 +1,13 @@
 """Values in a verdict: short, exact enough, and readable for who has never seen a tensor's repr."""
 
+import math
 import reprlib
 from typing import Any
 
 import torch
 
-MOST = 12  # elements of a tensor that are shown
+MOST = 12  # elements of a tensor, and items of a list, that are shown
+DEEPEST = 4  # lists in lists
 SHORT = reprlib.Repr()
 SHORT.maxother = SHORT.maxstring = 120
 
@@ -15,28 +17,53 @@ def in_words(value: Any) -> str:
 
     Of lists, tuples and dicts each item so; everything else as its repr, cut.
     """
+    return _in_words(value, DEEPEST)
+
+
+def _in_words(value: Any, depth: int) -> str:
     if isinstance(value, torch.Tensor):
         return _tensor(value)
-    if isinstance(value, list | tuple) and any(isinstance(one, torch.Tensor) for one in value):
-        inner = ", ".join(map(in_words, value[:MOST])) + (", …" if len(value) > MOST else "")
-        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    if type(value) in (list, tuple, dict) and depth == 0:
+        return "…"
+    if type(value) is dict:
+        items = [f"{SHORT.repr(k)}: {_in_words(v, depth - 1)}" for k, v in _first(value.items())]
+        return "{" + _joined(items, len(value)) + "}"
+    if type(value) in (list, tuple):
+        inner = _joined([_in_words(one, depth - 1) for one in _first(value)], len(value))
+        if type(value) is list:
+            return f"[{inner}]"
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return SHORT.repr(value)
+    return " ".join(SHORT.repr(value).split())
+
+
+def _first(items: Any) -> list:
+    return [one for one, _ in zip(items, range(MOST), strict=False)]
+
+
+def _joined(items: list[str], length: int) -> str:
+    return ", ".join(items) + (f", … ({length:,} in all)" if length > len(items) else "")
 
 
 def _tensor(tensor: torch.Tensor) -> str:
-    if tensor.numel() <= MOST:
-        return str(_rounded(tensor.detach().cpu().tolist()))
-    first = [_rounded(one) for one in tensor.detach().flatten()[:4].cpu().tolist()]
     shape = " x ".join(map(str, tensor.shape))
+    try:
+        plain = tensor.detach().cpu().to_dense() if tensor.is_sparse else tensor.detach().cpu()
+        if tensor.numel() == 0:
+            return f"[] (shape {shape})"
+        if plain.numel() <= MOST:
+            return str(_rounded(plain.tolist()))
+        first = [_rounded(one) for one in plain.flatten()[:4].tolist()]
+    except (RuntimeError, NotImplementedError):  # one without values, on the device "meta"
+        return f"a tensor of shape ({shape}) on {tensor.device}, without numbers to show"
     return f"[{', '.join(map(str, first))}, … ({shape} numbers)]"
 
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(one) for one in value]
-    if isinstance(value, float):
+    if isinstance(value, float) and math.isfinite(value):
         number = float(f"{value:.5g}")
         return int(number) if number == int(number) and abs(number) < 1e9 else number
     return value

@@ -1,0 +1,97 @@
+"""How long a reader waits for the verdict on an exercise: a right attempt, and one that hangs."""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator
+
+from benchmarks.table import Line, seconds_text, spread, worst_text
+from ddp_workbook.exercises.checking import on_ranks
+from ddp_workbook.exercises.checking.catalogue import Exercise, names
+from ddp_workbook.exercises.checking.judge import examine
+from ddp_workbook.exercises.checking.verdict import NOT_YET, SOLVED
+
+MEDIAN, SLOWEST = 1.5, 3.0  # seconds for a whole check: of all exercises, and of any
+LATE = 2.0  # seconds over the limit of a launch
+ROUNDS = 5
+HANGING = "mean_over_ranks"
+HANGS = {
+    "an endless loop": f"def {HANGING}(value):\n    while True:\n        pass\n",
+    "C code that keeps Python's lock": f"def {HANGING}(value):\n    return sum(iter(int, 1))\n",
+    "a collective that one rank does not enter": f"""import time
+import torch.distributed as dist
+def {HANGING}(value):
+    if dist.get_rank():
+        time.sleep(100)
+    dist.barrier()
+    return value
+""",
+}
+
+
+def measure(quick: bool = False) -> list[Line]:
+    """A line for the median over the exercises, one for the slowest, one for those that hang."""
+    with own_folder():
+        took = seconds_by_exercise(1 if quick else ROUNDS)
+        late = seconds_over_the_limit(list(HANGS)[:1] if quick else list(HANGS))
+    return lines(took, late)
+
+
+@contextlib.contextmanager
+def own_folder() -> Iterator[None]:
+    """Attempts are saved below the current folder, and the reader's own are there otherwise."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        yield
+
+
+def seconds_by_exercise(rounds: int) -> dict[str, list[float]]:
+    """Seconds of each check of the solution, by exercise, round by round; one round more first."""
+    exercises = [Exercise(name) for name in names()]
+    took = {exercise.name: [] for exercise in exercises}
+    for number in range(rounds + 1):
+        for exercise in exercises:
+            start = time.monotonic()
+            verdict = examine(exercise, exercise.solution)
+            if number:  # the first one may import, and start the fork server
+                took[exercise.name].append(time.monotonic() - start)
+            if verdict.kind != SOLVED:
+                raise AssertionError(f"the solution is not right: {verdict!r}")
+    return took
+
+
+def seconds_over_the_limit(hangs: list[str]) -> dict[str, float]:
+    """Seconds from the end of a launch's time until the verdict is there, by what hangs."""
+    late = {}
+    for name in hangs:
+        start = time.monotonic()
+        verdict = examine(Exercise(HANGING), HANGS[name])
+        late[name] = time.monotonic() - start - on_ranks.LAUNCH_LIMIT
+        if verdict.kind != NOT_YET or "stopped after" not in verdict.title:
+            raise AssertionError(f"{name}: {verdict!r}")
+    return late
+
+
+def lines(took: dict[str, list[float]], late: dict[str, float]) -> list[Line]:
+    """The table's lines for these timings."""
+    medians = {name: spread(seconds).median for name, seconds in took.items()}
+    slowest = max(medians, key=medians.get)
+    middle = spread(medians.values()).median
+    each = "; ".join(f"{name} {seconds:.2f} s" for name, seconds in medians.items())
+    worst = max(late, key=late.get)
+    return [
+        Line(
+            f"check of an exercise's solution, warm: median of {len(took)} exercises",
+            seconds_text(medians.values()), middle,
+            target=f"at most {MEDIAN} s", met=bool(middle <= MEDIAN), note=each,
+        ),
+        Line(
+            f"the slowest of them: {slowest}",
+            worst_text(took[slowest]), max(took[slowest]),
+            target=f"at most {SLOWEST:g} s", met=bool(max(took[slowest]) <= SLOWEST),
+        ),
+        Line(
+            f"verdict on an attempt that hangs, over its {on_ranks.LAUNCH_LIMIT:g} s",
+            worst_text(late.values()), late[worst], f"worst: {worst}",
+            target=f"at most {LATE:g} s", met=bool(late[worst] <= LATE),
+        ),
+    ]  # fmt: skip

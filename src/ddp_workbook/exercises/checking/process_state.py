@@ -1,0 +1,51 @@
+"""What a process has only one of, and what an exercise's function must leave as it found it."""
+
+import random
+import types
+
+import numpy
+import torch
+import torch.distributed as dist
+
+LOOK_AT_STATE = {
+    "the seed": "A seed set here also decides what comes after: dropout, shuffling, other people's "
+    "numbers. Do you need random numbers at all? If so, take them from a torch.Generator.",
+    "the state": "Was a seed set, or a number drawn? Both change what comes after, for everybody. "
+    "Do you need random numbers at all?",
+    "the process group": "Whoever made the group also ends it.",
+    "torch.distributed.": "Which line puts something else in its place? All code of the process "
+    "would call that now.",
+}
+
+
+class State:
+    """A snapshot of this process: seeds, modes of torch, the group, torch.distributed itself.
+
+    `may_seed` leaves out the seeds.
+    """
+
+    def __init__(self, may_seed: bool = False) -> None:
+        self.values = {} if may_seed else random_state()
+        self.values |= {
+            "torch.is_grad_enabled()": torch.is_grad_enabled(),
+            "torch.get_default_dtype()": torch.get_default_dtype(),
+            "torch.get_default_device()": torch.get_default_device(),
+            "the process group": dist.is_initialized() and str(dist.group.WORLD),
+        }
+        for name, value in vars(dist).items():
+            if type(value) is types.FunctionType:  # isinstance would wake a deprecated name
+                self.values[f"torch.distributed.{name}"] = value
+
+    def changed(self, other: "State") -> list[str]:
+        """Names of what differs."""
+        return [name for name, value in self.values.items() if other.values.get(name) != value]
+
+
+def random_state() -> dict[str, object]:
+    """The seed of torch, which drawing does not change, and where the other generators stand."""
+    kind, keys, *rest = numpy.random.get_state()
+    return {
+        "the seed of torch": torch.initial_seed(),
+        "the state of Python's random": random.getstate(),
+        "the state of NumPy's random": (kind, keys.tobytes(), *rest),
+    }

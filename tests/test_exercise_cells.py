@@ -1,0 +1,404 @@
+"""`%%exercise` cells: what is kept of an attempt, how verdicts look, what a real kernel says."""
+
+import errno
+import html.parser
+import time
+from pathlib import Path
+
+import pytest
+
+from ddp_workbook.exercises import CHAPTERS
+from ddp_workbook.exercises.checking import attempts, reader
+from ddp_workbook.exercises.checking.catalogue import UnknownExercise, find
+from ddp_workbook.exercises.checking.judge import examine
+from ddp_workbook.exercises.checking.reader import hint, progress, solution
+from ddp_workbook.exercises.checking.verdict import COLOURS, NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
+from ddp_workbook.workbench.errors import WorkbookError
+from ddp_workbook.workbench.launch import launch
+from tests.leftovers import alive, no_rank_left, wait_until  # noqa: F401 (a fixture)
+from tests.test_exercise_faults import RIGHT, cell
+from tests.test_kernels import Kernel, kernel  # noqa: F401 (a fixture)
+from tests.test_ranks_magic import run
+from tests.workers.saving import save_many
+
+NAME = "mean_over_ranks"
+EXERCISE = find(NAME)
+SYNTAX = "def mean_over_ranks(value)\n"  # is saved, and needs no rank
+FOLDER = Path("work/exercises")
+
+
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    """Attempts are saved below the current folder, or below `instead`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(attempts, "temporary_folder", lambda: tmp_path / "instead")
+
+
+def saved(folder: Path = FOLDER) -> dict[str, str]:
+    """The files of the attempts, without their first line."""
+    texts = {path.name: path.read_bytes().decode() for path in sorted(folder.glob("*.py"))}
+    return {name: text.removeprefix(f"# %%exercise {NAME}\n") for name, text in texts.items()}
+
+
+# What is kept
+
+
+def test_an_attempt_is_saved_before_anything_of_it_runs(own_folder, monkeypatch):
+    class ACheckThatLooks:
+        name, stub = NAME, EXERCISE.stub
+
+        class module:
+            check = staticmethod(lambda attempt: found.append((saved(), attempt.path.read_text())))
+
+    found = []
+    examine(ACheckThatLooks, "x = 1\n")
+    [(files, of_this_check)] = found
+    assert files == {f"{NAME}.py": "x = 1\n", f"{NAME}.1.py": "x = 1\n"}
+    assert of_this_check == f"# %%exercise {NAME}\nx = 1\n"
+
+
+def test_older_attempts_stay_and_equal_ones_share_a_file(own_folder):
+    for number in (1, 2, 1, 1, 3, 2):
+        examine(EXERCISE, f"{SYNTAX}# {number}\n")
+    assert saved() == {
+        f"{NAME}.1.py": f"{SYNTAX}# 1\n",
+        f"{NAME}.2.py": f"{SYNTAX}# 2\n",
+        f"{NAME}.3.py": f"{SYNTAX}# 3\n",
+        f"{NAME}.py": f"{SYNTAX}# 2\n",
+    }
+
+
+def test_what_was_written_in_an_editor_stays_too(own_folder):
+    examine(EXERCISE, SYNTAX)
+    (FOLDER / f"{NAME}.py").write_bytes(b"of an editor \xff")
+    examine(EXERCISE, f"{SYNTAX}# 2\n")
+    assert (FOLDER / f"{NAME}.2.py").read_bytes() == b"of an editor \xff"
+    assert len(saved_names()) == 4
+
+
+def saved_names() -> list[str]:
+    return sorted(path.name for path in FOLDER.iterdir())
+
+
+def test_an_untouched_stub_neither_runs_nor_takes_the_place_of_an_attempt(own_folder):
+    examine(EXERCISE, SYNTAX)
+    before = saved()
+    for untouched in (EXERCISE.stub, f"\n# {EXERCISE.stub}\n\n".replace("# import", "import")):
+        verdict = examine(EXERCISE, untouched)
+        assert verdict.kind == NOT_ATTEMPTED
+        assert repr(verdict).splitlines()[0] == f"{NAME}: not attempted yet"
+        assert f"last time is in work/exercises/{NAME}.py" in repr(verdict)
+    assert saved() == before
+
+
+def test_two_kernels_at_once_lose_nothing_and_judge_what_is_theirs(own_folder, monkeypatch):
+    """The other one saves at the worst moment: while this one writes."""
+    write, others = attempts.write_whole, []
+
+    def after_the_other(path, text):
+        monkeypatch.setattr(attempts, "write_whole", write)
+        others.append(attempts.save(NAME, "x = 'theirs'\n"))
+        return write(path, text)
+
+    attempts.save(NAME, "x = 'old'\n")
+    monkeypatch.setattr(attempts, "write_whole", after_the_other)
+    ours = attempts.save(NAME, "x = 'ours'\n")
+    assert set(saved().values()) == {"x = 'old'\n", "x = 'ours'\n", "x = 'theirs'\n"}
+    assert "'ours'" in ours.path.read_text() and "'theirs'" in others[0].path.read_text()
+
+
+def test_a_number_that_another_kernel_takes_meanwhile_is_left_to_it(own_folder, monkeypatch):
+    attempts.save(NAME, "x = 1\n")
+    (FOLDER / f"{NAME}.py").unlink()
+    monkeypatch.setattr(attempts, "earlier", lambda folder, name: {})
+    assert attempts.save(NAME, "x = 2\n").path.name == f"{NAME}.2.py"
+    assert saved()[f"{NAME}.1.py"] == "x = 1\n"
+
+
+def full_disk(monkeypatch, *, all_of_it: bool) -> None:
+    """From now on no attempt can be written below the current folder, or none at all."""
+    number, write = attempts._numbered, attempts.write_whole
+
+    def refuse(folder):
+        if all_of_it or "instead" not in str(folder):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(attempts, "_numbered", lambda f, *a: refuse(f) or number(f, *a))
+    monkeypatch.setattr(attempts, "write_whole", lambda p, t: refuse(p) or write(p, t))
+
+
+def test_a_full_or_read_only_folder_is_no_obstacle(own_folder, monkeypatch, tmp_path):
+    full_disk(monkeypatch, all_of_it=False)
+    verdict = examine(EXERCISE, cell(RIGHT))
+    assert verdict.kind == SOLVED
+    assert saved(tmp_path / "instead/exercises")[f"{NAME}.py"] == cell(RIGHT)
+    assert attempts.is_solved(NAME)
+    failing = examine(EXERCISE, cell("return vlaue"))
+    assert "your line 7: return vlaue" in repr(failing)
+
+
+def test_a_folder_that_cannot_be_made_is_no_obstacle(own_folder, monkeypatch):
+    monkeypatch.setattr(attempts, "FOLDER", Path("/proc/no-folder-can-be-made-here"))
+    assert "instead" in str(attempts.save(NAME, SYNTAX).path)
+
+
+def test_where_nothing_can_be_written_nothing_runs_and_it_says_why(own_folder, monkeypatch):
+    full_disk(monkeypatch, all_of_it=True)
+    ran = type("Module", (), {"check": lambda attempt: pytest.fail("it ran")})
+    exercise = type("One", (), {"name": NAME, "stub": EXERCISE.stub, "module": ran})
+    with pytest.raises(WorkbookError, match=r"could not be saved, so it was not run.*No space"):
+        examine(exercise, "x = 1\n")
+
+
+def test_half_an_attempt_is_not_left(own_folder, monkeypatch):
+    """The disk is full after the file was made."""
+
+    class Full:
+        def __init__(self, path, mode):
+            Path(path).touch()
+
+        def __enter__(self):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(attempts, "open", Full, raising=False)
+    with pytest.raises(WorkbookError, match="No space left"):
+        attempts.save(NAME, SYNTAX)
+    assert saved_names() == []
+
+
+def test_success_is_remembered_also_where_it_cannot_be_noted(own_folder, monkeypatch):
+    attempts.note_solved(NAME, "it works")
+    assert attempts.is_solved(NAME) and not attempts.is_solved("another")
+    full_disk(monkeypatch, all_of_it=True)
+    attempts.note_solved("another", "it works, and the disk is full")
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+def test_lines_have_the_numbers_of_the_page_whatever_ends_them(own_folder, ends):
+    verdict = examine(EXERCISE, cell("return vlaue").replace("\n", ends))
+    assert "your line 7: return vlaue" in repr(verdict)
+    assert saved()[f"{NAME}.py"] == cell("return vlaue")
+
+
+# What can be called
+
+
+def test_hints_come_one_after_the_other_then_all(monkeypatch):
+    monkeypatch.setattr(reader, "GIVEN", type(reader.GIVEN)())
+    hints = EXERCISE.hints
+    for number, text in enumerate(hints, start=1):
+        shown = hint(NAME)
+        assert repr(shown) == f"Hint {number} of {len(hints)}\n{text}"
+        assert shown._repr_html_().count("<details") == 1 and "open" not in shown._repr_html_()
+    for _ in range(2):
+        last = repr(hint(NAME))
+        assert all(text in last for text in hints) and f'solution("{NAME}")' in last
+
+
+def test_the_solution_is_a_whole_cell_that_passes(own_folder):
+    title, _, code = repr(solution(NAME)).partition("\n")
+    assert title == f"One solution of {NAME}" and code == EXERCISE.solution
+    assert examine(EXERCISE, code).kind == SOLVED
+    assert "<details" in solution(NAME)._repr_html_()
+
+
+def test_progress_is_a_line(own_folder):
+    stem, names = next((stem, names) for stem, names in CHAPTERS.items() if len(names) > 2)
+    assert repr(progress(stem)) == (
+        f"Exercises of this chapter: 0 of {len(names)} solved; still open: {', '.join(names)}."
+    )
+    attempts.note_solved(names[1], "yes")
+    assert f"1 of {len(names)} solved ({names[1]}); still open: {names[0]}" in repr(progress(stem))
+    for name in names:
+        attempts.note_solved(name, "yes")
+    assert repr(progress(stem)).endswith(f"solved ({', '.join(names)}).")
+
+
+@pytest.mark.parametrize("ask", [hint, solution, find])
+@pytest.mark.parametrize(
+    ("name", "near"), [("mean_over_rank", NAME), ("averge_gradients", "average_gradients")]
+)
+def test_an_unknown_exercise_is_an_error_with_the_nearest_name(ask, name, near):
+    with pytest.raises(UnknownExercise, match=f"no exercise called '{name}'") as error:
+        ask(name)
+    assert f"Did you mean {near}?" in str(error.value) and "There are: " in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["", "xyz", None, 3, "../catalogue", "checking"])
+def test_names_that_resemble_nothing_are_refused_too(name):
+    with pytest.raises(UnknownExercise, match="There are: mean_over_ranks"):
+        hint(name)
+    with pytest.raises(UnknownExercise, match="There are: start_here"):
+        progress(name)
+
+
+def test_an_unknown_chapter_is_an_error_with_the_nearest_name():
+    with pytest.raises(UnknownExercise, match=r"Did you mean start_here\?"):
+        progress("00_start_here")
+
+
+# How a verdict looks
+
+
+class Tags(html.parser.HTMLParser):
+    """The tags of some HTML, and whether each is closed."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.opened, self.stack, self.words = [], [], ""
+        self.feed(page)
+        assert self.stack == []
+
+    def handle_starttag(self, tag, attrs):
+        self.opened.append(tag)
+        self.stack.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        self.words += f"{data} "
+
+
+BAD = "<script>alert('&amp;')</script>"
+
+
+def test_html_holds_the_attempts_text_as_text():
+    page = Verdict(NOT_YET, BAD, [(BAD, BAD), ("x", "</pre>")], f"{BAD}\n</pre>")._repr_html_()
+    tags = Tags(page)
+    assert set(tags.opened) == {"div", "pre", "details", "summary"}
+    assert tags.words.count(BAD) == 4 and 'role="status"' in page
+
+
+def test_html_and_text_say_the_same():
+    verdict = Verdict(NOT_YET, "Not yet: f", [("called", "f(1)"), ("look at", "a\nb")], "one\ntwo")
+    words = Tags(verdict._repr_html_()).words.split()
+    told = repr(verdict).replace("printed:", "What your cell printed").split()
+    assert words == told
+    assert repr(verdict).splitlines()[2:4] == ["  look at  a", "           b"]
+
+
+def test_no_verdict_is_known_by_its_colour_alone(own_folder):
+    titles = {
+        SOLVED: examine(EXERCISE, EXERCISE.solution).title,
+        NOT_YET: examine(EXERCISE, SYNTAX).title,
+        NOT_ATTEMPTED: examine(EXERCISE, EXERCISE.stub).title,
+    }
+    assert set(titles) == set(COLOURS)
+    assert all(kind in title.lower() for kind, title in titles.items())
+
+
+@pytest.mark.parametrize("colour", COLOURS.values())
+@pytest.mark.parametrize("page", ["#ffffff", "#111111"])
+def test_the_bar_can_be_seen_on_both_pages(colour, page):
+    light, dark = sorted((luminance(colour), luminance(page)), reverse=True)
+    assert (light + 0.05) / (dark + 0.05) >= 3
+
+
+def luminance(colour: str) -> float:
+    """As the WCAG define it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(weight * p for weight, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_long_rows_and_long_prints_are_cut():
+    verdict = Verdict(NOT_YET, "Not yet", [("came back", "x" * 10**6)], "y" * 10**6 + "\nz" * 999)
+    assert len(repr(verdict)) < 3000 and "970 lines before these" in repr(verdict)
+
+
+# A real kernel
+
+PRINTS, DIES = "print(value)\nreturn 0", "import os\nos._exit(1)"
+HANG = cell("dist.barrier()\nwhile True:\n    pass")
+STATE = "import random, numpy, torch\n" + (
+    "state = lambda: (torch.get_rng_state().tolist(), random.getstate(), "
+    "str(numpy.random.get_state()))\nbefore = state()"
+)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """A kernel's answers to a page of cells, by name: one kernel for all of them."""
+    cells = {
+        "state": STATE,
+        "stub": f"%%exercise {NAME}\n{EXERCISE.stub}",
+        "wrong": f"%%exercise {NAME}\n{cell('return vlaue')}",
+        "prints": f"%%exercise {NAME}\n{cell(PRINTS)}",
+        "dies": f"%%exercise {NAME}\n{cell(DIES)}",
+        "right": f"%%exercise {NAME}\n{EXERCISE.solution}",
+        "empty": f"%%exercise {NAME}\n",
+        "same": "state() == before, __name__",
+    }
+    folder = tmp_path_factory.mktemp("page")
+    return dict(zip(cells, run(folder, *cells.values()), strict=True)) | {"folder": folder}
+
+
+def test_run_all_passes_over_an_untouched_stub(page):
+    assert page["stub"] == f"{NAME}: not attempted yet"
+
+
+def test_a_wrong_attempt_is_a_verdict_with_the_pages_line(page):
+    assert page["wrong"].startswith(f"Not yet: {NAME} raises NameError at 1 rank\n")
+    assert "your line 7: return vlaue" in page["wrong"]
+
+
+def test_what_an_attempt_prints_stands_in_the_verdict_alone(page):
+    assert page["prints"].startswith("Not yet") and page["prints"].count("[rank 0] 4.0") == 1
+
+
+def test_the_kernel_outlives_an_attempt_and_its_random_numbers_are_its_own(page):
+    assert "ends its process" in page["dies"]
+    assert page["right"].startswith(f"{NAME} is solved: ")
+    assert page["same"] == "(True, '__main__')"
+
+
+def test_the_cells_are_saved_under_work(page):
+    files = saved(page["folder"] / "work/exercises")
+    assert len(files) >= 5 and files[f"{NAME}.4.py"] == EXERCISE.solution
+
+
+def test_interrupt_an_edit_and_an_unknown_name(kernel):  # noqa: F811
+    """In the middle of a check: the kernel is usable, no process is left, the next run is fine."""
+    folder = str(kernel.folder)
+    kernel.run(f"%load_ext ddp_workbook\nimport os; os.chdir({folder!r})")
+    assert "is solved" in shown(kernel, f"%%exercise {NAME}\n{EXERCISE.solution}")["text/plain"]
+    before = set(kernel.below())
+    request = kernel.send(f"%%exercise {NAME}\n{HANG}")
+    assert wait_until(lambda: set(kernel.below()) - before, 10)
+    time.sleep(0.5)
+    ranks = list(set(kernel.below()) - before)
+    kernel.manager.interrupt_kernel()
+    start = time.monotonic()
+    text = kernel.answer(request)
+    assert time.monotonic() - start < 2 and wait_until(lambda: not alive(ranks), 2)
+    assert "Interrupted." in text and "Traceback" not in text and "your cell:8" in text
+    found = shown(kernel, f"%%exercise {NAME}\n{EXERCISE.solution}")
+    assert found["text/plain"].startswith(f"{NAME} is solved: ")
+    assert found["text/html"].startswith('<div role="status"')
+    unknown = kernel.run("%%exercise mean_over_rank\nx = 1")
+    assert unknown.startswith("UnknownExercise: There is no exercise called 'mean_over_rank'. Did")
+    assert "Traceback" not in unknown
+    assert "There is no exercise called ''" in kernel.run("%%exercise\nx = 1")
+
+
+def shown(kernel: Kernel, code: str) -> dict[str, str]:  # noqa: F811
+    """The value of a cell, by MIME type."""
+    request, data = kernel.send(code), {}
+    while True:
+        message = kernel.client.get_iopub_msg(timeout=60)
+        if message["parent_header"].get("msg_id") == request:
+            data |= message["content"].get("data", {})
+            if message["content"].get("execution_state") == "idle":
+                return data
+
+
+def test_two_processes_save_at_the_same_time(tmp_path):
+    """Fifty attempts each, all of them there in the end."""
+    first, second = launch(save_many, NAME, 50, str(tmp_path), ranks=2)
+    texts = set(saved(tmp_path / FOLDER).values())
+    assert texts == {f"x = {n}  # {rank}\n" for n in range(50) for rank in range(2)}
+    assert len({*first, *second}) == 100

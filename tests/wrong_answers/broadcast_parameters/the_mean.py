@@ -1,0 +1,12 @@
+# wrong: averages the models
+# told: This is the mean over the ranks
+# right at: 1
+import torch.distributed as dist
+
+
+def broadcast_parameters(model):
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.data)
+        parameter.data /= dist.get_world_size()
+    for buffer in model.buffers():
+        dist.broadcast(buffer, src=0)

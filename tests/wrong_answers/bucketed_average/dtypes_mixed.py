@@ -1,0 +1,21 @@
+# wrong: cat makes float64 of all that lies with a float64
+# told: Two dtypes share a bucket
+import torch
+import torch.distributed as dist
+
+
+def bucketed_average(model, cap_bytes):
+    gradients = [p.grad for p in reversed(list(model.parameters())) if p.grad is not None]
+    buckets, used = [], 0
+    for gradient in gradients:
+        if not buckets or used + gradient.nbytes > cap_bytes:
+            buckets.append([])
+            used = 0
+        buckets[-1].append(gradient)
+        used += gradient.nbytes
+    for bucket in buckets:
+        flat = torch.cat([gradient.flatten() for gradient in bucket])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
+            gradient.copy_(part.view_as(gradient))

@@ -1,0 +1,25 @@
+# wrong: a parameter without gradient gets one of zeros, and travels
+# told: A parameter without gradient takes up room
+import torch
+import torch.distributed as dist
+
+
+def bucketed_average(model, cap_bytes):
+    for parameter in model.parameters():
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    gradients = [p.grad for p in reversed(list(model.parameters()))]
+    buckets, used, dtype = [], 0, None
+    for gradient in gradients:
+        if not buckets or used + gradient.nbytes > cap_bytes or gradient.dtype != dtype:
+            buckets.append([])
+            used = 0
+        buckets[-1].append(gradient)
+        dtype = gradient.dtype
+        used += gradient.nbytes
+    for bucket in buckets:
+        flat = torch.cat([gradient.flatten() for gradient in bucket])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
+            gradient.copy_(part.view_as(gradient))

@@ -1,0 +1,18 @@
+# wrong: every input goes through replica 0
+# told: counted from 0: [0
+# told: Replica i gets input i, and rests if there is none
+# right at: 1
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+
+def parallel_apply(replicas, inputs):
+    enabled = torch.is_grad_enabled()
+
+    def run(rows):
+        with torch.set_grad_enabled(enabled):
+            return replicas[0](rows)
+
+    with ThreadPoolExecutor(len(inputs)) as pool:
+        return list(pool.map(run, inputs))

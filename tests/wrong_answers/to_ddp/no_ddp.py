@@ -1,0 +1,21 @@
+# wrong: a sampler, and a model on each rank for itself
+# told: a model of its own
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def to_ddp(dataset, make_model, epochs, batch_size):
+    sampler = DistributedSampler(dataset)
+    loader = DataLoader(dataset, batch_size // dist.get_world_size(), sampler=sampler)
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        for images, labels in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(images), labels)
+            loss.backward()
+            optimizer.step()
+    return model.state_dict()
