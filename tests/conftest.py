@@ -6,6 +6,7 @@ expected to fail fails the run: on a machine made for testing, a skip is a test 
 """
 
 import os
+import re
 import shutil
 
 import pytest
@@ -83,6 +84,21 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_testnodedown(node) -> None:
     """Hear from a worker of pytest-xdist; each of them has looked at all tests."""
     node.config.stash[NOT_RUN] = getattr(node, "workeroutput", {}).get("not_run", [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log):
+    """Under --dist=loadfile: share out file by file, but the file of all exercises one by one."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileOrExercise(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            exercise = re.search(r"test_exercises\.py::.*\[(\w+)", nodeid)
+            return exercise[1] if exercise else super()._split_scope(nodeid)
+
+    return ByFileOrExercise(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
