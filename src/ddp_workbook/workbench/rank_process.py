@@ -159,8 +159,9 @@ def settle_in(orders: Orders) -> None:
     os.chdir(orders.folder)
     if orders.folder not in sys.path:
         sys.path.insert(0, orders.folder)
-    random.seed()
-    numpy.random.seed()  # forked ranks share NumPy's state, separate processes do not
+    random.seed()  # forked ranks share all three states, separate processes do not
+    numpy.random.seed()
+    torch.seed()
     torch.set_num_threads(orders.threads)
     dist.set_debug_level_from_env()  # torch reads these two when it is imported
     if "TORCH_LOGS" in os.environ:
