@@ -136,7 +136,7 @@ def test_threads_can_be_chosen():
 
 
 def test_the_random_numbers_of_ranks_differ():
-    """As in separate processes: Python, NumPy and torch each begin with a seed that nobody chose."""
+    """As in separate processes: Python, NumPy and torch each begin with a seed of their own."""
     drawn = [*quietly(contract.numbers), *quietly(contract.numbers)]
     assert all(len(set(of_ranks)) == 4 for of_ranks in zip(*drawn, strict=True))
 
