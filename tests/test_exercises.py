@@ -10,6 +10,7 @@ of it), and at which sizes, if at any, it is right all the same:
 
 import ast
 import re
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -71,14 +72,22 @@ def exercise(name: str) -> Exercise:
 
 
 @cache
-def on_the_whole(wrong: WrongAnswer) -> Verdict:
-    """The verdict that the reader gets; several tests look at it."""
-    return examine(exercise(wrong.name), wrong.text)
+def at_each_size(wrong: WrongAnswer) -> dict[int, Verdict]:
+    """The verdicts of checks at one size alone; several tests look at them."""
+    attempt = attempts.save(wrong.name, wrong.text)
+    sizes = exercise(wrong.name).module.SIZES
+    return {size: at_one_size(wrong.name, attempt, size) for size in sizes}
 
 
-def at_one_size(wrong: WrongAnswer | Exercise, code: str, size: int) -> Verdict:
+def at_one_size(name: str, attempt: attempts.Attempt, size: int) -> Verdict:
     """The verdict of a check at one size alone."""
-    return judge(exercise(wrong.name), attempts.save(wrong.name, code), sizes=(size,))
+    attempt.deadline = time.monotonic() + attempts.TIME_LIMIT
+    return judge(exercise(name), attempt, sizes=(size,))
+
+
+def on_the_whole(wrong: WrongAnswer) -> Verdict:
+    """What the reader gets: the first size, in the check's order, at which it is wrong."""
+    return next(v for v in at_each_size(wrong).values() if v.kind == NOT_YET)
 
 
 def as_text(verdict: Verdict) -> str:
@@ -110,8 +119,9 @@ def test_the_solution_passes(name):
 
 @each_exercise
 def test_the_solution_passes_at_each_size(name):
+    attempt = attempts.save(name, exercise(name).solution)
     for size in exercise(name).module.SIZES:
-        verdict = at_one_size(exercise(name), exercise(name).solution, size)
+        verdict = at_one_size(name, attempt, size)
         assert verdict.kind == SOLVED, repr(verdict)
 
 
@@ -156,23 +166,15 @@ def test_there_are_four_wrong_answers_with_messages_of_their_own(name):
 
 
 @each_wrong_answer
-def test_a_wrong_answer_gets_its_message(wrong):
-    verdict = on_the_whole(wrong)
-    assert verdict.kind == NOT_YET, repr(verdict)
-    assert [words for words in wrong.said("told") if words not in as_text(verdict)] == []
-    assert verdict.rows[-1][0] == "look at"
-
-
-@each_wrong_answer
-def test_a_wrong_answer_is_seen_at_every_size(wrong):
-    for size in exercise(wrong.name).module.SIZES:
-        verdict = at_one_size(wrong, wrong.text, size)
+def test_a_wrong_answer_gets_its_message_at_every_size(wrong):
+    for size, verdict in at_each_size(wrong).items():
         if size in wrong.right_at:
             assert verdict.kind == SOLVED, f"right at {size}, it says: {verdict!r}"
-        else:
-            assert verdict.kind == NOT_YET, f"passes at {size}"
-            missing = [words for words in wrong.said("told") if words not in as_text(verdict)]
-            assert missing == [], f"at {size}: {verdict!r}"
+            continue
+        assert verdict.kind == NOT_YET, f"passes at {size}"
+        assert verdict.rows[-1][0] == "look at"
+        missing = [words for words in wrong.said("told") if words not in as_text(verdict)]
+        assert missing == [], f"at {size}: {verdict!r}"
 
 
 @each_wrong_answer

@@ -1,0 +1,118 @@
+"""Train on nodes x GPUs: the ranks form a mesh, and gradients are added along it, then across it.
+
+    torchrun --standalone --nproc-per-node 4 src/ddp_workbook/chapters/process_groups.py
+
+New since distributed_data_parallel.py: groups inside the world. `make_mesh` arranges the ranks in
+rows, one for each node, and `sum_over_mesh` does by hand, group by group, what
+DistributedDataParallel did for the whole world. One machine plays two nodes if its ranks are even.
+"""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
+
+EPOCHS, BATCH_SIZE = 3, 64
+WIDTH, DEPTH = 64, 1
+LEARNING_RATE, MOMENTUM = 0.05, 0.9
+SEED = 0
+
+ALONE = {"rank": 0, "world_size": 1, "init_method": "tcp://127.0.0.1:0"}
+
+
+def pick_device() -> torch.device:
+    """This rank's own GPU if its node has one for each of its ranks, else the CPU."""
+    enough = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    if enough and dist.is_nccl_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    return torch.device("cpu")
+
+
+def setup() -> torch.device:
+    """Join the process group that torchrun describes in the environment; returns the device."""
+    device = pick_device()
+    gpu = device if device.type == "cuda" else None
+    if gpu:
+        torch.cuda.set_device(gpu)
+    world = {} if "RANK" in os.environ else ALONE
+    dist.init_process_group("nccl" if gpu else "gloo", device_id=gpu, **world)
+    return device
+
+
+def cleanup() -> None:
+    """Leave the group, and all groups inside it, when all ranks are done."""
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def make_mesh(device: torch.device) -> DeviceMesh:
+    """The ranks as a table, in order: a row for each node, a column for each place in a node."""
+    world_size = dist.get_world_size()
+    in_a_node = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    if in_a_node == world_size and world_size % 2 == 0:
+        in_a_node = world_size // 2  # one machine plays two
+    shape = (world_size // in_a_node, in_a_node)
+    return init_device_mesh(device.type, shape, mesh_dim_names=("node", "gpu"))
+
+
+def sum_over_mesh(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Replace each gradient by its sum over all ranks: along the rows, then down the columns."""
+    for dimension in ("gpu", "node"):  # a dimension's group holds the ranks that differ in it alone
+        group = mesh.get_group(dimension)
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad, group=group)
+
+
+def forward_and_backward(
+    model: nn.Module, mesh: DeviceMesh, images: Tensor, labels: Tensor, rows: int
+) -> Tensor:
+    """Forward and backward of this rank's part of a batch of `rows`; its share of the mean loss.
+
+    Each parameter's .grad is then, on every rank, the gradient of the whole batch's mean loss.
+    """
+    share = F.cross_entropy(model(images), labels, reduction="sum") / rows
+    share.backward()
+    sum_over_mesh(model, mesh)  # a sum of shares: no factor, where DDP took a mean
+    return share.detach()
+
+
+def train(
+    epochs: int = EPOCHS,
+    batch_size: int = BATCH_SIZE,
+    width: int = WIDTH,
+    depth: int = DEPTH,
+) -> Trained:
+    """Train on all ranks together; every rank returns the same."""
+    device = setup()
+    mesh = make_mesh(device)
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    digits = DigitsDataset()
+    torch.manual_seed(SEED)  # nobody broadcasts weights here: the seed alone makes them equal
+    model = DigitsMLP(width, depth).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    losses = []
+    for epoch in range(epochs):
+        for images, labels in batches(digits, batch_size, epoch):
+            optimizer.zero_grad()
+            my_images, my_labels = images[mine].to(device), labels[mine].to(device)
+            loss = forward_and_backward(model, mesh, my_images, my_labels, len(images))
+            optimizer.step()
+            losses.append(loss)
+    losses = torch.tensor(losses, device=device)
+    dist.all_reduce(losses)
+    cleanup()
+    return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
+
+
+if __name__ == "__main__":
+    trained = train()
+    if os.environ.get("RANK", "0") == "0":
+        print(trained.report(EPOCHS))
+    sys.stdout.flush()
+    os._exit(0)

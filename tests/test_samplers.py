@@ -1,0 +1,381 @@
+"""Chapter 04: its worker against one process, its pictures, and what its page says."""
+
+import difflib
+import inspect
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from functools import cache
+
+import nbformat
+import pandas as pd
+import pytest
+import torch
+import torch.distributed as dist
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+from torch.utils.data import DataLoader, DistributedSampler
+
+from ddp_workbook import launch
+from ddp_workbook.chapters import distributed_data_parallel, samplers, single_process
+from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, batches
+from ddp_workbook.digits import accuracy as accuracy_of_one_process
+from ddp_workbook.workbench import pinning_plot
+from ddp_workbook.workbench.errors import RankFailed
+from ddp_workbook.workbench.palette import rank_colour
+from ddp_workbook.workbench.pictures import INK, PictureError, save
+from ddp_workbook.workbench.recorder import recorded
+from ddp_workbook.workbench.sample_plots import microscope_plot, owners_plot, sample_table
+from tests.test_layout import CHECKOUT
+from tests.workers import samplers_workers as workers
+
+SHARED = {"EPOCHS", "BATCH_SIZE", "WIDTH", "DEPTH", "LEARNING_RATE", "MOMENTUM", "SEED"}
+# Of 1,797 rows the last batch has 57; 1 (three of four ranks have none); 9; nothing is trained.
+RUNS = [
+    {"batch_size": 60},
+    {"epochs": 2, "batch_size": 1796},
+    {"epochs": 1, "batch_size": 12, "width": 32, "depth": 3},
+    {"epochs": 0, "batch_size": 12},
+]
+CASES = [(ranks, run) for run in RUNS for ranks in (1, 2, 3, 4) if run["batch_size"] % ranks == 0]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The small steps here gain nothing from more threads, and on a busy machine they lose much."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@cache
+def one_process(**run) -> Trained:
+    return single_process.train(**run)
+
+
+# The worker
+
+
+@pytest.mark.parametrize(("ranks", "run"), CASES, ids=str)
+def test_it_equals_one_process(ranks, run):
+    first, *others = launch(samplers.train, ranks=ranks, **run)
+    expected = one_process(**run)
+    assert first.losses == pytest.approx(expected.losses, abs=5e-6)
+    assert first.accuracy == pytest.approx(expected.accuracy, abs=2 / 1797)
+    torch.testing.assert_close(first.weights, expected.weights, rtol=0, atol=5e-6)
+    for other in others:
+        torch.testing.assert_close(other, first, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("ranks", "batch_size"), [(3, 64), (4, 66), (2, 1)])
+def test_a_batch_that_cannot_be_shared_equally_is_refused(ranks, batch_size):
+    words = f"ValueError: batch_size={batch_size}: {ranks} ranks need a multiple of {ranks}"
+    with pytest.raises(RankFailed, match=words):
+        launch(samplers.train, ranks=ranks, batch_size=batch_size)
+
+
+def test_train_changes_little_from_chapter_02():
+    chapters = (distributed_data_parallel, samplers)
+    sources = [inspect.getsource(chapter.train).splitlines() for chapter in chapters]
+    changed = [line for line in difflib.ndiff(*sources) if line[0] in "+-"]
+    assert 0 < len(changed) <= 20
+
+
+def test_the_constants_are_those_of_chapter_02():
+    for name in SHARED:
+        assert getattr(samplers, name) == getattr(distributed_data_parallel, name)
+
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+@pytest.mark.parametrize("starter", [(), TORCHRUN], ids=["python", "torchrun"])
+def test_the_file_runs_and_rank_0_reports(starter):
+    done = subprocess.run(
+        [sys.executable, *starter, samplers.__file__],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={name: value for name, value in os.environ.items() if "RANK" not in name},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == one_process().report(samplers.EPOCHS).splitlines()
+
+
+def test_the_docstring_names_the_command_that_runs_the_file():
+    assert " src/ddp_workbook/chapters/samplers.py\n" in samplers.__doc__
+
+
+@pytest.mark.parametrize(
+    ("gpus", "local_world_size", "device"),
+    [(0, 2, "cpu"), (1, 2, "cpu"), (2, 2, "cuda:1"), (8, 4, "cuda:1")],
+)
+def test_a_rank_takes_its_own_gpu_only_if_all_have_one(monkeypatch, gpus, local_world_size, device):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: chosen.append(backend))
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local_world_size))
+    assert str(samplers.setup()) == device
+    assert chosen == (["gloo"] if device == "cpu" else [torch.device(device), "nccl"])
+
+
+class Rows:
+    """Sample i is (i, i), in place of an image and its label."""
+
+    def __init__(self, count: int):
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, row: int) -> tuple[int, int]:
+        return row, row
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("share", [1, 2, 5])
+def test_without_padding_each_row_comes_once_and_in_the_batch_of_one_process(
+    monkeypatch, ranks, share
+):
+    monkeypatch.setattr(dist, "get_world_size", lambda: ranks)
+    for count in range(1, 24):
+        rank_batches = []
+        for rank in range(ranks):
+            monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
+            sampler = DistributedSampler(Rows(count), ranks, rank)
+            sampler.set_epoch(count)
+            loader = DataLoader(Rows(count), share, sampler=sampler)
+            rank_batches.append(list(samplers.without_padding(loader)))
+        generator = torch.Generator().manual_seed(count)
+        whole = torch.randperm(count, generator=generator).split(share * ranks)
+        assert [len(steps) for steps in rank_batches] == [len(whole)] * ranks
+        for batch, parts in zip(whole, zip(*rank_batches, strict=True), strict=True):
+            assert [rows for *_, rows in parts] == [len(batch)] * ranks
+            together = torch.cat([images for images, *_ in parts])
+            assert sorted(together.tolist()) == sorted(batch.tolist())
+            assert all(torch.equal(images, labels) for images, labels, _ in parts)
+
+
+def test_the_order_is_that_of_the_digits_batches():
+    """So the loader's program and chapter 02's see the same batches."""
+    digits = DigitsDataset()
+    sampler = DistributedSampler(digits, num_replicas=1, rank=0, seed=0)
+    sampler.set_epoch(3)
+    images = torch.cat([images for images, _ in batches(digits, 60, epoch=3)])
+    assert torch.equal(digits.images[list(sampler)], images)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 21])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_accuracy_is_exact_however_much_was_padded(count, shuffle):
+    torch.manual_seed(0)
+    expected = accuracy_of_one_process(DigitsMLP(), workers.some_digits(count))
+    found = launch(workers.accuracy, count, ranks=4, shuffle=shuffle)
+    assert found == pytest.approx([expected] * 4)
+
+
+def test_the_accuracy_sends_one_number_for_each_digit():
+    _, wire = recorded(workers.accuracy, 21)
+    assert list(zip(wire["op"], wire["bytes"], strict=True)) == [("all_reduce", 4 * 21)] * 2
+
+
+# The pictures
+
+DEALT = {0: [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]], 1: [[0], [1], [2], [3]]}
+
+
+def boxes(figure) -> list[Rectangle]:
+    return [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
+
+
+def words(figure) -> list[str]:
+    figure.draw_without_rendering()
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
+
+
+def edge(box: Rectangle) -> str:
+    return "#" + "".join(f"{round(part * 255):02x}" for part in box.get_edgecolor()[:3])
+
+
+def test_the_table_has_a_row_for_each_sample():
+    table = sample_table(DEALT)
+    assert list(table.columns) == ["epoch", "rank", "place", "sample"]
+    assert len(table) == 16
+    assert table.iloc[5].tolist() == [0, 1, 2, 9]
+
+
+def test_the_microscope_frames_what_was_given_out_before():
+    figure = microscope_plot(sample_table(DEALT))
+    drawn = boxes(figure)
+    heavy = [box for box in drawn if edge(box) == INK]
+    assert len(drawn) == 16 and len(heavy) == 2  # ranks 2 and 3 got 0 and 1, a second time
+    assert {edge(box) for box in drawn} == {INK, *(rank_colour(rank) for rank in range(4))}
+    assert {"epoch 0, rank 3", "epoch 1, rank 0", "9"} <= set(words(figure))
+    assert any("heavy frame" in text for text in words(figure))
+    assert not any(
+        "heavy" in text for text in words(microscope_plot(sample_table({0: [[1], [2]]})))
+    )
+
+
+def test_the_owners_show_who_got_a_sample_twice_or_nobody():
+    figure = owners_plot(sample_table({"before": DEALT[0], "after": DEALT[1]}), 10)
+    drawn = boxes(figure)
+    dashed = [box for box in drawn if edge(box) == INK]
+    assert len(dashed) == 6  # 4 to 9 in "after"
+    halves = [box for box in drawn if box.get_width() < 0.5]
+    assert [edge(box) for box in halves] == [rank_colour(rank) for rank in (0, 2, 1, 3)]
+    assert {"before", "after"} <= set(words(figure))
+    assert any(text == "divided box: given out twice; dashed: to nobody" for text in words(figure))
+    figure = owners_plot(sample_table({0: [[0], [1]]}), 2)
+    assert not any("dashed" in text or "divided" in text for text in words(figure))
+
+
+@pytest.mark.parametrize("columns", [3, 12, 40])
+def test_the_notes_have_room(columns):
+    """Nothing is cut off: every text lies inside the figure."""
+    dealt = sample_table({0: [list(range(columns)), [0] * columns]})
+    for figure in (microscope_plot(dealt), owners_plot(dealt, columns)):
+        figure.draw_without_rendering()
+        right = figure.get_figwidth() * figure.dpi
+        texts = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+        assert max(text.get_window_extent().x1 for text in texts) <= right + 1
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: microscope_plot(pd.DataFrame({"rank": [0]})), "no column epoch, place, sample"),
+        (lambda: microscope_plot(sample_table({})), "no samples to draw"),
+        (lambda: microscope_plot(sample_table({0: [range(41)]})), "41 samples do not fit"),
+        (lambda: microscope_plot(sample_table({0: [[1]] * 9})), "9 ranks cannot be told apart"),
+        (lambda: owners_plot(sample_table({0: [[0]]}), 50), "50 samples do not fit"),
+        (lambda: owners_plot(sample_table({0: [[7]]}), 7), "outside of 0 to 6"),
+        (lambda: owners_plot(sample_table({0: [[0]]}), 0), "no samples to draw"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(draw, message):
+    with pytest.raises(PictureError, match=message):
+        draw()
+
+
+def test_the_committed_figure_is_what_the_code_draws(tmp_path):
+    drawn = save(pinning_plot.pinning_plot(), tmp_path / "drawn.svg", pinning_plot.ALT)
+    assert pinning_plot.FILE == CHECKOUT / "figs" / "samplers_pinning.svg"
+    assert drawn.read_text() == pinning_plot.FILE.read_text()
+
+
+def test_the_figure_describes_itself():
+    root = ET.parse(pinning_plot.FILE).getroot()
+    description = root.find("{http://www.w3.org/2000/svg}desc").text
+    assert description == pinning_plot.ALT
+    assert {"batch", "ordinary\nmemory", "pinned\nmemory"} <= set(
+        words(pinning_plot.pinning_plot())
+    )
+
+
+# What the page says and no cell shows
+
+
+def dealt_to(rank: int, ranks: int, count: int, **arguments) -> list[int]:
+    """The samples of a rank in epoch 0, without shuffling."""
+    return list(DistributedSampler(range(count), ranks, rank, shuffle=False, **arguments))
+
+
+def test_the_two_drop_last_are_two_things():
+    """The loader's drops a short batch, the sampler's drops samples; each works alone."""
+    sampler = DistributedSampler(range(10), 4, 0, shuffle=False)
+    batches_of_loader = list(DataLoader(range(10), 2, sampler=sampler, drop_last=True))
+    assert [batch.tolist() for batch in batches_of_loader] == [[0, 4]]  # 8 is left over
+    sampler = DistributedSampler(range(11), 4, 0, shuffle=False, drop_last=True)
+    loader = DataLoader(range(11), 3, sampler=sampler)
+    assert [batch.tolist() for batch in loader] == [[0, 4]]  # a batch that is too short stays
+
+
+def test_of_three_samples_on_four_ranks_one_is_a_double():
+    assert [dealt_to(rank, 4, 3) for rank in range(4)] == [[0], [1], [2], [0]]
+
+
+def test_with_a_million_images_on_four_ranks_at_most_three_are_doubles():
+    for count in range(1_000_000, 1_000_004):
+        sampler = DistributedSampler(range(count), 4, 0)
+        assert sampler.total_size - count <= 3
+
+
+def test_looking_at_len_of_the_loader_shows_that_nothing_is_left():
+    sampler = DistributedSampler(range(3), 4, 0, drop_last=True)
+    assert len(DataLoader(range(3), sampler=sampler)) == 0
+
+
+def test_dropping_samples_and_the_mean_of_means_are_no_cure_for_the_accuracy():
+    right = [0, 0, *[1] * 17, 0, 0]  # 21 digits
+    dropped = [right[i] for rank in range(2) for i in dealt_to(rank, 2, 21, drop_last=True)]
+    assert sum(dropped) / len(dropped) != sum(right) / 21
+    shares = [right[rank::2] for rank in range(2)]  # unequal: 11 and 10
+    means = [sum(share) / len(share) for share in shares]
+    assert sum(means) / 2 != pytest.approx(sum(right) / 21)
+
+
+def test_a_chapter_that_does_not_look_would_train_with_63():
+    assert 64 // 3 * 3 == 63
+
+
+def test_join_leaves_all_ranks_with_the_weights_of_the_last_one():
+    first, *others = launch(workers.joined_weight, ranks=3)
+    assert others == [first] * 2
+
+
+def test_join_can_stop_all_ranks_as_soon_as_one_has_nothing_left():
+    with pytest.raises(RankFailed, match="exhausted all inputs"):
+        launch(workers.joined_weight, timeout=20, throw_on_early_termination=True)
+
+
+@pytest.mark.parametrize("own_seed", [False, True])
+def test_workers_of_ranks_with_one_seed_draw_the_same_numbers(own_seed):
+    """torch's, NumPy's and Python's; the sampler deals the same cards either way."""
+    of_ranks = launch(workers.signed_batches, own_seed)
+    for kind in ("torch", "numpy", "python"):
+        one, other = ([item[kind] for batch in rank for item in batch] for rank in of_ranks)
+        assert (one == other) is not own_seed
+    samples = [[item["sample"] for batch in rank for item in batch] for rank in of_ranks]
+    assert samples == [list(DistributedSampler(range(16), 2, rank)) for rank in range(2)]
+
+
+def test_a_batch_is_made_by_one_worker_with_one_thread_and_the_workers_take_turns():
+    for rank in launch(workers.signed_batches, False):
+        makers = [{item["process"] for item in batch} for batch in rank]
+        assert all(len(one) == 1 for one in makers)
+        assert makers[0] == makers[2] != makers[1] == makers[3]
+        assert {item["threads"] for batch in rank for item in batch} == {1}
+
+
+def test_set_epoch_works_with_workers_that_stay():
+    expected = []
+    for epoch in (0, 1):
+        sampler = DistributedSampler(range(12), 2, 0)
+        sampler.set_epoch(epoch)
+        expected.append(list(sampler))
+    assert launch(workers.epochs_of_kept_workers)[0] == expected
+
+
+def test_a_loader_warns_of_its_own_workers_and_knows_of_no_other_ranks():
+    assert launch(workers.warnings_of_a_loader, 2, ranks=2) == [[], []]  # four workers, two cores
+    for said in launch(workers.warnings_of_a_loader, 3, ranks=2):
+        assert any("worker processes in total" in line for line in said)
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="here the loader does pin")
+def test_without_a_gpu_the_loader_warns_and_pins_nothing():
+    with pytest.warns(UserWarning, match="no accelerator is found"):
+        (batch,) = DataLoader(range(4), 4, pin_memory=True)
+    assert not batch.is_pinned()
+
+
+def test_the_page_says_that_pinning_was_not_measured():
+    page = nbformat.read(CHECKOUT / "notebooks" / "04_samplers.ipynb", as_version=4)
+    prose = " ".join(cell.source for cell in page.cells if cell.cell_type == "markdown")
+    assert "made without a GPU" in prose

@@ -1,0 +1,178 @@
+"""Workers for chapter 03: its own functions on real ranks, and what its page says of groups."""
+
+import os
+import time
+from datetime import timedelta
+
+import psutil
+import torch
+import torch.distributed as dist
+
+from ddp_workbook.chapters import process_groups
+from ddp_workbook.digits import DigitsMLP
+
+KEPT = []
+
+
+def some_digits(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same random images and labels in every process."""
+    generator = torch.Generator().manual_seed(rows)
+    images = torch.rand(rows, 64, generator=generator)
+    return images, torch.randint(10, (rows,), generator=generator)
+
+
+def gradient_of_a_step(rows: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """This rank's share of the loss and its gradients after one step on `rows` rows."""
+    device = process_groups.setup()
+    mesh = process_groups.make_mesh(device)
+    torch.manual_seed(0)
+    model = DigitsMLP(16, 2)
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    images, labels = (column[mine] for column in some_digits(rows))
+    share = process_groups.forward_and_backward(model, mesh, images, labels, rows)
+    process_groups.cleanup()
+    return share, [weight.grad for weight in model.parameters()]
+
+
+def mesh_of(in_a_node: int | None = None) -> tuple[list[list[int]], list[int], list[int]]:
+    """The mesh, and the ranks of this one's row and column; `in_a_node`: as on such nodes."""
+    device = process_groups.setup()
+    if in_a_node:
+        os.environ["LOCAL_WORLD_SIZE"] = str(in_a_node)
+    mesh = process_groups.make_mesh(device)
+    row, column = (mesh.get_group(dimension) for dimension in ("gpu", "node"))
+    process_groups.cleanup()
+    return mesh.mesh.tolist(), ranks_of(row), ranks_of(column)
+
+
+def ranks_of(group: dist.ProcessGroup) -> list[int]:
+    """Also of a group that has been destroyed: its size alone, as a list of None."""
+    try:
+        return dist.get_process_group_ranks(group)
+    except (KeyError, ValueError, RuntimeError):
+        return [None] * group.size()
+
+
+def open_connections() -> list[tuple[int, int]]:
+    """(own port, other port) of the open connections once all ranks have joined over gloo."""
+    dist.init_process_group("gloo")
+    dist.barrier()
+    found = psutil.Process().net_connections("tcp")
+    return [(one.laddr.port, one.raddr.port) for one in found if one.status == "ESTABLISHED"]
+
+
+def tickets(times: int) -> list[int]:
+    """What this rank's calls of `add` return."""
+    store, *_ = next(dist.rendezvous("env://"))
+    return [store.add("tickets", 1) for _ in range(times)]
+
+
+def never_written() -> tuple[str, float]:
+    """What a `get` of a key that nobody writes ends with, and after how many seconds."""
+    store, *_ = next(dist.rendezvous("env://"))
+    store.set_timeout(timedelta(seconds=0.3))
+    start = time.monotonic()
+    try:
+        store.get("never")
+    except dist.DistStoreError as error:
+        return str(error), time.monotonic() - start
+    return "", 0.0
+
+
+def found_in(place: str) -> bool:
+    """Whether an address of this rank is in the store already; it is afterwards."""
+    rank = int(os.environ["RANK"])
+    store, *_ = next(dist.rendezvous(place, rank, int(os.environ["WORLD_SIZE"])))
+    KEPT.append(store)  # the end of a store removes its file; a rank that is killed has no end
+    found = store.check([f"address of {rank}"])
+    store.set(f"address of {rank}", "127.0.0.1")
+    return found
+
+
+def meet_at(init_method: str, rank: int | None = None, seconds: float = 20) -> float:
+    """The sum of the ranks that met there; `rank` says what every one of them calls itself."""
+    rank = int(os.environ["RANK"]) if rank is None else rank
+    size = int(os.environ["WORLD_SIZE"])
+    limit = timedelta(seconds=seconds)
+    dist.init_process_group(
+        "gloo", init_method=init_method, rank=rank, world_size=size, timeout=limit
+    )
+    total = torch.tensor([float(rank)])
+    dist.all_reduce(total)
+    return total.item()
+
+
+def knock(port: int) -> None:
+    """As rank 1 of 2, with a limit of half a second, join where something listens but no store."""
+    del os.environ["TORCHELASTIC_USE_AGENT_STORE"]
+    meet_at(f"tcp://127.0.0.1:{port}", rank=1, seconds=0.5)
+
+
+def two_pairs() -> tuple[float, int]:
+    """Sum inside [0, 3] or [1, 2] of 10 to the rank, and this rank's number there."""
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    outer, inner = dist.new_group([0, 3]), dist.new_group([1, 2])
+    mine = outer if rank in (0, 3) else inner
+    x = torch.tensor([10.0**rank])
+    dist.all_reduce(x, group=mine)
+    dist.barrier()
+    return x.item(), dist.get_rank(mine)
+
+
+def members_only() -> float:
+    """A group that its members alone make, and a sum in it."""
+    dist.init_process_group("gloo")
+    x = torch.tensor([float(dist.get_rank())])
+    if dist.get_rank() in (0, 3):
+        dist.all_reduce(x, group=dist.new_group([0, 3]))
+    dist.barrier()
+    return x.item()
+
+
+def in_another_order() -> None:
+    """All ranks make both groups, rank 1 the other one first."""
+    dist.init_process_group("gloo")
+    wanted = [[0, 1], [1, 2]]
+    for members in wanted[::-1] if dist.get_rank() == 1 else wanted:
+        dist.new_group(members)
+
+
+def counted_apart() -> None:
+    """The members alone make a group; after it all ranks make one."""
+    dist.init_process_group("gloo")
+    if dist.get_rank() in (0, 3):
+        dist.new_group([0, 3])
+    dist.barrier()
+    dist.new_group([0, 1, 2, 3])  # all
+
+
+def group_source() -> float:
+    """A broadcast whose source is named by its number in the group."""
+    dist.init_process_group("gloo")
+    group = dist.new_group([1, 2])
+    x = torch.tensor([float(dist.get_rank())])
+    if dist.get_rank() in (1, 2):
+        dist.broadcast(x, group=group, group_src=0)
+    dist.barrier()
+    return x.item()
+
+
+def wrong_device() -> str:
+    """What a group that has a backend for GPUs only says to a tensor on the CPU."""
+    dist.init_process_group("cuda:gloo")
+    try:
+        dist.all_reduce(torch.ones(1))
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def visible_gpus() -> list[str]:
+    """The identities of the GPUs that this process sees, in its own order."""
+    count = torch.cuda.device_count()
+    return [str(torch.cuda.get_device_properties(index).uuid) for index in range(count)]
+
+
+if __name__ == "__main__":
+    print(*visible_gpus())

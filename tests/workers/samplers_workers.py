@@ -1,0 +1,100 @@
+"""Workers for what chapter 04 says of samplers, loaders and uneven shares."""
+
+import os
+import random
+import warnings
+from unittest import mock
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+from ddp_workbook.chapters import samplers
+from ddp_workbook.digits import DigitsDataset, DigitsMLP
+
+
+def some_digits(count: int) -> DigitsDataset:
+    """The first digits of the workbook's table."""
+    digits = DigitsDataset()
+    digits.images, digits.labels = digits.images[:count], digits.labels[:count]
+    return digits
+
+
+def accuracy(count: int, **of_sampler) -> float:
+    """The chapter's accuracy of an untrained model on `count` digits."""
+    device, digits = samplers.setup(), some_digits(count)
+    torch.manual_seed(0)
+    model = DigitsMLP().to(device)
+    loader = DataLoader(digits, sampler=DistributedSampler(digits, **of_sampler))
+    return samplers.accuracy_over_ranks(model, loader, device)
+
+
+class Signed:
+    """Samples that tell which process made them, and what its random numbers are."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, sample: int) -> dict:
+        return {
+            "sample": sample,
+            "process": os.getpid(),
+            "torch": torch.rand(1).item(),
+            "numpy": numpy.random.rand(),
+            "python": random.random(),
+            "threads": torch.get_num_threads(),
+        }
+
+
+def signed_batches(own_seed: bool) -> list[list[dict]]:
+    """The batches of two workers; the rank is seeded with 0, or with its number."""
+    samplers.setup()
+    torch.manual_seed(dist.get_rank() if own_seed else 0)
+    sampler = DistributedSampler(Signed())
+    return list(DataLoader(Signed(), 2, sampler=sampler, num_workers=2, collate_fn=list))
+
+
+def epochs_of_kept_workers() -> list[list[int]]:
+    """Two epochs with set_epoch, of workers that stay."""
+    samplers.setup()
+    sampler = DistributedSampler(range(12))
+    loader = DataLoader(range(12), sampler=sampler, num_workers=1, persistent_workers=True)
+    epochs = []
+    for epoch in (0, 1):
+        sampler.set_epoch(epoch)
+        epochs.append([batch.item() for batch in loader])
+    return epochs
+
+
+def warnings_of_a_loader(num_workers: int) -> list[str]:
+    """What a loader with so many workers says on a machine that seems to have two cores."""
+    samplers.setup()
+    sampler = DistributedSampler(range(4))
+    with (
+        warnings.catch_warnings(record=True) as said,
+        mock.patch.object(os, "sched_getaffinity", lambda _: {0, 1}, create=True),
+        mock.patch.object(os, "cpu_count", lambda: 2),
+    ):
+        warnings.simplefilter("always")
+        list(DataLoader(range(4), sampler=sampler, num_workers=num_workers))
+    return [str(one.message) for one in said]
+
+
+def joined_weight(**options) -> float:
+    """The weight after training steps of which rank r has 2 + r, each with its own gradient."""
+    device, rank = samplers.setup(), dist.get_rank()
+    ddp = DistributedDataParallel(nn.Linear(1, 1, bias=False).to(device))
+    optimizer = torch.optim.SGD(ddp.parameters(), 0.1)
+    with Join([ddp], **options):
+        for _ in range(2 + rank):
+            optimizer.zero_grad()
+            ddp(torch.full((1, 1), 1.0 + rank, device=device)).sum().backward()
+            optimizer.step()
+    weight = ddp.module.weight.item()
+    del ddp
+    samplers.cleanup()
+    return weight

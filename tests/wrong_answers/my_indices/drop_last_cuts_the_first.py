@@ -1,0 +1,16 @@
+# wrong: cuts off at the beginning of the order
+# told: has lost its beginning
+# right at: 1
+import torch
+
+
+def my_indices(n, rank, world_size, epoch=0, shuffle=True, drop_last=False, seed=0):
+    order = list(range(n))
+    if shuffle:
+        generator = torch.Generator().manual_seed(seed + epoch)
+        order = torch.randperm(n, generator=generator).tolist()
+    if drop_last:
+        order = order[n % world_size :]
+    else:
+        order = [order[place % n] for place in range(-(-n // world_size) * world_size)]
+    return order[rank::world_size]

@@ -1,0 +1,12 @@
+# wrong: seeds with the seed alone, so that all epochs have one order
+# told: This is the order of epoch 0
+import torch
+
+
+def my_indices(n, rank, world_size, epoch=0, shuffle=True, drop_last=False, seed=0):
+    order = list(range(n))
+    if shuffle:
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(n, generator=generator).tolist()
+    each = n // world_size if drop_last else -(-n // world_size)
+    return [order[place % n] for place in range(rank, each * world_size, world_size)]

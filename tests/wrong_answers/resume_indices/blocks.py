@@ -1,0 +1,12 @@
+# wrong: deals what is left in blocks
+# told: a block of what is left
+# right at: 1
+import torch
+
+
+def resume_indices(n, epoch, seed, done, rank, world_size):
+    generator = torch.Generator().manual_seed(seed + epoch)
+    order = torch.randperm(n, generator=generator).tolist()
+    left = order[done:]
+    each = -(-len(left) // world_size)
+    return left[rank * each : (rank + 1) * each]
