@@ -64,7 +64,7 @@ def describe(name: str, named: dict, line: str) -> dict:
     """FIELDS of the operator `name` called with `named` arguments; see `record_collectives`."""
     op, group = OPS.get(name, name), group_of(named)
     ranks = dist.get_process_group_ranks(group)
-    peer = next((ranks[named[key]] for key in PEER if key in named), None)
+    peer = next((global_rank(named[key], ranks) for key in PEER if key in named), None)
     given, taken = directions(op, named, at_root=peer == dist.get_rank())
     shown = given or taken
     shapes = tuple(tuple(t.shape) for t in shown)
@@ -78,6 +78,11 @@ def describe(name: str, named: dict, line: str) -> dict:
         "received": size(taken),
         "line": line,
     }
+
+
+def global_rank(number: int, ranks: list[int]) -> int:
+    """Of the group's member with this number; one that is not there keeps the number."""
+    return ranks[number] if 0 <= number < len(ranks) else number
 
 
 def directions(op: str, named: dict, *, at_root: bool) -> tuple[list, list]:

@@ -80,6 +80,8 @@ def for_hang(places: Sequence[Position], missed: Sequence[str], path: str) -> st
     calls = {place.call for place in places if place.call}
     if calls and calls <= set(TWO_SIDED):
         return PAIRS
+    if not calls and not missed:  # in the wait of a Work: of a collective the trail would know
+        return PAIRS
     if any("differs between the ranks" in words for words in missed) and len(calls) == 1:
         return "The ranks meet in the same call with other shapes or dtypes. Which are they?"
     if not missed and len(calls) == 1 and not any(p.doing in BEHIND_IT for p in places):

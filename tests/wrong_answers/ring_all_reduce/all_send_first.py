@@ -1,0 +1,18 @@
+# wrong: a send waits for its receive, and all ranks send first
+# told: hangs
+# told: waits in send
+# right at: 1
+import torch
+import torch.distributed as dist
+
+
+def ring_all_reduce(tensor):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    after, before = (rank + 1) % ranks, (rank - 1) % ranks
+    pieces = tensor.tensor_split(ranks)
+    for number in range(2 * (ranks - 1)):
+        leaving, staying = pieces[(rank - number) % ranks], pieces[(rank - number - 1) % ranks]
+        arriving = torch.empty_like(staying)
+        dist.send(leaving, after)
+        dist.recv(arriving, before)
+        staying.copy_(staying + arriving if number < ranks - 1 else arriving)

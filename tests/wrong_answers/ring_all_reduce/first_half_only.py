@@ -1,0 +1,19 @@
+# wrong: a rank is left with one finished piece, and nobody passes it on
+# told: lacks the numbers of rank
+# told: Who passes on what is done
+# right at: 1
+import torch
+import torch.distributed as dist
+
+
+def ring_all_reduce(tensor):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    after, before = (rank + 1) % ranks, (rank - 1) % ranks
+    pieces = tensor.tensor_split(ranks)
+    for number in range(ranks - 1):
+        leaving, staying = pieces[(rank - number) % ranks], pieces[(rank - number - 1) % ranks]
+        arriving = torch.empty_like(staying)
+        sending = dist.isend(leaving, after)
+        dist.recv(arriving, before)
+        sending.wait()
+        staying += arriving
