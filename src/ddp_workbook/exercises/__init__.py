@@ -15,10 +15,31 @@ CHAPTERS = {
         "global_loss",
         "to_ddp",
     ],
+    "process_groups": [
+        "where_is",
+        "row_and_column_groups",
+        "hierarchical_all_reduce",
+        "once_per_run",
+    ],
+    "samplers": [
+        "my_indices",
+        "exact_accuracy",
+        "shuffled_every_epoch",
+        "resume_indices",
+        "even_work",
+    ],
+    "collectives": [
+        "name_the_collective",
+        "metrics_in_one",
+        "gather_uneven",
+        "tree_broadcast",
+        "ring_all_reduce",
+    ],
 }
 # What an exercise's file imports from here; found when first used, for the ranks need one of them.
 HOMES = {
     "NotYet": "not_yet",
+    "judge_by": "not_yet",
     "in_words": "words",
     "Attempt": "attempts",
     "attempt_on_ranks": "on_ranks",

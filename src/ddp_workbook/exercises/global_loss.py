@@ -11,7 +11,6 @@ stays as it is, for `backward` comes next. A call may use one collective, for ea
 
 import math
 import time
-from numbers import Real
 from operator import mul
 from typing import Any
 
@@ -20,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
+from ddp_workbook.exercises.checking.single_number import near, number_in
 
 HINTS = [
     "Ranks with more rows must count for more. Which two numbers of each rank would you need, to "
@@ -73,13 +73,6 @@ def two_calls(global_loss: Any, item: tuple[int, int]) -> list[dict]:
     return calls
 
 
-def number_in(answer: Any) -> float | None:
-    """The returned number, or that in a tensor; None for all else."""
-    if isinstance(answer, Tensor) and answer.numel() == 1:
-        answer = answer.item()
-    return float(answer) if isinstance(answer, Real) and not isinstance(answer, bool) else None
-
-
 def gradient(loss: Tensor, weight: Tensor) -> float | str:
     """What backward gives for the weight: the mean of the rows, for loss is weight times that."""
     try:
@@ -123,13 +116,6 @@ def compare_number(rank: int, values: list, rows: list[int], ops: set[str], word
             f"{mean:.6g} on every rank, the mean over {sum(rows)} rows",
             look_at(rank, values, rows, ops),
         )
-
-
-def near(value: float | str | None, right: float) -> bool:
-    """Equal up to rounding, or both nan."""
-    if not isinstance(value, float) or math.isnan(right):
-        return isinstance(value, float) and math.isnan(value)
-    return math.isclose(value, right, rel_tol=1e-5)
 
 
 def look_at(rank: int, values: list, rows: list[int], ops: set[str]) -> str:

@@ -1,0 +1,12 @@
+# wrong: the numbers are places in the sorted list
+# told: in a sorted copy of it
+# right at: 1
+
+
+def even_work(costs, world_size):
+    parts, totals = [[] for _ in range(world_size)], [0] * world_size
+    for sample, cost in enumerate(sorted(costs, reverse=True)):
+        rank = totals.index(min(totals))
+        parts[rank].append(sample)
+        totals[rank] += cost
+    return parts

@@ -1,0 +1,18 @@
+# wrong: drop_last makes the ranks equal, and leaves samples out
+# told: Does a sampler or a loader drop
+# right at: 1
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def exact_accuracy(model, dataset, batch_size):
+    sampler = DistributedSampler(dataset, shuffle=False, drop_last=True)
+    right, was_training = torch.tensor(0), model.training
+    model.eval()
+    with torch.no_grad():
+        for features, labels in DataLoader(dataset, batch_size, sampler=sampler):
+            right += (model(features).argmax(dim=1) == labels).sum()
+    model.train(was_training)
+    dist.all_reduce(right)
+    return right.item() / len(dataset)

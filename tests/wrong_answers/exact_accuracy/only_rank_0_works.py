@@ -1,0 +1,18 @@
+# wrong: rank 0 guesses everything and tells the others
+# told: One rank works, and the others wait
+# right at: 1
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Subset
+
+
+def exact_accuracy(model, dataset, batch_size):
+    mine = dataset if dist.get_rank() == 0 else Subset(dataset, [])
+    right, was_training = torch.tensor(0), model.training
+    model.eval()
+    with torch.no_grad():
+        for features, labels in DataLoader(mine, batch_size):
+            right += (model(features).argmax(dim=1) == labels).sum()
+    model.train(was_training)
+    dist.all_reduce(right)
+    return right.item() / len(dataset)

@@ -1,0 +1,17 @@
+# wrong: nothing is sent, so each rank knows its own part
+# told: accuracy of this rank's own samples
+# right at: 1
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Subset
+
+
+def exact_accuracy(model, dataset, batch_size):
+    mine = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
+    right, was_training = torch.tensor(0), model.training
+    model.eval()
+    with torch.no_grad():
+        for features, labels in DataLoader(mine, batch_size):
+            right += (model(features).argmax(dim=1) == labels).sum()
+    model.train(was_training)
+    return right.item() / max(1, len(mine))

@@ -1,0 +1,19 @@
+# wrong: rank 0 tells all others the accuracy of its own part
+# told: rank 0's accuracy, on every rank
+# right at: 1
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Subset
+
+
+def exact_accuracy(model, dataset, batch_size):
+    mine = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
+    right, was_training = torch.tensor(0), model.training
+    model.eval()
+    with torch.no_grad():
+        for features, labels in DataLoader(mine, batch_size):
+            right += (model(features).argmax(dim=1) == labels).sum()
+    model.train(was_training)
+    accuracy = right / max(1, len(mine))
+    dist.broadcast(accuracy, src=0)
+    return accuracy.item()

@@ -1,0 +1,15 @@
+# wrong: rank 0 raises, and never comes to the broadcast
+# told: there will be no folder
+# right at: 1
+from collections.abc import Callable
+
+import torch.distributed as dist
+
+
+def once_per_run(make_folder: Callable[[], str]) -> str:
+    """Path of the folder that rank 0 makes; raises on every rank if rank 0 cannot make it."""
+    folder = [None]
+    if dist.get_rank() == 0:
+        folder[0] = make_folder()
+    dist.broadcast_object_list(folder, src=0)
+    return folder[0]

@@ -1,0 +1,15 @@
+# wrong: divides by the number of rows: right on a square
+# told: How many rows are there, and how many columns
+# right at: 1
+import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+
+
+def row_and_column_groups(rows: int, columns: int) -> tuple[ProcessGroup, ProcessGroup]:
+    """The groups of this rank's row and of its column, on a grid that is filled row by row."""
+    grid = torch.arange(rows * columns).reshape(rows, columns)
+    row_groups = [dist.new_group(line) for line in grid.tolist()]
+    column_groups = [dist.new_group(line) for line in grid.T.tolist()]
+    row, column = divmod(dist.get_rank(), rows)
+    return row_groups[row], column_groups[column]

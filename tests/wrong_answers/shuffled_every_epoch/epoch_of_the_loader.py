@@ -1,0 +1,15 @@
+# wrong: tells the loader the epoch
+# told: This one must know the epoch
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def shuffled_every_epoch(dataset, epochs, batch_size, seed):
+    sampler = DistributedSampler(dataset, seed=seed)
+    loader = DataLoader(dataset, batch_size, sampler=sampler)
+    trained_on = []
+    for epoch in range(epochs):
+        loader.set_epoch(epoch)
+        trained_on.append([])
+        for samples in loader:
+            trained_on[epoch] += samples.tolist()
+    return trained_on

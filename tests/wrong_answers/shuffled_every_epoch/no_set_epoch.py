@@ -1,0 +1,14 @@
+# wrong: the sampler never hears of a new epoch
+# told: An order comes again
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def shuffled_every_epoch(dataset, epochs, batch_size, seed):
+    sampler = DistributedSampler(dataset, seed=seed)
+    loader = DataLoader(dataset, batch_size, sampler=sampler)
+    trained_on = []
+    for epoch in range(epochs):
+        trained_on.append([])
+        for samples in loader:
+            trained_on[epoch] += samples.tolist()
+    return trained_on

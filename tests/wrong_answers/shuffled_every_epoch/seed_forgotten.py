@@ -1,0 +1,15 @@
+# wrong: the sampler has its default seed
+# told: Both seeds give the same orders
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def shuffled_every_epoch(dataset, epochs, batch_size, seed):
+    sampler = DistributedSampler(dataset)
+    loader = DataLoader(dataset, batch_size, sampler=sampler)
+    trained_on = []
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        trained_on.append([])
+        for samples in loader:
+            trained_on[epoch] += samples.tolist()
+    return trained_on
