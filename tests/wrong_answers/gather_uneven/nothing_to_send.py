@@ -1,0 +1,18 @@
+# wrong: a rank with 0 rows does not come
+# told: has returned without it
+# right at: 1
+import torch
+import torch.distributed as dist
+
+
+def gather_uneven(tensor):
+    length = torch.tensor(len(tensor))
+    lengths = [torch.empty_like(length) for _ in range(dist.get_world_size())]
+    dist.all_gather(lengths, length)
+    if len(tensor) == 0:
+        return [tensor for _ in lengths]
+    padded = tensor.new_zeros(max(lengths).item(), *tensor.shape[1:])
+    padded[: len(tensor)] = tensor
+    everyone = [torch.empty_like(padded) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, padded)
+    return [one[:rows] for one, rows in zip(everyone, lengths, strict=True)]

@@ -1,0 +1,13 @@
+# wrong: reads the sums before they are there
+# told: These are the rank's own numbers
+# told: who waits for what arrives
+# right at: 1
+import torch
+import torch.distributed as dist
+
+
+def metrics_in_one(loss_sum, correct, count):
+    sums = torch.tensor([loss_sum, correct, count], dtype=torch.float64)
+    dist.all_reduce(sums, async_op=True)
+    loss_sum, correct, count = sums.tolist()
+    return loss_sum / count, correct / count

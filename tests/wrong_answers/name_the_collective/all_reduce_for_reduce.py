@@ -1,0 +1,14 @@
+# wrong: everyone gets the sum, not one rank alone
+# told: A of the table, with all_reduce, on
+# right at: 1
+def name_the_collective():
+    return {
+        "A": "all_reduce",
+        "B": "all_gather",
+        "C": "all_to_all",
+        "D": "scatter",
+        "E": "broadcast",
+        "F": "reduce_scatter",
+        "G": "all_reduce MAX",
+        "H": "gather",
+    }

@@ -1,0 +1,14 @@
+# wrong: deals out pieces without adding up
+# told: F of the table, with scatter, on
+# right at: 1
+def name_the_collective():
+    return {
+        "A": "reduce",
+        "B": "all_gather",
+        "C": "all_to_all",
+        "D": "scatter",
+        "E": "broadcast",
+        "F": "scatter",
+        "G": "all_reduce MAX",
+        "H": "gather",
+    }
