@@ -13,6 +13,7 @@ from ddp_workbook.exercises.checking.catalogue import UnknownExercise, find
 from ddp_workbook.exercises.checking.judge import examine
 from ddp_workbook.exercises.checking.reader import hint, progress, solution
 from ddp_workbook.exercises.checking.verdict import COLOURS, NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
+from ddp_workbook.exercises.checking.yours import yours
 from ddp_workbook.workbench.errors import WorkbookError
 from ddp_workbook.workbench.launch import launch
 from tests.leftovers import alive, no_rank_left, wait_until  # noqa: F401 (a fixture)
@@ -132,7 +133,7 @@ def test_a_full_or_read_only_folder_is_no_obstacle(own_folder, monkeypatch, tmp_
     verdict = examine(EXERCISE, cell(RIGHT))
     assert verdict.kind == SOLVED
     assert saved(tmp_path / "instead/exercises")[f"{NAME}.py"] == cell(RIGHT)
-    assert attempts.is_solved(NAME)
+    assert attempts.solved(NAME).read_text() == cell(RIGHT)
     failing = examine(EXERCISE, cell("return vlaue"))
     assert "your line 7: return vlaue" in repr(failing)
 
@@ -170,10 +171,11 @@ def test_half_an_attempt_is_not_left(own_folder, monkeypatch):
 
 
 def test_success_is_remembered_also_where_it_cannot_be_noted(own_folder, monkeypatch):
-    attempts.note_solved(NAME, "it works")
-    assert attempts.is_solved(NAME) and not attempts.is_solved("another")
+    attempt = attempts.save(NAME, RIGHT)
+    attempts.note_solved(attempt, "it works")
+    assert attempts.solved(NAME) == attempt.path and not attempts.solved("another")
     full_disk(monkeypatch, all_of_it=True)
-    attempts.note_solved("another", "it works, and the disk is full")
+    attempts.note_solved(attempt, "it works, and the disk is full")
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
@@ -205,15 +207,28 @@ def test_the_solution_is_a_whole_cell_that_passes(own_folder):
     assert "<details" in solution(NAME)._repr_html_()
 
 
+def test_yours_is_the_solution_until_there_is_a_solved_attempt(own_folder):
+    """Also where a later attempt fails: an experiment on the page needs one that works."""
+    ours = yours(NAME)
+    assert "not solved yet" in repr(ours)
+    assert launch(ours, 4.0, ranks=2) == [4.0, 4.0]
+    examine(EXERCISE, cell(RIGHT).replace("return ", "return 0.0 + "))
+    examine(EXERCISE, cell("return vlaue"))
+    own = yours(NAME)
+    assert repr(own) == f"your {NAME}"
+    assert "0.0 + " in own.path.read_text()
+    assert launch(own, 4.0, ranks=2) == [4.0, 4.0]
+
+
 def test_progress_is_a_line(own_folder):
     stem, names = next((stem, names) for stem, names in CHAPTERS.items() if len(names) > 2)
     assert repr(progress(stem)) == (
         f"Exercises of this chapter: 0 of {len(names)} solved; still open: {', '.join(names)}."
     )
-    attempts.note_solved(names[1], "yes")
+    attempts.note_solved(attempts.save(names[1], "x = 1\n"), "yes")
     assert f"1 of {len(names)} solved ({names[1]}); still open: {names[0]}" in repr(progress(stem))
     for name in names:
-        attempts.note_solved(name, "yes")
+        attempts.note_solved(attempts.save(name, "x = 1\n"), "yes")
     assert repr(progress(stem)).endswith(f"solved ({', '.join(names)}).")
 
 

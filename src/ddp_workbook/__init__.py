@@ -22,6 +22,7 @@ HOMES = {
     "hint": "exercises.checking.reader",
     "solution": "exercises.checking.reader",
     "progress": "exercises.checking.reader",
+    "yours": "exercises.checking.yours",
     "predict": "exercises.checking.predictions",
     "reveal": "exercises.checking.predictions",
     "reveal_plot": "exercises.checking.predictions",

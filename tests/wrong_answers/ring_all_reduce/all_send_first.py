@@ -1,4 +1,5 @@
 # wrong: a send waits for its receive, and all ranks send first
+# hangs: yes
 # told: hangs
 # told: waits in send
 # right at: 1

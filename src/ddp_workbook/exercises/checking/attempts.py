@@ -109,14 +109,19 @@ def saved(name: str) -> Path | None:
     return path if path.exists() else None
 
 
-def note_solved(name: str, sentence: str) -> None:
-    """Remember, beside the attempts, that one has passed."""
+def note_solved(attempt: Attempt, sentence: str) -> None:
+    """Remember, beside the attempts, which one has passed, and with which words."""
     for folder in _folders():
         with contextlib.suppress(OSError):
-            write_whole(folder / f"{name}.solved", f"{sentence}\n")
+            write_whole(folder / f"{attempt.name}.solved", f"{attempt.path.name}\n{sentence}\n")
             return
 
 
-def is_solved(name: str) -> bool:
-    """True once an attempt at `name` has passed."""
-    return any((folder / f"{name}.solved").exists() for folder in _folders())
+def solved(name: str) -> Path | None:
+    """The attempt at `name` that has passed, the latest of them; None if there is none."""
+    for folder in _folders():
+        note = folder / f"{name}.solved"
+        if note.exists():
+            first = note.read_text(encoding="utf-8").partition("\n")[0]
+            return next((f / first for f in _folders() if (f / first).exists()), note)
+    return None

@@ -32,7 +32,7 @@ def examine(exercise: Exercise, code: str) -> Verdict:
         return Verdict(NOT_YET, f"Not yet: {name} is no valid Python", problem)
     verdict = judge(exercise, attempt)
     if verdict.kind == SOLVED:
-        attempts.note_solved(name, verdict.title)
+        attempts.note_solved(attempt, verdict.title)
     return verdict
 
 

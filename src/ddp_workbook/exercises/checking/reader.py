@@ -57,7 +57,7 @@ class Progress:
     """A line about some exercises, read from what is saved under `work/`."""
 
     def __init__(self, names: list[str]):
-        self.solved = [name for name in names if attempts.is_solved(name)]
+        self.solved = [name for name in names if attempts.solved(name)]
         self.open = [name for name in names if name not in self.solved]
 
     def __repr__(self) -> str:
