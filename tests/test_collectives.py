@@ -170,7 +170,9 @@ def test_what_a_rank_may_hold(value, row):
     assert holdings.held(value) == row
 
 
-@pytest.mark.parametrize("value", ["text", {"a": 1}, object(), ["text"]], ids=str)
+@pytest.mark.parametrize(
+    "value", ["text", {"a": 1}, pytest.param(object(), id="an object"), ["text"]], ids=str
+)
 def test_other_things_are_refused_in_words(value):
     """The sentence names what it got."""
     with pytest.raises(PictureError, match="must hold tensors or numbers"):

@@ -1,7 +1,7 @@
 # wrong: a send waits for its receive, and all ranks send first
 # hangs: yes
 # told: hangs
-# told: waits in send
+# told: dist.send(leaving, after)
 # right at: 1
 import torch
 import torch.distributed as dist
