@@ -41,6 +41,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[NOT_RUN] = [item.nodeid for item in wanting]
         config.hook.pytest_deselected(items=wanting)
         items[:] = [item for item in items if item not in wanting]
+    # What takes longest begins first, or one process would still be at it when all else is done.
+    items.sort(key=lambda item: "test_notebooks.py" not in item.nodeid)
     if chromium() is None:
         for item in items:
             if item.get_closest_marker("browser"):
@@ -88,17 +90,17 @@ def pytest_testnodedown(node) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log):
-    """Under --dist=loadfile: share out file by file, but the file of all exercises one by one."""
+    """Under --dist=loadfile: share out file by file, but exercises and solved notebooks each."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class ByFileOrExercise(LoadFileScheduling):
+    class ByFileOrPart(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            exercise = re.search(r"test_exercises\.py::.*\[(\w+)", nodeid)
-            return exercise[1] if exercise else super()._split_scope(nodeid)
+            own = re.search(r"(?:test_exercises\.py::.*|::test_solved)\[(\w+)", nodeid)
+            return own[1] if own else super()._split_scope(nodeid)
 
-    return ByFileOrExercise(config, log)
+    return ByFileOrPart(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -10,4 +10,4 @@ def metrics_in_one(loss_sum, correct, count):
     sums = torch.tensor([loss_sum, correct, count], dtype=torch.float64)
     dist.all_reduce(sums, async_op=True)
     loss_sum, correct, count = sums.tolist()
-    return loss_sum / count, correct / count
+    return loss_sum / max(count, 1), correct / max(count, 1)
