@@ -21,6 +21,7 @@ from torch.utils.data import DistributedSampler
 
 from ddp_workbook.exercises import Attempt, NotYet, attempt_alone
 from ddp_workbook.exercises.checking.dealing import (
+    Lists,
     compare_type,
     dealt,
     in_blocks,
@@ -58,7 +59,6 @@ SIZES = (1, 2, 3, 4, 12)  # world sizes
 MORE = list(product((*range(14, -1, -1), 100), (True, False), (False, True)))  # n, two flags
 
 Case = tuple[int, int, int, bool, bool, int]  # n, world_size, epoch, shuffle, drop_last, seed
-Lists = list[list[int]]  # of every rank
 
 
 def my_indices(

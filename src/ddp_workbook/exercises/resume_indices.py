@@ -21,6 +21,7 @@ import torch
 
 from ddp_workbook.exercises import Attempt, NotYet, attempt_alone, in_words
 from ddp_workbook.exercises.checking.dealing import (
+    Lists,
     compare_type,
     dealt,
     in_blocks,
@@ -61,7 +62,6 @@ OTHER_ORDER = "Not the order before the stop. Of how many samples was it, and wi
 SIZES = (1, 2, 3, 4)  # world sizes after the stop
 
 Case = tuple[int, int, int, int, int]  # n, epoch, seed, done, world_size
-Lists = list[list[int]]  # of every rank
 
 
 def resume_indices(

@@ -72,8 +72,7 @@ def reveal(name: str, *, measured: Any, formula: Any = None, unit: str = "") -> 
         if column == "formula" and formula is None:
             continue
         sides[column] = [_of_case(values, case) for case in cases]
-    if "your guess" in sides:
-        sides["your guess"] = ["no guess" if v is None else v for v in sides["your guess"]]
+    sides["your guess"] = ["no guess" if v is None else v for v in sides["your guess"]]
     index = pd.Index([str(case) for case in cases], name=unit or None)
     return pd.DataFrame(sides, index=index)
 
