@@ -1,9 +1,9 @@
 """DDP on two ranks against one process, where there is enough to compute."""
 
 from benchmarks.table import Line, of, ratio_text, seconds_text, spread, times_as_fast
-from ddp_workbook.measured_steps import Size
-from ddp_workbook.measurements import candidates
-from ddp_workbook.workbench.timing import compare
+from ddp_workbook.experiments.data_parallel import Size
+from ddp_workbook.experiments.distributed_data_parallel import candidates
+from ddp_workbook.recording.timing import compare
 
 COMPUTE_BOUND = Size(width=1024, depth=4, batch=1024)
 LEAST = 1.6  # times as fast, on 2 cores

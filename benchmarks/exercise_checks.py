@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.table import Line, seconds_text, spread, worst_text
-from ddp_workbook.exercises.checking import on_ranks
-from ddp_workbook.exercises.checking.catalogue import Exercise, names
-from ddp_workbook.exercises.checking.judge import examine
-from ddp_workbook.exercises.checking.verdict import NOT_YET, SOLVED
+from ddp_workbook.exercises.judging import on_ranks
+from ddp_workbook.exercises.judging.catalogue import Exercise, names
+from ddp_workbook.exercises.judging.judge import examine
+from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED
 
 MEDIAN, SLOWEST = 1.5, 3.0  # seconds for a whole check: of all exercises, and of any
 LATE = 2.0  # seconds over the limit of a launch

@@ -5,7 +5,7 @@ import pandas as pd
 from benchmarks import starters
 from benchmarks.bare import BareForkServer
 from benchmarks.table import Line, of, ratio_text, seconds_text, spread, times_as_fast
-from ddp_workbook.workbench.timing import compare
+from ddp_workbook.recording.timing import compare
 
 RANKS = 4
 LIMIT = 0.25  # seconds

@@ -3,7 +3,7 @@
 from benchmarks import starters
 from benchmarks.bare import BareForkServer
 from benchmarks.table import Line, of, ratio_text, seconds_text, spread, times_as_fast
-from ddp_workbook.workbench.timing import compare
+from ddp_workbook.recording.timing import compare
 
 RANKS = 64
 LIMIT = 2.5  # seconds on 2 cores

@@ -6,10 +6,14 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.table import Line, Spread, ratio_text, seconds_text, spread
-from ddp_workbook import measurements
-from ddp_workbook.workbench.pictures import save
-from ddp_workbook.workbench.timing import speed_up, summary
-from ddp_workbook.workbench.timing_plots import breakdown_plot, speed_up_plot, step_time_plot
+from ddp_workbook.experiments import distributed_data_parallel
+from ddp_workbook.figures.distributed_data_parallel import (
+    breakdown_plot,
+    speed_up_plot,
+    step_time_plot,
+)
+from ddp_workbook.figures.style import save
+from ddp_workbook.recording.timing import speed_up, summary
 
 FIGURES = Path(__file__).parents[1] / "figs"
 STEM = "distributed_data_parallel"
@@ -21,11 +25,15 @@ def measure(quick: bool = False) -> list[Line]:
 
     A quick run measures the smallest and the largest size only, and writes nothing.
     """
-    sizes = measurements.SIZES[:: len(measurements.SIZES) - 1] if quick else measurements.SIZES
-    steps = measurements.dp_against_ddp(sizes, rounds=2 if quick else 5, seconds=0.3)
+    sizes = (
+        distributed_data_parallel.SIZES[:: len(distributed_data_parallel.SIZES) - 1]
+        if quick
+        else distributed_data_parallel.SIZES
+    )
+    steps = distributed_data_parallel.dp_against_ddp(sizes, rounds=2 if quick else 5, seconds=0.3)
     names = list(steps["candidate"].unique())  # the baseline first
     if not quick:
-        parts = measurements.breakdown(rounds=5, seconds=0.3)
+        parts = distributed_data_parallel.breakdown(rounds=5, seconds=0.3)
         record(steps, parts, names[0])
     return lines(steps, names)
 
@@ -34,8 +42,8 @@ def record(steps: pd.DataFrame, parts: pd.DataFrame, baseline: str) -> list[Path
     """Write both tables and the three pictures, with the day beside the machine's name."""
     steps, parts = _dated(steps), _dated(parts)
     return [
-        measurements.record_timings(steps, measurements.STEP_TIMES),
-        measurements.record_timings(parts, measurements.BREAKDOWN),
+        distributed_data_parallel.record_timings(steps, distributed_data_parallel.STEP_TIMES),
+        distributed_data_parallel.record_timings(parts, distributed_data_parallel.BREAKDOWN),
         save(step_time_plot(steps), FIGURES / f"{STEM}_step_time.svg", alt_of_steps(steps)),
         save(
             speed_up_plot(steps, baseline),

@@ -9,7 +9,7 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
-from ddp_workbook.workbench.timing import speed_up
+from ddp_workbook.recording.timing import speed_up
 
 HEADINGS = ("what", "measured", "compared with", "ratio", "target", "")
 

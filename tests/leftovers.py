@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddp_workbook.workbench import fork_server, heir
+from ddp_workbook.launcher import fork_server, subreaper
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def no_rank_left():
     """No process of any rank is left at the end of a test."""
     yield
     server = fork_server.server_pid()
-    left = [] if server is None else heir.children(server)
+    left = [] if server is None else subreaper.children(server)
     assert not left, [psutil.Process(pid).cmdline() for pid in left if psutil.pid_exists(pid)]
 
 

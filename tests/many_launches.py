@@ -4,9 +4,9 @@ import re
 import time
 from dataclasses import dataclass, field
 
-from ddp_workbook.workbench.errors import WorkbookError
-from ddp_workbook.workbench.launch import run_ranks
-from ddp_workbook.workbench.parcels import Call
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.serialization import Call
 from tests.workers import faults, hangs, launching, results
 
 # Worker, its arguments, and what the first line of the page must say.

@@ -30,7 +30,7 @@ def test_check_names_what_is_missing_and_fails(monkeypatch):
 
 
 def test_a_wrong_sum_is_not_ready(monkeypatch):
-    monkeypatch.setattr("ddp_workbook.workbench.launch.launch", lambda worker, ranks: [3.0, 4.0])
+    monkeypatch.setattr("ddp_workbook.launcher.launch.launch", lambda worker, ranks: [3.0, 4.0])
     result = CliRunner().invoke(cli.app, ["check", "--ranks", "2"])
     assert result.exit_code == 1 and "Not ready: ranks." in result.output
 

@@ -22,12 +22,14 @@ from matplotlib.text import Text
 from ddp_workbook import launch
 from ddp_workbook.chapters import collectives, distributed_data_parallel, single_process
 from ddp_workbook.digits import DigitsMLP, Trained
-from ddp_workbook.workbench import alpha_beta, collective_plots, holdings, ring_frames, ring_plots
-from ddp_workbook.workbench.errors import RankFailed, RanksHung
-from ddp_workbook.workbench.pictures import PictureError, show
-from ddp_workbook.workbench.recorder import record_collectives
-from ddp_workbook.workbench.stepper import WIDGET, stepper
-from ddp_workbook.workbench.timing import TimingError
+from ddp_workbook.errors import RankFailed, RanksHung
+from ddp_workbook.experiments import alpha_beta, ring_frames
+from ddp_workbook.figures import collectives as pictures
+from ddp_workbook.figures import holdings, ring_plots
+from ddp_workbook.figures.stepper import WIDGET, stepper
+from ddp_workbook.figures.style import PictureError, show
+from ddp_workbook.recording.collectives import record_collectives
+from ddp_workbook.recording.timing import TimingError
 from tests.workers import collectives_workers as workers
 
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "05_collectives.ipynb"
@@ -217,14 +219,14 @@ def boxes(figure) -> list[Rectangle]:
     return [
         box
         for box in figure.axes[0].patches
-        if isinstance(box, Rectangle) and box.get_height() == collective_plots.HEIGHT
+        if isinstance(box, Rectangle) and box.get_height() == pictures.HEIGHT
     ]
 
 
 def test_a_picture_shows_each_number_and_each_rank():
     """Before and after, empty hands too."""
     moved = [([1, 2], [11, 22]), ([10, 20], None)]
-    figure = collective_plots.collective_plot(moved, "reduce to rank 0")
+    figure = pictures.collective_plot(moved, "reduce to rank 0")
     shown = texts(figure)
     for word in (
         "1",
@@ -247,14 +249,14 @@ def test_all_collectives_are_drawn_in_one_style():
     """Boxes of one size at the same places, whatever the number of tensors and ranks."""
     four = [([1, 2, 3, 4], [5]), ([10, 20, 30, 40], [6])]
     one = [(1, [torch.tensor([n]) for n in range(2)])] * 3
-    figures = [collective_plots.collective_plot(moved, "x") for moved in (four, one)]
+    figures = [pictures.collective_plot(moved, "x") for moved in (four, one)]
     assert len({(box.get_width(), box.get_x()) for f in figures for box in boxes(f)[:1]}) == 1
     assert len({figure.get_figwidth() for figure in figures}) == 1
 
 
 def test_colours_follow_the_numbers():
     """A number from rank 1 has rank 1's colour, a sum is white, an unknown number grey."""
-    figure = collective_plots.collective_plot([([1], [10, 11, 5]), ([10], [10, 11, 5])])
+    figure = pictures.collective_plot([([1], [10, 11, 5]), ([10], [10, 11, 5])])
     fills = [box.get_facecolor() for box in boxes(figure)]
     before, after = fills[:2], fills[2:]
     assert after[0] == before[1] != before[0]
@@ -266,26 +268,26 @@ def test_more_ranks_than_a_picture_can_show_are_refused(ranks, drawn):
     """With the number that it can show."""
     moved = [(rank, rank) for rank in range(ranks)]
     if drawn:
-        collective_plots.collective_plot(moved)
+        pictures.collective_plot(moved)
         return
     with pytest.raises(PictureError, match=f"up to 8 ranks, these are {ranks}"):
-        collective_plots.collective_plot(moved)
+        pictures.collective_plot(moved)
 
 
 def test_more_numbers_than_a_picture_can_show_are_refused():
     """Rather than drawn too small to read."""
     with pytest.raises(PictureError, match="draw smaller tensors"):
-        collective_plots.collective_plot([(torch.arange(1000), 1)])
+        pictures.collective_plot([(torch.arange(1000), 1)])
     with pytest.raises(PictureError, match="nothing to draw"):
-        collective_plots.collectives_plot({})
+        pictures.collectives_plot({})
 
 
 def test_the_waiting_picture():
     """It refuses times that cannot be."""
-    show(collective_plots.waiting_plot([(0.0, 0.1), (0.1, 0.1)]), alt="Two bars, one waits.")
+    show(pictures.waiting_plot([(0.0, 0.1), (0.1, 0.1)]), alt="Two bars, one waits.")
     for times in ([], [(0.2, 0.1)], [(-1, 0)]):
         with pytest.raises(PictureError, match="came before left"):
-            collective_plots.waiting_plot(times)
+            pictures.waiting_plot(times)
 
 
 # The ring
@@ -345,7 +347,7 @@ def test_a_ring_that_the_pictures_cannot_show_is_refused():
 
 def pictures(count: int = 3) -> list:
     moved = [([n], [n + 1]) for n in range(count)]
-    return [show(collective_plots.collective_plot([pair]), alt=f"Frame {pair}") for pair in moved]
+    return [show(pictures.collective_plot([pair]), alt=f"Frame {pair}") for pair in moved]
 
 
 def test_the_slider_shows_one_frame_after_the_other():

@@ -9,8 +9,8 @@ from textwrap import dedent
 
 import pytest
 
-from ddp_workbook.workbench.compare import what_changed
-from ddp_workbook.workbench.errors import WorkbookError
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.notebook.code_diff import what_changed
 
 OLD = '''
     """One process."""

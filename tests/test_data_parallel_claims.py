@@ -13,7 +13,7 @@ from torch import nn
 
 from ddp_workbook.chapters import data_parallel, single_process
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.measured_steps import Size, parts_of_replicas
+from ddp_workbook.experiments.data_parallel import Size, parts_of_replicas
 
 FOUR = [torch.device("cpu")] * 4
 LONELY = "Expected more than 1 value per channel"

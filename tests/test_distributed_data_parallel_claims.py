@@ -16,8 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_workbook import launch
 from ddp_workbook.chapters import distributed_data_parallel
 from ddp_workbook.digits import DigitsMLP
-from ddp_workbook.workbench.errors import RankFailed
-from ddp_workbook.workbench.recorder import record_collectives, recorded
+from ddp_workbook.errors import RankFailed
+from ddp_workbook.recording.collectives import record_collectives, recorded
 from tests.workers import ddp_claims as workers
 
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "02_distributed_data_parallel.ipynb"
@@ -271,7 +271,7 @@ def test_try_3_another_straggler(page, who):
 
 
 def test_try_4_an_if_that_is_too_long(cells, tmp_path, monkeypatch):
-    from ddp_workbook.workbench.cell import run_cell
+    from ddp_workbook.notebook.cells import run_cell
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "work").mkdir()

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from ddp_workbook.errors import WorkbookError
 from ddp_workbook.exercises import CHAPTERS
-from ddp_workbook.exercises.checking import attempts, reader
-from ddp_workbook.exercises.checking.catalogue import UnknownExercise, find
-from ddp_workbook.exercises.checking.judge import examine
-from ddp_workbook.exercises.checking.reader import hint, progress, solution
-from ddp_workbook.exercises.checking.verdict import COLOURS, NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
-from ddp_workbook.exercises.checking.yours import yours
-from ddp_workbook.workbench.errors import WorkbookError
-from ddp_workbook.workbench.launch import launch
+from ddp_workbook.exercises.judging import attempts, reader
+from ddp_workbook.exercises.judging.catalogue import UnknownExercise, find
+from ddp_workbook.exercises.judging.judge import examine
+from ddp_workbook.exercises.judging.reader import hint, progress, solution
+from ddp_workbook.exercises.judging.verdict import COLOURS, NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
+from ddp_workbook.exercises.judging.yours import yours
+from ddp_workbook.launcher.launch import launch
 from tests.leftovers import alive, no_rank_left, wait_until  # noqa: F401 (a fixture)
 from tests.test_exercise_faults import RIGHT, cell
 from tests.test_kernels import Kernel, kernel  # noqa: F401 (a fixture)
@@ -243,7 +243,7 @@ def test_an_unknown_exercise_is_an_error_with_the_nearest_name(ask, name, near):
     assert f"Did you mean {near}?" in str(error.value) and "There are: " in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["", "xyz", None, 3, "../catalogue", "checking"])
+@pytest.mark.parametrize("name", ["", "xyz", None, 3, "../catalogue", "judging"])
 def test_names_that_resemble_nothing_are_refused_too(name):
     with pytest.raises(UnknownExercise, match="There are: mean_over_ranks"):
         hint(name)

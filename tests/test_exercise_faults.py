@@ -13,10 +13,10 @@ import numpy
 import pytest
 import torch
 
-from ddp_workbook.exercises.checking import attempts, on_ranks
-from ddp_workbook.exercises.checking.catalogue import find
-from ddp_workbook.exercises.checking.judge import examine
-from ddp_workbook.exercises.checking.verdict import NOT_YET, SOLVED, Verdict
+from ddp_workbook.exercises.judging import attempts, on_ranks
+from ddp_workbook.exercises.judging.catalogue import find
+from ddp_workbook.exercises.judging.judge import examine
+from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED, Verdict
 from tests.leftovers import descriptors, no_rank_left, wait_until  # noqa: F401 (a fixture)
 from tests.test_exercises import as_text, own_folder  # noqa: F401 (a fixture)
 

@@ -21,10 +21,10 @@ from unittest.mock import patch
 import pytest
 
 from ddp_workbook.exercises import CHAPTERS
-from ddp_workbook.exercises.checking import attempts, on_ranks
-from ddp_workbook.exercises.checking.catalogue import FOLDER, Exercise, names
-from ddp_workbook.exercises.checking.judge import examine, judge
-from ddp_workbook.exercises.checking.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
+from ddp_workbook.exercises.judging import attempts, on_ranks
+from ddp_workbook.exercises.judging.catalogue import FOLDER, Exercise, names
+from ddp_workbook.exercises.judging.judge import examine, judge
+from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.test_layout import NOTEBOOKS, notebook, source
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddp_workbook.workbench.errors import LaunchRefused, RankFailed, WorkbookError
-from ddp_workbook.workbench.launch import run_ranks
-from ddp_workbook.workbench.parcels import Call
+from ddp_workbook.errors import LaunchRefused, RankFailed, WorkbookError
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.serialization import Call
 from tests.leftovers import no_rank_left, pids_in  # noqa: F401
 from tests.workers import children, faults, results
 

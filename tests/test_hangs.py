@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.workbench.errors import RanksHung
-from ddp_workbook.workbench.launch import run_ranks
-from ddp_workbook.workbench.parcels import Call
+from ddp_workbook.errors import RanksHung
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.serialization import Call
 from tests.leftovers import no_rank_left  # noqa: F401
 from tests.workers import hanging_import, hangs, launching
 

@@ -14,7 +14,7 @@ from jupyter_client import KernelManager
 from tests.leftovers import alive, wait_until
 
 REPOSITORY = Path(__file__).parent.parent
-START = "from ddp_workbook.workbench.launch import launch\nfrom tests.workers import in_kernels\n"
+START = "from ddp_workbook.launcher.launch import launch\nfrom tests.workers import in_kernels\n"
 DEADLOCK = "launch(in_kernels.deadlock, {folder!r}, ranks={ranks}, timeout=100)"
 
 
@@ -105,7 +105,7 @@ def test_two_interrupts_in_a_row_leave_nothing_either(kernel):
 
 def test_interrupt_while_the_fork_server_still_imports_torch(kernel):
     kernel.run(
-        "from ddp_workbook.workbench.launch import launch\nfrom tests.workers import in_kernels"
+        "from ddp_workbook.launcher.launch import launch\nfrom tests.workers import in_kernels"
     )
     request = kernel.send("launch(in_kernels.total, ranks=2)")
     assert wait_until(lambda: len(kernel.below()) >= 2)
@@ -175,7 +175,7 @@ class Digit:
 def train(rank):
     pass
 
-from ddp_workbook.workbench import fork_server
+from ddp_workbook.launcher import fork_server
 for worker, args in ((train, ()), (in_kernels.total, (Digit(),)), (lambda: 1, ())):
     try:
         launch(worker, *args, ranks=2)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddp_workbook.workbench import fork_server, surroundings
-from ddp_workbook.workbench.errors import RankFailed
-from ddp_workbook.workbench.launch import launch, run_ranks
-from ddp_workbook.workbench.parcels import Call
+from ddp_workbook.errors import RankFailed
+from ddp_workbook.launcher import fork_server, rank_environment
+from ddp_workbook.launcher.launch import launch, run_ranks
+from ddp_workbook.launcher.serialization import Call
 from tests.leftovers import alive, no_rank_left, wait_until  # noqa: F401
 from tests.workers import contract, launching
 from tests.workers.torchrun_style import loader, mesh, plain, recorded
@@ -125,7 +125,7 @@ def test_a_rank_has_no_keyboard_and_no_arguments_of_the_kernels():
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_threads_of_a_rank_are_cores_by_ranks(ranks, monkeypatch):
-    monkeypatch.setattr(surroundings, "usable_cores", lambda: 6)
+    monkeypatch.setattr(rank_environment, "usable_cores", lambda: 6)
     threads = quietly(contract.surroundings, ranks=ranks)[-1]["threads"]
     assert threads == max(1, 6 // ranks)
 
@@ -240,15 +240,15 @@ def test_where_there_is_no_fork_server_ranks_are_spawned(monkeypatch):
 def test_all_ranks_get_gpus_or_none_does(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert "CUDA_VISIBLE_DEVICES" not in surroundings.Surroundings(2, 1, None, {}).of(1)
-    hidden = [surroundings.Surroundings(3, 1, None, {}).of(rank) for rank in range(3)]
+    assert "CUDA_VISIBLE_DEVICES" not in rank_environment.Surroundings(2, 1, None, {}).of(1)
+    hidden = [rank_environment.Surroundings(3, 1, None, {}).of(rank) for rank in range(3)]
     assert [env["CUDA_VISIBLE_DEVICES"] for env in hidden] == ["", "", ""]
     assert quietly(contract.cuda_visible, ranks=3) == [("", 0)] * 3
 
 
 SCRIPT = """
 import sys
-from ddp_workbook.workbench.launch import launch
+from ddp_workbook.launcher.launch import launch
 
 def worker(x):
     import os

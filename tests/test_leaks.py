@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.workbench import fork_server
-from ddp_workbook.workbench.errors import RankFailed
-from ddp_workbook.workbench.launch import run_ranks
-from ddp_workbook.workbench.parcels import Call
+from ddp_workbook.errors import RankFailed
+from ddp_workbook.launcher import fork_server
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.serialization import Call
 from tests.leftovers import descriptors, no_rank_left, threads, wait_until  # noqa: F401
 from tests.many_launches import many
 from tests.workers import faults, launching

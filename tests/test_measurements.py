@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 import torch
 
-from ddp_workbook import measured_steps, measurements
 from ddp_workbook.chapters import data_parallel, single_process
-from ddp_workbook.measured_steps import Size
-from ddp_workbook.workbench.errors import WorkbookError
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.experiments import data_parallel as steps
+from ddp_workbook.experiments import distributed_data_parallel as measured
+from ddp_workbook.experiments.data_parallel import Size
 
 SMALL = (Size(8, 1, 16), Size(16, 2, 2000))  # the second batch is larger than the data set
 CPU = [torch.device("cpu")] * 2
@@ -37,9 +38,9 @@ def gpus(monkeypatch):
 
 
 def test_every_candidate_is_timed_at_every_size_in_every_round(gpus, monkeypatch):
-    monkeypatch.setattr(measurements, "usable_cores", lambda: 2)
+    monkeypatch.setattr(measured, "usable_cores", lambda: 2)
     gpus(0)
-    frame = measurements.dp_against_ddp(SMALL, rounds=2, seconds=0.01)
+    frame = measured.dp_against_ddp(SMALL, rounds=2, seconds=0.01)
     assert list(frame.columns) == [
         "width",
         "depth",
@@ -63,7 +64,7 @@ def test_every_candidate_is_timed_at_every_size_in_every_round(gpus, monkeypatch
 
 def test_the_parts_of_a_step_are_all_there(gpus):
     gpus(0)
-    frame = measurements.breakdown(SMALL[:1], rounds=1, seconds=0.01)
+    frame = measured.breakdown(SMALL[:1], rounds=1, seconds=0.01)
     assert list(frame.columns) == [
         "width",
         "depth",
@@ -84,7 +85,7 @@ def test_the_parts_of_a_step_are_all_there(gpus):
 
 def test_two_gpus_are_measured_and_named(gpus):
     gpus(2)
-    assert list(measurements.candidates(SMALL, 0.1)) == [
+    assert list(measured.candidates(SMALL, 0.1)) == [
         "one GPU",
         "DataParallel, 2 GPUs",
         "DDP, 2 GPUs",
@@ -93,8 +94,8 @@ def test_two_gpus_are_measured_and_named(gpus):
 
 def test_one_core_has_one_candidate_of_one_process(gpus, monkeypatch):
     gpus(0)
-    monkeypatch.setattr(measurements, "usable_cores", lambda: 1)
-    assert [name for name in measurements.candidates(SMALL, 0.1) if "process" in name] == [
+    monkeypatch.setattr(measured, "usable_cores", lambda: 1)
+    assert [name for name in measured.candidates(SMALL, 0.1) if "process" in name] == [
         "one process, 1 thread"
     ]
 
@@ -104,22 +105,22 @@ def test_a_single_gpu_is_given_to_nobody(gpus, monkeypatch, count, hidden):
     gpus(count)
     given = []
     monkeypatch.setattr(
-        measurements,
+        measured,
         "run_ranks",
         lambda *_, environment, **__: given.append(environment) or [[[0.1]]],
     )
-    for candidate in measurements.candidates(SMALL[:1], 0.1).values():
+    for candidate in measured.candidates(SMALL[:1], 0.1).values():
         assert candidate() == [0.1]
     assert all((environment == {"CUDA_VISIBLE_DEVICES": ""}) == hidden for environment in given)
 
 
 def test_threads_of_one_process_and_of_ranks_are_as_named(gpus, monkeypatch):
     gpus(0)
-    monkeypatch.setattr(measurements, "usable_cores", lambda: 6)
+    monkeypatch.setattr(measured, "usable_cores", lambda: 6)
     given = {}
-    for name, candidate in measurements.candidates(SMALL[:1], 0.1).items():
+    for name, candidate in measured.candidates(SMALL[:1], 0.1).items():
         monkeypatch.setattr(
-            measurements,
+            measured,
             "run_ranks",
             lambda call, ranks, *_, threads, name=name, **__: (
                 given.setdefault(name, (ranks, threads)) and [[[0.1]]]
@@ -131,13 +132,13 @@ def test_threads_of_one_process_and_of_ranks_are_as_named(gpus, monkeypatch):
 
 def test_a_step_is_as_long_as_its_slowest_ranks(monkeypatch):
     ranks = [[[1.0, 5.0, 1.0], [1.0]], [[4.0, 2.0, 2.0], [3.0]]]  # of two ranks, at two sizes
-    monkeypatch.setattr(measurements, "_launch", lambda *_, **__: ranks)
-    assert measurements._steps(None) == [4.0, 3.0]
+    monkeypatch.setattr(measured, "_launch", lambda *_, **__: ranks)
+    assert measured._steps(None) == [4.0, 3.0]
 
 
 def test_what_the_all_reduce_adds_is_never_negative(monkeypatch):
     turn = [[(1.0, 3.0, 0.5)], [(2.0, 1.0, 0.25)]]
-    rows = measurements._parts([{"compute": 1.0}], [turn], 0)
+    rows = measured._parts([{"compute": 1.0}], [turn], 0)
     assert [row[2:] for row in rows[1:]] == [
         ("compute", 3.0),
         ("optimizer", 0.5),
@@ -157,46 +158,46 @@ def test_the_chapters_own_steps_are_timed(monkeypatch):
         monkeypatch.setattr(
             chapter, "forward_and_backward", partial(counted, chapter.forward_and_backward)
         )
-    ((small, large),) = [measured_steps.one_process(SMALL, 0.0)]
+    ((small, large),) = [steps.one_process(SMALL, 0.0)]
     assert calls == [16] * 4 + [2000] * 4  # two to warm up, two timed
     assert len(small) == len(large) == 2
     calls.clear()
-    assert [len(one) for one in measured_steps.replicas(SMALL[:1], 0.0, 2)] == [2]
+    assert [len(one) for one in steps.replicas(SMALL[:1], 0.0, 2)] == [2]
     assert calls == [16] * 4
 
 
 def test_the_clocks_are_taken_off_again():
-    before = [getattr(data_parallel, name) for name in measured_steps.OPERATIONS]
-    (parts,) = measured_steps.parts_of_replicas(SMALL[:1], 0.01, 2)
-    assert [getattr(data_parallel, name) for name in measured_steps.OPERATIONS] == before
+    before = [getattr(data_parallel, name) for name in steps.OPERATIONS]
+    (parts,) = steps.parts_of_replicas(SMALL[:1], 0.01, 2)
+    assert [getattr(data_parallel, name) for name in steps.OPERATIONS] == before
     assert list(parts) == ["replicate", "scatter", "compute", "gather", "optimizer"]
     with (
         pytest.raises(ZeroDivisionError),
-        measured_steps._clocks(data_parallel, measured_steps.OPERATIONS, CPU),
+        steps._clocks(data_parallel, steps.OPERATIONS, CPU),
     ):
         raise ZeroDivisionError
-    assert [getattr(data_parallel, name) for name in measured_steps.OPERATIONS] == before
+    assert [getattr(data_parallel, name) for name in steps.OPERATIONS] == before
 
 
 @pytest.mark.parametrize("sizes", [[], [(0, 1, 1)], [(8, 1, -1)]])
 def test_sizes_that_are_none_are_refused(sizes):
-    for measure in (measurements.dp_against_ddp, measurements.breakdown):
+    for measure in (measured.dp_against_ddp, measured.breakdown):
         with pytest.raises(WorkbookError, match="sizes must hold at least one"):
             measure(sizes)
 
 
 def test_a_run_is_recorded_and_read_back(tmp_path):
-    path = measurements.record_timings(FRAME, "mine", tmp_path / "new")
-    pd.testing.assert_frame_equal(measurements.recorded_timings("mine", path.parent), FRAME)
+    path = measured.record_timings(FRAME, "mine", tmp_path / "new")
+    pd.testing.assert_frame_equal(measured.recorded_timings("mine", path.parent), FRAME)
     assert [file.name for file in path.parent.iterdir()] == ["mine.csv"]
 
 
 def test_a_run_that_is_not_recorded_is_answered_with_those_that_are(tmp_path):
     with pytest.raises(WorkbookError, match="recorded are: none"):
-        measurements.recorded_timings("mine", tmp_path)
-    measurements.record_timings(FRAME, "theirs", tmp_path)
+        measured.recorded_timings("mine", tmp_path)
+    measured.record_timings(FRAME, "theirs", tmp_path)
     with pytest.raises(WorkbookError, match=r"'mine'; recorded are: theirs(.|\n)*make benchmark"):
-        measurements.recorded_timings("mine", tmp_path)
+        measured.recorded_timings("mine", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -216,12 +217,12 @@ def test_a_broken_recording_is_named(tmp_path, text, words):
     path = tmp_path / "mine.csv"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(WorkbookError, match=words) as caught:
-        measurements.recorded_timings("mine", tmp_path)
+        measured.recorded_timings("mine", tmp_path)
     assert str(path) in str(caught.value)
 
 
 def test_a_recording_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
-    path = measurements.record_timings(FRAME, "mine", tmp_path)
+    path = measured.record_timings(FRAME, "mine", tmp_path)
     old = path.read_bytes()
 
     def full(*_, **__):
@@ -229,16 +230,16 @@ def test_a_recording_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pd.DataFrame, "to_csv", full)
     with pytest.raises(OSError, match="No space"):
-        measurements.record_timings(FRAME, "mine", tmp_path)
+        measured.record_timings(FRAME, "mine", tmp_path)
     assert path.read_bytes() == old
     assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.gpu
 def test_two_gpus_beat_one_process_on_a_large_batch():
-    frame = measurements.dp_against_ddp([Size(4096, 4, 8192)], rounds=3, seconds=0.5)
+    frame = measured.dp_against_ddp([Size(4096, 4, 8192)], rounds=3, seconds=0.5)
     medians = frame.groupby("candidate")["seconds"].median()
     assert medians["DDP, 2 GPUs"] < medians["one GPU"]
-    parts = measurements.breakdown([Size(4096, 4, 8192)], rounds=1)
+    parts = measured.breakdown([Size(4096, 4, 8192)], rounds=1)
     assert parts["seconds"].sum() < math.inf
     assert "GPU" in frame["machine"].iloc[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from ddp_workbook.exercises.checking.catalogue import find
+from ddp_workbook.exercises.judging.catalogue import find
 from tools import book
 
 # Seconds of this run, on any machine: about ten times what two quiet cores took. What readers wait

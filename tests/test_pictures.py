@@ -16,11 +16,15 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from ddp_workbook.workbench import palette
-from ddp_workbook.workbench.errors import WorkbookError
-from ddp_workbook.workbench.pictures import save, show
-from ddp_workbook.workbench.plots import digits_plot, grid, loss_plot
-from ddp_workbook.workbench.timing_plots import breakdown_plot, speed_up_plot, step_time_plot
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.figures import palette
+from ddp_workbook.figures.distributed_data_parallel import (
+    breakdown_plot,
+    speed_up_plot,
+    step_time_plot,
+)
+from ddp_workbook.figures.plots import digits_plot, grid, loss_plot
+from ddp_workbook.figures.style import save, show
 
 ALT = 'Two bars: "one" takes 3 ms & <two> 4 ms. Nothing else is to be seen.'
 SVG = "{http://www.w3.org/2000/svg}"

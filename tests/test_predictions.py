@@ -7,8 +7,8 @@ import numpy
 import pytest
 import torch
 
-from ddp_workbook.exercises.checking import predictions
-from ddp_workbook.exercises.checking.predictions import (
+from ddp_workbook.notebook import predictions
+from ddp_workbook.notebook.predictions import (
     PredictionError,
     predict,
     reveal,

@@ -20,12 +20,12 @@ from matplotlib.text import Text
 from ddp_workbook import launch
 from ddp_workbook.chapters import distributed_data_parallel, process_groups, single_process
 from ddp_workbook.digits import DigitsMLP, Trained
-from ddp_workbook.workbench.errors import RanksHung, WorkbookError
-from ddp_workbook.workbench.meeting_plots import StoreEvent, connections_plot, store_plot
-from ddp_workbook.workbench.mesh_plots import mesh_plot, nodes_plot
-from ddp_workbook.workbench.palette import rank_colour
-from ddp_workbook.workbench.pictures import PictureError
-from ddp_workbook.workbench.recorder import record_collectives
+from ddp_workbook.errors import RanksHung, WorkbookError
+from ddp_workbook.figures.meeting_plots import StoreEvent, connections_plot, store_plot
+from ddp_workbook.figures.mesh_plots import mesh_plot, nodes_plot
+from ddp_workbook.figures.palette import rank_colour
+from ddp_workbook.figures.style import PictureError
+from ddp_workbook.recording.collectives import record_collectives
 from tests.test_chapters import RUNS, TORCHRUN, assert_same, one_process, run_file
 from tests.workers import process_groups_workers as workers
 

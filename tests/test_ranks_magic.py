@@ -17,7 +17,7 @@ def run(folder: Path, *sources: str) -> list[str]:
     path = folder / "page.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
     done = book.execute(path).cells[1:]
-    return [ANSI.sub("", "\n".join(map(text_of, cell.outputs))) for cell in done]
+    return [ANSI.sub("", "\n".join(map(text_of, cells.outputs))) for cell in done]
 
 
 def text_of(output) -> str:
@@ -112,15 +112,15 @@ def test_the_kernel_lives_on_and_the_cells_are_files(page):
 
 
 def test_a_read_only_folder_is_no_obstacle(tmp_path, monkeypatch):
-    from ddp_workbook.workbench import cell
+    from ddp_workbook.notebook import cells
 
-    monkeypatch.setattr(cell, "FOLDER", Path("/proc/no-folder-can-be-made-here"))
-    saved = cell.save_cell("%%ranks 2", "1 + 1")
+    monkeypatch.setattr(cells, "FOLDER", Path("/proc/no-folder-can-be-made-here"))
+    saved = cells.save_cell("%%ranks 2", "1 + 1")
     assert saved.read_text() == "# %%ranks 2\n1 + 1"
 
 
 def test_rank_values_keep_markup_as_text():
-    from ddp_workbook.workbench.rank_values import RankValues
+    from ddp_workbook.notebook.rank_values import RankValues
 
     values = RankValues(
         [{"text/plain": "<b>"}, None, {"text/plain": "f", "text/html": "<table></table>"}]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ddp_workbook.workbench.errors import LaunchRefused, RankFailed, RanksHung
-from ddp_workbook.workbench.operations import FIELDS
-from ddp_workbook.workbench.recorder import record_collectives, recorded
+from ddp_workbook.errors import LaunchRefused, RankFailed, RanksHung
+from ddp_workbook.recording.collectives import record_collectives, recorded
+from ddp_workbook.recording.operations import FIELDS
 from tests.workers import recorder_workers as workers
 
 COLUMNS = ["rank", "seq", *FIELDS]

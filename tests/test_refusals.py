@@ -8,10 +8,10 @@ import numpy
 import pytest
 import torch
 
-from ddp_workbook.workbench import fork_server, parcels, refusals
-from ddp_workbook.workbench.errors import LaunchRefused
-from ddp_workbook.workbench.launch import launch, run_ranks
-from ddp_workbook.workbench.parcels import Call
+from ddp_workbook.errors import LaunchRefused
+from ddp_workbook.launcher import fork_server, preconditions, serialization
+from ddp_workbook.launcher.launch import launch, run_ranks
+from ddp_workbook.launcher.serialization import Call
 from tests.workers import contract
 
 
@@ -48,19 +48,19 @@ def test_more_ranks_than_memory_holds():
 
 
 def test_the_number_that_fits_is_right(monkeypatch):
-    monkeypatch.setattr(refusals, "free_memory", lambda: 5 * refusals.RANK_MEMORY + 1)
-    refusals.check_memory(5)
+    monkeypatch.setattr(preconditions, "free_memory", lambda: 5 * preconditions.RANK_MEMORY + 1)
+    preconditions.check_memory(5)
     with pytest.raises(LaunchRefused, match="At most 5 ranks fit"):
-        refusals.check_memory(6)
+        preconditions.check_memory(6)
 
 
 def test_more_ranks_than_open_files(monkeypatch):
     import resource
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
-    refusals.check_descriptors(24)
+    preconditions.check_descriptors(24)
     with pytest.raises(LaunchRefused, match=r"open files .*\(256\).*`ulimit -n` raises"):
-        refusals.check_descriptors(25)
+        preconditions.check_descriptors(25)
 
 
 def test_a_folder_that_is_gone(tmp_path, monkeypatch):
@@ -125,18 +125,18 @@ def test_an_object_that_cannot_be_shown_is_named_by_its_type():
 
 
 def test_whole_numbers_of_other_libraries_are_welcome(monkeypatch):
-    refusals.check(numpy.int64(2), numpy.float32(1.5))
+    preconditions.check(numpy.int64(2), numpy.float32(1.5))
 
 
 def test_a_tensor_of_another_device_travels_as_a_copy_on_the_cpu(monkeypatch):
     """The rule, without a GPU: what `travels_badly` says yes to arrives as a CPU tensor."""
     model, loss = torch.nn.Linear(2, 2), torch.tensor(1.5)
     far_away = {tensor.data_ptr() for tensor in (*model.parameters(), loss)}
-    monkeypatch.setattr(parcels, "travels_badly", lambda t: t.data_ptr() in far_away)
+    monkeypatch.setattr(serialization, "travels_badly", lambda t: t.data_ptr() in far_away)
     copies = []
-    light = parcels.light
-    monkeypatch.setattr(parcels, "light", lambda t: copies.append(t) or light(t))
-    back = parcels.unpack(parcels.pack({"model": model, "loss": loss}))
+    light = serialization.light
+    monkeypatch.setattr(serialization, "light", lambda t: copies.append(t) or light(t))
+    back = serialization.unpack(serialization.pack({"model": model, "loss": loss}))
     assert back["loss"].item() == 1.5 and len(copies) == 3
     assert torch.equal(back["model"].weight, model.weight)
     assert isinstance(back["model"].weight, torch.nn.Parameter)
@@ -145,11 +145,11 @@ def test_a_tensor_of_another_device_travels_as_a_copy_on_the_cpu(monkeypatch):
 @pytest.mark.gpu
 def test_a_tensor_on_a_gpu_comes_back_on_the_cpu():
     tensor = torch.ones(3, device="cuda")
-    back = parcels.unpack(parcels.pack(tensor))
+    back = serialization.unpack(serialization.pack(tensor))
     assert back.device.type == "cpu" and torch.equal(back, tensor.cpu())
 
 
 def test_a_tensor_without_data_is_left_as_it_is():
-    meta = parcels.unpack(parcels.pack(torch.ones(2, device="meta")))
-    sparse = parcels.unpack(parcels.pack(torch.eye(2).to_sparse()))
+    meta = serialization.unpack(serialization.pack(torch.ones(2, device="meta")))
+    sparse = serialization.unpack(serialization.pack(torch.eye(2).to_sparse()))
     assert meta.device.type == "meta" and sparse.is_sparse

@@ -21,12 +21,12 @@ from ddp_workbook import launch
 from ddp_workbook.chapters import distributed_data_parallel, samplers, single_process
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, batches
 from ddp_workbook.digits import accuracy as accuracy_of_one_process
-from ddp_workbook.workbench import pinning_plot
-from ddp_workbook.workbench.errors import RankFailed
-from ddp_workbook.workbench.palette import rank_colour
-from ddp_workbook.workbench.pictures import INK, PictureError, save
-from ddp_workbook.workbench.recorder import recorded
-from ddp_workbook.workbench.sample_plots import microscope_plot, owners_plot, sample_table
+from ddp_workbook.errors import RankFailed
+from ddp_workbook.figures import pinning_plot
+from ddp_workbook.figures.palette import rank_colour
+from ddp_workbook.figures.samplers import microscope_plot, owners_plot, sample_table
+from ddp_workbook.figures.style import INK, PictureError, save
+from ddp_workbook.recording.collectives import recorded
 from tests.test_layout import CHECKOUT
 from tests.workers import samplers_workers as workers
 

@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 import torch
 
-from ddp_workbook.workbench import machine, timing
-from ddp_workbook.workbench.errors import WorkbookError
-from ddp_workbook.workbench.timing import compare, speed_up, summary, time_step
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.notebook import machine
+from ddp_workbook.recording import timing
+from ddp_workbook.recording.timing import compare, speed_up, summary, time_step
 
 FRAME = pd.DataFrame(
     [

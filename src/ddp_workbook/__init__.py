@@ -8,24 +8,31 @@ from importlib import import_module
 
 # Imported when first used: a chapter under torchrun must not pay for matplotlib in every rank.
 HOMES = {
-    "launch": "workbench.launch",
-    "record_collectives": "workbench.recorder",
-    "what_changed": "workbench.compare",
-    "machine_table": "workbench.machine",
-    "show": "workbench.pictures",
-    "text_table": "workbench.tables",
-    "WorkbookError": "workbench.errors",
-    "LaunchRefused": "workbench.errors",
-    "LaunchInterrupted": "workbench.errors",
-    "RankFailed": "workbench.errors",
-    "RanksHung": "workbench.errors",
-    "hint": "exercises.checking.reader",
-    "solution": "exercises.checking.reader",
-    "progress": "exercises.checking.reader",
-    "yours": "exercises.checking.yours",
-    "predict": "exercises.checking.predictions",
-    "reveal": "exercises.checking.predictions",
-    "reveal_plot": "exercises.checking.predictions",
+    "launch": "launcher.launch",
+    "record_collectives": "recording.collectives",
+    "recorded": "recording.collectives",
+    "compare": "recording.timing",
+    "summary": "recording.timing",
+    "time_step": "recording.timing",
+    "synchronise": "recording.timing",
+    "usable_cores": "launcher.limits",
+    "what_changed": "notebook.code_diff",
+    "machine_table": "notebook.machine",
+    "text_table": "notebook.tables",
+    "predict": "notebook.predictions",
+    "reveal": "notebook.predictions",
+    "reveal_plot": "notebook.predictions",
+    "show": "figures.style",
+    "stepper": "figures.stepper",
+    "hint": "exercises.judging.reader",
+    "solution": "exercises.judging.reader",
+    "progress": "exercises.judging.reader",
+    "yours": "exercises.judging.yours",
+    "WorkbookError": "errors",
+    "LaunchRefused": "errors",
+    "LaunchInterrupted": "errors",
+    "RankFailed": "errors",
+    "RanksHung": "errors",
 }
 __all__ = list(HOMES)
 
@@ -45,9 +52,9 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(ipython) -> None:
     """What `%load_ext ddp_workbook` does: add `%%ranks` and `%%exercise`, start the fork server."""
-    from ddp_workbook.exercises.checking.magics import ExerciseMagics
-    from ddp_workbook.workbench.handle import warm_up
-    from ddp_workbook.workbench.magics import RanksMagics
+    from ddp_workbook.exercises.judging.magics import ExerciseMagics
+    from ddp_workbook.launcher.rank_handle import warm_up
+    from ddp_workbook.notebook.ranks_magic import RanksMagics
 
     ipython.register_magics(RanksMagics, ExerciseMagics)
     warm_up()

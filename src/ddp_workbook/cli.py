@@ -32,7 +32,7 @@ def check(
 
 def machine_summary() -> Table:
     """The machine's table as chapter 00 shows it, for the terminal."""
-    from ddp_workbook.workbench.machine import machine_table
+    from ddp_workbook.notebook.machine import machine_table
 
     frame = machine_table()
     table = Table(*frame.columns, title="This machine", title_justify="left")
@@ -71,7 +71,7 @@ def try_ranks(ranks: int) -> str:
 
 def timed_meeting(ranks: int) -> float:
     """Seconds of one launch; raises RuntimeError where the ranks do not agree on the right sum."""
-    from ddp_workbook.workbench.launch import launch
+    from ddp_workbook.launcher.launch import launch
 
     start = time.perf_counter()
     sums = launch(meet, ranks=ranks)
@@ -85,7 +85,7 @@ def meet() -> float:
     import torch
     import torch.distributed as dist
 
-    from ddp_workbook.workbench.cell import start
+    from ddp_workbook.notebook.cells import start
 
     device = start(bare=False)
     number = torch.tensor([dist.get_rank() + 1.0], device=device)

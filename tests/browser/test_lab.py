@@ -10,7 +10,7 @@ import urllib.request
 import psutil
 import pytest
 
-from ddp_workbook.exercises.checking.catalogue import find
+from ddp_workbook.exercises.judging.catalogue import find
 from tests.browser.lab import lab
 from tests.browser.server import server
 from tools import book, set_up

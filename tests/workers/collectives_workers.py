@@ -9,7 +9,7 @@ from torch import nn
 
 from ddp_workbook.chapters import collectives
 from ddp_workbook.digits import DigitsMLP
-from ddp_workbook.workbench.ring_frames import ring
+from ddp_workbook.experiments.ring_frames import ring
 
 
 def numbers(count: int = 4) -> torch.Tensor:

@@ -94,8 +94,8 @@ def fork_falls_through() -> int:
 
 
 def nested() -> list:
-    from ddp_workbook.workbench.launch import run_ranks
-    from ddp_workbook.workbench.parcels import Call
+    from ddp_workbook.launcher.launch import run_ranks
+    from ddp_workbook.launcher.serialization import Call
 
     return run_ranks(Call(sum_of_ranks), 2, quiet=True)
 
@@ -127,14 +127,14 @@ def forked_by() -> int:
 
 
 def ddp_outlives_its_group() -> bool:
-    from ddp_workbook.workbench import warts
+    from ddp_workbook.launcher import workarounds
 
     dist.init_process_group("gloo")
     group = dist.group.WORLD
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
     model(torch.ones(8, 4)).sum().backward()
     dist.destroy_process_group()
-    return any(kept is group for kept in warts.KEPT)
+    return any(kept is group for kept in workarounds.KEPT)
 
 
 def hello() -> int:

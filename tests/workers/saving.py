@@ -2,7 +2,7 @@
 
 import os
 
-from ddp_workbook.exercises.checking import attempts
+from ddp_workbook.exercises.judging import attempts
 
 
 def save_many(name: str, times: int, folder: str) -> list[str]:

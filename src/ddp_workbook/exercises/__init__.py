@@ -40,7 +40,7 @@ CHAPTERS = {
 HOMES = {
     "NotYet": "not_yet",
     "judge_by": "not_yet",
-    "in_words": "words",
+    "in_words": "values",
     "Attempt": "attempts",
     "attempt_on_ranks": "on_ranks",
     "attempt_alone": "on_ranks",
@@ -52,5 +52,5 @@ def __getattr__(name: str):
     """Import one of the names above from its module (PEP 562)."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = getattr(import_module(f"{__name__}.checking.{HOMES[name]}"), name)
+    globals()[name] = getattr(import_module(f"{__name__}.judging.{HOMES[name]}"), name)
     return globals()[name]

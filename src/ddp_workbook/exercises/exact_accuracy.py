@@ -22,7 +22,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words, judge_by
-from ddp_workbook.exercises.checking.single_number import near, number_in
+from ddp_workbook.exercises.judging.single_number import near, number_in
 
 HINTS = [
     "Which samples are this rank's, if nothing is added to make the ranks equal? And which whole "

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
-from ddp_workbook.exercises.checking.single_number import near, number_in
+from ddp_workbook.exercises.judging.single_number import near, number_in
 
 HINTS = [
     "Ranks with more rows must count for more. Which two numbers of each rank would you need, to "

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
-from ddp_workbook.exercises.checking.single_number import number_in
+from ddp_workbook.exercises.judging.single_number import number_in
 
 HINTS = [
     "A mean of means would be wrong, for ranks differ in their count. Which sums over the ranks do "

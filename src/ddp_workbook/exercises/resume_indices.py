@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from ddp_workbook.exercises import Attempt, NotYet, attempt_alone, in_words
-from ddp_workbook.exercises.checking.dealing import (
+from ddp_workbook.exercises.judging.dealing import (
     Lists,
     compare_type,
     dealt,

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
-from ddp_workbook.exercises.checking.point_to_point import by_case, call
+from ddp_workbook.exercises.judging.point_to_point import by_case, call
 
 HINTS = [
     "Every rank cuts its tensor into N pieces, as in the picture of the ring. Which piece does "

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
-from ddp_workbook.exercises.checking.point_to_point import by_case, call
+from ddp_workbook.exercises.judging.point_to_point import by_case, call
 
 HINTS = [
     "After the first round two ranks have the numbers. How many can have them after the second "

@@ -1,0 +1,1 @@
+"""Says where each rank stands, which collective does not match, and all of it in words."""

@@ -1,0 +1,90 @@
+"""An exception of a rank as plain data: the exception itself may not survive the way home."""
+
+import traceback
+from collections.abc import Iterator
+
+from ddp_workbook.diagnostics.user_code import HIDDEN, is_own, short
+from ddp_workbook.launcher.serialization import Unsendable
+
+LONGEST = 1500  # characters kept of a message
+DEEPEST = 100  # frames kept
+LOST_PEER = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Connection refused",
+    "recvValue failed",
+    "sendBytes failed",
+    "failed to recv, got 0 bytes",
+    "Socket closed",
+)
+
+
+def describe(error: BaseException) -> dict:
+    """What the kernel tells about `error`; `traceback` holds the reader's own frames.
+
+    `arguments` are those of the error's that are texts; `frames` its whole stack, innermost first.
+    """
+    stack = traceback.walk_tb(error.__traceback__)
+    frames = [(f.f_code.co_filename, line, f.f_code.co_name) for f, line in stack]
+    pages = traceback.TracebackException.from_exception(error)
+    shorten(pages)
+    name, text = type(error).__name__, text_of(error)
+    return {
+        "type": name,
+        "reason": cut(f"{name}: {text}" if text else name, LONGEST),
+        "traceback": cut("".join(pages.format()).rstrip(), 3 * LONGEST),
+        "lost_peer": any(map(lost_peer, chain(error))),
+        "waited": any(lost_peer(e) or timed_out(e) for e in chain(error)),
+        "unsendable": isinstance(error, Unsendable),
+        "arguments": [cut(arg, LONGEST) for arg in error.args if type(arg) is str],
+        "frames": frames[: -DEEPEST - 1 : -1],
+    }
+
+
+def shorten(pages: traceback.TracebackException | None, depth: int = 20) -> None:
+    """Keep the reader's own frames, with short names; where there are none, keep what is there."""
+    if pages is None or depth == 0:
+        return
+    own = [frame for frame in pages.stack if is_own(frame.filename)]
+    pages.stack[:] = own or [f for f in pages.stack if not f.filename.startswith(tuple(HIDDEN))]
+    for frame in pages.stack:
+        frame.filename = short(frame.filename)
+    for page in (pages.__cause__, pages.__context__, *(pages.exceptions or ())):
+        shorten(page, depth - 1)
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The exception and all that it was raised from or during."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__context__ if error.__cause__ is None else error.__cause__
+
+
+def lost_peer(error: BaseException) -> bool:
+    """True if the error says no more than that another rank has gone."""
+    text = text_of(error)
+    return isinstance(error, (RuntimeError, OSError)) and any(words in text for words in LOST_PEER)
+
+
+def timed_out(error: BaseException) -> bool:
+    """True if the error says that another rank did not come in time."""
+    return isinstance(error, RuntimeError) and "timed out" in text_of(error).lower()
+
+
+def text_of(error: BaseException) -> str:
+    """`str(error)`, also where that fails."""
+    try:
+        return str(error)
+    except Exception as problem:
+        return f"<its text cannot be shown: __str__ raised {type(problem).__name__}>"
+
+
+def cut(text: str, length: int) -> str:
+    """`text` without its middle where it is too long for a page."""
+    if len(text) <= length:
+        return text
+    left_out = f"\n… {len(text) - length:,} characters not shown …\n"
+    return text[: length * 3 // 4] + left_out + text[-length // 4 :]

@@ -1,0 +1,70 @@
+"""The trail of a rank: which collectives it has entered, in which group, from which line.
+
+Read from PyTorch's flight recorder, which another thread can read while the rank hangs. Seen on
+torch 2.13: on gloo it holds no send and recv, and `state` stays "scheduled", so `retired` tells
+what has finished.
+"""
+
+import pickle
+import sys
+from types import FrameType
+
+import torch.distributed as dist
+
+from ddp_workbook.diagnostics.user_code import is_own
+
+LAST = 40  # entries kept for each group: the disagreement is at the end of the trail
+DEEPEST = 500  # frames
+
+
+def read() -> dict:
+    """What this process has entered, as plain data, empty where nothing was recorded.
+
+    `entries` are what `brief` keeps of each collective, `groups` the global ranks by the group's
+    internal name, `made` the number of groups that this rank has asked for, the world's included.
+    """
+    trail = {"entries": [], "groups": {}, "made": 0}
+    c10d = sys.modules.get("torch._C._distributed_c10d")
+    if c10d is None or not dist.is_available():
+        return trail
+    try:
+        trail |= {"groups": members(), "made": dist.distributed_c10d.get_pg_count()}
+        entries = pickle.loads(c10d._dump_fr_trace())["entries"]
+    except Exception:  # private functions: without them the stacks still tell where the ranks stand
+        return trail
+    by_group: dict[str, list] = {}
+    for entry in entries:
+        if not entry.get("is_p2p"):
+            by_group.setdefault(entry["process_group"][0], []).append(entry)
+    return trail | {"entries": [brief(e) for group in by_group.values() for e in group[-LAST:]]}
+
+
+def stack(frame: FrameType | None) -> list[tuple[str, int, str]]:
+    """File, line and function of each frame, innermost first."""
+    frames = []
+    while frame is not None and len(frames) < DEEPEST:
+        frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return frames
+
+
+def brief(entry: dict) -> dict:
+    """The part of a flight recorder entry that a report needs."""
+    frame = next((f for f in entry.get("frames") or [] if is_own(f["filename"])), None)
+    return {
+        "group": entry["process_group"][0],
+        "seq": entry["collective_seq_id"],
+        "op": entry["profiling_name"].split(":")[-1],
+        "shapes": entry["input_sizes"],
+        "dtypes": [name.lower() for name in entry.get("input_dtypes") or []],
+        "finished": bool(entry.get("retired")),
+        "file": frame["filename"] if frame else "",
+        "line": frame["line"] if frame else 0,
+    }
+
+
+def members() -> dict[str, list[int]]:
+    """Global ranks of each live group, by the group's internal name ("0" is the world)."""
+    world = dist.distributed_c10d._world
+    names, ranks = dict(world.pg_names), dict(world.pg_group_ranks)
+    return {names[group]: sorted(ranks[group]) for group in ranks if group in names}

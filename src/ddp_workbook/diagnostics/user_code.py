@@ -1,0 +1,60 @@
+"""Whose code a file is: the reader's own (a cell, a chapter, a script), or a library's."""
+
+import os
+import re
+import sysconfig
+
+import torch
+
+BOOK = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+MACHINERY = tuple(
+    os.path.join(BOOK, room, "")
+    for room in ("launcher", "diagnostics", "recording", "notebook", "figures")
+)
+LIBRARIES = tuple(
+    os.path.join(folder, "")
+    for folder in {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        os.path.dirname(os.path.dirname(torch.__file__)),
+    }
+)
+
+CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as `cell.save_cell` names them
+HIDDEN = [*MACHINERY]  # folders whose frames are no page for the reader
+NAMES: dict[str, str] = {}  # what a page calls a file
+
+
+def hide(folder: str) -> None:
+    """From now on no page of this process shows a frame of a file below `folder`."""
+    folder = os.path.join(folder, "")
+    if folder not in HIDDEN:
+        HIDDEN.append(folder)
+
+
+def call_it(file: str, name: str) -> None:
+    """From now on the pages of this process call `file` by this name."""
+    NAMES[file] = name
+
+
+def is_library(file: str) -> bool:
+    """True for a file of Python, torch or another installed package; chapters are to be read."""
+    return file.startswith(LIBRARIES) and not file.startswith(BOOK)
+
+
+def is_own(file: str) -> bool:
+    """True for a file that the reader wrote or reads: no library, no machinery, no `<…>`."""
+    return not is_library(file) and not file.startswith((*HIDDEN, "<"))
+
+
+def short(file: str) -> str:
+    """The path below the current folder, else name and folder; of a cell's file, "cell"."""
+    if file in NAMES:
+        return NAMES[file]
+    if CELL.search(file):
+        return "cell"
+    with_folder = os.path.join(*file.split(os.sep)[-2:])
+    try:
+        relative = os.path.relpath(file)
+    except (OSError, ValueError):  # the current folder is gone; another drive on Windows
+        return with_folder
+    return with_folder if relative.startswith("..") else relative

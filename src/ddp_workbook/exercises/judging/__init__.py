@@ -1,0 +1,1 @@
+"""The machinery of an exercise: from the reader's cell to a verdict."""

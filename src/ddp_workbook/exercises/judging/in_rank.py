@@ -1,0 +1,138 @@
+"""The part of a check that runs in a rank: loads the attempt, calls it, and sees what it breaks."""
+
+import contextlib
+import linecache
+import os
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ddp_workbook.diagnostics import exceptions, user_code
+from ddp_workbook.exercises.judging.attempts import YOUR_CELL
+from ddp_workbook.exercises.judging.not_yet import NotYet
+from ddp_workbook.exercises.judging.process_state import LOOK_AT_STATE, State
+from ddp_workbook.exercises.judging.result_validation import refuse_what_cannot_travel
+from ddp_workbook.exercises.judging.signatures import refuse_another_function, signature_of
+from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.notebook.cells import start
+
+WHOLE_CELL = "your cell, from top to bottom"
+
+user_code.hide(os.path.dirname(os.path.dirname(__file__)))  # a check is no line of the reader's
+
+
+class InRank:
+    """A worker: calls the attempt in the file at `path` with this rank's own item of `each`.
+
+    `probe`, a function of the exercise's module, is called with the attempt and that item instead,
+    and does with them what the check wants to know. `group` is False where the exercise knows of no
+    ranks.
+    """
+
+    def __init__(self, name: str, path: Path, probe: Callable | None, each: list, group: bool):
+        self.name, self.path, self.probe = name, str(path), probe
+        self.each, self.group = each, group
+
+    def __call__(self) -> Any:
+        """Run in a rank; returns what the attempt, or the probe, returned."""
+        user_code.call_it(self.path, YOUR_CELL)
+        threading.excepthook = say_briefly
+        rank = int(os.environ["RANK"])
+        start(bare=not self.group)
+        module = import_module(f"ddp_workbook.exercises.{self.name}")
+        guard = partial(nothing_changes, may_seed=getattr(module, "MAY_SEED", False))
+        guarded = Guarded(self.name, self.load(getattr(module, self.name), guard), guard)
+        value = self.each[rank]
+        answer = self.probe(guarded, value) if self.probe else guarded(value)
+        refuse_what_cannot_travel(self.name, answer)
+        return answer
+
+    def load(self, asked: Callable, guard: Callable) -> Callable:
+        """The reader's function; NotYet if there is none, or if it takes other arguments."""
+        module = types.ModuleType(self.name)
+        module.__file__ = self.path
+        sys.modules[module.__name__] = module  # so that a class of the attempt can be pickled
+        code = compile(Path(self.path).read_text(encoding="utf-8"), self.path, "exec")
+        with guard(WHOLE_CELL), no_leaving(WHOLE_CELL, "it runs to its end"):
+            exec(code, module.__dict__)
+        function = module.__dict__.get(self.name)
+        if not callable(function):
+            raise NotYet(
+                WHOLE_CELL,
+                _defined(module, self.name),
+                f"a function called {self.name}",
+                f"the line {signature_of(self.name, asked)}: is it there, at the left margin?",
+            )
+        refuse_another_function(self.name, function, asked)
+        return function
+
+
+def _defined(module: types.ModuleType, name: str) -> str:
+    if name in vars(module):
+        return f"{name} is {in_words(vars(module)[name])}, which is no function"
+    own = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__]
+    return f"it defines {', '.join(own) or 'no function'}"
+
+
+def say_briefly(error: threading.ExceptHookArgs) -> None:
+    """Print an exception that ended a thread of the reader's, with the reader's own lines alone."""
+    pages = traceback.TracebackException(error.exc_type, error.exc_value, error.exc_traceback)
+    exceptions.shorten(pages)
+    print(f"In a thread: {''.join(pages.format()).rstrip()}", file=sys.stderr)
+
+
+class Guarded:
+    """The reader's `function`; NotYet if it changes the process's state or wants to leave it."""
+
+    def __init__(self, name: str, function: Callable, guard: Callable):
+        self.name, self.function, self.guard = name, function, guard
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        with (
+            self.guard(self.name),
+            no_leaving(self.name, "it returns to its caller, who has more to do"),
+        ):
+            return self.function(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def nothing_changes(called: str, *, may_seed: bool) -> Iterator[None]:
+    """Raise NotYet if the process is not afterwards as before; `may_seed` leaves seeds aside."""
+    before = State(may_seed)
+    yield
+    changed = before.changed(State(may_seed))
+    if changed:
+        what = changed[0]
+        look = next((text for start, text in LOOK_AT_STATE.items() if what.startswith(start)), "")
+        raise NotYet(
+            called,
+            f"it changed {what}, which belongs to the whole process",
+            "nothing of the process is changed, for whoever comes next relies on it",
+            look or f"Which line changes {what} and does not set it back?",
+        )
+
+
+@contextlib.contextmanager
+def no_leaving(called: str, required: str) -> Iterator[None]:
+    """Inside, `sys.exit` is NotYet: what a check calls must come back."""
+    try:
+        yield
+    except SystemExit as leaving:
+        frames = traceback.extract_tb(leaving.__traceback__)
+        lines = [frame.lineno for frame in frames if user_code.short(frame.filename) == YOUR_CELL]
+        path = next((f.filename for f in frames if user_code.short(f.filename) == YOUR_CELL), "")
+        text = linecache.getline(path, lines[-1]).strip() if lines else f"exit({leaving.code!r})"
+        where = f"your line {lines[-1]}: " if lines else ""
+        raise NotYet(
+            called,
+            f"{where}{text}\nwhich ends the whole process",
+            required,
+            "What would have to come next, here, if the process did not end?",
+        ) from None

@@ -1,0 +1,152 @@
+"""From an attempt to a verdict: runs the check, and puts into words whatever comes of it."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddp_workbook.diagnostics.positions import Position
+from ddp_workbook.errors import RankFailed, RanksHung, WorkbookError
+from ddp_workbook.exercises.judging import advice, attempts, on_ranks
+from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
+from ddp_workbook.exercises.judging.catalogue import Exercise
+from ddp_workbook.exercises.judging.not_yet import NotYet
+from ddp_workbook.exercises.judging.source import same_code
+from ddp_workbook.exercises.judging.syntax import unreadable
+from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
+
+INSIDE_TORCH = re.compile(r"\[(?:enforce fail at )?[^\]\s]+:\d+\] ?")  # a line of its C++ code
+OUTSIDE = {  # what the workbench says of a worker, said of the reader's function
+    "is leaving the worker": "is outside of your function, in the check's own lines",
+    "is starting": "is before or behind your function",
+}
+
+
+def examine(exercise: Exercise, code: str) -> Verdict:
+    """The verdict on a cell: saved first, then checked. An untouched stub is neither."""
+    name, code = exercise.name, code.removeprefix("\ufeff")  # a mark that some editors put first
+    if same_code(code, exercise.stub):
+        return _not_attempted(name)
+    attempt = attempts.save(name, code)
+    if problem := unreadable(code):
+        return Verdict(NOT_YET, f"Not yet: {name} is no valid Python", problem)
+    verdict = judge(exercise, attempt)
+    if verdict.kind == SOLVED:
+        attempts.note_solved(attempt, verdict.title)
+    return verdict
+
+
+def judge(exercise: Exercise, attempt: Attempt, **choice: Sequence[int]) -> Verdict:
+    """Run the exercise's check on a saved attempt; `choice` goes to the check.
+
+    Raises LaunchRefused and LaunchInterrupted, which are not about the attempt.
+    """
+    name = exercise.name
+    try:
+        sentence = exercise.module.check(attempt, **choice)
+    except NotYet as problem:
+        return _not_yet(attempt, problem.rows)
+    except RanksHung as hang:
+        return _hangs(attempt, hang)
+    except RankFailed as failure:
+        return _fails(attempt, failure, getattr(exercise.module, "FOR_ERRORS", {}))
+    except WorkbookError:
+        raise
+    except Exception as error:  # a value that the check did not foresee
+        return _unforeseen(attempt, error)
+    return Verdict(SOLVED, f"{name} is solved: {sentence}", printed=attempt.printed)
+
+
+def _not_attempted(name: str) -> Verdict:
+    rows = []
+    if path := attempts.saved(name):
+        rows.append(("earlier", f"your attempt of last time is in {_short(path)}"))
+    return Verdict(NOT_ATTEMPTED, f"{name}: not attempted yet", rows)
+
+
+def _short(path: Path) -> str:
+    return "/".join(path.parts[-3:])
+
+
+def _not_yet(
+    attempt: Attempt, rows: list[tuple[str, str]], verb: str = "", note: str = ""
+) -> Verdict:
+    at = f"at {attempt.ranks} rank{'s' * (attempt.ranks > 1)}" if attempt.ranks else ""
+    title = " ".join(filter(None, [f"Not yet: {attempt.name}", verb, at, note]))
+    return Verdict(NOT_YET, title, rows, attempt.printed)
+
+
+def _hangs(attempt: Attempt, hang: RanksHung) -> Verdict:
+    """Where each rank stands, in the reader's own lines."""
+    waits = bool(hang.missed) or any(map(advice.communicates, hang.positions))
+    limit = f"stopped after {round(attempt.seconds, 1):g} s"
+    if attempt.seconds < on_ranks.LAUNCH_LIMIT - 0.1:
+        limit += f", with which the check had taken its {attempts.TIME_LIMIT:g} s"
+    rows = _places(hang.positions, attempt, waits) + _missed(hang)
+    look = advice.for_hang(hang.positions, hang.missed, str(attempt.path))
+    verb = "hangs" if waits else "does not end"
+    return _not_yet(attempt, [*rows, ("look at", look)], verb, f"({limit})")
+
+
+def _places(positions: Sequence[Position], attempt: Attempt, waits: bool) -> list[tuple[str, str]]:
+    """A row for each rank; without a group there is only one process, and it is no rank."""
+    rows = []
+    for place in positions:
+        text = f"{OUTSIDE.get(place.doing, place.doing)}\n{_line(place)}"
+        if waits and place.doing == "has returned":
+            text = "has returned without it"
+        elif place.file and not advice.communicates(place):
+            text = f"is at {_line(place)}"
+        elif place.file and not place.call:  # inside a Work's own wait
+            text = f"waits at {_line(place)}"
+        rows.append((f"rank {place.rank}" if attempt.ranks else "it", text))
+    return rows
+
+
+def _missed(failure: RankFailed) -> list[tuple[str, str]]:
+    return [("", text.replace(f"{YOUR_CELL}:", "your line ")) for text in failure.missed]
+
+
+def _line(place: Position) -> str:
+    """ "your line 6: dist.all_gather(parts, x)" """
+    if not place.file:
+        return ""
+    file_and_line, _, text = place.place.partition("  ")
+    file, _, line = file_and_line.rpartition(":")
+    where = f"your line {line}" if file == YOUR_CELL else file_and_line
+    return f"{where}: {text}"
+
+
+def _fails(attempt: Attempt, failure: RankFailed, known: dict[str, str]) -> Verdict:
+    """A rank raised, left, or died; `known` are the exercise's own words for some errors."""
+    if failure.kind == "NotYet" and len(failure.arguments) == 4:
+        return _not_yet(attempt, NotYet(*failure.arguments).rows)
+    look = ("look at", advice.for_failure(failure, known))
+    if failure.missed or len(failure.positions) > 1:  # a hang, seen before its time was up
+        places = failure.positions
+        look = ("look at", advice.for_hang(places, failure.missed, str(attempt.path)))
+        rows = _places(places, attempt, True) + _missed(failure)
+        note = "(a rank waits for one that does not come)"
+        return _not_yet(attempt, [*rows, look], "hangs", note)
+    who = f"rank {failure.rank}" if attempt.ranks else "it"
+    place = failure.positions[0] if failure.positions else None
+    stands = [(who, _line(place))] if place and place.file else []
+    if failure.kind:
+        rows = [("came back", INSIDE_TORCH.sub("", failure.reason)), *stands]
+        return _not_yet(attempt, [*rows, look], f"raises {failure.kind}")
+    rows = [("came back", f"{who} {failure.reason}"), *stands]
+    return _not_yet(attempt, [*rows, look], "ends its process")
+
+
+def _unforeseen(attempt: Attempt, error: Exception) -> Verdict:
+    """The check itself stumbled over what came back."""
+    came = "something"
+    if attempt.answers is not None:
+        came = ", ".join(f"{in_words(one)} on rank {n}" for n, one in enumerate(attempt.answers))
+    rows = [
+        ("called", f"{attempt.name}, as the task says"),
+        ("came back", f"{came}\nwhich the check cannot use ({type(error).__name__}: {error})"),
+        ("required", "a value of the kind that the docstring of the stub names"),
+        ("look at", "Do you return what the docstring says, on every path through the function?"),
+    ]
+    return _not_yet(attempt, rows)

@@ -1,0 +1,39 @@
+"""`yours`: what a reader has written in an exercise, as a worker of another experiment."""
+
+import runpy
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ddp_workbook.exercises.judging.attempts import solved
+from ddp_workbook.exercises.judging.catalogue import find
+from ddp_workbook.notebook.cells import start
+
+
+class Yours:
+    """A worker: joins the group, then calls the function in the file at `path`.
+
+    Without a file it calls the workbook's own solution.
+    """
+
+    def __init__(self, name: str, path: Path | None):
+        self.name, self.path = name, path
+
+    def __call__(self, *args: Any) -> Any:
+        """Run in a rank."""
+        start(bare=False)
+        if self.path is None:
+            return getattr(import_module(f"ddp_workbook.exercises.{self.name}"), self.name)(*args)
+        return runpy.run_path(str(self.path))[self.name](*args)
+
+    def __repr__(self) -> str:
+        whose = "your" if self.path else "the workbook's (yours is not solved yet):"
+        return f"{whose} {self.name}"
+
+
+def yours(name: str) -> Yours:
+    """The reader's solved attempt at the exercise `name`, for `launch` and `record_collectives`.
+
+    Until there is one, the workbook's own solution. Raises UnknownExercise.
+    """
+    return Yours(find(name).name, solved(name))

@@ -1,0 +1,172 @@
+"""Timings drawn: step times, speed-up and the parts of a step, each from one table."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from ddp_workbook.figures.palette import rank_hatch, rank_marker, series_colour
+from ddp_workbook.figures.plots import WIDTH, label_rows
+from ddp_workbook.figures.style import INK, PictureError, style
+from ddp_workbook.recording.timing import speed_up, summary
+
+
+@style()
+def step_time_plot(frame: pd.DataFrame) -> Figure:
+    """Bars of median step times, one panel a size, with quartiles and every timing as a dot.
+
+    `frame` is what `compare` or a measurement returns; the columns besides candidate, round,
+    seconds and machine (width, depth, batch) make the panels. Each panel has its own time axis,
+    from zero.
+    """
+    table = summary(frame)
+    figure, panels = _panels(table, frame)
+    for axes, (size, part) in panels:
+        timed = _same(frame, size)
+        for row, bar in enumerate(part.itertuples()):
+            timings = timed[timed["candidate"] == bar.candidate]
+            _bar(axes, row, bar.median * 1e3, color=series_colour(row))
+            axes.hlines(row, bar.q1 * 1e3, bar.q3 * 1e3, color=INK, linewidth=4)
+            axes.plot(
+                timings["seconds"] * 1e3,
+                [row] * len(timings),
+                "o",
+                markersize=4,
+                markerfacecolor="white",
+                markeredgecolor=INK,
+            )
+            _value(axes, row, bar.median * 1e3)
+        label_rows(axes, part["candidate"])
+        # A timing far off the others is cut off, rather than all bars squeezed to show it.
+        longest = min(timed["seconds"].max(), 1.5 * part["q3"].max())
+        axes.set_xlim(0, longest * 1e3 * 1.04)
+        axes.set_xlabel("milliseconds a step")
+    return figure
+
+
+@style()
+def speed_up_plot(frame: pd.DataFrame, baseline: str) -> Figure:
+    """How many times as fast as `baseline` each candidate was, per size, with quartiles.
+
+    A point right of the line at 1 won against `baseline`; left of it, it lost.
+    """
+    table = speed_up(frame, baseline)
+    sizes = list(_sizes(table))
+    names = [name for name in table["candidate"].unique() if name != baseline]
+    figure = Figure((WIDTH, 1.3 + 0.25 * len(sizes) * len(names)), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(1, color=INK, linewidth=1.2)
+    looks = {name: look for look, name in enumerate(table["candidate"].unique())}
+    for index, name in enumerate(names):
+        rows = np.arange(len(sizes)) + (index - (len(names) - 1) / 2) * 0.24
+        _points(axes, rows, table[table["candidate"] == name], name, looks[name])
+    label_rows(axes, [_size_text(size, "\n") for size, _ in sizes])
+    axes.set_xlim(0, max(1.25, table["q3"].max() * 1.08))
+    axes.set_xlabel(f"times as fast as {baseline}")
+    axes.grid(axis="x")
+    figure.legend(loc="outside upper left", ncols=len(names), handletextpad=0.2, columnspacing=1.2)
+    _note(figure, frame)
+    return figure
+
+
+@style()
+def breakdown_plot(frame: pd.DataFrame) -> Figure:
+    """Stacked bars: what the parts of a step cost, one panel a size, one bar a candidate.
+
+    `frame` has a row for each candidate and part: candidate, part, seconds, and any columns that
+    say the size.
+    """
+    missing = {"candidate", "part", "seconds"} - set(frame.columns)
+    if missing:
+        raise PictureError(f"breakdown_plot needs the columns {', '.join(sorted(missing))}.")
+    figure, panels = _panels(frame, frame)
+    figure.set_figheight(figure.get_figheight() + 0.6)  # for the legend
+    parts = list(frame["part"].unique())
+    looks = {
+        part: {"color": series_colour(i), "hatch": rank_hatch(i)} for i, part in enumerate(parts)
+    }
+    for axes, (_, bars) in panels:
+        names = list(bars["candidate"].unique())
+        for row, name in enumerate(names):
+            left = 0.0
+            for part, seconds in bars.loc[bars["candidate"] == name, ["part", "seconds"]].values:
+                _bar(axes, row, seconds * 1e3, left=left, **looks[part])
+                left += seconds * 1e3
+            _value(axes, row, left)
+        label_rows(axes, names)
+        axes.set_xlim(0, bars.groupby("candidate")["seconds"].sum().max() * 1e3 * 1.02)
+        axes.set_xlabel("milliseconds a step")
+    keys = [
+        Patch(label=part, facecolor=look["color"], edgecolor="white", hatch=look["hatch"])
+        for part, look in looks.items()
+    ]
+    figure.legend(
+        handles=keys, loc="outside upper left", ncols=min(len(parts), 4), handlelength=1.6
+    )
+    return figure
+
+
+def _panels(table: pd.DataFrame, frame: pd.DataFrame) -> tuple[Figure, Iterator]:
+    """A figure with one panel a size, two in a row, and (axes, (size, rows of the table))."""
+    sizes = list(_sizes(table))
+    across = min(len(sizes), 2)
+    down = math.ceil(len(sizes) / across)
+    bars = max(part["candidate"].nunique() for _, part in sizes)
+    figure = Figure((WIDTH, down * (0.9 + 0.42 * bars) + 0.4), layout="constrained")
+    grid_of_axes = figure.subplots(down, across, sharey=True, squeeze=False)
+    for spare in grid_of_axes.flat[len(sizes) :]:
+        spare.remove()
+    for axes, (size, _) in zip(grid_of_axes.flat, sizes, strict=False):
+        axes.set_title(_size_text(size))
+        axes.grid(axis="x")
+    _note(figure, frame)
+    return figure, zip(grid_of_axes.flat, sizes, strict=False)
+
+
+def _sizes(table: pd.DataFrame) -> Iterator[tuple[dict, pd.DataFrame]]:
+    columns = [column for column in ("width", "depth", "batch") if column in table]
+    if not columns:
+        yield {}, table
+        return
+    for values, part in table.groupby(columns, sort=False):
+        yield dict(zip(columns, values, strict=True)), part
+
+
+def _points(axes: Axes, rows: np.ndarray, points: pd.DataFrame, name: str, look: int) -> None:
+    colour = series_colour(look)
+    axes.hlines(rows, points["q1"], points["q3"], color=colour, linewidth=2.5)
+    axes.plot(points["median"], rows, rank_marker(look), color=colour, label=name)
+
+
+def _same(frame: pd.DataFrame, size: dict) -> pd.DataFrame:
+    for column, value in size.items():
+        frame = frame[frame[column] == value]
+    return frame
+
+
+def _size_text(size: dict, separator: str = ", ") -> str:
+    return separator.join(f"{column} {value}" for column, value in size.items())
+
+
+def _bar(axes: Axes, row: int, width: float, left: float = 0.0, **look) -> None:
+    axes.barh(row, width, left=left, height=0.66, edgecolor="white", linewidth=0, **look)
+
+
+def _value(axes: Axes, row: int, number: float) -> None:
+    """The number right of the panel, where no bar and no dot can cover it."""
+    axes.text(1.02, row, _figures(number), va="center", transform=axes.get_yaxis_transform())
+
+
+def _figures(number: float) -> str:
+    """Three figures at most: 0.08, 1.53, 15.3, 153."""
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _note(figure: Figure, frame: pd.DataFrame) -> None:
+    if "machine" in frame:
+        machines = "; ".join(frame["machine"].unique())
+        figure.supxlabel(f"measured on {machines}", x=0.01, ha="left", fontsize=9)

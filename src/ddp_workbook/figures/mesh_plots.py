@@ -1,0 +1,146 @@
+"""Ranks drawn where they are: nodes with their places, and a mesh with its rows and columns."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Rectangle
+
+from ddp_workbook.figures.palette import rank_colour, tint
+from ddp_workbook.figures.plots import WIDTH
+from ddp_workbook.figures.style import INK, PictureError, style
+
+BOX = 0.92  # inches across one rank, where there is room
+MOST = 64  # ranks whose numbers can still be read
+PER_ROW = 8  # ranks of a node in one line
+ALONG = ("", "rows", "columns")
+GROUP = "#5c5c5c"  # a group is no rank, and wears no rank's colour
+
+
+@style()
+def nodes_plot(places: Sequence[tuple[int, int]], labels: Sequence[str] | None = None) -> Figure:
+    """A frame for each node, with a box for each of its ranks, in the order of the local ranks.
+
+    `places[rank]` is (node, local rank), as the ranks said themselves; `labels[rank]` is written
+    below the number of the rank, without it "local 0" and so on. Raises PictureError for no ranks,
+    more than 64, two ranks in one place, or another number of labels.
+    """
+    _check_places(places, labels)
+    nodes = sorted({node for node, _ in places})
+    widest = max(local for _, local in places) + 1
+    across, down = min(widest, PER_ROW), -(-widest // PER_ROW)
+    side_by_side = max(1, min(len(nodes), int((WIDTH - 0.2) // (across * BOX + 0.5))))
+    lines = -(-len(nodes) // side_by_side)
+    cell = (across + 0.55, down + 0.85)  # of a node, in boxes
+    figure = Figure(
+        (side_by_side * cell[0] * BOX, lines * cell[1] * BOX * 0.8), layout="constrained"
+    )
+    axes = figure.subplots()
+    for index, node in enumerate(nodes):
+        left, top = index % side_by_side * cell[0], index // side_by_side * cell[1]
+        own = 1 + max(local for home, local in places if home == node)
+        _frame(axes, left, top, min(own, PER_ROW) + 0.2, down + 0.5)
+        axes.text(left + 0.12, top + 0.22, f"node {node}", va="center", fontweight="bold")
+        for rank, (home, local) in enumerate(places):
+            if home == node:
+                text = labels[rank] if labels else f"local {local}"
+                spot = left + 0.1 + local % PER_ROW, top + 0.4 + local // PER_ROW
+                _box(axes, *spot, rank, f"rank {rank}", text)
+    _finish(axes, side_by_side * cell[0], lines * cell[1])
+    return figure
+
+
+@style()
+def mesh_plot(
+    steps: Mapping[str, Sequence[Sequence]], along: Mapping[str, str] | None = None
+) -> Figure:
+    """A mesh of ranks, one panel for each step, with what each rank holds in its place.
+
+    `steps` gives a panel's title the values of the mesh, row by row; ranks are counted along the
+    rows, as `init_device_mesh` does it. `along` says in which panels a frame goes around the groups
+    that "rows" or "columns" make. Raises PictureError for no steps, no ranks, rows of different
+    length, more than 64 ranks, or another word in `along`.
+    """
+    along = dict(along or {})
+    _check_steps(steps, along)
+    shapes = [(len(rows), len(rows[0])) for rows in steps.values()]
+    box = min(BOX, (WIDTH - 0.2) / sum(columns + 0.45 for _, columns in shapes))
+    widths = [columns + 0.45 for _, columns in shapes]
+    figure = Figure(
+        (sum(widths) * box, (max(rows for rows, _ in shapes) * 0.75 + 0.3) * box + 0.35),
+        layout="constrained",
+    )
+    panels = figure.subplots(1, len(steps), squeeze=False, width_ratios=widths)[0]
+    for axes, (title, values), (rows, columns) in zip(panels, steps.items(), shapes, strict=True):
+        for row, of_row in enumerate(values):
+            for column, value in enumerate(of_row):
+                rank = row * columns + column
+                _box(axes, column, row, rank, f"rank {rank}", str(value), size=10 * box / BOX)
+        _frame_groups(axes, along.get(title, ""), rows, columns)
+        axes.set_title(title, fontsize=10.5 * max(0.8, box / BOX), loc="center")
+        _finish(axes, columns, rows, margin=0.2)
+    return figure
+
+
+def _box(axes: Axes, x: float, y: float, rank: int, name: str, text: str, size: float = 10) -> None:
+    """The box of one rank, whose upper left corner is at (x, y) in boxes."""
+    look = {"edgecolor": rank_colour(rank), "facecolor": tint(rank_colour(rank)), "linewidth": 1.8}
+    axes.add_patch(Rectangle((x + 0.08, y + 0.08), 0.84, 0.84, **look))
+    middle = {"ha": "center", "va": "center"}
+    axes.text(x + 0.5, y + 0.33, name, fontsize=size, **middle)
+    axes.text(x + 0.5, y + 0.68, text, fontsize=size, fontweight="bold", **middle)
+
+
+def _frame(axes: Axes, x: float, y: float, width: float, height: float) -> None:
+    look = {"boxstyle": "round,pad=0,rounding_size=0.12", "linewidth": 1.4}
+    axes.add_patch(FancyBboxPatch((x, y), width, height, fill=False, edgecolor=INK, **look))
+
+
+def _frame_groups(axes: Axes, kind: str, rows: int, columns: int) -> None:
+    """A dashed frame around each row or each column."""
+    boxes = {
+        "": [],
+        "rows": [(0, row, columns, 1) for row in range(rows)],
+        "columns": [(column, 0, 1, rows) for column in range(columns)],
+    }[kind]
+    for x, y, width, height in boxes:
+        look = {"boxstyle": "round,pad=-0.015,rounding_size=0.12", "linestyle": (0, (4, 2))}
+        shape = FancyBboxPatch((x, y), width, height, fill=False, edgecolor=GROUP, **look)
+        shape.set_linewidth(1.8)
+        axes.add_patch(shape)
+
+
+def _finish(axes: Axes, width: float, height: float, margin: float = 0.03) -> None:
+    axes.set(xlim=(-margin, width + margin), ylim=(height + 0.03, -0.03), xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+
+
+def _check_places(places: Sequence, labels: Sequence[str] | None) -> None:
+    if not 0 < len(places) <= MOST:
+        raise PictureError(f"There are {len(places)} ranks; nodes_plot shows 1 to {MOST}.")
+    seen: dict[tuple[int, int], int] = {}
+    for rank, (node, local) in enumerate(places):
+        other = seen.setdefault((node, local), rank)
+        if other != rank:
+            raise PictureError(
+                f"Ranks {other} and {rank} both say node {node}, local rank {local}. "
+                "A place has one rank."
+            )
+    if labels is not None and len(labels) != len(places):
+        raise PictureError(f"There are {len(places)} ranks and {len(labels)} labels.")
+
+
+def _check_steps(steps: Mapping[str, Sequence[Sequence]], along: Mapping[str, str]) -> None:
+    if not steps:
+        raise PictureError("There are no steps to draw.")
+    for title, rows in steps.items():
+        lengths = {len(row) for row in rows}
+        if len(lengths) != 1 or lengths == {0}:
+            raise PictureError(
+                f"{title}: a mesh has rows of one length, here {sorted(lengths) or 'none'}."
+            )
+        if len(rows) * max(lengths) > MOST:
+            raise PictureError(f"{title}: more than {MOST} ranks; mesh_plot has no room for them.")
+    for title, kind in along.items():
+        if title not in steps or kind not in ALONG:
+            raise PictureError(f"along: {title!r} is {kind!r}. Say 'rows' or 'columns' of a step.")

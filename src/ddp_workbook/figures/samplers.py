@@ -1,0 +1,154 @@
+"""Who got which samples, drawn from the ids that ranks really received.
+
+Both pictures take one table: a row for each sample that a rank received, with the columns epoch
+(a number, or words for the row), rank, place (0 is the rank's first sample of the row) and sample.
+"""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from ddp_workbook.figures.palette import rank_colour, tint
+from ddp_workbook.figures.plots import WIDTH, label_rows
+from ddp_workbook.figures.style import INK, PictureError, style
+
+COLUMNS = ["epoch", "rank", "place", "sample"]
+ACROSS = 40  # samples side by side whose numbers can still be read
+RANKS = 8  # after these the colours begin anew
+MARGIN = 1.5  # inches for the names of the rows
+LEAST = 5.4  # inches that the words below the boxes need
+
+
+def sample_table(received: dict[object, Sequence[Sequence[int]]]) -> pd.DataFrame:
+    """The table for both pictures: `received[epoch][rank]` is the list of samples, in order."""
+    rows = [
+        (epoch, rank, place, int(sample))
+        for epoch, of_ranks in received.items()
+        for rank, samples in enumerate(of_ranks)
+        for place, sample in enumerate(samples)
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+@style()
+def microscope_plot(table: pd.DataFrame) -> Figure:
+    """Epoch x rank x sample: in each epoch a line for each rank, its samples in the order it got.
+
+    A box is a sample, its number inside, in the colour of the rank. A heavy black frame marks a
+    sample that an earlier place of the same epoch held already. Raises PictureError for a table
+    without rows or columns, or with more ranks or samples than fit.
+    """
+    _check(table, across=table["place"].max() + 1 if "place" in table and len(table) else 0)
+    order = table.sort_values(["place", "rank"], kind="stable")
+    again = order[order.duplicated(["epoch", "sample"])].index
+    lanes = list(dict.fromkeys(zip(table["epoch"], table["rank"], strict=True)))
+    gaps = {epoch: 0.35 * i for i, epoch in enumerate(table["epoch"].unique())}
+    heights = {lane: i + gaps[lane[0]] for i, lane in enumerate(lanes)}
+    across = int(table["place"].max()) + 1
+    figure, axes = _canvas(across, 1 + max(heights.values()), len(again) > 0, words_below=False)
+    for row in table.itertuples():
+        height = heights[row.epoch, row.rank]
+        _box(axes, row.place, height, row.rank, row.sample, heavy=row.Index in again)
+    _finish(axes, [f"{_row_name(epoch)}, rank {rank}" for epoch, rank in lanes], heights.values())
+    if len(again):
+        _explain(figure, "heavy frame: a sample that this epoch has given out already")
+    return figure
+
+
+@style()
+def owners_plot(table: pd.DataFrame, samples: int) -> Figure:
+    """For each epoch a line of all samples, 0 to `samples` - 1, and in each box who got it.
+
+    A box has the colour and the number of its rank; it is divided where several ranks, or one rank
+    several times, got the sample, and empty with a dashed frame where nobody did. Raises
+    PictureError as `microscope_plot`, and for a sample that is not one of them.
+    """
+    _check(table, across=samples)
+    if not table["sample"].between(0, samples - 1).all():
+        raise PictureError(f"The table holds samples outside of 0 to {samples - 1}.")
+    epochs = list(table["epoch"].unique())
+    missing = len(table.groupby(["epoch", "sample"])) < samples * len(epochs)
+    doubled = table.duplicated(["epoch", "sample"]).any()
+    figure, axes = _canvas(samples, len(epochs), missing or doubled, words_below=True)
+    for height, epoch in enumerate(epochs):
+        of_epoch = table[table["epoch"] == epoch].sort_values("place", kind="stable")
+        for sample in range(samples):
+            owners = list(of_epoch.loc[of_epoch["sample"] == sample, "rank"])
+            for part, rank in enumerate(owners):
+                _box(axes, sample, height, rank, rank, parts=len(owners), part=part)
+            if not owners:
+                look = {"facecolor": "white", "edgecolor": INK, "linestyle": (0, (2, 2))}
+                axes.add_patch(Rectangle((sample, height - 0.4), 0.9, 0.8, linewidth=1.2, **look))
+    _finish(axes, [_row_name(epoch) for epoch in epochs], range(len(epochs)))
+    axes.set_xticks([sample + 0.45 for sample in range(samples)], range(samples))
+    axes.tick_params(axis="x", length=0, labelsize=9 if samples > 24 else 10)
+    axes.set_xlabel("sample; the number in the box is the rank that got it", loc="left")
+    notes = [("divided box: given out twice", doubled), ("dashed: to nobody", missing)]
+    if missing or doubled:
+        _explain(figure, "; ".join(words for words, shown in notes if shown))
+    return figure
+
+
+def _check(table: pd.DataFrame, across: int) -> None:
+    missing = [column for column in COLUMNS if column not in table]
+    if missing:
+        raise PictureError(f"The table of samples has no column {', '.join(missing)}.")
+    if table.empty or across < 1:
+        raise PictureError("There are no samples to draw.")
+    if across > ACROSS:
+        raise PictureError(f"{across} samples do not fit side by side: {ACROSS} do. Draw fewer.")
+    if table["rank"].max() >= RANKS:
+        raise PictureError(f"{table['rank'].max() + 1} ranks cannot be told apart: {RANKS} can.")
+
+
+def _canvas(across: int, down: float, notes: bool, words_below: bool) -> tuple[Figure, Axes]:
+    box = min(0.46, (WIDTH - MARGIN) / across)
+    width = max(MARGIN + box * across, LEAST if notes or words_below else 0)
+    height = 0.35 + 0.36 * down + 0.35 * words_below + 0.3 * notes
+    figure = Figure((width, height), layout="constrained")
+    axes = figure.subplots()
+    axes.set_xlim(-0.1, (width - MARGIN) / box)
+    return figure, axes
+
+
+def _box(
+    axes: Axes,
+    column: int,
+    height: float,
+    rank: int,
+    text: object,
+    *,
+    heavy: bool = False,
+    parts: int = 1,
+    part: int = 0,
+) -> None:
+    """One box, or part `part` of a box that is divided into `parts`."""
+    width = 0.9 / parts
+    left = column + part * width
+    edge, line = (INK, 3.0) if heavy else (rank_colour(rank), 1.6)
+    look = {"edgecolor": edge, "linewidth": line, "zorder": 3 if heavy else 2}
+    fill = tint(rank_colour(rank))
+    axes.add_patch(Rectangle((left, height - 0.4), width, 0.8, facecolor=fill, **look))
+    weight = "bold" if heavy else "normal"
+    place = {"ha": "center", "va": "center", "zorder": 4}
+    axes.text(left + width / 2, height, str(text), fontsize=9.5, weight=weight, **place)
+
+
+def _finish(axes: Axes, names: list[str], heights: Sequence[float]) -> None:
+    heights = list(heights)
+    label_rows(axes, names)
+    axes.set_yticks(heights, names)
+    axes.set_ylim(max(heights) + 0.5, -0.5)
+    axes.set_xticks([])
+    axes.spines[:].set_visible(False)
+
+
+def _row_name(epoch: object) -> str:
+    return epoch if isinstance(epoch, str) else f"epoch {epoch}"
+
+
+def _explain(figure: Figure, words: str) -> None:
+    figure.supxlabel(words, x=0.01, ha="left", fontsize=9)

@@ -1,0 +1,134 @@
+"""Pictures that everyone can use: one style, alt text always, the same bytes on every run.
+
+A picture is a white card, dark ink on it, in a light page and in a dark one. Text is drawn as
+outlines, so it looks the same where other fonts are installed.
+"""
+
+import base64
+import html
+import io
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.files import write_whole
+
+INK, FAINT = "#1a1a1a", "#d9d9d9"
+STYLE = {
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib, so it is there on every machine
+    "font.size": 11,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "savefig.facecolor": "white",
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "hatch.linewidth": 0.8,
+    "hatch.color": "white",
+    "lines.linewidth": 1.8,
+    "lines.markersize": 7,
+    "legend.frameon": False,
+    "figure.constrained_layout.h_pad": 0.08,
+    "figure.constrained_layout.w_pad": 0.08,
+    "svg.hashsalt": "ddp-workbook",  # else every run names its parts anew
+    "svg.fonttype": "path",
+}
+
+
+class PictureError(WorkbookError, ValueError):
+    """A picture that cannot be shown or saved: no alt text, no figure, or no data to draw."""
+
+
+class Picture:
+    """A drawn picture: HTML `<img>` with alt text in a notebook, the alt text everywhere else."""
+
+    def __init__(self, svg: str, alt: str, width: int):
+        self.svg, self.alt, self.width = svg, alt, width
+
+    def _repr_html_(self) -> str:
+        # IPython.display.Image(alt=...) loses the alt text in JupyterLab; an <img> keeps it.
+        data = base64.b64encode(self.svg.encode()).decode()
+        return (
+            f'<img alt="{html.escape(self.alt)}" width="{self.width}" '
+            f'src="data:image/svg+xml;base64,{data}">'
+        )
+
+    def __repr__(self) -> str:
+        return self.alt
+
+
+def style() -> AbstractContextManager:
+    """The workbook's matplotlib settings: `with style(): ...`, or `@style()` above a function."""
+    return matplotlib.rc_context(STYLE)
+
+
+def show(figure: Figure, alt: str, width: int | None = None) -> Picture:
+    """The figure as the last line of a cell: drawn once, with `alt` for who cannot see it.
+
+    `alt` says what there is to see. `width` is in CSS pixels; without it the figure's own size
+    holds. The figure is closed, so nothing shows it a second time. Raises PictureError without an
+    alt text, without a figure, or with a `width` that is no positive number.
+    """
+    svg = _svg(figure, alt)
+    if width is not None and (isinstance(width, bool) or not width > 0):
+        raise PictureError(f"width is {width!r}. Give pixels, such as width=640, or leave it out.")
+    return Picture(svg, alt.strip(), round(width or figure.get_figwidth() * 96))
+
+
+def save(figure: Figure, path: str | Path, alt: str) -> Path:
+    """Write the figure as SVG with title and description; equal figures give equal bytes.
+
+    The file appears whole or not at all. Raises PictureError without an alt text or a figure, or
+    if `path` does not end in .svg; OSError where the folder cannot be written.
+    """
+    path = Path(path)
+    if path.suffix != ".svg":
+        raise PictureError(f"{path} does not end in .svg, and pictures are saved as SVG only.")
+    svg = _svg(figure, alt)
+    return write_whole(path, svg)
+
+
+def _svg(figure: Figure, alt: str) -> str:
+    if not isinstance(figure, Figure):
+        raise PictureError(
+            f"This is a {type(figure).__name__}, not a matplotlib figure. "
+            "Of axes, pass axes.figure."
+        )
+    if not isinstance(alt, str) or not alt.strip():
+        raise PictureError(
+            "A picture needs an alt text: one or two sentences that say what there "
+            "is to see, for readers who cannot see it."
+        )
+    buffer = io.StringIO()
+    with style():
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    if "matplotlib.pyplot" in sys.modules:  # else the inline backend shows it again below the cell
+        sys.modules["matplotlib.pyplot"].close(figure)
+    return _described(buffer.getvalue(), alt.strip())
+
+
+def _described(svg: str, alt: str) -> str:
+    title = alt.split(". ")[0].rstrip(".")
+    start = svg.index("<svg ")
+    end = svg.index(">", start)
+    return (
+        svg[:start]
+        + '<svg role="img" aria-labelledby="title desc" '
+        + svg[start + 5 : end + 1]
+        + f'\n <title id="title">{html.escape(title)}</title>'
+        + f'\n <desc id="desc">{html.escape(alt)}</desc>'
+        + svg[end + 1 :]
+    )

@@ -1,0 +1,1 @@
+"""Starts the ranks: N processes from a kernel, under torchrun's contract."""

@@ -1,0 +1,109 @@
+"""The process that ranks are forked from: torch is imported there once, not in each of them."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from ddp_workbook.launcher import rank_process, subreaper
+
+METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+CONTEXT = multiprocessing.get_context(METHOD)
+# What workers import sooner or later, none of it the reader's. Optimizers need torch._dynamo: 1 s.
+PRELOADED = ["torch", "torch._dynamo", "torch.utils.data", "torch.distributed.fsdp", "pandas"]
+# multiprocessing polls all children from whichever thread starts one: two threads at once would
+# read the same exit status, and one of them would get 255.
+PROCESSES = threading.Lock()
+RUNNING: set[int] = set()  # ranks of all launches of this process
+SWEEP = 1.0  # seconds at most to see the end of what the ranks left behind
+
+
+def start(process: multiprocessing.process.BaseProcess) -> None:
+    """Start a rank's process, and before it the fork server if none is running."""
+    warm_up()
+    with PROCESSES:
+        process.start()
+        RUNNING.add(process.pid)
+
+
+def take_leave(process: multiprocessing.process.BaseProcess) -> None:
+    """Release what this process holds of a rank that has ended."""
+    with PROCESSES, contextlib.suppress(ValueError):  # ValueError: it has not ended after all
+        RUNNING.discard(process.pid)
+        process.join(0)
+        process.close()
+
+
+def warm_up() -> None:
+    """Start the fork server, which then imports torch: the first launch need not wait for it."""
+    if METHOD == "forkserver":
+        from multiprocessing import forkserver, resource_tracker
+
+        CONTEXT.set_forkserver_preload([subreaper.__name__, *PRELOADED, rank_process.__name__])
+        with PROCESSES:
+            resource_tracker.ensure_running()  # it would let interrupts through again
+            with _interrupts_held_back(), _one_thread():
+                forkserver.ensure_running()
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """A process that starts inside never sees Ctrl-C, which would end its `import torch`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """A process that starts inside has no OpenMP or OpenBLAS threads, which a fork would lose."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def server_pid() -> int | None:
+    """The fork server of this process; None before it has started, and inside a rank."""
+    if METHOD != "forkserver":
+        return None
+    from multiprocessing import forkserver
+
+    return getattr(forkserver._forkserver, "_forkserver_pid", None)
+
+
+def end_orphans() -> None:
+    """Kill what ended ranks have left in sessions of their own, once no rank is running.
+
+    The fork server inherits such processes (see `heir`, Linux only). Its own children, a reader's
+    use of multiprocessing among them, are in its process group: these stay.
+    """
+    server = server_pid()
+    end = time.monotonic() + SWEEP
+    with PROCESSES:  # a rank that starts now would look like an orphan
+        while server and not RUNNING and sys.platform == "linux" and time.monotonic() < end:
+            orphans = [pid for pid in subreaper.children(server) if _group(pid) != _group(server)]
+            if not orphans:
+                break
+            for pid in orphans:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.002)
+
+
+def _group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None

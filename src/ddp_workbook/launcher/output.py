@@ -1,0 +1,115 @@
+"""The ranks' output: whole lines, marked by rank, and never more than a page can hold."""
+
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+
+from ddp_workbook.figures.palette import ansi, rank_colour
+
+MOST_LINES = 2000  # shown of all ranks together; a page with more is slow and unread
+LAST_LINES = 20  # kept of what came after those
+LONGEST = 2000  # characters shown of one line
+
+
+class RankOutput:
+    """Turns one rank's bytes into lines: of any encoding and length, the last newline or not."""
+
+    def __init__(self, rank: int, show: Callable[[int, str], None], most_lines: int):
+        self.rank, self.show, self.most_lines = rank, show, most_lines
+        self.partial, self.cut = bytearray(), 0
+        self.shown = self.hidden = self.hidden_bytes = 0
+        self.last: deque[str] = deque(maxlen=LAST_LINES)
+
+    def feed(self, data: bytes) -> None:
+        """Take what came; show each line that is complete."""
+        if self.shown >= self.most_lines and len(data) > LONGEST:
+            data = self._skip(data)
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._extend(line)
+            self._complete()
+        self._extend(rest)
+
+    def close(self) -> None:
+        """Show a last line without newline, and say what was left out."""
+        if self.partial or self.cut:
+            self._complete()
+        if self.hidden:
+            left_out = self.hidden - len(self.last)
+            if left_out:
+                self.show(
+                    self.rank,
+                    f"… {left_out:,} lines not shown ({self.hidden_bytes / 1e6:,.1f} MB printed "
+                    f"after the first {self.most_lines:,} lines); the last {len(self.last)}:",
+                )
+            for line in self.last:
+                self.show(self.rank, line)
+            self.hidden, self.last = 0, deque(maxlen=LAST_LINES)
+
+    def _skip(self, data: bytes) -> bytes:
+        """In a flood: count all but the last lines without taking them apart."""
+        lines = data.count(b"\n")
+        if lines <= LAST_LINES + 1:
+            return data
+        tail = data.rsplit(b"\n", LAST_LINES + 1)
+        self.hidden += lines - LAST_LINES
+        self.hidden_bytes += len(tail[0]) + 1 + len(self.partial)
+        self.partial.clear()
+        self.cut = 0
+        return b"\n".join(tail[1:])
+
+    def _extend(self, piece: bytes) -> None:
+        _, returned, after = piece[:-1].rpartition(b"\r")  # one at the end may be half a \r\n
+        if returned or (piece and self.partial.endswith(b"\r")):
+            self.partial.clear()  # a progress bar: it goes back and writes over its line
+            self.cut = 0
+            piece = after + piece[-1:]
+        room = max(0, 4 * LONGEST - len(self.partial))
+        self.partial += piece[:room]
+        self.cut += len(piece[room:])
+
+    def _complete(self) -> None:
+        text = self.partial.decode("utf-8", "backslashreplace").rstrip("\r")
+        if self.cut or len(text) > LONGEST:
+            text = f"{text[:LONGEST]} … ({self.cut + len(self.partial):,} bytes in this line)"
+        if self.shown < self.most_lines:
+            self.shown += 1
+            self.show(self.rank, text)
+        else:
+            self.hidden += 1
+            self.hidden_bytes += len(self.partial) + self.cut + 1
+            self.last.append(text)
+        self.partial.clear()
+        self.cut = 0
+
+
+class Printer:
+    """Prints the ranks' lines to the reader's stdout, each with its rank in colour."""
+
+    def __init__(self, ranks: int) -> None:
+        self.most_lines = max(100, MOST_LINES // ranks)  # of each rank
+        self.batch: list[str] = []
+
+    def line(self, rank: int, text: str) -> None:
+        """Take one line of a rank."""
+        mark = f"[rank {rank}]"
+        self.batch.append(f"{ansi(rank_colour(rank), mark) if in_colour() else mark} {text}")
+
+    def flush(self) -> None:
+        """Print what has come since the last flush."""
+        if not self.batch:
+            return
+        text, self.batch = "\n".join(self.batch), []
+        try:
+            print(text, flush=True)
+        except UnicodeEncodeError:  # a terminal that knows few characters
+            encoding = sys.stdout.encoding
+            print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+
+
+def in_colour() -> bool:
+    """True on a terminal and in a notebook, unless NO_COLOR is set (https://no-color.org)."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return type(sys.stdout).__module__.startswith("ipykernel") or sys.stdout.isatty()

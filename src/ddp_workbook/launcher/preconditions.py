@@ -1,0 +1,79 @@
+"""What `launch` refuses before it starts a process, in plain words."""
+
+import math
+import multiprocessing
+import numbers
+import os
+import sys
+
+from ddp_workbook.errors import LaunchRefused
+from ddp_workbook.launcher.limits import free_memory
+
+RANK_MEMORY = 64 << 20  # bytes of its own that a rank with a group takes; it shares the rest
+DESCRIPTORS = 8  # open files that the kernel holds for one rank
+SPARE_DESCRIPTORS = 64
+
+
+def check(ranks: int, timeout: float, threads: int | None = None) -> None:
+    """Raise LaunchRefused if this many ranks, or this timeout, cannot be."""
+    if isinstance(ranks, bool) or not isinstance(ranks, numbers.Integral) or ranks < 1:
+        raise LaunchRefused(
+            f"ranks={ranks!r}: the number of ranks must be a whole number, 1 or more."
+        )
+    if (
+        isinstance(timeout, bool)
+        or not isinstance(timeout, numbers.Real)
+        or not math.isfinite(timeout)
+        or timeout <= 0
+    ):
+        raise LaunchRefused(
+            f"timeout={timeout!r}: the time limit must be a number of seconds above 0."
+        )
+    if threads is not None and (
+        isinstance(threads, bool) or not isinstance(threads, int) or threads < 1
+    ):
+        raise LaunchRefused(
+            f"threads={threads!r}: a rank needs a whole number of threads, 1 or more."
+        )
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        gone = "The current folder does not exist any more: change to another one (%cd)."
+        raise LaunchRefused(gone) from None
+    check_memory(ranks)
+    check_descriptors(ranks)
+
+
+def leave_if_the_script_runs_again() -> None:
+    """End a rank that runs the launching script as it imports it; the launching process tells why.
+
+    A script without `if __name__ == "__main__":` does so, in each rank, before the worker is
+    reached.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(1)
+
+
+def check_memory(ranks: int) -> None:
+    """Raise LaunchRefused if the ranks need more memory than is free."""
+    free = free_memory()
+    if ranks * RANK_MEMORY > free:
+        raise LaunchRefused(
+            f"ranks={ranks}: {ranks} ranks need about {ranks * RANK_MEMORY / 2**30:,.1f} GiB, but "
+            f"{free / 2**30:,.1f} GiB are free here. At most {free // RANK_MEMORY} ranks fit."
+        )
+
+
+def check_descriptors(ranks: int) -> None:
+    """Raise LaunchRefused if the ranks' pipes are more files than this process may open."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit != resource.RLIM_INFINITY and ranks * DESCRIPTORS + SPARE_DESCRIPTORS > limit:
+        most = max(0, limit - SPARE_DESCRIPTORS) // DESCRIPTORS
+        raise LaunchRefused(
+            f"ranks={ranks}: the pipes of {ranks} ranks need more open files than this process may "
+            f"have ({limit}). At most {most} ranks fit; `ulimit -n` raises the limit."
+        )

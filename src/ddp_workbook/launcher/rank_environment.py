@@ -1,0 +1,82 @@
+"""The environment of a rank: torchrun's variables, loopback, threads, one device type for all."""
+
+import contextlib
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from ddp_workbook.launcher.limits import usable_cores
+from ddp_workbook.launcher.rendezvous import LOOPBACK
+
+LOOPBACK_INTERFACE = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
+MADE_TO_BE_RUN = re.compile(r"^if __name__ == .__main__.:", flags=re.M)
+FLIGHT_RECORDER_ENTRIES = "500"  # 16 microseconds each to read at the end
+
+
+class Surroundings:
+    """What the ranks of one launch have in common; `of(rank)` is the environment of one."""
+
+    def __init__(self, ranks: int, port: int, threads: int | None, extra: dict[str, str]):
+        self.ranks, self.port, self.extra = ranks, port, extra
+        self.threads = threads or max(1, usable_cores() // ranks)
+
+    def of(self, rank: int) -> dict[str, str]:
+        """The kernel's environment of this moment, with torchrun's variables for `rank`."""
+        return (
+            os.environ
+            | self._shared()
+            | {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "ROLE_RANK": str(rank),
+                "GROUP_RANK": "0",
+            }
+            | self.extra
+        )
+
+    def _shared(self) -> dict[str, str]:
+        variables = {
+            "WORLD_SIZE": str(self.ranks),
+            "LOCAL_WORLD_SIZE": str(self.ranks),
+            "ROLE_WORLD_SIZE": str(self.ranks),
+            "GROUP_WORLD_SIZE": "1",
+            "ROLE_NAME": "default",
+            "MASTER_ADDR": LOOPBACK,
+            "MASTER_PORT": str(self.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # the kernel hosts the store, rank 0 must not
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_RUN_ID": "none",
+            "OMP_NUM_THREADS": str(self.threads),
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get(
+                "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"
+            ),
+            "TORCH_FR_BUFFER_SIZE": FLIGHT_RECORDER_ENTRIES,  # the trail of a hang
+            "TORCH_FR_DUMP_TEMP_FILE": os.devnull,
+        }
+        if LOOPBACK_INTERFACE:
+            variables |= {
+                "GLOO_SOCKET_IFNAME": LOOPBACK_INTERFACE,
+                "NCCL_SOCKET_IFNAME": LOOPBACK_INTERFACE,
+                "TP_SOCKET_IFNAME": LOOPBACK_INTERFACE,
+            }
+        if self.ranks > torch.cuda.device_count():
+            # Too few GPUs for all: none for any, so that all agree on gloo.
+            variables["CUDA_VISIBLE_DEVICES"] = ""
+        return variables
+
+
+def torchrun_line(worker: Callable, ranks: int) -> str:
+    """The command that runs the worker's file under torchrun; "" where it is not made to be run."""
+    module = sys.modules.get(getattr(worker, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    with contextlib.suppress(OSError, ValueError):  # ValueError: another drive, on Windows
+        if file and MADE_TO_BE_RUN.search(Path(file).read_text(encoding="utf-8", errors="ignore")):
+            path = shlex.quote(os.path.relpath(file))
+            return f"torchrun --standalone --nproc-per-node {ranks} {path}"
+    return ""

@@ -1,0 +1,160 @@
+"""Packs workers, arguments and results for the way between kernel and rank, or says why not."""
+
+import importlib
+import io
+import pickle
+import reprlib
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ddp_workbook.errors import LaunchRefused
+
+CELL = (
+    "{what} `{name}` was defined in a notebook cell. A rank is a new process: it can import files, "
+    "but it knows nothing of this notebook's cells.\n"
+    "Put it into a file (`%%writefile my_worker.py`, then `from my_worker import {name}`), "
+    "or write its lines into a `%%ranks` cell."
+)
+SHORT = reprlib.Repr()  # never walks all of a long list
+SHORT.maxother = 60
+
+
+@dataclass
+class Call:
+    """A worker with its arguments."""
+
+    worker: Callable
+    args: tuple = ()
+    kwargs: dict = field(default_factory=dict)
+
+
+class Unsendable(Exception):
+    """An object that cannot travel between processes; the message says which and why."""
+
+
+class Packer(pickle.Pickler):
+    """Pickles functions by name and tensors off the GPU, refuses what only this process knows."""
+
+    def reducer_override(self, obj: Any):
+        """Called for each object: a way to rebuild it, or NotImplemented for pickle's own way."""
+        if isinstance(obj, (types.FunctionType, type)):
+            refuse_if_unreachable(obj)
+            if isinstance(obj, types.FunctionType) and is_stale(obj):
+                return find, (obj.__module__, obj.__qualname__)
+        elif type(obj) in (torch.Tensor, torch.nn.Parameter) and travels_badly(obj):
+            return light(obj).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        return NotImplemented
+
+
+def travels_badly(tensor: torch.Tensor) -> bool:
+    """True for a tensor on an accelerator, and for a view of a much larger storage."""
+    if tensor.layout != torch.strided or tensor.device.type == "meta":
+        return False
+    return tensor.device.type != "cpu" or tensor.untyped_storage().nbytes() > tensor.nbytes
+
+
+def light(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the CPU, without the rest of its storage: the kernel must open no GPU for it."""
+    copy = tensor.detach().to("cpu", copy=True)
+    if type(tensor) is torch.nn.Parameter:
+        return torch.nn.Parameter(copy, tensor.requires_grad)
+    return copy.requires_grad_(tensor.requires_grad)
+
+
+def is_stale(function: types.FunctionType) -> bool:
+    """True if the module was reloaded since: its function of that name is the newer one."""
+    current = find(function.__module__, function.__qualname__, missing=None)
+    return (
+        current is not function
+        and isinstance(current, types.FunctionType)
+        and current.__code__.co_filename == function.__code__.co_filename
+    )
+
+
+def find(module: str, name: str, **default):
+    """The object called `name` in `module`, imported if need be."""
+    try:
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found
+    except (ImportError, AttributeError):
+        if default:
+            return default["missing"]
+        raise
+
+
+def refuse_if_unreachable(obj: types.FunctionType | type) -> None:
+    """Raise Unsendable for a function or class that another process cannot import by name."""
+    what = "The class" if isinstance(obj, type) else "The function"
+    if "<lambda>" in obj.__qualname__:
+        raise Unsendable(
+            "A lambda has no name that another process could import. "
+            "Write it as a function with `def` in a file."
+        )
+    if "<locals>" in obj.__qualname__:
+        raise Unsendable(
+            f"{what} `{obj.__name__}` was defined inside a function "
+            f"({obj.__qualname__.split('.<locals>')[0]}), where another process cannot find it. "
+            "Move it to the top level of its file."
+        )
+    if obj.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+        raise Unsendable(CELL.format(what=what, name=obj.__qualname__))
+
+
+def pack(obj: Any) -> bytes:
+    """Bytes of `obj`; raises Unsendable with the reason in plain words."""
+    target = io.BytesIO()
+    try:
+        Packer(target, pickle.HIGHEST_PROTOCOL).dump(obj)
+    except Unsendable:
+        raise
+    except RecursionError:
+        raise Unsendable(f"{describe(obj)} is nested too deeply to be pickled.") from None
+    except Exception as error:
+        raise Unsendable(
+            f"{describe(obj)} cannot be pickled ({error}), and only pickled "
+            "objects can go from one process to another."
+        ) from error
+    return target.getvalue()
+
+
+def unpack(data: bytes) -> Any:
+    """The inverse of `pack`. Only for bytes that this workbench's own processes made."""
+    return pickle.loads(data)
+
+
+def pack_call(call: Call) -> bytes:
+    """The parcel for the ranks; raises LaunchRefused naming what cannot travel."""
+    if not callable(call.worker):
+        raise LaunchRefused(
+            f"The worker must be a function; got {call.worker!r} of type "
+            f"{type(call.worker).__name__}."
+        )
+    parts = {"The worker": call.worker}
+    parts |= {f"Argument {n + 1}": value for n, value in enumerate(call.args)}
+    parts |= {f"Argument `{name}`": value for name, value in call.kwargs.items()}
+    try:
+        return pack((call.worker, call.args, call.kwargs))
+    except Unsendable:
+        for name, value in parts.items():
+            try:
+                pack(value)
+            except Unsendable as error:
+                label = "" if name == "The worker" else f"{name} cannot be sent to the ranks. "
+                raise LaunchRefused(label + str(error)) from None
+        raise LaunchRefused("Worker and arguments cannot be sent together.") from None
+
+
+def describe(obj: Any) -> str:
+    """A short name for an object in a message."""
+    try:
+        text = " ".join(SHORT.repr(obj).split())
+    except Exception:
+        text = "…"
+    return f"{text if len(text) <= 60 else text[:57] + '…'} (type {type(obj).__name__})"

@@ -1,0 +1,98 @@
+"""A notebook cell as a file, and what runs it inside a rank."""
+
+import ast
+import hashlib
+import os
+import sys
+import types
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from ddp_workbook.files import temporary_folder, write_whole
+
+FOLDER = Path("work") / "cells"
+VALUE = "__value_of_the_cell__"
+
+
+def save_cell(header: str, source: str) -> Path:
+    """Write the cell to a file below `work/` in the current folder and return its absolute path.
+
+    `header` (the magic's own line) becomes a comment, so that line numbers are those of the page.
+    Equal cells share a file; two kernels that write the same one at once do no harm. Where the
+    folder is read-only, a temporary one is used.
+    """
+    text = f"# {header}\n{source}"
+    name = f"cell_{hashlib.sha256(text.encode()).hexdigest()[:8]}.py"
+    try:
+        return write_whole(FOLDER.absolute() / name, text)
+    except OSError:
+        return write_whole(temporary_folder() / name, text)
+
+
+def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
+    """Code of the cell that keeps the value of a last expression; may raise SyntaxError."""
+    text = Path(path).read_text(encoding="utf-8") if text is None else text
+    tree = ast.parse(text, str(path))
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
+        last = tree.body[-1]
+        name = ast.copy_location(ast.Name(VALUE, ast.Store()), last)
+        tree.body[-1] = ast.copy_location(ast.Assign([name], last.value), last)
+    return compile(tree, str(path), "exec")
+
+
+def run_cell(path: str, bare: bool) -> dict[str, str] | None:
+    """In a rank: run the cell; return how its last value shows, by MIME type, or None without one.
+
+    rank, world_size, device, torch and dist are in scope. `bare`: no process group is made.
+    """
+    module = types.ModuleType(Path(path).stem)
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # so that a class of the cell can travel
+    device = start(bare)
+    names = {
+        "rank": int(os.environ["RANK"]),
+        "world_size": int(os.environ["WORLD_SIZE"]),
+        "device": device,
+        "torch": torch,
+        "dist": dist,
+    }
+    module.__dict__.update(names)
+    exec(compile_cell(path), module.__dict__)
+    return shown(module.__dict__.get(VALUE))
+
+
+def start(bare: bool) -> torch.device:
+    """This rank's device, a GPU each where there are enough; the default group unless `bare`."""
+    local_rank = int(os.environ["LOCAL_RANK"])
+    device = torch.device("cpu")
+    if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+    if not bare:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+        wait_until_all_are_connected()
+    return device
+
+
+def wait_until_all_are_connected() -> None:
+    """A rank that fails in its first line would cut off others that still connect to it.
+
+    Through the store and not by a barrier: the page is to count the reader's collectives alone.
+    """
+    store = dist.distributed_c10d._get_default_store()
+    if store.add("ranks that are connected", 1) == dist.get_world_size():
+        store.set("all are connected", "")
+    store.wait(["all are connected"])
+
+
+def shown(value: object) -> dict[str, str] | None:
+    """What a notebook would show of `value`: its repr, and its own HTML if it has one."""
+    if value is None:
+        return None
+    texts = {"text/plain": repr(value)}
+    html = getattr(value, "_repr_html_", None)
+    if html is not None and not isinstance(value, type) and isinstance(made := html(), str):
+        texts["text/html"] = made
+    return texts

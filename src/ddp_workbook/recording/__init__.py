@@ -1,0 +1,1 @@
+"""What went over the wire, and how long it took."""
