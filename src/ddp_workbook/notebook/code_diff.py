@@ -1,66 +1,306 @@
 """`what_changed`: the difference between two pieces of code, side by side, computed from files."""
 
+import ast
+import difflib
+import inspect
 import itertools
+import os
+import re
 from collections.abc import Iterator
-from typing import Any
+from html import escape
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, NamedTuple
 
-from ddp_workbook.notebook import listing, side_by_side
-from ddp_workbook.notebook.alignment import Row, aligned, blocks, equal_lines
-from ddp_workbook.notebook.listing import Listing
+import pygments
+from jupyterlab_pygments import JupyterStyle
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import TextLexer, get_lexer_for_filename
+from pygments.token import Comment
+from pygments.util import ClassNotFound
+
+from ddp_workbook.errors import WorkbookError
+
+MINUS = "\N{MINUS SIGN}"  # as wide as the plus
+CONTEXT = 2  # equal lines shown around a change
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+# Blue and orange at low opacity: told apart with any colour vision, legible on light and dark.
+STYLE = """<style>
+table.ddpw-diff.ddpw-diff { border-collapse: collapse; table-layout: fixed; width: 100%;
+  color: var(--jp-content-font-color1, inherit); font-size: 12px; line-height: 1.4;
+  font-family: var(--jp-code-font-family, monospace); }
+table.ddpw-diff.ddpw-diff caption { caption-side: top; text-align: left; padding: 4px 0;
+  color: inherit; font-family: var(--jp-content-font-family, sans-serif); }
+table.ddpw-diff.ddpw-diff tr { background: none; border: none; }
+table.ddpw-diff.ddpw-diff th, table.ddpw-diff.ddpw-diff td { border: none; text-align: left;
+  vertical-align: top; padding: 0 6px; max-width: none; color: inherit; }
+table.ddpw-diff.ddpw-diff .number { text-align: right; width: 2.6em; white-space: nowrap; }
+table.ddpw-diff.ddpw-diff td.code { white-space: pre-wrap; overflow-wrap: anywhere;
+  padding-left: calc(var(--indent) + 5ch); text-indent: calc(-1 * var(--indent) - 4ch); }
+table.ddpw-diff.ddpw-diff .removed { background: rgba(230, 140, 0, .16); }
+table.ddpw-diff.ddpw-diff .added { background: rgba(86, 180, 233, .18); }
+table.ddpw-diff.ddpw-diff .absent { background: rgba(128, 128, 128, .1); }
+table.ddpw-diff.ddpw-diff .gap { text-align: center; font-style: italic; padding: 2px; }
+table.ddpw-diff mark { color: inherit; background: rgba(128, 128, 128, .2);
+  text-decoration: underline; text-underline-offset: 3px; }
+</style>"""
 
 
-def what_changed(old: Any, new: Any, *, comments: bool = False) -> "Comparison":
+class CodeStyle(JupyterStyle):
+    """The colours of JupyterLab's editor, light or dark as the page is."""
+
+    styles = JupyterStyle.styles | {Comment: "italic"}  # the editor's grey is too faint on a colour
+
+
+FORMATTER = HtmlFormatter(style=CodeStyle, noclasses=True, nowrap=True)
+
+
+class Line(NamedTuple):
+    """A line of a file."""
+
+    number: int
+    text: str
+    tokens: list[tuple[Any, str]]  # pygments' kind of token, and the word
+    code: str | None  # what is compared; None for a comment that does not count
+
+
+class Row(NamedTuple):
+    """A line of the old code beside its counterpart in the new; either may be missing."""
+
+    old: Line | None
+    new: Line | None
+    equal: bool
+
+
+class Listing(NamedTuple):
+    """A piece of code, under a name for a heading."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+    lines: list[Line]
+
+
+def what_changed(old: Any, new: Any, comments: bool = False) -> "Comparison":
     """Show how the code of `new` differs from that of `old`.
 
     Each is a module, a function, a class or the path of a file, and is read from its file as it
-    is now. Compared is the code: docstrings, empty lines and comments that were dropped are left
-    out, a new comment is shown but not counted. `comments=True` compares every line as it stands.
+    is now. Docstrings, empty lines and comments do not count, nor do definitions that `new`
+    imports from `old`. With `comments=True` every line counts.
 
-    Raises WorkbookError, in plain words, where there is no source file to read.
+    Raises WorkbookError if there is no source file to read.
     """
-    return Comparison(*(listing.read(thing, comments=comments) for thing in (old, new)))
+    return Comparison(listing(old, comments), listing(new, comments), comments)
 
 
 class Comparison:
     """What `what_changed` returns: a table in a notebook, a unified diff in a terminal."""
 
-    def __init__(self, old: Listing, new: Listing):
-        self.rows = aligned(old.lines, new.lines)
+    def __init__(self, old: Listing, new: Listing, comments: bool):
         self.names = (old.name, new.name)
         if old.name == new.name and old.path != new.path:
             self.names = (f"{old.name} ({old.path})", f"{new.name} ({new.path})")
+        imported = {} if comments else imported_definitions(old, new)
+        left_out = {number for lines in imported.values() for number in lines}
+        self.rows = aligned([line for line in old.lines if line.number not in left_out], new.lines)
+        names = ", ".join(reversed(imported))
+        self.note = f"Left out: {names} (imported, or used by what is imported)." if names else ""
 
     @property
     def changed_lines(self) -> int:
-        """Rows of the table in which code differs: a line that was changed counts once."""
-        return sum(row.counts for row in self.rows)
+        """How many lines of code came, went or changed; a line that changed counts once."""
+        changed = [(row.old, row.new) for row in self.rows if not row.equal]
+        return sum(any(line and line.code is not None for line in pair) for pair in changed)
 
     @property
     def summary(self) -> str:
-        """One line: how much changed, from what to what."""
+        """How much changed, from what to what."""
         count = self.changed_lines
         lines = f"{count} changed {'line' if count == 1 else 'lines'}" if count else "The same code"
         return f"{lines}: {self.names[0]} → {self.names[1]}"
 
     def __str__(self) -> str:
-        parts = [self.summary, f"--- {self.names[0]}", f"+++ {self.names[1]}"]
+        lines = [self.summary, self.note, f"--- {self.names[0]}", f"+++ {self.names[1]}"]
         for block in blocks(self.rows):
-            parts += [equal_lines(block)] if isinstance(block, int) else hunk(block)
-        return "\n".join(parts)
+            if isinstance(block, str):
+                lines.append(block)
+                continue
+            for equal, run in itertools.groupby(block, key=lambda row: row.equal):
+                rows = list(run)
+                lines += [f"-{row.old.text}" for row in rows if row.old and not equal]
+                lines += [f"{' ' if equal else '+'}{row.new.text}" for row in rows if row.new]
+        return "\n".join(filter(None, lines))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return side_by_side.page(self.rows, self.names, self.summary)
+        old, new = map(escape, self.names)
+        caption = f"{self.summary}. {MINUS} marks an old line, + a new one. {self.note}"
+        html = [
+            f'{STYLE}<table class="ddpw-diff"><caption>{escape(caption)}</caption>',
+            f'<thead><tr><th scope="col" class="number">line</th><th scope="col">{old}</th>',
+            f'<th scope="col" class="number">line</th><th scope="col">{new}</th></tr></thead>',
+            "<tbody>",
+        ]
+        for block in blocks(self.rows):
+            if isinstance(block, str):
+                html.append(f'<tr><td class="gap" colspan="4">{block}</td></tr>')
+            else:
+                html += [f"<tr>{cells(row, 'old')}{cells(row, 'new')}</tr>" for row in block]
+        return "\n".join([*html, "</tbody></table>"])
 
 
-def hunk(block: list[Row]) -> Iterator[str]:
-    """A block as in a unified diff: from which lines on, then what goes before what comes."""
-    old = next((row.old.number for row in block if row.old), 0)
-    new = next((row.new.number for row in block if row.new), 0)
-    yield f"@@ -{old} +{new} @@"
-    for equal, run in itertools.groupby(block, key=lambda row: row.equal):
-        rows = list(run)
-        if not equal:
-            yield from (f"-{row.old.text}" for row in rows if row.old)
-        yield from (f"{' ' if equal else '+'}{row.new.text}" for row in rows if row.new)
+def place(thing: Any) -> tuple[Path, str]:
+    """The file that holds `thing`, and its qualified name in there, "" for the whole file."""
+    if isinstance(thing, str | os.PathLike):
+        if os.path.isdir(thing):
+            raise WorkbookError(f"{thing} is a folder: give the path of a file in it.")
+        if not os.path.isfile(thing):
+            raise WorkbookError(f"There is no file {thing} (seen from {Path.cwd()}).")
+        if Path(thing).suffix == ".ipynb":
+            raise WorkbookError(f"{thing} is a notebook: what_changed reads Python and text files.")
+        return Path(thing), ""
+    thing = inspect.unwrap(thing)
+    name = getattr(thing, "__qualname__", "").replace("<locals>.", "")
+    try:
+        path = Path(inspect.getfile(thing))
+    except (TypeError, OSError):  # not written in Python; a class of a notebook cell
+        path = Path()
+    if "<lambda>" in name:
+        raise WorkbookError("A lambda has no name to find it by: write it with `def`.")
+    if name and not path.is_file() and thing.__module__ == "__main__":
+        raise WorkbookError(
+            f"`{name}` was defined in a notebook cell, and what_changed reads files.\n"
+            f"Put it into a file: `%%writefile my_train.py`, then `from my_train import {name}`."
+        )
+    if path.suffix != ".py" or not path.is_file():
+        raise WorkbookError(
+            f"{thing!r:.80} has no Python source file.\n"
+            "what_changed compares modules, functions, classes and paths of files."
+        )
+    return path, name
+
+
+def listing(thing: Any, comments: bool) -> Listing:
+    """The lines of a module, function, class or path, from its file as it is now."""
+    path, name = place(thing)
+    is_python, first = path.suffix == ".py", 1
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text if is_python else "")
+    except (UnicodeDecodeError, SyntaxError) as error:
+        raise WorkbookError(f"{path} cannot be read: {error}.") from None
+    if name:
+        text, first = definition(text, tree, name)
+        tree = ast.parse(text)
+    everything = comments or not is_python  # in a job script, #SBATCH is no comment
+    left_out = set() if everything else docstring_lines(tree)
+    lines = []
+    for number, tokens in enumerate(tokens_of_lines(text, path), start=1):
+        line = "".join(word for _, word in tokens)
+        code = "".join(word for kind, word in tokens if kind not in Comment).rstrip()
+        if everything or (line.strip() and number not in left_out):
+            lines.append(
+                Line(first - 1 + number, line, tokens, line if everything else code or None)
+            )
+    return Listing(f"{path.stem}.{name}" if name else path.name, path, tree, lines)
+
+
+def definition(text: str, tree: ast.Module, qualname: str) -> tuple[str, int]:
+    """A definition's text, at the left margin, and the number of its first line in the file."""
+    # inspect.getsource looks where the definition stood when it was imported: an edit may move it.
+    node: Any = tree
+    for name in qualname.split("."):
+        inner = (n for n in ast.walk(node) if isinstance(n, DEFINITIONS) and n.name == name)
+        node = next(inner, None)
+        if node is None:
+            raise WorkbookError(f"`{qualname}` is no longer in the file that it came from.")
+    first = min(part.lineno for part in (node, *node.decorator_list))
+    return dedent("\n".join(text.split("\n")[first - 1 : node.end_lineno])), first
+
+
+def docstring_lines(tree: ast.Module) -> set[int]:
+    """Numbers of the lines that docstrings have for themselves."""
+    numbers = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, *DEFINITIONS)) and ast.get_docstring(node) is not None:
+            begin = max(node.body[0].lineno, getattr(node, "lineno", 0) + 1)
+            numbers.update(range(begin, node.body[0].end_lineno + 1))
+    return numbers
+
+
+def imported_definitions(old: Listing, new: Listing) -> dict[str, range]:
+    """What `new` imports from `old`, and what that needs in `old`: each name with its lines."""
+    imports = [node for node in ast.walk(new.tree) if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in imports if (node.module or "").endswith(old.path.stem)]
+    names = {alias.name for node in imports for alias in node.names}
+    found = {}
+    for node in reversed(old.tree.body):  # what a function needs stands above it
+        target = getattr(node, "targets", [None])[0]
+        name = getattr(node, "name", getattr(target, "id", None))
+        if name in names:
+            found[name] = range(node.lineno, node.end_lineno + 1)
+            names |= {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    return found
+
+
+def tokens_of_lines(text: str, path: Path) -> list[list[tuple[Any, str]]]:
+    """The tokens of each line of `text`, cut into words."""
+    try:
+        lexer = get_lexer_for_filename(path.name, stripnl=False)
+    except ClassNotFound:
+        lexer = TextLexer(stripnl=False)
+    lines: list[list[tuple[Any, str]]] = [[]]
+    # The whole text at once: a line inside a triple-quoted string does not show that it is one.
+    for kind, part in lexer.get_tokens(text.rstrip()):
+        for word in re.findall(r"\n|\w+|[^\S\n]+|.", part):
+            if word == "\n":
+                lines.append([])
+            else:
+                lines[-1].append((kind, word))
+    return lines[:-1]
+
+
+def aligned(old: list[Line], new: list[Line]) -> list[Row]:
+    """The rows in order: lines that differ little share one. A comment that went has none."""
+    keys = [[line.text if line.code is None else line.code for line in x] for x in (old, new)]
+    # ndiff writes a line of hints, with a question mark, below the lines that it takes for a pair.
+    marks = "".join(line[0] for line in difflib.ndiff(*keys))
+    olds, news, rows = iter(old), iter(new), []
+    for step in re.findall(r"-\?\+\??|-\+\?|.", marks):
+        before = next(olds) if step[0] in " -" else None
+        after = next(news) if step == " " or "+" in step else None
+        if after or before.code is not None:
+            rows.append(Row(before, after, step == " "))
+    return rows
+
+
+def blocks(rows: list[Row]) -> Iterator[list[Row] | str]:
+    """Runs of rows to show, and for each run left out a line that counts its rows."""
+    changed = [at for at, row in enumerate(rows) if not row.equal]
+    shown = {-1, len(rows), *(at + d for at in changed for d in range(-CONTEXT, CONTEXT + 1))}
+    shown |= {at for at in range(len(rows)) if {at - 1, at + 1} <= shown}  # a gap of one row
+    for show, run in itertools.groupby(enumerate(rows), key=lambda pair: pair[0] in shown):
+        block = [row for _, row in run]
+        count = len(block)
+        yield block if show else f"… {count} equal {'line' if count == 1 else 'lines'}"
+
+
+def cells(row: Row, side: str) -> str:
+    """Number and code of one side; words that the other side does not have are marked."""
+    line, other = (row.old, row.new) if side == "old" else (row.new, row.old)
+    if line is None:
+        return '<td class="number absent"></td><td class="absent"></td>'
+    sign, kind = (MINUS, "removed") if side == "old" else ("+", "added")
+    if row.equal:
+        sign, kind = " ", "equal"
+    others = other.tokens if other and not row.equal else line.tokens
+    html = ""
+    for what, start, stop, *_ in difflib.SequenceMatcher(None, line.tokens, others).get_opcodes():
+        if words := pygments.format(line.tokens[start:stop], FORMATTER).rstrip("\n"):
+            html += words if what == "equal" else f"<mark>{words}</mark>"
+    indent = len(line.text) - len(line.text.lstrip())  # where a wrapped line goes on
+    return (
+        f'<td class="number {kind}">{line.number}</td>'
+        f'<td class="code {kind}" style="--indent: {indent}ch">{sign} {html}</td>'
+    )
