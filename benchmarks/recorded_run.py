@@ -46,7 +46,7 @@ def record(steps: pd.DataFrame, parts: pd.DataFrame, baseline: str) -> list[Path
         distributed_data_parallel.record_timings(parts, distributed_data_parallel.BREAKDOWN),
         save(step_time_plot(steps), FIGURES / f"{STEM}_step_time.svg", alt_of_steps(steps)),
         save(
-            speed_up_plot(steps, baseline),
+            speed_up_plot(speed_up(steps, baseline), baseline),
             FIGURES / f"{STEM}_speed_up.svg",
             alt_of_speed_up(steps, baseline),
         ),

@@ -23,9 +23,9 @@ from ddp_workbook import launch
 from ddp_workbook.chapters import collectives, distributed_data_parallel, single_process
 from ddp_workbook.digits import DigitsMLP, Trained
 from ddp_workbook.errors import RankFailed, RanksHung
-from ddp_workbook.experiments import alpha_beta, ring_frames
-from ddp_workbook.figures import collectives as pictures
-from ddp_workbook.figures import holdings, ring_plots
+from ddp_workbook.experiments import collectives as experiments
+from ddp_workbook.figures import collectives as figures
+from ddp_workbook.figures import holdings
 from ddp_workbook.figures.stepper import WIDGET, stepper
 from ddp_workbook.figures.style import PictureError, show
 from ddp_workbook.recording.collectives import record_collectives
@@ -191,7 +191,7 @@ def test_anything_but_pairs_is_refused_in_words(moved):
 def test_numbers_as_words():
     """Short, and nothing of them lost that a box has room for."""
     numbers = [3.0, 277.75, 1e9, -2, 0.1 + 0.2, math.nan, math.inf]
-    assert [holdings.words(n) for n in numbers] == [
+    assert [holdings.number_text(n) for n in numbers] == [
         "3",
         "277.75",
         "1e+09",
@@ -204,7 +204,9 @@ def test_numbers_as_words():
 
 def test_the_alt_text_holds_every_number():
     """Who cannot see the picture reads the same values."""
-    text = holdings.in_words([(torch.tensor([1, 2]), None), (None, [torch.tensor(1), 2])], "gather")
+    text = figures.alt_text_of_moves(
+        [(torch.tensor([1, 2]), None), (None, [torch.tensor(1), 2])], "gather"
+    )
     assert text == "gather. rank 0: 1 2 before, nothing after; rank 1: nothing before, 1 | 2 after."
 
 
@@ -219,14 +221,14 @@ def boxes(figure) -> list[Rectangle]:
     return [
         box
         for box in figure.axes[0].patches
-        if isinstance(box, Rectangle) and box.get_height() == pictures.HEIGHT
+        if isinstance(box, Rectangle) and box.get_height() == figures.HEIGHT
     ]
 
 
 def test_a_picture_shows_each_number_and_each_rank():
     """Before and after, empty hands too."""
     moved = [([1, 2], [11, 22]), ([10, 20], None)]
-    figure = pictures.collective_plot(moved, "reduce to rank 0")
+    figure = figures.collective_plot(moved, "reduce to rank 0")
     shown = texts(figure)
     for word in (
         "1",
@@ -242,21 +244,21 @@ def test_a_picture_shows_each_number_and_each_rank():
         "after",
     ):
         assert word in shown
-    show(figure, alt=holdings.in_words(moved))
+    show(figure, alt=figures.alt_text_of_moves(moved))
 
 
 def test_all_collectives_are_drawn_in_one_style():
     """Boxes of one size at the same places, whatever the number of tensors and ranks."""
     four = [([1, 2, 3, 4], [5]), ([10, 20, 30, 40], [6])]
     one = [(1, [torch.tensor([n]) for n in range(2)])] * 3
-    figures = [pictures.collective_plot(moved, "x") for moved in (four, one)]
-    assert len({(box.get_width(), box.get_x()) for f in figures for box in boxes(f)[:1]}) == 1
-    assert len({figure.get_figwidth() for figure in figures}) == 1
+    drawn = [figures.collective_plot(moved, "x") for moved in (four, one)]
+    assert len({(box.get_width(), box.get_x()) for f in drawn for box in boxes(f)[:1]}) == 1
+    assert len({figure.get_figwidth() for figure in drawn}) == 1
 
 
 def test_colours_follow_the_numbers():
     """A number from rank 1 has rank 1's colour, a sum is white, an unknown number grey."""
-    figure = pictures.collective_plot([([1], [10, 11, 5]), ([10], [10, 11, 5])])
+    figure = figures.collective_plot([([1], [10, 11, 5]), ([10], [10, 11, 5])])
     fills = [box.get_facecolor() for box in boxes(figure)]
     before, after = fills[:2], fills[2:]
     assert after[0] == before[1] != before[0]
@@ -268,49 +270,40 @@ def test_more_ranks_than_a_picture_can_show_are_refused(ranks, drawn):
     """With the number that it can show."""
     moved = [(rank, rank) for rank in range(ranks)]
     if drawn:
-        pictures.collective_plot(moved)
+        figures.collective_plot(moved)
         return
     with pytest.raises(PictureError, match=f"up to 8 ranks, these are {ranks}"):
-        pictures.collective_plot(moved)
+        figures.collective_plot(moved)
 
 
 def test_more_numbers_than_a_picture_can_show_are_refused():
     """Rather than drawn too small to read."""
     with pytest.raises(PictureError, match="draw smaller tensors"):
-        pictures.collective_plot([(torch.arange(1000), 1)])
+        figures.collective_plot([(torch.arange(1000), 1)])
     with pytest.raises(PictureError, match="nothing to draw"):
-        pictures.collectives_plot({})
+        figures.collectives_plot({})
 
 
 def test_the_waiting_picture():
     """It refuses times that cannot be."""
-    show(pictures.waiting_plot([(0.0, 0.1), (0.1, 0.1)]), alt="Two bars, one waits.")
+    show(figures.waiting_plot([(0.0, 0.1), (0.1, 0.1)]), alt="Two bars, one waits.")
     for times in ([], [(0.2, 0.1)], [(-1, 0)]):
         with pytest.raises(PictureError, match="came before left"):
-            pictures.waiting_plot(times)
+            figures.waiting_plot(times)
 
 
 # The ring
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6])
-def test_the_ring_adds_up_any_length(ranks):
-    """Also lengths that the world size does not divide, and shorter than it."""
-    lengths, place = [1, 5, 6, 7, 24], sum(10**rank for rank in range(ranks))
-    for vectors in launch(workers.ring_of, lengths, ranks=ranks):
-        for length, vector in zip(lengths, vectors, strict=True):
-            assert vector.tolist() == [place * n for n in range(1, length + 1)]
-
-
 def test_the_ring_does_not_deadlock_with_large_tensors():
     """32 MB: far more than any buffer between two ranks."""
-    assert launch(ring_frames.ring_worker, 8_000_000, ranks=3, timeout=60) == [3, 3, 3]
+    assert launch(experiments.ring_worker, 8_000_000, ranks=3, timeout=60) == [3, 3, 3]
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 6])
 def test_the_ring_sends_pieces_to_neighbours_alone(ranks):
     """2 (N-1) sends of S / N bytes from each rank: 2 (N-1) / N * S."""
-    wire = record_collectives(ring_frames.ring_worker, 12_000, ranks=ranks)
+    wire = record_collectives(experiments.ring_worker, 12_000, ranks=ranks)
     sends = wire[wire["op"] == "send"]
     assert set(wire["op"]) == {"send", "recv"}
     assert (sends["peer"] == (sends["rank"] + 1) % ranks).all()
@@ -320,7 +313,7 @@ def test_the_ring_sends_pieces_to_neighbours_alone(ranks):
 @pytest.mark.parametrize("ranks", [1, 2, 4, 6])
 def test_the_frames_go_from_own_numbers_to_the_sum(ranks):
     """2 (N-1) rounds; after N-1 of them rank r has the whole sum of piece r + 1."""
-    frames = ring_plots.frames(launch(ring_frames.frames_worker, ranks=ranks))
+    frames = figures.ring_frames(launch(experiments.frames_worker, ranks=ranks))
     place = sum(10**rank for rank in range(ranks))
     total = [n * place for n in range(1, ranks + 1)]
     assert len(frames) == 1 + 2 * (ranks - 1)
@@ -329,17 +322,17 @@ def test_the_frames_go_from_own_numbers_to_the_sum(ranks):
         piece = (rank + 1) % ranks
         assert [number == whole for number, whole in zip(row, total, strict=True)].count(True) == 1
         assert row[piece] == total[piece]
-    show(ring_plots.frames_plot(frames), alt=" ".join(map(ring_plots.frame_words, frames)))
-    show(ring_plots.frame_plot(frames, 0), alt=ring_plots.frame_words(frames[0]))
+    show(figures.ring_frames_plot(frames), alt=" ".join(map(figures.alt_text_of_frame, frames)))
+    show(figures.ring_frame_plot(frames, 0), alt=figures.alt_text_of_frame(frames[0]))
 
 
 def test_a_ring_that_the_pictures_cannot_show_is_refused():
     """Before anything is drawn."""
     for recorded in ([], [[(None, [1])]] * 7):
         with pytest.raises(PictureError, match="show 1 to 6 ranks"):
-            ring_plots.frames(recorded)
+            figures.ring_frames(recorded)
     with pytest.raises(PictureError, match="no frames"):
-        ring_plots.frames_plot([])
+        figures.ring_frames_plot([])
 
 
 # The slider
@@ -347,7 +340,7 @@ def test_a_ring_that_the_pictures_cannot_show_is_refused():
 
 def pictures(count: int = 3) -> list:
     moved = [([n], [n + 1]) for n in range(count)]
-    return [show(pictures.collective_plot([pair]), alt=f"Frame {pair}") for pair in moved]
+    return [show(figures.collective_plot([pair]), alt=f"Frame {pair}") for pair in moved]
 
 
 def test_the_slider_shows_one_frame_after_the_other():
@@ -387,12 +380,12 @@ def timings(alpha=1e-4, beta=1e-9, sizes=(64, 4096, 2**20, 2**22), ranks=2) -> p
         for size in sizes
         for n in (1, 2, 3)
     ]
-    return pd.DataFrame(rows, columns=alpha_beta.COLUMNS)
+    return pd.DataFrame(rows, columns=experiments.COLUMNS)
 
 
 def test_the_fit_finds_latency_and_bandwidth():
     """From the fastest rounds, exactly where the times lie on a line."""
-    line = alpha_beta.fit(timings()).iloc[0]
+    line = experiments.fit(timings()).iloc[0]
     assert line["latency"] == pytest.approx(1e-4) and line["bandwidth"] == pytest.approx(1e9)
     assert line["knee"] == pytest.approx(1e5)
 
@@ -400,21 +393,21 @@ def test_the_fit_finds_latency_and_bandwidth():
 def test_neither_part_of_the_line_is_negative():
     """Times that fall with the size, and times through nothing."""
     falling = timings(alpha=1e-3, beta=-1e-11)
-    assert alpha_beta.fit(falling).iloc[0]["bandwidth"] == math.inf
+    assert experiments.fit(falling).iloc[0]["bandwidth"] == math.inf
     steep = timings(alpha=-1e-9, beta=1e-9)
-    assert alpha_beta.fit(steep).iloc[0]["latency"] >= 0
+    assert experiments.fit(steep).iloc[0]["latency"] >= 0
     for frame in (falling, steep):
-        show(alpha_beta.alpha_beta_plot(frame), alt="Points and a line.")
+        show(figures.alpha_beta_plot(frame, experiments.fit(frame)), alt="Points and a line.")
 
 
 def test_times_are_measured_on_ranks():
     """A row for each op, number of ranks, size and round; large sizes take longer than small."""
-    times = alpha_beta.time_against_size(ranks=(1, 2), sizes=(256, 2**22), rounds=2)
-    assert len(times) == 3 * 2 * 2 * 2 and list(times) == alpha_beta.COLUMNS
+    times = experiments.time_against_size(ranks=(1, 2), sizes=(256, 2**22), rounds=2)
+    assert len(times) == 3 * 2 * 2 * 2 and list(times) == experiments.COLUMNS
     assert (times["seconds"] > 0).all()
     means = times[times["ranks"] == 2].groupby(["op", "bytes"])["seconds"].min().unstack()
     assert (means[2**22] > means[256]).all()
-    show(alpha_beta.alpha_beta_plot(times), alt="Three panels.")
+    show(figures.alpha_beta_plot(times, experiments.fit(times)), alt="Three panels.")
 
 
 @pytest.mark.parametrize(
@@ -433,17 +426,17 @@ def test_times_are_measured_on_ranks():
 def test_what_cannot_be_measured_is_refused(arguments, words):
     """Before any rank is started."""
     with pytest.raises(TimingError, match=words):
-        alpha_beta.time_against_size(**arguments)
+        experiments.time_against_size(**arguments)
 
 
 def test_a_table_that_cannot_be_fitted_is_refused():
     """One size, no rows, no columns."""
     with pytest.raises(TimingError, match="needs two sizes"):
-        alpha_beta.fit(timings(sizes=(64,)))
+        experiments.fit(timings(sizes=(64,)))
     with pytest.raises(TimingError, match="no timings"):
-        alpha_beta.fit(timings().iloc[:0])
+        experiments.fit(timings().iloc[:0])
     with pytest.raises(TimingError, match="no column bytes, seconds"):
-        alpha_beta.fit(pd.DataFrame({"op": [], "ranks": []}))
+        experiments.fit(pd.DataFrame({"op": [], "ranks": []}))
 
 
 # What the notebook says and no cell asserts

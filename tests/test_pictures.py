@@ -18,13 +18,21 @@ from matplotlib.text import Text
 
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.figures import palette
+from ddp_workbook.figures.data_parallel import (
+    device_memory_plot,
+    digits_plot,
+    images_plot,
+    step_timeline_plot,
+)
 from ddp_workbook.figures.distributed_data_parallel import (
     breakdown_plot,
+    loss_plot,
     speed_up_plot,
     step_time_plot,
+    timeline_plot,
 )
-from ddp_workbook.figures.plots import digits_plot, grid, loss_plot
 from ddp_workbook.figures.style import save, show
+from ddp_workbook.recording.timing import speed_up
 
 ALT = 'Two bars: "one" takes 3 ms & <two> 4 ms. Nothing else is to be seen.'
 SVG = "{http://www.w3.org/2000/svg}"
@@ -75,6 +83,11 @@ def figure():
 def words(made):
     made.draw_without_rendering()
     return [text.get_text() for text in made.findobj(Text)]
+
+
+def bars(made):
+    """(start, length, lane) of each bar."""
+    return [(one.get_x(), one.get_width(), one.get_y() + 0.4) for one in made.axes[0].patches]
 
 
 class Image(HTMLParser):
@@ -288,7 +301,9 @@ def test_step_times_of_one_size_need_no_size_columns():
 
 
 def test_speed_up_has_a_point_for_each_candidate_but_the_baseline():
-    axes = speed_up_plot(timings(), "one process").axes[0]
+    made = speed_up_plot(speed_up(timings(), "one process"), "one process")
+    axes = made.axes[0]
+    assert "measured on 2 cores of a test" in words(made)
     points = {line.get_label(): list(line.get_xdata()) for line in axes.lines[1:]}
     assert points == {
         "DataParallel (stand-in)": pytest.approx([0.5, 0.5]),
@@ -317,17 +332,6 @@ def test_losses_of_ranks_wear_the_ranks_colours_and_markers():
     assert loss_plot(losses("candidate")).axes[0].lines[0].get_color() == palette.SERIES_COLOURS[0]
 
 
-def test_the_grid_holds_the_values_in_the_ranks_colours():
-    made = grid([[0, 1, 2], [3, 4, 5], [], [9]])
-    assert {"0", "1", "2", "3", "4", "5", "9", "rank 2", "rank 3"} <= set(words(made))
-    boxes = made.axes[0].patches
-    assert len(boxes) == 7
-    assert palette.rank_colour(3) == "#" + "".join(
-        f"{round(part * 255):02x}" for part in boxes[-1].get_edgecolor()[:3]
-    )
-    assert {"device 0", "x"} <= set(words(grid({"device 0": ["x"]}, title="a title")))
-
-
 def test_digits_are_drawn_with_labels_and_devices():
     images = np.arange(3 * 64).reshape(3, 64)
     made = digits_plot(images, [7, 8, 9], ranks=[0, 0, 1], names="device")
@@ -337,10 +341,50 @@ def test_digits_are_drawn_with_labels_and_devices():
     assert len(digits_plot(np.zeros((12, 64)), range(12)).axes) == 12
 
 
+def test_images_are_drawn_side_by_side_with_their_names():
+    image = np.linspace(0, 1, 64)
+    made = images_plot({"zero": image, "one": 1 - image})
+    assert [axes.get_title() for axes in made.axes] == ["zero", "one"]
+    np.testing.assert_array_equal(made.axes[1].images[0].get_array(), (1 - image).reshape(8, 8))
+
+
+def test_a_step_has_a_lane_for_each_thread():
+    rows = [("main thread", "scatter", 0, 1), ("thread 1", "run", 1, 5), ("thread 0", "run", 1, 4)]
+    made = step_timeline_plot(pd.DataFrame(rows, columns=["thread", "operation", "start", "end"]))
+    np.testing.assert_allclose(bars(made), [(0, 1, 0), (1, 4, 2), (1, 3, 1)])
+    assert {"scatter", "run", "thread 0", "stand-in: CPU threads"} <= set(words(made))
+
+
+def test_what_devices_hold_is_stacked():
+    held = pd.DataFrame({"weights": [1024, 2048], "rows": [1024, 1024]})
+    made = device_memory_plot(held.rename_axis("device"))
+    ends = [bar.get_x() + bar.get_width() for bar in made.axes[0].patches]
+    assert ends == pytest.approx([1, 2, 2, 3])
+    assert {"device 1", "weights", "rows"} <= set(words(made))
+
+
+def test_a_timeline_has_a_lane_for_each_name_and_a_mark_for_what_takes_no_time():
+    rows = [("forward", "rank 0", 0, 3), ("forward", "rank 1", 1, 6), ("ready", "rank 1", 2, 2)]
+    events = pd.DataFrame(rows, columns=["what", "lane", "start", "end"])
+    made = timeline_plot(events, ["rank 0", "rank 1"], "milliseconds")
+    np.testing.assert_allclose(bars(made), [(0, 3, 0), (1, 5, 1), (2, 6 / 150, 1)])
+    assert {"rank 0", "rank 1", "forward", "ready", "milliseconds"} <= set(words(made))
+
+
+def test_ranks_draw_nothing():
+    """No worker of an experiment makes a rank import matplotlib."""
+    code = (
+        "import sys, pkgutil, importlib, ddp_workbook.experiments as room; "
+        "[importlib.import_module(f'{room.__name__}.{m.name}') "
+        "for m in pkgutil.iter_modules(room.__path__)]; "
+        "sys.exit('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
 @pytest.mark.parametrize(
     "draw, words",
     [
-        (lambda: grid([]), "no rows"),
         (lambda: digits_plot(np.zeros((0, 64)), []), "0 images and 0 labels"),
         (lambda: digits_plot(np.zeros((2, 64)), [1]), "2 images and 1 labels"),
         (lambda: loss_plot(losses().drop(columns="loss")), "loss_plot needs the columns"),
@@ -348,8 +392,9 @@ def test_digits_are_drawn_with_labels_and_devices():
             lambda: breakdown_plot(parts().drop(columns="part")),
             "breakdown_plot needs the columns part",
         ),
-        (lambda: step_time_plot(parts()), "no column round"),
-        (lambda: speed_up_plot(timings(), "nobody"), "No candidate is named 'nobody'"),
+        (lambda: step_time_plot(parts()), "step_time_plot needs the columns round"),
+        (lambda: step_time_plot(timings().iloc[:0]), "a table without rows"),
+        (lambda: speed_up_plot(timings(), "DDP"), "speed_up_plot needs the columns q1, median, q3"),
     ],
 )
 def test_what_cannot_be_drawn_is_said(draw, words):

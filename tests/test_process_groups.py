@@ -21,9 +21,14 @@ from ddp_workbook import launch
 from ddp_workbook.chapters import distributed_data_parallel, process_groups, single_process
 from ddp_workbook.digits import DigitsMLP, Trained
 from ddp_workbook.errors import RanksHung, WorkbookError
-from ddp_workbook.figures.meeting_plots import StoreEvent, connections_plot, store_plot
-from ddp_workbook.figures.mesh_plots import mesh_plot, nodes_plot
 from ddp_workbook.figures.palette import rank_colour
+from ddp_workbook.figures.process_groups import (
+    StoreEvent,
+    connections_plot,
+    mesh_plot,
+    nodes_plot,
+    store_plot,
+)
 from ddp_workbook.figures.style import PictureError
 from ddp_workbook.recording.collectives import record_collectives
 from tests.test_chapters import RUNS, TORCHRUN, assert_same, one_process, run_file

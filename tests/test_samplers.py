@@ -22,9 +22,15 @@ from ddp_workbook.chapters import distributed_data_parallel, samplers, single_pr
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, batches
 from ddp_workbook.digits import accuracy as accuracy_of_one_process
 from ddp_workbook.errors import RankFailed
-from ddp_workbook.figures import pinning_plot
 from ddp_workbook.figures.palette import rank_colour
-from ddp_workbook.figures.samplers import microscope_plot, owners_plot, sample_table
+from ddp_workbook.figures.samplers import (
+    PINNING_ALT,
+    PINNING_FILE,
+    microscope_plot,
+    owners_plot,
+    pinning_plot,
+    sample_table,
+)
 from ddp_workbook.figures.style import INK, PictureError, save
 from ddp_workbook.recording.collectives import recorded
 from tests.test_layout import CHECKOUT
@@ -264,18 +270,16 @@ def test_what_cannot_be_drawn_is_said(draw, message):
 
 
 def test_the_committed_figure_is_what_the_code_draws(tmp_path):
-    drawn = save(pinning_plot.pinning_plot(), tmp_path / "drawn.svg", pinning_plot.ALT)
-    assert pinning_plot.FILE == CHECKOUT / "figs" / "samplers_pinning.svg"
-    assert drawn.read_text() == pinning_plot.FILE.read_text()
+    drawn = save(pinning_plot(), tmp_path / "drawn.svg", PINNING_ALT)
+    assert PINNING_FILE == CHECKOUT / "figs" / "samplers_pinning.svg"
+    assert drawn.read_text() == PINNING_FILE.read_text()
 
 
 def test_the_figure_describes_itself():
-    root = ET.parse(pinning_plot.FILE).getroot()
+    root = ET.parse(PINNING_FILE).getroot()
     description = root.find("{http://www.w3.org/2000/svg}desc").text
-    assert description == pinning_plot.ALT
-    assert {"batch", "ordinary\nmemory", "pinned\nmemory"} <= set(
-        words(pinning_plot.pinning_plot())
-    )
+    assert description == PINNING_ALT
+    assert {"batch", "ordinary\nmemory", "pinned\nmemory"} <= set(words(pinning_plot()))
 
 
 # What the page says and no cell shows

@@ -147,6 +147,12 @@ def test_speed_up_compares_the_same_round():
     assert list(table.loc["one", ["q1", "median", "q3"]]) == [1.0, 1.0, 1.0]
 
 
+def test_speed_up_keeps_the_machine():
+    table = speed_up(FRAME.assign(machine="here"), baseline="one")
+    assert list(table["machine"]) == ["here"] * 2
+    assert "machine" not in speed_up(FRAME, baseline="one")
+
+
 def test_an_unknown_baseline_is_answered_with_those_there_are():
     with pytest.raises(WorkbookError, match=r"'three'\. There are: 'one', 'two'"):
         summary(FRAME, baseline="three")

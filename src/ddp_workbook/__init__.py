@@ -1,7 +1,10 @@
-"""The Distributed PyTorch Workbook: the few names that a notebook uses.
+"""The Distributed PyTorch Workbook: every name that a notebook uses, but for its own chapter's.
 
 %load_ext ddp_workbook
 from ddp_workbook import launch, record_collectives, what_changed, show
+
+What belongs to one chapter has its stem: ddp_workbook.chapters.<stem>, .experiments.<stem> and
+.figures.<stem>.
 """
 
 from importlib import import_module
@@ -12,6 +15,7 @@ HOMES = {
     "record_collectives": "recording.collectives",
     "recorded": "recording.collectives",
     "compare": "recording.timing",
+    "speed_up": "recording.timing",
     "summary": "recording.timing",
     "time_step": "recording.timing",
     "synchronise": "recording.timing",
@@ -24,6 +28,10 @@ HOMES = {
     "reveal_plot": "notebook.predictions",
     "show": "figures.style",
     "stepper": "figures.stepper",
+    # drawn in several chapters
+    "digits_plot": "figures.data_parallel",
+    "loss_plot": "figures.distributed_data_parallel",
+    "step_time_plot": "figures.distributed_data_parallel",
     "hint": "exercises.judging.reader",
     "solution": "exercises.judging.reader",
     "progress": "exercises.judging.reader",

@@ -9,7 +9,6 @@ from torch import nn
 
 from ddp_workbook.chapters import collectives
 from ddp_workbook.digits import DigitsMLP
-from ddp_workbook.experiments.ring_frames import ring
 
 
 def numbers(count: int = 4) -> torch.Tensor:
@@ -36,15 +35,6 @@ def gradient_of_a_step(images: torch.Tensor, labels: torch.Tensor) -> tuple:
     share = collectives.forward_and_backward(model, images[mine], labels[mine], len(images))
     collectives.cleanup()
     return share, [parameter.grad for parameter in model.parameters()]
-
-
-def ring_of(lengths: list[int]) -> list[torch.Tensor]:
-    """Vectors of these lengths through the ring."""
-    vectors = [numbers(lengths[0])]
-    vectors += [torch.arange(1.0, n + 1) * 10 ** dist.get_rank() for n in lengths[1:]]
-    for vector in vectors:
-        ring(vector)
-    return vectors
 
 
 def reduced() -> torch.Tensor:

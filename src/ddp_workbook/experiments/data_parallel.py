@@ -1,26 +1,36 @@
-"""The workers behind the timings: each runs in ranks of its own and returns seconds.
+"""Chapter 01's timings: DataParallel, or its stand-in, against one process.
 
 A step is the chapter's own `forward_and_backward` with `zero_grad` before and the optimizer after,
 on the first rows of the digits, moved to the device within the step as a training loop does.
+
+Every timing is taken in fresh processes, so that no thread setting of the notebook's kernel counts,
+and the candidates take turns, so that a busy machine is busy for all of them.
 """
 
 import contextlib
 import importlib
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from statistics import median
 from typing import NamedTuple
 
+import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook.chapters import data_parallel, distributed_data_parallel, single_process
+from ddp_workbook.chapters import data_parallel, single_process
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.recording.timing import synchronise, time_step
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.limits import usable_cores
+from ddp_workbook.launcher.calls import Call
+from ddp_workbook.notebook.machine import machine_name
+from ddp_workbook.recording.timing import compare, synchronise, time_step
 
+WORKERS = 2  # replicas here, ranks in chapter 02
 WARM_UP = 2  # DDP sends one bucket in its first step and rebuilds the buckets for its second
 REPEATS = (2, 200)  # at least and at most this many steps, whatever the time they take
 # Functions of data_parallel.py, and what the time in them is called.
@@ -37,24 +47,99 @@ class Size(NamedTuple):
     batch: int
 
 
+# Measurements
+
+
+def dp_against_one_process(
+    sizes: Sequence[Size], rounds: int = 3, seconds: float = 0.1, budget: float = math.inf
+) -> pd.DataFrame:
+    """Step times: width, depth, batch, candidate, round, seconds, machine; a row a round.
+
+    Each is the median of the steps that fit into about `seconds`, two at least, after a warm-up.
+    With two GPUs the GPUs are measured, else CPU cores, with threads standing in for DataParallel's
+    devices. After `budget` seconds no further round is begun. The first candidate named is the
+    baseline.
+    """
+    sizes = checked_sizes(sizes)
+    return step_times(candidates(sizes, seconds), sizes, rounds, budget)
+
+
+def candidates(sizes: Sequence[Size], seconds: float) -> dict[str, Callable[[], list[float]]]:
+    """The ways of training that are compared; each returns its seconds a step for every size."""
+    alone = partial(median_steps, one_process, sizes, seconds)
+    split = partial(median_steps, replicas, sizes, seconds, WORKERS)
+    if on_gpus():
+        return {"one GPU": alone, candidate_name(): split}
+    threads = dict.fromkeys((1, usable_cores()))  # a single entry where there is one core
+    single = {f"one process, {n} thread{'s' * (n > 1)}": partial(alone, threads=n) for n in threads}
+    return {**single, candidate_name(): partial(split, threads=WORKERS)}
+
+
+def step_times(
+    candidates: Mapping[str, Callable], sizes: list[Size], rounds: int, budget: float
+) -> pd.DataFrame:
+    """The candidates' seconds a step, taken in turns, as a table with size and machine."""
+    frame = compare(candidates, rounds, warm_up=0, budget=budget)
+    return with_sizes(frame, sizes, frame.groupby(["candidate", "round"]).cumcount())
+
+
+def with_sizes(frame: pd.DataFrame, sizes: list[Size], index: pd.Series) -> pd.DataFrame:
+    """The table, its rows in order of their size, with the size in front and the machine behind."""
+    columns = pd.DataFrame([sizes[i] for i in index], columns=Size._fields, index=frame.index)
+    frame = pd.concat([columns, frame], axis=1).assign(machine=machine_name(gpus=on_gpus()))
+    return frame.iloc[index.argsort(kind="stable")].reset_index(drop=True)
+
+
+def checked_sizes(sizes: Sequence[Size]) -> list[Size]:
+    """The sizes; raises WorkbookError where there is none, or a number below 1."""
+    sizes = [Size(*size) for size in sizes]
+    if not sizes or any(number < 1 for size in sizes for number in size):
+        raise WorkbookError("sizes must hold at least one (width, depth, batch), each 1 or more.")
+    return sizes
+
+
+def median_steps(
+    worker: Callable, *args, ranks: int = 1, threads: int | None = None
+) -> list[float]:
+    """For each size the median step of a launch; a step is as long as its slowest rank's."""
+    of_sizes = zip(*in_fresh_processes(worker, *args, ranks=ranks, threads=threads), strict=True)
+    return [median(map(max, zip(*of_ranks, strict=True))) for of_ranks in of_sizes]
+
+
+def in_fresh_processes(worker: Callable, *args, ranks: int = 1, threads: int | None = None) -> list:
+    """What the worker returned on each rank."""
+    # One GPU helps neither two replicas nor two ranks: then nobody gets it, or nothing compares.
+    hidden = {} if on_gpus() else {"CUDA_VISIBLE_DEVICES": ""}
+    return run_ranks(
+        Call(worker, args), ranks, 300, quiet=True, threads=threads, environment=hidden
+    )
+
+
+def on_gpus() -> bool:
+    """Whether there is a GPU for each replica, or rank."""
+    return torch.cuda.device_count() >= WORKERS
+
+
+def candidate_name() -> str:
+    """What DataParallel is called in the tables: on CPUs it is the stand-in."""
+    if on_gpus():
+        return f"DataParallel, {WORKERS} GPUs"
+    return f"DataParallel, {WORKERS} replicas (stand-in: CPU threads)"
+
+
+# Workers: each runs in a process of its own
+
+
 def one_process(sizes: Sequence[Size], seconds: float) -> list[list[float]]:
     """For each size the seconds of single_process.py's steps, as many as fit into `seconds`."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return [_timed(_one_process(size, device), device, seconds) for size in sizes]
+    return [timed_steps(_one_process(size, device), device, seconds) for size in sizes]
 
 
 def replicas(sizes: Sequence[Size], seconds: float, count: int) -> list[list[float]]:
     """For each size the seconds of data_parallel.py's steps with `count` replicas."""
     devices = data_parallel.pick_devices(count)
-    return [_timed(_replicas(size, devices), devices[0], seconds) for size in sizes]
-
-
-def ranks(sizes: Sequence[Size], seconds: float) -> list[list[float]]:
-    """For each size the seconds of distributed_data_parallel.py's steps, as this rank saw them."""
-    device = distributed_data_parallel.setup()
-    taken = [_timed(_step(*_ddp(size, device)), device, seconds) for size in sizes]
-    dist.barrier()  # and no cleanup: a gloo group should not end before its DDP models (torch 2.13)
-    return taken
+    return [timed_steps(_replicas(size, devices), devices[0], seconds) for size in sizes]
 
 
 def parts_of_replicas(sizes: Sequence[Size], seconds: float, count: int) -> list[dict[str, float]]:
@@ -70,39 +155,9 @@ def _parts_of_replicas(size: Size, seconds: float, devices: list) -> dict[str, f
         names, rest = OPERATIONS | {"scatter_kwargs": "scatter"}, "backward and optimizer"
         del names["scatter"]
     with _clocks(module, names, devices) as clocks:
-        whole = _timed(_replicas(size, devices), devices[0], seconds)
+        whole = timed_steps(_replicas(size, devices), devices[0], seconds)
     parts = {part: median(clocks[part][-len(whole) :]) for part in ORDER}
     return parts | {rest: max(0.0, median(whole) - sum(parts.values()))}
-
-
-def parts_of_ranks(sizes: Sequence[Size], seconds: float) -> list[list[tuple[float, ...]]]:
-    """For each size, a tuple a step: seconds of synchronised work, of work alone, of the optimizer.
-
-    Work is forward and backward. Alone, it runs under `no_sync`, in turns with synchronised steps.
-    """
-    device = distributed_data_parallel.setup()
-    taken = [_parts_of_ranks(size, seconds, device) for size in sizes]
-    dist.barrier()
-    return taken
-
-
-def _parts_of_ranks(size: Size, seconds: float, device: torch.device) -> list[tuple[float, ...]]:
-    ddp, work = _ddp(size, device)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=single_process.LEARNING_RATE)
-    taken = []
-
-    def step() -> None:
-        dist.barrier()  # else one rank would start while the other is still busy
-        together = _clock(work, device)
-        update = _clock(lambda: (optimizer.step(), optimizer.zero_grad()), device)
-        dist.barrier()
-        with ddp.no_sync():  # around forward too: around backward alone it has no effect
-            alone = _clock(work, device)
-        optimizer.zero_grad()
-        taken.append((together, alone, update))
-
-    _timed(step, device, seconds)
-    return taken[WARM_UP:]
 
 
 @cache  # read once a process, not once a size
@@ -110,7 +165,8 @@ def _digits() -> DigitsDataset:
     return DigitsDataset()
 
 
-def _training(size: Size, device: torch.device) -> tuple[nn.Module, Tensor, Tensor]:
+def model_and_batch(size: Size, device: torch.device) -> tuple[nn.Module, Tensor, Tensor]:
+    """A new model on the device; images and labels of one batch, still on the CPU."""
     torch.manual_seed(single_process.SEED)
     digits = _digits()
     rows = torch.arange(size.batch) % len(digits)  # a batch may be larger than the data set
@@ -119,29 +175,22 @@ def _training(size: Size, device: torch.device) -> tuple[nn.Module, Tensor, Tens
 
 
 def _one_process(size: Size, device: torch.device) -> Callable[[], None]:
-    model, images, labels = _training(size, device)
-    return _step(
+    model, images, labels = model_and_batch(size, device)
+    return training_step(
         model,
         lambda: single_process.forward_and_backward(model, images.to(device), labels.to(device)),
     )
 
 
 def _replicas(size: Size, devices: list[torch.device]) -> Callable[[], None]:
-    model, images, labels = _training(size, devices[0])
-    return _step(model, lambda: data_parallel.forward_and_backward(model, images, labels, devices))
-
-
-def _ddp(size: Size, device: torch.device) -> tuple[nn.Module, Callable[[], Tensor]]:
-    """The DDP model, and forward and backward of this rank's rows of the batch."""
-    model, images, labels = _training(size, device)
-    ddp = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
-    mine = slice(dist.get_rank(), None, dist.get_world_size())
-    return ddp, lambda: distributed_data_parallel.forward_and_backward(
-        ddp, images[mine].to(device), labels[mine].to(device), size.batch
+    model, images, labels = model_and_batch(size, devices[0])
+    return training_step(
+        model, lambda: data_parallel.forward_and_backward(model, images, labels, devices)
     )
 
 
-def _step(model: nn.Module, work: Callable[[], Tensor]) -> Callable[[], None]:
+def training_step(model: nn.Module, work: Callable[[], Tensor]) -> Callable[[], None]:
+    """A function that does one step of training; `work` is its forward and backward."""
     optimizer = torch.optim.SGD(model.parameters(), lr=single_process.LEARNING_RATE)
 
     def step() -> None:
@@ -152,17 +201,13 @@ def _step(model: nn.Module, work: Callable[[], Tensor]) -> Callable[[], None]:
     return step
 
 
-def _timed(step: Callable[[], object], device: torch.device, seconds: float) -> list[float]:
+def timed_steps(step: Callable[[], object], device: torch.device, seconds: float) -> list[float]:
     """Time as many steps as fit into `seconds`; on ranks of a group, all take the same number."""
     guess = time_step(step, warm_up=WARM_UP - 1, repeats=1, device=device)[0]
     repeats = torch.tensor(min(max(REPEATS[0], int(seconds / guess)), REPEATS[1]), device=device)
     if dist.is_initialized():
         dist.broadcast(repeats, src=0)
     return time_step(step, warm_up=0, repeats=int(repeats), device=device)
-
-
-def _clock(work: Callable[[], object], device: torch.device) -> float:
-    return time_step(work, warm_up=0, repeats=1, device=device)[0]
 
 
 @contextlib.contextmanager

@@ -1,11 +1,9 @@
-"""DataParallel against DistributedDataParallel against one process, measured and recorded.
+"""Chapter 02's timings: DDP against DataParallel against one process, measured and recorded.
 
-Every timing is taken in fresh processes, so that no thread setting of the notebook's kernel counts,
-and the candidates take turns, so that a busy machine is busy for all of them.
+The rivals, what a step is, and how it is timed are chapter 01's.
 """
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,21 +11,38 @@ from statistics import median
 
 import pandas as pd
 import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook.chapters import distributed_data_parallel, single_process
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments import data_parallel
-from ddp_workbook.experiments.data_parallel import Size
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.limits import usable_cores
-from ddp_workbook.launcher.serialization import Call
-from ddp_workbook.notebook.machine import machine_name
-from ddp_workbook.recording.timing import compare
+from ddp_workbook.experiments.data_parallel import (
+    WARM_UP,
+    WORKERS,
+    Size,
+    checked_sizes,
+    in_fresh_processes,
+    median_steps,
+    model_and_batch,
+    on_gpus,
+    parts_of_replicas,
+    step_times,
+    timed_steps,
+    training_step,
+    with_sizes,
+)
+from ddp_workbook.files import write_whole
+from ddp_workbook.recording.timing import time_step
 
 SIZES = (Size(64, 32, 64), Size(256, 8, 256), Size(1024, 4, 256), Size(1024, 4, 1024))
-WORKERS = 2  # replicas and ranks
 TIMINGS = Path(__file__).parents[3] / "data" / "timings"
 STEP_TIMES = "dp_against_ddp"  # names of recorded runs
 BREAKDOWN = "dp_and_ddp_breakdown"
+
+
+# Measurements
 
 
 def dp_against_ddp(
@@ -40,21 +55,19 @@ def dp_against_ddp(
     else CPU cores, with threads standing in for DataParallel's devices. After `budget` seconds no
     further round is begun. The first candidate named is the baseline.
     """
-    sizes = _checked(sizes)
-    frame = compare(candidates(sizes, seconds), rounds, warm_up=0, budget=budget)
-    return _named(frame, sizes, frame.groupby(["candidate", "round"]).cumcount())
+    sizes = checked_sizes(sizes)
+    return step_times(candidates(sizes, seconds), sizes, rounds, budget)
 
 
 def candidates(sizes: Sequence[Size], seconds: float) -> dict[str, Callable[[], list[float]]]:
-    """The ways of training that are compared; each returns its seconds a step for every size."""
-    alone = partial(_steps, data_parallel.one_process, sizes, seconds)
-    split = partial(_steps, data_parallel.replicas, sizes, seconds, WORKERS)
-    ranks = partial(_steps, data_parallel.ranks, sizes, seconds, ranks=WORKERS, threads=1)
-    if _on_gpus():
-        return {"one GPU": alone, _data_parallel(): split, _ddp(): ranks}
-    threads = dict.fromkeys((1, usable_cores()))  # a single entry where there is one core
-    single = {f"one process, {n} thread{'s' * (n > 1)}": partial(alone, threads=n) for n in threads}
-    return {**single, _data_parallel(): partial(split, threads=WORKERS), _ddp(): ranks}
+    """Chapter 01's ways of training and DDP; each returns its seconds a step for every size."""
+    ddp = partial(median_steps, ranks, sizes, seconds, ranks=WORKERS, threads=1)
+    return {**data_parallel.candidates(sizes, seconds), candidate_name(): ddp}
+
+
+def candidate_name() -> str:
+    """What DDP is called in the tables."""
+    return f"DDP, {WORKERS} {'GPUs' if on_gpus() else 'ranks'}"
 
 
 def breakdown(
@@ -62,15 +75,15 @@ def breakdown(
 ) -> pd.DataFrame:
     """What a step's parts take: width, depth, batch, candidate, part, seconds, machine.
 
-    Medians of `rounds` turns. DDP's all-reduce is what synchronised steps take longer than steps
-    under no_sync: the part that backward does not hide. Noise can make it negative; 0 is shown.
+    Medians of `rounds` turns. DDP's all-reduce is the normal step minus a `no_sync` step: only the
+    communication that backward does not hide. Noise can make it negative; 0 is shown.
     """
-    sizes = _checked(sizes)
-    threads = None if _on_gpus() else WORKERS
+    sizes = checked_sizes(sizes)
+    threads = None if on_gpus() else WORKERS
     turns = [
         (
-            _launch(data_parallel.parts_of_replicas, sizes, seconds, WORKERS, threads=threads),
-            _launch(data_parallel.parts_of_ranks, sizes, seconds, ranks=WORKERS, threads=1),
+            in_fresh_processes(parts_of_replicas, sizes, seconds, WORKERS, threads=threads),
+            in_fresh_processes(parts_of_ranks, sizes, seconds, ranks=WORKERS, threads=1),
         )
         for _ in range(rounds)
     ]
@@ -84,20 +97,36 @@ def breakdown(
         )
     ]
     frame = pd.DataFrame(rows, columns=["index", "candidate", "part", "seconds"])
-    return _named(frame.drop(columns="index"), sizes, frame["index"])
+    return with_sizes(frame.drop(columns="index"), sizes, frame["index"])
+
+
+def _parts(of_replicas: list[dict], of_ranks: list, index: int) -> list[tuple]:
+    """Rows of one size: medians over the turns."""
+    rows = [
+        (data_parallel.candidate_name(), part, median(turn[part] for turn in of_replicas))
+        for part in of_replicas[0]
+    ]
+    slowest = [
+        [max(part) for part in zip(*step, strict=True)]
+        for turn in of_ranks
+        for step in zip(*turn, strict=True)
+    ]
+    together, alone, update = (median(times) for times in zip(*slowest, strict=True))
+    rows += [
+        (candidate_name(), "compute", alone),
+        (candidate_name(), "optimizer", update),
+        (candidate_name(), "all-reduce not hidden", max(0.0, together - alone)),
+    ]
+    return [(index, *row) for row in rows]
+
+
+# Recorded runs
 
 
 def record_timings(frame: pd.DataFrame, name: str, folder: Path = TIMINGS) -> Path:
     """Write a measurement to data/timings as CSV, whole or not at all; return its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.csv"
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        frame.to_csv(part, index=False, float_format="%.6g", lineterminator="\n")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    return path
+    text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    return write_whole(folder / f"{name}.csv", text)
 
 
 def recorded_timings(name: str = STEP_TIMES, folder: Path = TIMINGS) -> pd.DataFrame:
@@ -129,63 +158,57 @@ def _broken(path: Path, what: str) -> WorkbookError:
     return WorkbookError(f"{path} {what}.\n`make benchmark` writes it anew.")
 
 
-def _checked(sizes: Sequence[Size]) -> list[Size]:
-    sizes = [Size(*size) for size in sizes]
-    if not sizes or any(number < 1 for size in sizes for number in size):
-        raise WorkbookError("sizes must hold at least one (width, depth, batch), each 1 or more.")
-    return sizes
+# Workers: each runs in ranks of its own
 
 
-def _named(frame: pd.DataFrame, sizes: list[Size], index: pd.Series) -> pd.DataFrame:
-    """The table, its rows in order of their size, with the size in front and the machine behind."""
-    columns = pd.DataFrame([sizes[i] for i in index], columns=Size._fields, index=frame.index)
-    frame = pd.concat([columns, frame], axis=1).assign(machine=machine_name(gpus=_on_gpus()))
-    return frame.iloc[index.argsort(kind="stable")].reset_index(drop=True)
-
-
-def _parts(of_replicas: list[dict], of_ranks: list, index: int) -> list[tuple]:
-    """Rows of one size: medians over the turns."""
-    rows = [
-        (_data_parallel(), part, median(turn[part] for turn in of_replicas))
-        for part in of_replicas[0]
+def ranks(sizes: Sequence[Size], seconds: float) -> list[list[float]]:
+    """For each size the seconds of distributed_data_parallel.py's steps, as this rank saw them."""
+    device = distributed_data_parallel.setup()
+    taken = [
+        timed_steps(training_step(*_ddp_and_work(size, device)), device, seconds) for size in sizes
     ]
-    slowest = [
-        [max(part) for part in zip(*step, strict=True)]
-        for turn in of_ranks
-        for step in zip(*turn, strict=True)
-    ]
-    together, alone, update = (median(times) for times in zip(*slowest, strict=True))
-    rows += [
-        (_ddp(), "compute", alone),
-        (_ddp(), "optimizer", update),
-        (_ddp(), "all-reduce not hidden", max(0.0, together - alone)),
-    ]
-    return [(index, *row) for row in rows]
+    dist.barrier()  # and no cleanup: a gloo group should not end before its DDP models (torch 2.13)
+    return taken
 
 
-def _steps(worker: Callable, *args, ranks: int = 1, threads: int | None = None) -> list[float]:
-    """For each size the median step of a launch; a step is as long as its slowest rank's."""
-    of_sizes = zip(*_launch(worker, *args, ranks=ranks, threads=threads), strict=True)
-    return [median(map(max, zip(*of_ranks, strict=True))) for of_ranks in of_sizes]
+def parts_of_ranks(sizes: Sequence[Size], seconds: float) -> list[list[tuple[float, ...]]]:
+    """For each size, a tuple a step: seconds of synchronised work, of work alone, of the optimizer.
+
+    Work is forward and backward. Alone, it runs under `no_sync`, in turns with synchronised steps.
+    """
+    device = distributed_data_parallel.setup()
+    taken = [_parts_of_ranks(size, seconds, device) for size in sizes]
+    dist.barrier()
+    return taken
 
 
-def _launch(worker: Callable, *args, ranks: int = 1, threads: int | None = None) -> list:
-    # One GPU helps neither two replicas nor two ranks: then nobody gets it, or nothing compares.
-    hidden = {} if _on_gpus() else {"CUDA_VISIBLE_DEVICES": ""}
-    return run_ranks(
-        Call(worker, args), ranks, 300, quiet=True, threads=threads, environment=hidden
+def _parts_of_ranks(size: Size, seconds: float, device: torch.device) -> list[tuple[float, ...]]:
+    ddp, work = _ddp_and_work(size, device)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=single_process.LEARNING_RATE)
+    taken = []
+
+    def clock(part: Callable[[], object]) -> float:
+        return time_step(part, warm_up=0, repeats=1, device=device)[0]
+
+    def step() -> None:
+        dist.barrier()  # else one rank would start while the other is still busy
+        together = clock(work)
+        update = clock(lambda: (optimizer.step(), optimizer.zero_grad()))
+        dist.barrier()
+        with ddp.no_sync():  # around forward too: around backward alone it has no effect
+            alone = clock(work)
+        optimizer.zero_grad()
+        taken.append((together, alone, update))
+
+    timed_steps(step, device, seconds)
+    return taken[WARM_UP:]
+
+
+def _ddp_and_work(size: Size, device: torch.device) -> tuple[nn.Module, Callable[[], Tensor]]:
+    """The DDP model, and forward and backward of this rank's rows of the batch."""
+    model, images, labels = model_and_batch(size, device)
+    ddp = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    return ddp, lambda: distributed_data_parallel.forward_and_backward(
+        ddp, images[mine].to(device), labels[mine].to(device), size.batch
     )
-
-
-def _on_gpus() -> bool:
-    return torch.cuda.device_count() >= WORKERS
-
-
-def _data_parallel() -> str:
-    if _on_gpus():
-        return f"DataParallel, {WORKERS} GPUs"
-    return f"DataParallel, {WORKERS} replicas (stand-in: CPU threads)"
-
-
-def _ddp() -> str:
-    return f"DDP, {WORKERS} {'GPUs' if _on_gpus() else 'ranks'}"

@@ -1,4 +1,4 @@
-"""What the ranks hold before and after a collective, drawn from their tensors, all in one style.
+"""Chapter 05's pictures: what ranks hold before and after a collective, the ring, time by size.
 
 A box is a number. Its fill is the colour of the rank that the number comes from; the stripes below
 it name the ranks whose numbers are in it, by colour and by place. Both are found by comparing what
@@ -7,26 +7,37 @@ the ranks hold with what they held: a number that no rank held, and that is no s
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from ddp_workbook.figures.holdings import Row, before_and_after, origins, words
-from ddp_workbook.figures.palette import rank_colour, tint
-from ddp_workbook.figures.plots import WIDTH, label_rows
-from ddp_workbook.figures.style import FAINT, INK, PictureError, style
+from ddp_workbook.figures.holdings import (
+    Row,
+    before_and_after,
+    held,
+    number_text,
+    origins,
+    row_text,
+)
+from ddp_workbook.figures.palette import rank_colour, rank_marker, series_colour, tint
+from ddp_workbook.figures.style import FAINT, INK, WIDTH, PictureError, label_rows, style
 
 BOX, HEIGHT, PITCH, GAP = 0.74, 0.36, 0.48, 0.1  # inches: a box, from row to row, between tensors
 HEAD = 0.27  # inches of a line of text above the boxes
-LABEL, LEFT, MIDDLE, RIGHT = (
-    0.1,
-    0.95,
-    4.62,
-    5.0,
-)  # where names, both sides, the arrow are
+LABEL, LEFT, MIDDLE, RIGHT = 0.1, 0.95, 4.62, 5.0  # of names, the left side, the arrow, the right
 ROOM = 3.3  # inches for the boxes of one side
 SMALLEST = 6  # points of a number that can still be read
+
+RING_RANKS = (1, 6)  # what the pictures of a ring can show
+RING_PITCH = 0.6  # inches from row to row: the arrows are between the rows
+RING_WIDTH = 4.0  # inches of a frame
+
+DOTS = "#bdbdbd"
 
 
 def collective_plot(moved: Sequence, title: str = "") -> Figure:
@@ -47,11 +58,21 @@ def collectives_plot(named: Mapping[str, Sequence]) -> Figure:
     heights = [
         HEAD * (1 + bool(name)) + PITCH * len(before) + 0.08 for name, (before, _) in sides.items()
     ]
-    axes, top = sheet(WIDTH, sum(heights)), 0.0
+    axes, top = _sheet(WIDTH, sum(heights)), 0.0
     for (name, (before, after)), height in zip(sides.items(), heights, strict=True):
         _both_sides(axes, top, name, before, after)
         top += height
     return axes.figure
+
+
+def alt_text_of_moves(moved: Sequence, title: str = "What the ranks hold") -> str:
+    """What each rank held before and after, as one line of text: the alt text of its picture."""
+    before, after = before_and_after(moved)
+    each = [
+        f"rank {rank}: {row_text(old)} before, {row_text(new)} after"
+        for rank, (old, new) in enumerate(zip(before, after, strict=True))
+    ]
+    return f"{title}. {'; '.join(each)}."
 
 
 @style()
@@ -76,7 +97,100 @@ def waiting_plot(times: Sequence[tuple[float, float]]) -> Figure:
     return figure
 
 
-def sheet(width: float, height: float) -> Axes:
+# The ring
+
+
+class RingFrame(NamedTuple):
+    """What all ranks hold after a round, and which piece each of them has just sent on."""
+
+    title: str
+    rows: list[list[float]]  # a number a piece, by rank
+    sent: list[int]  # by rank; empty at the start
+
+
+def ring_frames(recorded: Sequence[Sequence]) -> list[RingFrame]:
+    """The rounds of what `launch(frames_worker, ranks=N)` returned.
+
+    Raises PictureError for a number of ranks that the pictures cannot show.
+    """
+    if not RING_RANKS[0] <= len(recorded) <= RING_RANKS[1]:
+        raise PictureError(
+            f"The pictures of a ring show {RING_RANKS[0]} to {RING_RANKS[1]} ranks; these are "
+            f"{len(recorded)}."
+        )
+    ranks, made = len(recorded), []
+    for number, of_ranks in enumerate(zip(*recorded, strict=True)):
+        half = "add" if number < ranks else "pass on"
+        title = f"round {number}: {half}" if number else "start"
+        sent = [piece for piece, _ in of_ranks if piece is not None]
+        made.append(RingFrame(title, [row for _, row in of_ranks], sent))
+    return made
+
+
+def ring_frame_plot(all_frames: Sequence[RingFrame], number: int) -> Figure:
+    """One frame: a row a rank, a column a piece, an arrow for each piece that was just sent."""
+    return _draw_frames(all_frames, [number], across=1)
+
+
+def ring_frames_plot(all_frames: Sequence[RingFrame], across: int = 2) -> Figure:
+    """All frames side by side, `across` in a line: for paper, where no slider moves."""
+    return _draw_frames(all_frames, range(len(all_frames)), across)
+
+
+def alt_text_of_frame(frame: RingFrame) -> str:
+    """A frame as text: what each rank holds, and who has sent what."""
+    rows = "; ".join(f"rank {rank} {row_text([row])}" for rank, row in enumerate(frame.rows))
+    moves = [
+        f"rank {rank} sent piece {piece} to rank {(rank + 1) % len(frame.rows)}"
+        for rank, piece in enumerate(frame.sent)
+    ]
+    return f"{frame.title.capitalize()}. " + (f"{', '.join(moves)}. " if moves else "") + rows + "."
+
+
+# Time against size
+
+
+@style()
+def alpha_beta_plot(times: pd.DataFrame, lines: pd.DataFrame) -> Figure:
+    """Rounds as dots, the fastest as markers, the fitted line; a panel an op, logarithmic axes.
+
+    `times` has the columns op, ranks, bytes and seconds; `lines` has for each op and number of
+    ranks latency (s), bandwidth (bytes/s) and knee (bytes). On such axes latency + size / bandwidth
+    is flat, then steep; the knee is the vertical line.
+    """
+    keys = ["op", "ranks", "bytes"]
+    points = times.groupby(keys, sort=False, as_index=False)["seconds"].min()
+    ops, counts = list(points["op"].unique()), list(points["ranks"].unique())
+    figure = Figure((WIDTH, 3.6), layout="constrained")
+    panels = figure.subplots(1, len(ops), sharey=True, squeeze=False)[0]
+    sizes = np.geomspace(points["bytes"].min(), points["bytes"].max(), 60)
+    for axes, op in zip(panels, ops, strict=True):
+        for look, count in enumerate(counts):
+            every, mine, line = (_of(table, op, count) for table in (times, points, lines))
+            colour, line = series_colour(2 * look), line.iloc[0]
+            axes.plot(every["bytes"], every["seconds"] * 1e3, "o", color=DOTS, ms=2.5, zorder=1)
+            marker = {"marker": rank_marker(look), "markersize": 6, "linestyle": "none"}
+            axes.plot(mine["bytes"], mine["seconds"] * 1e3, **marker, color=colour)
+            of_line = (line.latency + sizes / line.bandwidth) * 1e3
+            axes.plot(sizes, of_line, color=colour)
+            if sizes[0] <= line.knee <= sizes[-1]:
+                axes.axvline(line.knee, color=colour, linestyle="dotted")
+        axes.set(xscale="log", yscale="log", title=op, xlabel="bytes")
+        axes.set_xticks(*_ticks(sizes), minor=False)
+        axes.minorticks_off()
+    panels[0].set_ylabel("milliseconds")
+    looks = [
+        Line2D([], [], color=series_colour(2 * look), marker=rank_marker(look), label=f"{n} ranks")
+        for look, n in enumerate(counts)
+    ]
+    figure.legend(handles=looks, loc="outside upper left", ncols=4)
+    return figure
+
+
+# Boxes
+
+
+def _sheet(width: float, height: float) -> Axes:
     """Axes that fill a figure and count in inches from its upper left corner."""
     axes = Figure((width, height)).add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(height, 0))
@@ -84,13 +198,13 @@ def sheet(width: float, height: float) -> Axes:
     return axes
 
 
-def name_rows(axes: Axes, ranks: int, top: float, pitch: float = PITCH, left: float = 0.0) -> None:
+def _name_rows(axes: Axes, ranks: int, top: float, pitch: float = PITCH, left: float = 0.0) -> None:
     """Write "rank 0", "rank 1", ... to the left of the rows."""
     for rank in range(ranks):
         axes.text(left + LABEL, top + rank * pitch + HEIGHT / 2, f"rank {rank}", va="center")
 
 
-def draw_rows(
+def _draw_rows(
     axes: Axes,
     rows: Sequence[Row],
     before: Sequence[Row],
@@ -102,7 +216,7 @@ def draw_rows(
     """Draw what each rank holds, coloured by who held it `before`; returns the width of a box."""
     known = origins(before)
     box = min([BOX, *(_share(row, room) for row in rows)])
-    longest = max((len(words(n)) for row in rows for piece in row for n in piece), default=1)
+    longest = max((len(number_text(n)) for row in rows for piece in row for n in piece), default=1)
     points = min(11.0, 86 * box / max(longest, 2))
     if points < SMALLEST:
         raise PictureError("These are more numbers than fit into a picture: draw smaller tensors.")
@@ -116,7 +230,7 @@ def draw_rows(
             ranks = frozenset([rank]) if unchanged else known.get(number, frozenset())
             _box(axes, (left, top, box), ranks, len(rows))
             middle = left + box / 2 - 0.025, top + HEIGHT / 2 - 0.03
-            axes.text(*middle, words(number), ha="center", va="center", size=points)
+            axes.text(*middle, number_text(number), ha="center", va="center", size=points)
     return box
 
 
@@ -129,12 +243,12 @@ def _both_sides(
     axes.text(LEFT, top + HEAD / 2, "before", va="center", size=10)
     axes.text(RIGHT, top + HEAD / 2, "after", va="center", size=10)
     top += HEAD
-    name_rows(axes, len(before), top)
+    _name_rows(axes, len(before), top)
     middle = top + (len(before) - 1) * PITCH / 2 + HEIGHT / 2
     arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.4}
     axes.annotate("", (MIDDLE + 0.16, middle), (MIDDLE - 0.16, middle), arrowprops=arrow)
-    draw_rows(axes, before, before, (LEFT, top))
-    draw_rows(axes, after, before, (RIGHT, top))
+    _draw_rows(axes, before, before, (LEFT, top))
+    _draw_rows(axes, after, before, (RIGHT, top))
 
 
 def _share(row: Row, room: float) -> float:
@@ -169,3 +283,52 @@ def _box(axes: Axes, place: tuple[float, float, float], ranks: frozenset[int], s
         corner = left + 0.03 + rank * slot, top + HEIGHT - 0.09
         stripe = {"facecolor": rank_colour(rank), "linewidth": 0}
         axes.add_patch(Rectangle(corner, max(slot - 0.015, 0.01), 0.06, **stripe))
+
+
+@style()
+def _draw_frames(all_frames: Sequence[RingFrame], numbers: Sequence[int], across: int) -> Figure:
+    if not all_frames:
+        raise PictureError("There are no frames to draw.")
+    ranks, numbers = len(all_frames[0].rows), list(numbers)
+    height = 2 * HEAD + ranks * RING_PITCH + 0.2
+    down = -(-len(numbers) // across)
+    axes = _sheet(across * RING_WIDTH + 0.2, down * height)
+    for index, number in enumerate(numbers):
+        corner = index % across * RING_WIDTH, index // across * height
+        _draw_frame(axes, corner, all_frames[number], all_frames[0])
+    return axes.figure
+
+
+def _draw_frame(
+    axes: Axes, corner: tuple[float, float], frame: RingFrame, first: RingFrame
+) -> None:
+    left, top = corner
+    axes.text(left + 0.1, top + HEAD / 2, frame.title, va="center", weight="bold")
+    top += 2 * HEAD
+    rows, before = [held(row) for row in frame.rows], [held(row) for row in first.rows]
+    _name_rows(axes, len(rows), top, RING_PITCH, left)
+    box = _draw_rows(
+        axes, rows, before, (left + LEFT, top), pitch=RING_PITCH, room=RING_WIDTH - LEFT
+    )
+    for rank, piece in enumerate(frame.sent):
+        middle, last = left + LEFT + piece * box + box / 2 - 0.025, rank == len(rows) - 1
+        start_at = top + rank * RING_PITCH + HEIGHT
+        _arrow(axes, middle, start_at, start_at + RING_PITCH - HEIGHT, rank)
+        if last:  # the ring closes: what leaves below arrives above
+            _arrow(axes, middle, top - (RING_PITCH - HEIGHT), top, rank)
+
+
+def _arrow(axes: Axes, x: float, start_at: float, end: float, rank: int) -> None:
+    look = {"arrowstyle": "-|>", "color": rank_colour(rank), "linewidth": 2.2}
+    axes.annotate("", (x, end), (x, start_at), arrowprops=look | {"shrinkA": 0, "shrinkB": 0})
+
+
+def _ticks(sizes: np.ndarray) -> tuple[list[int], list[str]]:
+    """Round sizes within the axis, and their names."""
+    named = {2**10: "1 Ki", 2**15: "32 Ki", 2**20: "1 Mi", 2**25: "32 Mi"}
+    inside = {size: name for size, name in named.items() if sizes[0] <= size <= sizes[-1]}
+    return list(inside), list(inside.values())
+
+
+def _of(table: pd.DataFrame, op: str, count: int) -> pd.DataFrame:
+    return table[(table["op"] == op) & (table["ranks"] == count)]

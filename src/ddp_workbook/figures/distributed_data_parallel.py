@@ -1,7 +1,7 @@
-"""Timings drawn: step times, speed-up and the parts of a step, each from one table."""
+"""Chapter 02's pictures: step times, speed-up, the parts of a step, timelines and losses."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -9,10 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ddp_workbook.figures.palette import rank_hatch, rank_marker, series_colour
-from ddp_workbook.figures.plots import WIDTH, label_rows
-from ddp_workbook.figures.style import INK, PictureError, style
-from ddp_workbook.recording.timing import speed_up, summary
+from ddp_workbook.figures.palette import rank_colour, rank_hatch, rank_marker, series_colour
+from ddp_workbook.figures.style import INK, WIDTH, PictureError, label_rows, style
 
 
 @style()
@@ -23,38 +21,40 @@ def step_time_plot(frame: pd.DataFrame) -> Figure:
     seconds and machine (width, depth, batch) make the panels. Each panel has its own time axis,
     from zero.
     """
-    table = summary(frame)
-    figure, panels = _panels(table, frame)
-    for axes, (size, part) in panels:
-        timed = _same(frame, size)
-        for row, bar in enumerate(part.itertuples()):
-            timings = timed[timed["candidate"] == bar.candidate]
-            _bar(axes, row, bar.median * 1e3, color=series_colour(row))
-            axes.hlines(row, bar.q1 * 1e3, bar.q3 * 1e3, color=INK, linewidth=4)
+    _need(frame, "step_time_plot", "candidate", "round", "seconds")
+    figure, panels = _panels(frame)
+    for axes, (_, timed) in panels:
+        names, longest_q3 = list(timed["candidate"].unique()), 0.0
+        for row, name in enumerate(names):
+            timings = timed.loc[timed["candidate"] == name, "seconds"]
+            q1, median, q3 = timings.quantile([0.25, 0.5, 0.75]) * 1e3
+            _bar(axes, row, median, color=series_colour(row))
+            axes.hlines(row, q1, q3, color=INK, linewidth=4)
             axes.plot(
-                timings["seconds"] * 1e3,
+                timings * 1e3,
                 [row] * len(timings),
                 "o",
                 markersize=4,
                 markerfacecolor="white",
                 markeredgecolor=INK,
             )
-            _value(axes, row, bar.median * 1e3)
-        label_rows(axes, part["candidate"])
+            _value(axes, row, median)
+            longest_q3 = max(longest_q3, q3)
+        label_rows(axes, names)
         # A timing far off the others is cut off, rather than all bars squeezed to show it.
-        longest = min(timed["seconds"].max(), 1.5 * part["q3"].max())
-        axes.set_xlim(0, longest * 1e3 * 1.04)
+        axes.set_xlim(0, min(timed["seconds"].max() * 1e3, 1.5 * longest_q3) * 1.04)
         axes.set_xlabel("milliseconds a step")
     return figure
 
 
 @style()
-def speed_up_plot(frame: pd.DataFrame, baseline: str) -> Figure:
+def speed_up_plot(table: pd.DataFrame, baseline: str) -> Figure:
     """How many times as fast as `baseline` each candidate was, per size, with quartiles.
 
-    A point right of the line at 1 won against `baseline`; left of it, it lost.
+    `table` is what `speed_up(timings, baseline)` returns. A point right of the line at 1 won
+    against `baseline`; left of it, it lost.
     """
-    table = speed_up(frame, baseline)
+    _need(table, "speed_up_plot", "candidate", "q1", "median", "q3")
     sizes = list(_sizes(table))
     names = [name for name in table["candidate"].unique() if name != baseline]
     figure = Figure((WIDTH, 1.3 + 0.25 * len(sizes) * len(names)), layout="constrained")
@@ -69,7 +69,7 @@ def speed_up_plot(frame: pd.DataFrame, baseline: str) -> Figure:
     axes.set_xlabel(f"times as fast as {baseline}")
     axes.grid(axis="x")
     figure.legend(loc="outside upper left", ncols=len(names), handletextpad=0.2, columnspacing=1.2)
-    _note(figure, frame)
+    _note(figure, table)
     return figure
 
 
@@ -80,10 +80,8 @@ def breakdown_plot(frame: pd.DataFrame) -> Figure:
     `frame` has a row for each candidate and part: candidate, part, seconds, and any columns that
     say the size.
     """
-    missing = {"candidate", "part", "seconds"} - set(frame.columns)
-    if missing:
-        raise PictureError(f"breakdown_plot needs the columns {', '.join(sorted(missing))}.")
-    figure, panels = _panels(frame, frame)
+    _need(frame, "breakdown_plot", "candidate", "part", "seconds")
+    figure, panels = _panels(frame)
     figure.set_figheight(figure.get_figheight() + 0.6)  # for the legend
     parts = list(frame["part"].unique())
     looks = {
@@ -110,9 +108,65 @@ def breakdown_plot(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _panels(table: pd.DataFrame, frame: pd.DataFrame) -> tuple[Figure, Iterator]:
+@style()
+def timeline_plot(events: pd.DataFrame, lanes: Sequence[str], xlabel: str) -> Figure:
+    """Bars from start to end, one lane below the other, each kind in its own look.
+
+    `events` has a row for each bar: what, lane, start and end, in the unit that `xlabel` names. A
+    bar that is too short to be seen is drawn as a mark.
+    """
+    figure = Figure((WIDTH, 1.1 + 0.42 * len(lanes)), layout="constrained")
+    axes = figure.subplots()
+    for look, (what, bars) in enumerate(events.groupby("what", sort=False)):
+        rows = [lanes.index(lane) for lane in bars["lane"]]
+        widths = (bars["end"] - bars["start"]).clip(events["end"].max() / 150)
+        colours = {"color": series_colour(look), "hatch": rank_hatch(look)}
+        axes.barh(rows, widths, left=bars["start"], label=what, **colours)
+    label_rows(axes, lanes)
+    axes.set_xlabel(xlabel)
+    figure.legend(loc="outside upper left", ncols=5)
+    return figure
+
+
+@style()
+def loss_plot(frame: pd.DataFrame) -> Figure:
+    """Loss against step, one line for each rank or candidate.
+
+    `frame` has the columns step, loss, and rank or candidate; ranks keep their colours and
+    markers. Raises PictureError where a column is missing.
+    """
+    who = next((column for column in ("rank", "candidate") if column in frame), None)
+    if who is None or not {"step", "loss"} <= set(frame.columns):
+        raise PictureError("loss_plot needs the columns step, loss and rank (or candidate).")
+    figure = Figure((WIDTH, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for index, (name, line) in enumerate(frame.groupby(who, sort=False)):
+        ranks = who == "rank"
+        axes.plot(
+            line["step"],
+            line["loss"],
+            label=f"rank {name}" if ranks else name,
+            color=rank_colour(name) if ranks else series_colour(index),
+            marker=rank_marker(name if ranks else index),
+            markevery=(index, max(1, len(line) // 10)),
+        )  # apart where two lines are equal
+    axes.set(xlabel="step", ylabel="loss")
+    axes.grid(axis="y")
+    axes.legend()
+    return figure
+
+
+def _need(frame: pd.DataFrame, drawing: str, *columns: str) -> None:
+    missing = [column for column in columns if column not in frame]
+    if missing:
+        raise PictureError(f"{drawing} needs the columns {', '.join(missing)}.")
+    if frame.empty:
+        raise PictureError(f"{drawing} got a table without rows.")
+
+
+def _panels(frame: pd.DataFrame) -> tuple[Figure, Iterator]:
     """A figure with one panel a size, two in a row, and (axes, (size, rows of the table))."""
-    sizes = list(_sizes(table))
+    sizes = list(_sizes(frame))
     across = min(len(sizes), 2)
     down = math.ceil(len(sizes) / across)
     bars = max(part["candidate"].nunique() for _, part in sizes)
@@ -140,12 +194,6 @@ def _points(axes: Axes, rows: np.ndarray, points: pd.DataFrame, name: str, look:
     colour = series_colour(look)
     axes.hlines(rows, points["q1"], points["q3"], color=colour, linewidth=2.5)
     axes.plot(points["median"], rows, rank_marker(look), color=colour, label=name)
-
-
-def _same(frame: pd.DataFrame, size: dict) -> pd.DataFrame:
-    for column, value in size.items():
-        frame = frame[frame[column] == value]
-    return frame
 
 
 def _size_text(size: dict, separator: str = ", ") -> str:

@@ -68,22 +68,12 @@ def origins(before: Sequence[Row]) -> dict[float, frozenset[int]]:
     return {number: next(iter(ways)) for number, ways in (sums | own).items() if len(ways) == 1}
 
 
-def in_words(moved: Sequence, title: str = "What the ranks hold") -> str:
-    """What each rank held before and after, as one line of text: the alt text of its picture."""
-    before, after = before_and_after(moved)
-    each = [
-        f"rank {rank}: {row_words(old)} before, {row_words(new)} after"
-        for rank, (old, new) in enumerate(zip(before, after, strict=True))
-    ]
-    return f"{title}. {'; '.join(each)}."
-
-
-def row_words(row: Row) -> str:
+def row_text(row: Row) -> str:
     """What one rank holds: "1 2 | 10 20", a bar between tensors, or "nothing"."""
-    return " | ".join(" ".join(map(words, piece)) for piece in row) or "nothing"
+    return " | ".join(" ".join(map(number_text, piece)) for piece in row) or "nothing"
 
 
-def words(number: float) -> str:
+def number_text(number: float) -> str:
     """A number as short as a box wants it: 3, 277.75, 1.2e+09, nan."""
     whole = number == number and abs(number) < LARGEST and number == int(number)
     return f"{int(number)}" if whole else f"{number:.5g}"

@@ -1,19 +1,24 @@
-"""Who got which samples, drawn from the ids that ranks really received.
+"""Chapter 04's pictures: which rank got which samples, and the way of a batch to a GPU.
 
-Both pictures take one table: a row for each sample that a rank received, with the columns epoch
-(a number, or words for the row), rank, place (0 is the rank's first sample of the row) and sample.
+The pictures of samples take one table: a row for each sample that a rank received, with the columns
+epoch (a number, or words for the row), rank, place (0 is the rank's first sample of the row) and
+sample.
+
+    python -m ddp_workbook.figures.samplers
+
+writes the drawing of pinned memory, which shows no measurement, to figs/samplers_pinning.svg.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from ddp_workbook.figures.palette import rank_colour, tint
-from ddp_workbook.figures.plots import WIDTH, label_rows
-from ddp_workbook.figures.style import INK, PictureError, style
+from ddp_workbook.figures.palette import rank_colour, series_colour, tint
+from ddp_workbook.figures.style import INK, WIDTH, PictureError, label_rows, save, style
 
 COLUMNS = ["epoch", "rank", "place", "sample"]
 ACROSS = 40  # samples side by side whose numbers can still be read
@@ -21,9 +26,20 @@ RANKS = 8  # after these the colours begin anew
 MARGIN = 1.5  # inches for the names of the rows
 LEAST = 5.4  # inches that the words below the boxes need
 
+PINNING_FILE = Path(__file__).parents[3] / "figs" / "samplers_pinning.svg"
+PINNING_ALT = (
+    "Two ways of a batch from the machine's memory to a GPU. "
+    "From ordinary memory it takes two copies: the CPU copies it into a small buffer of pinned "
+    "memory, and the GPU fetches it from there; Python waits until the batch has left its place. "
+    "From pinned memory the GPU fetches it in one copy, and with non_blocking=True Python goes on "
+    "meanwhile."
+)
+MIDDLES = {"memory": 2.35, "buffer": 6.05, "GPU": 9.7}  # of the three columns
+MEMORY_WIDTH, MEMORY_HEIGHT = 1.9, 0.78
+
 
 def sample_table(received: dict[object, Sequence[Sequence[int]]]) -> pd.DataFrame:
-    """The table for both pictures: `received[epoch][rank]` is the list of samples, in order."""
+    """The table for the pictures: `received[epoch][rank]` is the list of samples, in order."""
     rows = [
         (epoch, rank, place, int(sample))
         for epoch, of_ranks in received.items()
@@ -152,3 +168,65 @@ def _row_name(epoch: object) -> str:
 
 def _explain(figure: Figure, words: str) -> None:
     figure.supxlabel(words, x=0.01, ha="left", fontsize=9)
+
+
+# Pinned memory
+
+
+@style()
+def pinning_plot() -> Figure:
+    """The drawing: one line from ordinary memory with its detour, one from pinned memory."""
+    figure = Figure((WIDTH, 3.5), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlim=(0, 10.8), ylim=(0, 4.5), xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    _memory(axes, 1.15, 7.25, "memory of the machine")
+    _memory(axes, 8.55, 10.75, "memory of the GPU")
+    _way_to_gpu(axes, 2.85, "ordinary\nmemory", pinned=False)
+    _way_to_gpu(axes, 0.95, "pinned\nmemory", pinned=True)
+    return figure
+
+
+def _memory(axes: Axes, left: float, right: float, title: str) -> None:
+    look = {"facecolor": "#f6f6f6", "edgecolor": series_colour(1), "linewidth": 1}
+    axes.add_patch(Rectangle((left, 0.08), right - left, 3.9, zorder=0, **look))
+    axes.text(left, 4.12, title, weight="bold", va="bottom")
+
+
+def _way_to_gpu(axes: Axes, height: float, name: str, pinned: bool) -> None:
+    axes.text(0, height, name, va="center", weight="bold")
+    _memory_box(axes, "memory", height, "batch", hatched=pinned)
+    _memory_box(axes, "GPU", height, "batch", hatched=False)
+    if pinned:
+        _arrow(axes, "memory", "GPU", height, "the GPU fetches it;\nPython need not wait", 5.0)
+        return
+    _memory_box(axes, "buffer", height, "pinned buffer\nof the driver", hatched=True)
+    _arrow(axes, "memory", "buffer", height, "1. the CPU\ncopies", None)
+    _arrow(axes, "buffer", "GPU", height, "2. the GPU\nfetches it", None)
+
+
+def _memory_box(axes: Axes, place: str, height: float, text: str, hatched: bool) -> None:
+    """A piece of memory; pinned memory is darker and has a heavy frame."""
+    colour = series_colour(2) if hatched else series_colour(1)
+    corner = (MIDDLES[place] - MEMORY_WIDTH / 2, height - MEMORY_HEIGHT / 2)
+    look = {
+        "facecolor": tint(colour, 0.35),
+        "edgecolor": colour,
+        "linewidth": 3 if hatched else 1.5,
+    }
+    axes.add_patch(Rectangle(corner, MEMORY_WIDTH, MEMORY_HEIGHT, **look))
+    axes.text(MIDDLES[place], height, text, ha="center", va="center", fontsize=9.5)
+
+
+def _arrow(
+    axes: Axes, start: str, end: str, height: float, words: str, middle: float | None
+) -> None:
+    left, right = MIDDLES[start] + MEMORY_WIDTH / 2, MIDDLES[end] - MEMORY_WIDTH / 2
+    look = {"arrowstyle": "-|>", "mutation_scale": 15, "color": INK, "linewidth": 1.6}
+    axes.add_patch(FancyArrowPatch((left, height), (right, height), shrinkA=2, shrinkB=2, **look))
+    middle = middle or (left + right) / 2
+    axes.text(middle, height + 0.12, words, ha="center", va="bottom", fontsize=9.5)
+
+
+if __name__ == "__main__":
+    print(save(pinning_plot(), PINNING_FILE, PINNING_ALT))

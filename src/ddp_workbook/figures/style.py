@@ -8,16 +8,20 @@ import base64
 import html
 import io
 import sys
+import textwrap
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.files import write_whole
 
 INK, FAINT = "#1a1a1a", "#d9d9d9"
+WIDTH = 8.4  # inches; 806 CSS pixels, which JupyterLab's page has room for
 STYLE = {
     "font.family": ["DejaVu Sans"],  # comes with matplotlib, so it is there on every machine
     "font.size": 11,
@@ -73,6 +77,13 @@ class Picture:
 def style() -> AbstractContextManager:
     """The workbook's matplotlib settings: `with style(): ...`, or `@style()` above a function."""
     return matplotlib.rc_context(STYLE)
+
+
+def label_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Name the rows of a horizontal chart, the first one on top."""
+    axes.set_yticks(range(len(names)), [_wrapped(name) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
 
 
 def show(figure: Figure, alt: str, width: int | None = None) -> Picture:
@@ -132,3 +143,7 @@ def _described(svg: str, alt: str) -> str:
         + f'\n <desc id="desc">{html.escape(alt)}</desc>'
         + svg[end + 1 :]
     )
+
+
+def _wrapped(name: str) -> str:
+    return "\n".join(textwrap.fill(line, 24) for line in str(name).splitlines())

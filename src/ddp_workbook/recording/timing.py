@@ -99,12 +99,16 @@ def speed_up(frame: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """How many times as fast as `baseline` each candidate was: median and quartiles of the rounds.
 
     Each round is compared with the baseline's same round: they ran side by side, so what slowed
-    one has mostly slowed the other. Raises TimingError where columns or the baseline are missing.
+    one has mostly slowed the other. A column `machine` is kept. Raises TimingError where columns or
+    the baseline are missing.
     """
     keys = _keys(frame)
     rounds = frame.groupby([*keys, "round"], sort=False, as_index=False)["seconds"].median()
     ratio = _of_baseline(rounds, [*keys, "round"], baseline, "seconds") / rounds["seconds"]
-    return _quartiles(rounds.assign(ratio=ratio), keys, "ratio")
+    table = _quartiles(rounds.assign(ratio=ratio), keys, "ratio")
+    if "machine" in frame and "machine" not in keys:
+        table["machine"] = frame["machine"].iloc[0]
+    return table
 
 
 def _seconds(step: Callable[[], object], device: torch.device | str | None) -> float:

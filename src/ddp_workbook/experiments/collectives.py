@@ -1,29 +1,66 @@
-"""Time against size: collectives measured on ranks, and the line latency + size / bandwidth.
+"""Chapter 05: the ring, round by round, and how long a collective of a given size takes.
 
-The model is Hockney's (1994), known as alpha-beta: a message of S bytes takes alpha + beta * S
-seconds. alpha is the latency, what an empty message takes; 1 / beta is the bandwidth. At the size
-alpha / beta, the knee, both parts cost the same.
+The model behind the times is Hockney's (1994), known as alpha-beta: a message of S bytes takes
+alpha + beta * S seconds. alpha is the latency, what an empty message takes; 1 / beta is the
+bandwidth. At the size alpha / beta, the knee, both parts cost the same.
+
+The workers run in ranks, so this module imports no more than those need, and draws nothing.
 """
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+import torch
+import torch.distributed as dist
 
-from ddp_workbook.experiments.message_times import OPS, seconds_of
-from ddp_workbook.figures.palette import rank_marker, series_colour
-from ddp_workbook.figures.plots import WIDTH
-from ddp_workbook.figures.style import style
+from ddp_workbook.exercises.ring_all_reduce import ring_all_reduce
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.serialization import Call
-from ddp_workbook.recording.timing import TimingError
+from ddp_workbook.launcher.calls import Call
+from ddp_workbook.notebook.cells import start
+from ddp_workbook.recording.timing import TimingError, synchronise
 
+# Not reduce_scatter: gloo builds it from whole all-reduces, so its time would teach a wrong thing.
+OPS = ("all_reduce", "all_gather", "broadcast")
 SIZES = tuple(4**power for power in range(4, 12))  # bytes: 256 to 4 Mi
-DOTS = "#bdbdbd"
 COLUMNS = ["op", "ranks", "bytes", "round", "seconds"]
+
+
+# The ring
+
+
+def ring_worker(numbers: int) -> float:
+    """In a rank: one ring all-reduce of so many float32, all 1; returns the first sum."""
+    vector = torch.ones(numbers, device=start(bare=False))
+    ring_all_reduce(vector)
+    return vector[0].item()
+
+
+def frames_worker() -> list[tuple[int | None, list[float]]]:
+    """In a rank: (piece just sent, what is held) at the start and after each round.
+
+    Rank r starts with 1, 2, 3, ... times 10 ** r, so that a sum shows whose numbers are in it. As
+    many numbers as ranks, so that a piece is one number. A round begins with its send: what is held
+    then is what the round before has left.
+    """
+    device, isend = start(bare=False), dist.isend
+    vector = torch.arange(1, dist.get_world_size() + 1, device=device) * 10 ** dist.get_rank()
+    sent, held = [None], []
+
+    def watched(piece: torch.Tensor, *args, **kwargs) -> dist.Work | None:
+        held.append(vector.tolist())
+        sent.append(piece.storage_offset())
+        return isend(piece, *args, **kwargs)
+
+    with patch.object(dist, "isend", watched):
+        ring_all_reduce(vector)
+    return list(zip(sent, [*held, vector.tolist()], strict=True))
+
+
+# Time against size
 
 
 def time_against_size(
@@ -51,6 +88,13 @@ def time_against_size(
         )
         tables.append(pd.DataFrame({"seconds": slowest[1:].ravel()}, index=index).reset_index())
     return pd.concat(tables, ignore_index=True)[COLUMNS]
+
+
+def seconds_of(ops: list[str], sizes: list[int], rounds: int) -> list:
+    """In a rank: seconds as [round][op][size]; the warm-up round comes first."""
+    device = start(bare=False)
+    steps = [[_call(op, size, device) for size in sizes] for op in ops]
+    return [[[_seconds(step, device) for step in row] for row in steps] for _ in range(rounds + 1)]
 
 
 def fit(frame: pd.DataFrame) -> pd.DataFrame:
@@ -85,49 +129,25 @@ def fastest(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.groupby(keys, sort=False, as_index=False)["seconds"].min()
 
 
-@style()
-def alpha_beta_plot(frame: pd.DataFrame) -> Figure:
-    """Rounds as dots, the fastest as markers, the fitted line; a panel an op, logarithmic axes.
-
-    On such axes latency + size / bandwidth is flat, then steep; the knee is the vertical line.
-    """
-    points, lines = fastest(frame), fit(frame)
-    ops, counts = list(points["op"].unique()), list(points["ranks"].unique())
-    figure = Figure((WIDTH, 3.6), layout="constrained")
-    panels = figure.subplots(1, len(ops), sharey=True, squeeze=False)[0]
-    sizes = np.geomspace(points["bytes"].min(), points["bytes"].max(), 60)
-    for axes, op in zip(panels, ops, strict=True):
-        for look, count in enumerate(counts):
-            every, mine, line = (_of(table, op, count) for table in (frame, points, lines))
-            colour, line = series_colour(2 * look), line.iloc[0]
-            axes.plot(every["bytes"], every["seconds"] * 1e3, "o", color=DOTS, ms=2.5, zorder=1)
-            marker = {"marker": rank_marker(look), "markersize": 6, "linestyle": "none"}
-            axes.plot(mine["bytes"], mine["seconds"] * 1e3, **marker, color=colour)
-            of_line = (line.latency + sizes / line.bandwidth) * 1e3
-            axes.plot(sizes, of_line, color=colour)
-            if sizes[0] <= line.knee <= sizes[-1]:
-                axes.axvline(line.knee, color=colour, linestyle="dotted")
-        axes.set(xscale="log", yscale="log", title=op, xlabel="bytes")
-        axes.set_xticks(*_ticks(sizes), minor=False)
-        axes.minorticks_off()
-    panels[0].set_ylabel("milliseconds")
-    looks = [
-        Line2D([], [], color=series_colour(2 * look), marker=rank_marker(look), label=f"{n} ranks")
-        for look, n in enumerate(counts)
-    ]
-    figure.legend(handles=looks, loc="outside upper left", ncols=4)
-    return figure
+def _call(op: str, size: int, device: torch.device) -> Callable[[], object]:
+    whole = torch.ones(size // 4, device=device)
+    if op == "all_gather":
+        part = torch.ones(len(whole) // dist.get_world_size(), device=device)
+        # torch 2.13 renamed it, and warns of the old name
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        return lambda: gather(whole, part)
+    if op == "broadcast":
+        return lambda: dist.broadcast(whole, src=0)
+    return lambda: dist.all_reduce(whole, dist.ReduceOp.MAX)  # a sum would grow to infinity
 
 
-def _ticks(sizes: np.ndarray) -> tuple[list[int], list[str]]:
-    """Round sizes within the axis, and their names."""
-    named = {2**10: "1 Ki", 2**15: "32 Ki", 2**20: "1 Mi", 2**25: "32 Mi"}
-    inside = {size: name for size, name in named.items() if sizes[0] <= size <= sizes[-1]}
-    return list(inside), list(inside.values())
-
-
-def _of(table: pd.DataFrame, op: str, count: int) -> pd.DataFrame:
-    return table[(table["op"] == op) & (table["ranks"] == count)]
+def _seconds(step: Callable[[], object], device: torch.device) -> float:
+    dist.barrier()  # together, or who came early would count its waiting
+    synchronise(device)
+    begun = time.perf_counter()
+    step()
+    synchronise(device)
+    return time.perf_counter() - begun
 
 
 def _line(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""DataParallel against DDP: what is timed is the chapters' code, on the devices that are named."""
+"""The timings of chapters 01 and 02: the chapters' own code, on the devices that are named."""
 
 import math
 from functools import partial
@@ -9,12 +9,11 @@ import torch
 
 from ddp_workbook.chapters import data_parallel, single_process
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.experiments import data_parallel as steps
-from ddp_workbook.experiments import distributed_data_parallel as measured
+from ddp_workbook.experiments import data_parallel as of_chapter_01
+from ddp_workbook.experiments import distributed_data_parallel as of_chapter_02
 from ddp_workbook.experiments.data_parallel import Size
 
 SMALL = (Size(8, 1, 16), Size(16, 2, 2000))  # the second batch is larger than the data set
-CPU = [torch.device("cpu")] * 2
 FRAME = pd.DataFrame(
     {
         "width": [8],
@@ -38,9 +37,9 @@ def gpus(monkeypatch):
 
 
 def test_every_candidate_is_timed_at_every_size_in_every_round(gpus, monkeypatch):
-    monkeypatch.setattr(measured, "usable_cores", lambda: 2)
+    monkeypatch.setattr(of_chapter_01, "usable_cores", lambda: 2)
     gpus(0)
-    frame = measured.dp_against_ddp(SMALL, rounds=2, seconds=0.01)
+    frame = of_chapter_02.dp_against_ddp(SMALL, rounds=2, seconds=0.01)
     assert list(frame.columns) == [
         "width",
         "depth",
@@ -64,7 +63,7 @@ def test_every_candidate_is_timed_at_every_size_in_every_round(gpus, monkeypatch
 
 def test_the_parts_of_a_step_are_all_there(gpus):
     gpus(0)
-    frame = measured.breakdown(SMALL[:1], rounds=1, seconds=0.01)
+    frame = of_chapter_02.breakdown(SMALL[:1], rounds=1, seconds=0.01)
     assert list(frame.columns) == [
         "width",
         "depth",
@@ -85,17 +84,25 @@ def test_the_parts_of_a_step_are_all_there(gpus):
 
 def test_two_gpus_are_measured_and_named(gpus):
     gpus(2)
-    assert list(measured.candidates(SMALL, 0.1)) == [
+    assert list(of_chapter_02.candidates(SMALL, 0.1)) == [
         "one GPU",
         "DataParallel, 2 GPUs",
         "DDP, 2 GPUs",
     ]
 
 
+def test_chapter_01_leaves_ddp_out(gpus):
+    gpus(0)
+    frame = of_chapter_01.dp_against_one_process(SMALL[:1], rounds=1, seconds=0.01)
+    names = list(frame["candidate"])
+    assert names[-1] == "DataParallel, 2 replicas (stand-in: CPU threads)"
+    assert all(name.startswith("one process") for name in names[:-1])
+
+
 def test_one_core_has_one_candidate_of_one_process(gpus, monkeypatch):
     gpus(0)
-    monkeypatch.setattr(measured, "usable_cores", lambda: 1)
-    assert [name for name in measured.candidates(SMALL, 0.1) if "process" in name] == [
+    monkeypatch.setattr(of_chapter_01, "usable_cores", lambda: 1)
+    assert [name for name in of_chapter_02.candidates(SMALL, 0.1) if "process" in name] == [
         "one process, 1 thread"
     ]
 
@@ -105,22 +112,22 @@ def test_a_single_gpu_is_given_to_nobody(gpus, monkeypatch, count, hidden):
     gpus(count)
     given = []
     monkeypatch.setattr(
-        measured,
+        of_chapter_01,
         "run_ranks",
         lambda *_, environment, **__: given.append(environment) or [[[0.1]]],
     )
-    for candidate in measured.candidates(SMALL[:1], 0.1).values():
+    for candidate in of_chapter_02.candidates(SMALL[:1], 0.1).values():
         assert candidate() == [0.1]
     assert all((environment == {"CUDA_VISIBLE_DEVICES": ""}) == hidden for environment in given)
 
 
 def test_threads_of_one_process_and_of_ranks_are_as_named(gpus, monkeypatch):
     gpus(0)
-    monkeypatch.setattr(measured, "usable_cores", lambda: 6)
+    monkeypatch.setattr(of_chapter_01, "usable_cores", lambda: 6)
     given = {}
-    for name, candidate in measured.candidates(SMALL[:1], 0.1).items():
+    for name, candidate in of_chapter_02.candidates(SMALL[:1], 0.1).items():
         monkeypatch.setattr(
-            measured,
+            of_chapter_01,
             "run_ranks",
             lambda call, ranks, *_, threads, name=name, **__: (
                 given.setdefault(name, (ranks, threads)) and [[[0.1]]]
@@ -130,20 +137,25 @@ def test_threads_of_one_process_and_of_ranks_are_as_named(gpus, monkeypatch):
     assert list(given.values()) == [(1, 1), (1, 6), (1, 2), (2, 1)]
 
 
-def test_a_step_is_as_long_as_its_slowest_ranks(monkeypatch):
+def test_a_step_is_as_long_as_its_slowest_ranks(gpus, monkeypatch):
+    gpus(0)
     ranks = [[[1.0, 5.0, 1.0], [1.0]], [[4.0, 2.0, 2.0], [3.0]]]  # of two ranks, at two sizes
-    monkeypatch.setattr(measured, "_launch", lambda *_, **__: ranks)
-    assert measured._steps(None) == [4.0, 3.0]
+    monkeypatch.setattr(of_chapter_01, "run_ranks", lambda *_, **__: ranks)
+    assert of_chapter_02.candidates(SMALL, 0.1)["DDP, 2 ranks"]() == [4.0, 3.0]
 
 
-def test_what_the_all_reduce_adds_is_never_negative(monkeypatch):
-    turn = [[(1.0, 3.0, 0.5)], [(2.0, 1.0, 0.25)]]
-    rows = measured._parts([{"compute": 1.0}], [turn], 0)
-    assert [row[2:] for row in rows[1:]] == [
-        ("compute", 3.0),
-        ("optimizer", 0.5),
-        ("all-reduce not hidden", 0.0),
-    ]
+def test_what_the_all_reduce_adds_is_never_negative(gpus, monkeypatch):
+    gpus(0)
+    of_replicas = [[{"compute": 1.0}]]
+    of_ranks = [[[(1.0, 3.0, 0.5)]], [[(2.0, 1.0, 0.25)]]]  # together, alone, optimizer
+    monkeypatch.setattr(
+        of_chapter_01,
+        "run_ranks",
+        lambda call, ranks, *_, **__: of_replicas if ranks == 1 else of_ranks,
+    )
+    frame = of_chapter_02.breakdown(SMALL[:1], rounds=1)
+    ddp = frame[frame["candidate"] == "DDP, 2 ranks"].set_index("part")["seconds"]
+    assert dict(ddp) == {"compute": 3.0, "optimizer": 0.5, "all-reduce not hidden": 0.0}
 
 
 def test_the_chapters_own_steps_are_timed(monkeypatch):
@@ -158,46 +170,48 @@ def test_the_chapters_own_steps_are_timed(monkeypatch):
         monkeypatch.setattr(
             chapter, "forward_and_backward", partial(counted, chapter.forward_and_backward)
         )
-    ((small, large),) = [steps.one_process(SMALL, 0.0)]
+    ((small, large),) = [of_chapter_01.one_process(SMALL, 0.0)]
     assert calls == [16] * 4 + [2000] * 4  # two to warm up, two timed
     assert len(small) == len(large) == 2
     calls.clear()
-    assert [len(one) for one in steps.replicas(SMALL[:1], 0.0, 2)] == [2]
+    assert [len(one) for one in of_chapter_01.replicas(SMALL[:1], 0.0, 2)] == [2]
     assert calls == [16] * 4
 
 
-def test_the_clocks_are_taken_off_again():
-    before = [getattr(data_parallel, name) for name in steps.OPERATIONS]
-    (parts,) = steps.parts_of_replicas(SMALL[:1], 0.01, 2)
-    assert [getattr(data_parallel, name) for name in steps.OPERATIONS] == before
+def test_the_clocks_are_taken_off_again(monkeypatch):
+    before = [getattr(data_parallel, name) for name in of_chapter_01.OPERATIONS]
+    (parts,) = of_chapter_01.parts_of_replicas(SMALL[:1], 0.01, 2)
+    assert [getattr(data_parallel, name) for name in of_chapter_01.OPERATIONS] == before
     assert list(parts) == ["replicate", "scatter", "compute", "gather", "optimizer"]
-    with (
-        pytest.raises(ZeroDivisionError),
-        steps._clocks(data_parallel, steps.OPERATIONS, CPU),
-    ):
-        raise ZeroDivisionError
-    assert [getattr(data_parallel, name) for name in steps.OPERATIONS] == before
+    monkeypatch.setattr(data_parallel, "forward_and_backward", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        of_chapter_01.parts_of_replicas(SMALL[:1], 0.01, 2)
+    assert [getattr(data_parallel, name) for name in of_chapter_01.OPERATIONS] == before
 
 
 @pytest.mark.parametrize("sizes", [[], [(0, 1, 1)], [(8, 1, -1)]])
 def test_sizes_that_are_none_are_refused(sizes):
-    for measure in (measured.dp_against_ddp, measured.breakdown):
+    for measure in (
+        of_chapter_01.dp_against_one_process,
+        of_chapter_02.dp_against_ddp,
+        of_chapter_02.breakdown,
+    ):
         with pytest.raises(WorkbookError, match="sizes must hold at least one"):
             measure(sizes)
 
 
 def test_a_run_is_recorded_and_read_back(tmp_path):
-    path = measured.record_timings(FRAME, "mine", tmp_path / "new")
-    pd.testing.assert_frame_equal(measured.recorded_timings("mine", path.parent), FRAME)
+    path = of_chapter_02.record_timings(FRAME, "mine", tmp_path / "new")
+    pd.testing.assert_frame_equal(of_chapter_02.recorded_timings("mine", path.parent), FRAME)
     assert [file.name for file in path.parent.iterdir()] == ["mine.csv"]
 
 
 def test_a_run_that_is_not_recorded_is_answered_with_those_that_are(tmp_path):
     with pytest.raises(WorkbookError, match="recorded are: none"):
-        measured.recorded_timings("mine", tmp_path)
-    measured.record_timings(FRAME, "theirs", tmp_path)
+        of_chapter_02.recorded_timings("mine", tmp_path)
+    of_chapter_02.record_timings(FRAME, "theirs", tmp_path)
     with pytest.raises(WorkbookError, match=r"'mine'; recorded are: theirs(.|\n)*make benchmark"):
-        measured.recorded_timings("mine", tmp_path)
+        of_chapter_02.recorded_timings("mine", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -217,29 +231,29 @@ def test_a_broken_recording_is_named(tmp_path, text, words):
     path = tmp_path / "mine.csv"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(WorkbookError, match=words) as caught:
-        measured.recorded_timings("mine", tmp_path)
+        of_chapter_02.recorded_timings("mine", tmp_path)
     assert str(path) in str(caught.value)
 
 
 def test_a_recording_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
-    path = measured.record_timings(FRAME, "mine", tmp_path)
+    path = of_chapter_02.record_timings(FRAME, "mine", tmp_path)
     old = path.read_bytes()
 
-    def full(*_, **__):
+    def full(*_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
+    monkeypatch.setattr(type(path), "replace", full)
     with pytest.raises(OSError, match="No space"):
-        measured.record_timings(FRAME, "mine", tmp_path)
+        of_chapter_02.record_timings(FRAME, "mine", tmp_path)
     assert path.read_bytes() == old
     assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.gpu
 def test_two_gpus_beat_one_process_on_a_large_batch():
-    frame = measured.dp_against_ddp([Size(4096, 4, 8192)], rounds=3, seconds=0.5)
+    frame = of_chapter_02.dp_against_ddp([Size(4096, 4, 8192)], rounds=3, seconds=0.5)
     medians = frame.groupby("candidate")["seconds"].median()
     assert medians["DDP, 2 GPUs"] < medians["one GPU"]
-    parts = measured.breakdown([Size(4096, 4, 8192)], rounds=1)
+    parts = of_chapter_02.breakdown([Size(4096, 4, 8192)], rounds=1)
     assert parts["seconds"].sum() < math.inf
     assert "GPU" in frame["machine"].iloc[0]
