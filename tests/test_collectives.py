@@ -1,27 +1,20 @@
 """Chapter 05: its worker, its pictures and measurements, and what its notebook says."""
 
-import difflib
-import inspect
 import math
-import os
 import re
-import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import nbformat
 import pandas as pd
 import pytest
 import torch
-import torch.distributed as dist
-import torch.nn.functional as F
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from ddp_workbook import launch
-from ddp_workbook.chapters import collectives, distributed_data_parallel, single_process
-from ddp_workbook.digits import DigitsMLP, Trained
+from ddp_workbook.chapters import collectives
+from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.errors import RankFailed, RanksHung
 from ddp_workbook.experiments import collectives as experiments
 from ddp_workbook.figures import collectives as figures
@@ -34,33 +27,7 @@ from tests.workers import collectives_workers as workers
 
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "05_collectives.ipynb"
 RANKS = [1, 2, 3, 4]
-RUNS = [
-    {},
-    {"epochs": 3, "batch_size": 449},  # the last batch has one row
-    {"epochs": 1, "batch_size": 100, "width": 32, "depth": 3},
-    {"epochs": 0},
-]
-
-
 # The worker
-
-
-@cache
-def one_process(**run) -> Trained:
-    return single_process.train(**run)
-
-
-@pytest.mark.parametrize("run", RUNS, ids=str)
-@pytest.mark.parametrize("ranks", RANKS)
-def test_the_worker_equals_one_process(ranks, run):
-    """Same losses, accuracy and weights as one process, and the very same on every rank."""
-    first, *others = launch(collectives.train, ranks=ranks, **run)
-    expected = one_process(**run)
-    assert first.losses == pytest.approx(expected.losses, abs=5e-6)
-    assert first.accuracy == pytest.approx(expected.accuracy, abs=2 / 1797)
-    torch.testing.assert_close(first.weights, expected.weights, rtol=0, atol=5e-6)
-    for other in others:
-        torch.testing.assert_close(other, first, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -74,23 +41,6 @@ def test_the_two_halves_are_an_all_reduce_for_any_length(ranks):
         assert vectors[-1].dtype == torch.float64
 
 
-@pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("rows", [1, 5, 10])
-def test_every_rank_has_the_gradient_of_the_whole_batch(ranks, rows):
-    """Also where ranks have no row, or unequally many."""
-    generator = torch.Generator().manual_seed(rows)
-    images = torch.rand(rows, 64, generator=generator)
-    labels = torch.randint(10, (rows,), generator=generator)
-    torch.manual_seed(0)
-    model = DigitsMLP(16, 2)
-    loss = F.cross_entropy(model(images), labels)
-    expected = list(torch.autograd.grad(loss, list(model.parameters())))
-    seen = launch(workers.gradient_of_a_step, images, labels, ranks=ranks)
-    torch.testing.assert_close(sum(share for share, _ in seen), loss.detach())
-    for _, gradients in seen:
-        torch.testing.assert_close(gradients, expected)
-
-
 def test_a_step_sends_two_collectives_and_nothing_else():
     """reduce_scatter of the padded vector, all_gather of a rank's piece of it."""
     wire = record_collectives(collectives.train, ranks=4, epochs=1)
@@ -100,38 +50,6 @@ def test_a_step_sends_two_collectives_and_nothing_else():
     for _, mine in wire.groupby("rank"):
         assert list(mine["op"]) == ["reduce_scatter", "all_gather"] * 29 + ["all_reduce", "barrier"]
         assert list(mine["bytes"])[:2] == [4 * 4812, 4 * 1203]
-
-
-def test_train_stays_close_and_the_constants_are_shared():
-    """At most 20 changed lines since chapter 02."""
-    chapters = (distributed_data_parallel, collectives)
-    old, new = (inspect.getsource(chapter.train).splitlines() for chapter in chapters)
-    assert 0 < len([line for line in difflib.ndiff(old, new) if line[0] in "+-"]) <= 20
-    for name in ("EPOCHS", "BATCH_SIZE", "WIDTH", "DEPTH", "LEARNING_RATE", "MOMENTUM", "SEED"):
-        assert getattr(collectives, name) == getattr(single_process, name)
-
-
-@pytest.mark.parametrize(
-    "starter", [(), ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3")]
-)
-def test_the_file_runs_and_rank_0_reports(starter):
-    """By python alone and under torchrun."""
-    done = subprocess.run(
-        [sys.executable, *starter, collectives.__file__],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={name: value for name, value in os.environ.items() if "RANK" not in name},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == one_process().report(collectives.EPOCHS) + "\n"
-
-
-def test_train_leaves_no_group_behind():
-    """It can run twice in one process."""
-    collectives.train(epochs=0)
-    assert not dist.is_initialized()
-    collectives.train(epochs=0)
 
 
 # What ranks hold, and where it came from

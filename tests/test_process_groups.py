@@ -1,7 +1,5 @@
 """Chapter 03: its worker against one process, its drawings, and what its page says."""
 
-import difflib
-import inspect
 import os
 import re
 import socket
@@ -13,13 +11,11 @@ import nbformat
 import pytest
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from ddp_workbook import launch
-from ddp_workbook.chapters import distributed_data_parallel, process_groups, single_process
-from ddp_workbook.digits import DigitsMLP, Trained
+from ddp_workbook.chapters import process_groups
 from ddp_workbook.errors import RanksHung, WorkbookError
 from ddp_workbook.figures.palette import rank_colour
 from ddp_workbook.figures.process_groups import (
@@ -31,7 +27,7 @@ from ddp_workbook.figures.process_groups import (
 )
 from ddp_workbook.figures.style import PictureError
 from ddp_workbook.recording.collectives import record_collectives
-from tests.test_chapters import RUNS, TORCHRUN, assert_same, one_process, run_file
+from tests.test_chapters import one_process
 from tests.workers import process_groups_workers as workers
 
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "03_process_groups.ipynb"
@@ -55,56 +51,6 @@ def free_port() -> int:
 # The worker
 
 
-@pytest.mark.parametrize("run", RUNS, ids=str)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_process_groups_equals_one_process(ranks, run):
-    for trained in launch(process_groups.train, ranks=ranks, **run):
-        assert_same(trained, one_process(**run))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("run", RUNS, ids=str)
-def test_two_gpus_equal_one(run):
-    expected = one_process(**run)
-    for trained in launch(process_groups.train, ranks=2, **run):
-        assert trained.losses == pytest.approx(expected.losses, abs=1e-3)
-        torch.testing.assert_close(trained.weights, expected.weights, rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize("old", [single_process, distributed_data_parallel])
-def test_train_changes_little(old):
-    sources = [inspect.getsource(file.train).splitlines() for file in (old, process_groups)]
-    changed = [line for line in difflib.ndiff(*sources) if line[0] in "+-"]
-    assert 0 < len(changed) <= 20
-
-
-def test_the_constants_are_those_of_the_chapter_before():
-    old, new = (
-        {name: value for name, value in vars(chapter).items() if name.isupper() and name != "F"}
-        for chapter in (distributed_data_parallel, process_groups)
-    )
-    assert old == new
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_every_rank_has_the_gradient_of_the_whole_batch(ranks):
-    for rows in (1, 5, 10):
-        torch.manual_seed(0)
-        model, (images, labels) = DigitsMLP(16, 2), workers.some_digits(rows)
-        loss = F.cross_entropy(model(images), labels)
-        expected = torch.autograd.grad(loss, list(model.parameters()))
-        answers = launch(workers.gradient_of_a_step, rows, ranks=ranks)
-        torch.testing.assert_close(sum(share for share, _ in answers), loss.detach())
-        for _, gradients in answers:
-            torch.testing.assert_close(gradients, list(expected))
-
-
-def test_every_rank_ends_with_the_very_same_weights():
-    first, *others = launch(process_groups.train, ranks=4)
-    for other in others:
-        torch.testing.assert_close(other, first, rtol=0, atol=0)
-
-
 @pytest.mark.parametrize(
     ("ranks", "in_a_node", "mesh"),
     [
@@ -123,14 +69,6 @@ def test_a_row_of_the_mesh_is_a_node(ranks, in_a_node, mesh):
         assert found == mesh
         mine = next(one for one in mesh if rank in one)
         assert len(row) == len(mine) and len(column) == len(mesh)
-
-
-@pytest.mark.parametrize(("starter", "reports"), [((), 1), (TORCHRUN, 1)])
-def test_the_file_runs_and_reports(starter, reports):
-    done = run_file(process_groups, *starter)
-    assert done.returncode == 0, done.stderr
-    expected = one_process().report(process_groups.EPOCHS).splitlines()
-    assert sorted(done.stdout.splitlines()) == sorted(expected * reports)
 
 
 def test_two_torchruns_are_two_nodes_and_train_the_same():
@@ -154,22 +92,6 @@ def test_two_torchruns_are_two_nodes_and_train_the_same():
         for node in nodes:
             node.kill()
     assert said == [one_process().report(process_groups.EPOCHS).splitlines(), []]
-
-
-def test_the_docstring_names_the_command_that_runs_the_file():
-    assert " src/ddp_workbook/chapters/process_groups.py\n" in process_groups.__doc__
-
-
-def test_train_leaves_no_process_group_behind_and_can_run_again():
-    assert_same(process_groups.train(epochs=1), one_process(epochs=1))
-    assert not dist.is_initialized()
-    assert "RANK" not in os.environ
-    assert isinstance(process_groups.train(epochs=0), Trained)
-
-
-def test_train_comes_to_an_end_every_time():
-    for _ in range(15):
-        launch(process_groups.train, ranks=4, timeout=30, epochs=0)
 
 
 def test_a_step_sends_every_gradient_along_its_row_and_its_column():

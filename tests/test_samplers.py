@@ -1,12 +1,6 @@
 """Chapter 04: its worker against one process, its pictures, and what its page says."""
 
-import difflib
-import inspect
-import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
-from functools import cache
 
 import nbformat
 import pandas as pd
@@ -18,8 +12,8 @@ from matplotlib.text import Text
 from torch.utils.data import DataLoader, DistributedSampler
 
 from ddp_workbook import launch
-from ddp_workbook.chapters import distributed_data_parallel, samplers, single_process
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, batches
+from ddp_workbook.chapters import samplers
+from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
 from ddp_workbook.digits import accuracy as accuracy_of_one_process
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.figures.palette import rank_colour
@@ -36,16 +30,6 @@ from ddp_workbook.recording.collectives import recorded
 from tests.test_layout import CHECKOUT
 from tests.workers import samplers_workers as workers
 
-SHARED = {"EPOCHS", "BATCH_SIZE", "WIDTH", "DEPTH", "LEARNING_RATE", "MOMENTUM", "SEED"}
-# Of 1,797 rows the last batch has 57; 1 (three of four ranks have none); 9; nothing is trained.
-RUNS = [
-    {"batch_size": 60},
-    {"epochs": 2, "batch_size": 1796},
-    {"epochs": 1, "batch_size": 12, "width": 32, "depth": 3},
-    {"epochs": 0, "batch_size": 12},
-]
-CASES = [(ranks, run) for run in RUNS for ranks in (1, 2, 3, 4) if run["batch_size"] % ranks == 0]
-
 
 @pytest.fixture(autouse=True)
 def one_thread():
@@ -56,23 +40,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@cache
-def one_process(**run) -> Trained:
-    return single_process.train(**run)
-
-
 # The worker
-
-
-@pytest.mark.parametrize(("ranks", "run"), CASES, ids=str)
-def test_it_equals_one_process(ranks, run):
-    first, *others = launch(samplers.train, ranks=ranks, **run)
-    expected = one_process(**run)
-    assert first.losses == pytest.approx(expected.losses, abs=5e-6)
-    assert first.accuracy == pytest.approx(expected.accuracy, abs=2 / 1797)
-    torch.testing.assert_close(first.weights, expected.weights, rtol=0, atol=5e-6)
-    for other in others:
-        torch.testing.assert_close(other, first, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("ranks", "batch_size"), [(3, 64), (4, 66), (2, 1)])
@@ -80,54 +48,6 @@ def test_a_batch_that_cannot_be_shared_equally_is_refused(ranks, batch_size):
     words = f"ValueError: batch_size={batch_size}: {ranks} ranks need a multiple of {ranks}"
     with pytest.raises(RankFailed, match=words):
         launch(samplers.train, ranks=ranks, batch_size=batch_size)
-
-
-def test_train_changes_little_from_chapter_02():
-    chapters = (distributed_data_parallel, samplers)
-    sources = [inspect.getsource(chapter.train).splitlines() for chapter in chapters]
-    changed = [line for line in difflib.ndiff(*sources) if line[0] in "+-"]
-    assert 0 < len(changed) <= 20
-
-
-def test_the_constants_are_those_of_chapter_02():
-    for name in SHARED:
-        assert getattr(samplers, name) == getattr(distributed_data_parallel, name)
-
-
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-
-
-@pytest.mark.parametrize("starter", [(), TORCHRUN], ids=["python", "torchrun"])
-def test_the_file_runs_and_rank_0_reports(starter):
-    done = subprocess.run(
-        [sys.executable, *starter, samplers.__file__],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={name: value for name, value in os.environ.items() if "RANK" not in name},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == one_process().report(samplers.EPOCHS).splitlines()
-
-
-def test_the_docstring_names_the_command_that_runs_the_file():
-    assert " src/ddp_workbook/chapters/samplers.py\n" in samplers.__doc__
-
-
-@pytest.mark.parametrize(
-    ("gpus", "local_world_size", "device"),
-    [(0, 2, "cpu"), (1, 2, "cpu"), (2, 2, "cuda:1"), (8, 4, "cuda:1")],
-)
-def test_a_rank_takes_its_own_gpu_only_if_all_have_one(monkeypatch, gpus, local_world_size, device):
-    chosen = []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
-    monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: chosen.append(backend))
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local_world_size))
-    assert str(samplers.setup()) == device
-    assert chosen == (["gloo"] if device == "cpu" else [torch.device(device), "nccl"])
 
 
 class Rows:

@@ -8,7 +8,6 @@ import torch.distributed as dist
 from torch import nn
 
 from ddp_workbook.chapters import collectives
-from ddp_workbook.digits import DigitsMLP
 
 
 def numbers(count: int = 4) -> torch.Tensor:
@@ -25,16 +24,6 @@ def in_two_halves(lengths: list[int]) -> list[torch.Tensor]:
     for vector in vectors:
         collectives.all_reduce_in_two_halves(vector)
     return vectors
-
-
-def gradient_of_a_step(images: torch.Tensor, labels: torch.Tensor) -> tuple:
-    """This rank's share of the loss and its gradients after one step of the chapter."""
-    collectives.setup()
-    torch.manual_seed(0)
-    model, mine = DigitsMLP(16, 2), slice(dist.get_rank(), None, dist.get_world_size())
-    share = collectives.forward_and_backward(model, images[mine], labels[mine], len(images))
-    collectives.cleanup()
-    return share, [parameter.grad for parameter in model.parameters()]
 
 
 def reduced() -> torch.Tensor:

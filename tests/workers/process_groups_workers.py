@@ -9,39 +9,19 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.chapters import process_groups
-from ddp_workbook.digits import DigitsMLP
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 
 KEPT = []
 
 
-def some_digits(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same random images and labels in every process."""
-    generator = torch.Generator().manual_seed(rows)
-    images = torch.rand(rows, 64, generator=generator)
-    return images, torch.randint(10, (rows,), generator=generator)
-
-
-def gradient_of_a_step(rows: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """This rank's share of the loss and its gradients after one step on `rows` rows."""
-    device = process_groups.setup()
-    mesh = process_groups.make_mesh(device)
-    torch.manual_seed(0)
-    model = DigitsMLP(16, 2)
-    mine = slice(dist.get_rank(), None, dist.get_world_size())
-    images, labels = (column[mine] for column in some_digits(rows))
-    share = process_groups.forward_and_backward(model, mesh, images, labels, rows)
-    process_groups.cleanup()
-    return share, [weight.grad for weight in model.parameters()]
-
-
 def mesh_of(in_a_node: int | None = None) -> tuple[list[list[int]], list[int], list[int]]:
     """The mesh, and the ranks of this one's row and column; `in_a_node`: as on such nodes."""
-    device = process_groups.setup()
+    device = setup()
     if in_a_node:
         os.environ["LOCAL_WORLD_SIZE"] = str(in_a_node)
     mesh = process_groups.make_mesh(device)
     row, column = (mesh.get_group(dimension) for dimension in ("gpu", "node"))
-    process_groups.cleanup()
+    cleanup()
     return mesh.mesh.tolist(), ranks_of(row), ranks_of(column)
 
 

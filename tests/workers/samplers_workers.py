@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from ddp_workbook.chapters import samplers
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 
 
@@ -26,7 +27,7 @@ def some_digits(count: int) -> DigitsDataset:
 
 def accuracy(count: int, **of_sampler) -> float:
     """The chapter's accuracy of an untrained model on `count` digits."""
-    device, digits = samplers.setup(), some_digits(count)
+    device, digits = setup(), some_digits(count)
     torch.manual_seed(0)
     model = DigitsMLP().to(device)
     loader = DataLoader(digits, sampler=DistributedSampler(digits, **of_sampler))
@@ -52,7 +53,7 @@ class Signed:
 
 def signed_batches(own_seed: bool) -> list[list[dict]]:
     """The batches of two workers; the rank is seeded with 0, or with its number."""
-    samplers.setup()
+    setup()
     torch.manual_seed(dist.get_rank() if own_seed else 0)
     sampler = DistributedSampler(Signed())
     return list(DataLoader(Signed(), 2, sampler=sampler, num_workers=2, collate_fn=list))
@@ -60,7 +61,7 @@ def signed_batches(own_seed: bool) -> list[list[dict]]:
 
 def epochs_of_kept_workers() -> list[list[int]]:
     """Two epochs with set_epoch, of workers that stay."""
-    samplers.setup()
+    setup()
     sampler = DistributedSampler(range(12))
     loader = DataLoader(range(12), sampler=sampler, num_workers=1, persistent_workers=True)
     epochs = []
@@ -72,7 +73,7 @@ def epochs_of_kept_workers() -> list[list[int]]:
 
 def warnings_of_a_loader(num_workers: int) -> list[str]:
     """What a loader with so many workers says on a machine that seems to have two cores."""
-    samplers.setup()
+    setup()
     sampler = DistributedSampler(range(4))
     with (
         warnings.catch_warnings(record=True) as said,
@@ -86,7 +87,7 @@ def warnings_of_a_loader(num_workers: int) -> list[str]:
 
 def joined_weight(**options) -> float:
     """The weight after training steps of which rank r has 2 + r, each with its own gradient."""
-    device, rank = samplers.setup(), dist.get_rank()
+    device, rank = setup(), dist.get_rank()
     ddp = DistributedDataParallel(nn.Linear(1, 1, bias=False).to(device))
     optimizer = torch.optim.SGD(ddp.parameters(), 0.1)
     with Join([ddp], **options):
@@ -96,5 +97,5 @@ def joined_weight(**options) -> float:
             optimizer.step()
     weight = ddp.module.weight.item()
     del ddp
-    samplers.cleanup()
+    cleanup()
     return weight

@@ -3,9 +3,9 @@
     torchrun --standalone --nproc-per-node 4 src/ddp_workbook/chapters/collectives.py
 
 New since distributed_data_parallel.py: no DDP. Each rank's gradients become one long vector, cut
-into as many pieces as there are ranks. `reduce_scatter` adds up, and leaves each rank with the sum
-of one piece, its own; `all_gather` gives all pieces to all ranks. Nothing travels while backward
-still computes, and nothing but the seed makes the models equal at the start.
+into one piece per rank. `reduce_scatter` adds up the vectors and leaves each rank with its own
+piece of the sum; `all_gather` gives all pieces to all ranks. Nothing is sent before backward has
+finished, and only the seed makes the models equal at the start.
 """
 
 import os
@@ -16,42 +16,13 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
 
-EPOCHS, BATCH_SIZE = 3, 64  # a batch is that of all ranks together
+EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 1
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
 SEED = 0
-
-ALONE = {"rank": 0, "world_size": 1, "init_method": "tcp://127.0.0.1:0"}
-
-
-def pick_device() -> torch.device:
-    """This rank's own GPU if its node has one for each of its ranks, else the CPU."""
-    enough = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    if enough and dist.is_nccl_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
-    return torch.device("cpu")
-
-
-def setup() -> torch.device:
-    """Join the process group that torchrun describes in the environment; returns the device."""
-    device = pick_device()
-    gpu = device if device.type == "cuda" else None
-    if gpu:
-        torch.cuda.set_device(gpu)
-    world = {} if "RANK" in os.environ else ALONE
-    dist.init_process_group("nccl" if gpu else "gloo", device_id=gpu, **world)
-    return device
-
-
-def cleanup() -> None:
-    """Leave the group when all ranks are done, for a rank that leaves early looks like a dead one.
-
-    Never in a `finally`: after an error the others may sit in a collective, and this would hang.
-    """
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 def all_reduce_in_two_halves(vector: Tensor) -> None:
@@ -60,7 +31,7 @@ def all_reduce_in_two_halves(vector: Tensor) -> None:
     padded = F.pad(vector, (0, -len(vector) % ranks))  # gloo gathers pieces of one length only
     pieces = list(padded.chunk(ranks))  # views: what fills the pieces fills `padded`
     own = torch.empty_like(pieces[0])
-    dist.reduce_scatter(own, pieces)  # now a rank holds one piece of the sum, and no more
+    dist.reduce_scatter(own, pieces)  # each rank now holds its piece of the sum
     dist.all_gather(pieces, own)
     vector.copy_(padded[: len(vector)])
 
@@ -71,7 +42,7 @@ def forward_and_backward(model: nn.Module, images: Tensor, labels: Tensor, rows:
     Each parameter's .grad is then, on every rank, the gradient of the whole batch's mean loss.
     """
     share = F.cross_entropy(model(images), labels, reduction="sum") / rows
-    share.backward()  # no factor: shares are added, and here nobody divides their sum
+    share.backward()  # no factor: the shares are added, nobody averages
     gradients = [parameter.grad for parameter in model.parameters()]
     vector = torch.cat([gradient.flatten() for gradient in gradients])
     all_reduce_in_two_halves(vector)

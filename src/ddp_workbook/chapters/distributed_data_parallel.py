@@ -2,10 +2,11 @@
 
     torchrun --standalone --nproc-per-node 4 src/ddp_workbook/chapters/distributed_data_parallel.py
 
-New since data_parallel.py: processes instead of threads. Each runs this file from top to bottom,
-keeps a model of its own, takes its own rows, and meets the others in `setup`, in the backward pass,
-where DistributedDataParallel averages the gradients, in the sum of the losses, and in `cleanup`.
-Started by `python` alone it is a group of one rank, for which every line holds as well.
+New since data_parallel.py: processes instead of threads. Each one runs this file from top to
+bottom, keeps a model of its own and takes its own rows. The ranks meet in `setup`, in the backward
+pass, where DistributedDataParallel averages the gradients, in the sum of the losses, and in
+`cleanup`. With plain `python` the file runs as a group of one rank; later chapters import `setup`
+and `cleanup` from here.
 """
 
 import os
@@ -19,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
 
-EPOCHS, BATCH_SIZE = 3, 64  # a batch is that of all ranks together
+EPOCHS, BATCH_SIZE = 3, 64  # the batch of all ranks together
 WIDTH, DEPTH = 64, 1
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
 SEED = 0
@@ -29,7 +30,7 @@ ALONE = {"rank": 0, "world_size": 1, "init_method": "tcp://127.0.0.1:0"}  # port
 
 def pick_device() -> torch.device:
     """This rank's own GPU if its node has one for each of its ranks, else the CPU."""
-    # All ranks must answer alike: one that speaks nccl and one that speaks gloo never meet.
+    # All ranks must choose alike: a rank on nccl and a rank on gloo never meet.
     enough = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if enough and dist.is_nccl_available():  # not on Windows
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
@@ -37,20 +38,20 @@ def pick_device() -> torch.device:
 
 
 def setup() -> torch.device:
-    """Join the process group that torchrun describes in the environment; returns the device."""
+    """Join the process group that torchrun describes in the environment; return the device."""
     device = pick_device()
     gpu = device if device.type == "cuda" else None
     if gpu:
-        torch.cuda.set_device(gpu)  # else every rank would take some of GPU 0's memory, too
+        torch.cuda.set_device(gpu)  # else every rank also takes some memory of GPU 0
     world = {} if "RANK" in os.environ else ALONE
     dist.init_process_group("nccl" if gpu else "gloo", device_id=gpu, **world)
     return device
 
 
 def cleanup() -> None:
-    """Leave the group when all ranks are done, for a rank that leaves early looks like a dead one.
+    """Leave the group when all ranks are done: a rank that leaves early looks like a dead one.
 
-    Never in a `finally`: after an error the others may sit in a collective, and this would hang.
+    Never in a `finally`: after an error the other ranks may be in a collective, and this hangs.
     """
     dist.barrier()
     dist.destroy_process_group()
@@ -62,7 +63,7 @@ def forward_and_backward(model: nn.Module, images: Tensor, labels: Tensor, rows:
     Each parameter's .grad is then, on every rank, the gradient of the whole batch's mean loss.
     """
     share = F.cross_entropy(model(images), labels, reduction="sum") / rows
-    # DDP takes the mean over the ranks, but shares have to be added: world_size times the mean.
+    # DDP averages over the ranks, but shares must be added: world_size undoes the division.
     (share * dist.get_world_size()).backward()
     return share.detach()
 
@@ -90,8 +91,8 @@ def train(
             optimizer.step()
             losses.append(loss)
     losses = torch.tensor(losses, device=device)
-    dist.all_reduce(losses)  # the shares' sum; in the loop, each step would wait twice
-    del ddp  # before its group goes: the last to hold a gloo group can wait for itself (torch 2.13)
+    dist.all_reduce(losses)  # adds up the shares; in the loop, each step would wait twice
+    del ddp  # before its group: whoever frees a gloo group last can hang (torch 2.13)
     cleanup()
     return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
 
@@ -100,6 +101,6 @@ if __name__ == "__main__":
     trained = train()
     if os.environ.get("RANK", "0") == "0":
         print(trained.report(EPOCHS))
-    # gloo can abort while the interpreter shuts down, after all work is done (seen on torch 2.13).
+    # gloo can abort while the interpreter shuts down, after all work is done (torch 2.13).
     sys.stdout.flush()
     os._exit(0)

@@ -16,39 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 1
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
 SEED = 0
-
-ALONE = {"rank": 0, "world_size": 1, "init_method": "tcp://127.0.0.1:0"}
-
-
-def pick_device() -> torch.device:
-    """This rank's own GPU if its node has one for each of its ranks, else the CPU."""
-    enough = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    if enough and dist.is_nccl_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
-    return torch.device("cpu")
-
-
-def setup() -> torch.device:
-    """Join the process group that torchrun describes in the environment; returns the device."""
-    device = pick_device()
-    gpu = device if device.type == "cuda" else None
-    if gpu:
-        torch.cuda.set_device(gpu)
-    world = {} if "RANK" in os.environ else ALONE
-    dist.init_process_group("nccl" if gpu else "gloo", device_id=gpu, **world)
-    return device
-
-
-def cleanup() -> None:
-    """Leave the group, and all groups inside it, when all ranks are done."""
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 def make_mesh(device: torch.device) -> DeviceMesh:
@@ -77,8 +51,8 @@ def forward_and_backward(
     Each parameter's .grad is then, on every rank, the gradient of the whole batch's mean loss.
     """
     share = F.cross_entropy(model(images), labels, reduction="sum") / rows
-    share.backward()
-    sum_over_mesh(model, mesh)  # a sum of shares: no factor, where DDP took a mean
+    share.backward()  # no factor: the shares are added, nobody averages
+    sum_over_mesh(model, mesh)
     return share.detach()
 
 
@@ -93,7 +67,7 @@ def train(
     mesh = make_mesh(device)
     mine = slice(dist.get_rank(), None, dist.get_world_size())
     digits = DigitsDataset()
-    torch.manual_seed(SEED)  # nobody broadcasts weights here: the seed alone makes them equal
+    torch.manual_seed(SEED)  # without DDP nobody broadcasts the weights: the seed makes them equal
     model = DigitsMLP(width, depth).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     losses = []
@@ -106,7 +80,7 @@ def train(
             losses.append(loss)
     losses = torch.tensor(losses, device=device)
     dist.all_reduce(losses)
-    cleanup()
+    cleanup()  # leaves the groups of the mesh, too
     return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
 
 
