@@ -27,6 +27,8 @@ from tests.workers import collectives_workers as workers
 
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "05_collectives.ipynb"
 RANKS = [1, 2, 3, 4]
+
+
 # The worker
 
 
