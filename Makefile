@@ -1,21 +1,34 @@
 # Thin on purpose: each target is a command of tools/set_up.py, which also runs without make:
 #     python3 -m tools.set_up lab
 # Words to add:  TORCH=cpu|cuda|site   PYTHON=/path/to/python3.12   ARGS="--port 9000"
-SET_UP = @sh tools/python.sh -m tools.set_up
 
-.PHONY: help lab setup test book benchmark lint system-packages
+# The first Python that fits, python3 before others: a reader's `module load` or conda put it there.
+FITS = import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c '$(FITS)' 2>/dev/null && echo $$python && break; done),python3)
+
+# chromium: tests/browser runs notebooks in a real page; a bare machine has no letters for it
+DEBIAN = chromium fonts-dejavu-core
+
+.PHONY: help lab setup test test-all book benchmark lint system-packages
 
 help:
 	@echo "make lab              set everything up, then open JupyterLab on the first notebook"
-	@echo "make test             set everything up, then run all tests"
+	@echo "make test             set everything up, then run the tests"
+	@echo "make test-all         those that make test leaves out for time as well"
 	@echo "make setup            the environment alone, in .venv"
 	@echo "make book             execute every notebook and build the HTML to read, in build/book"
 	@echo "make benchmark        the measured ratios of this machine"
-	@echo "make lint             formatting, lint, notebooks without outputs"
-	@echo "make system-packages  Debian packages that some tests need"
+	@echo "make lint             formatting, lint, notebooks without outputs; mends what it can"
+	@echo "make system-packages  Debian packages that some tests need, and no notebook"
 
-lab setup test book benchmark lint:
-	$(SET_UP) $@ $(ARGS)
+lab setup test test-all book benchmark lint:
+	@"$(PYTHON)" -m tools.set_up $@ $(ARGS)
 
 system-packages:
-	@sh tools/system_packages.sh
+	@command -v apt-get >/dev/null || { echo "This is for Debian and Ubuntu. Elsewhere, install \
+	Chromium with your own package manager: without it the browser tests are skipped."; exit 1; }
+	@[ "$$(dpkg-query -W -f '$${db:Status-Status} ' $(DEBIAN) 2>/dev/null)" = \
+	"$(patsubst %,installed,$(DEBIAN)) " ] || { apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+	apt-get -qq install -y --no-install-recommends $(DEBIAN); } \
+	|| { echo "Run make system-packages as root: sudo make system-packages"; exit 1; }

@@ -1,127 +1,269 @@
-"""The environment of `make setup`: made, left alone, brought up to date, repaired."""
+"""`make setup`: which torch it chooses, what it leaves alone, repairs and refuses."""
 
+import ast
+import ctypes
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
+import torch
 
-from tests.newcomer import Newcomer
-from tools import environment, set_up
+from tests.newcomer import CHECKOUT, TORCH, Newcomer, refused
+from tools import set_up
+
+BASE_PYTHON = getattr(sys, "_base_executable", sys.executable)
+release = pytest.mark.release("whole set-ups of an environment")
 
 
 @pytest.fixture(scope="module")
 def ready(tmp_path_factory) -> Newcomer:
     """A newcomer whose `make setup` has just gone well, under variables that lead pip astray."""
     ready = Newcomer(tmp_path_factory.mktemp("ready"))
-    ready.add_torch()
     hostile = {"PIP_USER": "1", "PIP_TARGET": "/nowhere", "PYTHONPATH": "/nowhere"}
     ready.first = ready.make("setup", **hostile)
     return ready
 
 
 @pytest.fixture
-def up_to_date(ready) -> Newcomer:
-    """The same, whatever the test before has done to it."""
-    ready.make("setup")
-    return ready
+def newcomer(tmp_path) -> Newcomer:
+    """A copy of the checkout with no environment."""
+    return Newcomer(tmp_path)
+
+
+# Made, left alone, brought up to date, repaired
 
 
 def test_from_nothing_to_ready(ready):
     """One command, and torch and the package can be imported."""
     assert ready.first.returncode == 0, ready.first.stdout + ready.first.stderr
-    assert "CPU build, because this machine shows no NVIDIA GPU" in ready.first.stdout
-    assert ready.torch() == "2.13.0+cpu"
+    assert "torch: cpu, because this machine shows no NVIDIA GPU" in ready.first.stdout
+    assert ready.torch() == f"{torch.__version__.partition('+')[0]}+cpu"
 
 
-def test_the_second_call_starts_at_once(up_to_date):
-    """Nothing has changed: not even pip is started."""
-    log = up_to_date.log.read_text()
-    started = time.monotonic()
-    assert up_to_date.make("setup").returncode == 0
+def test_the_second_call_starts_at_once(ready):
+    """Nothing has changed: no installer is started."""
+    log, started = ready.log.read_text(), time.monotonic()
+    assert ready.make("setup").returncode == 0
     assert time.monotonic() - started < 5  # 0.3 s seen
-    assert up_to_date.log.read_text() == log
+    assert ready.log.read_text() == log
 
 
-def test_new_pins_go_into_the_same_environment(up_to_date):
-    """pip runs again; the environment itself is kept."""
-    made = (up_to_date.folder / ".venv/pyvenv.cfg").stat().st_mtime_ns
-    log = up_to_date.log.read_text()
-    with open(up_to_date.folder / "constraints.txt", "a") as pins:
-        pins.write("# changed\n")
-    assert up_to_date.make("setup").returncode == 0
-    assert up_to_date.log.read_text() != log
-    assert (up_to_date.folder / ".venv/pyvenv.cfg").stat().st_mtime_ns == made
+def test_new_pins_go_into_the_same_environment(ready):
+    """What cannot be found is told, and what is there still works; the next call goes on."""
+    pins, stamp = ready.pins.read_text(), ready.stamp.read_text()
+    made = (ready.venv / "pyvenv.cfg").stat().st_mtime_ns
+    ready.pins.write_text(pins.replace("torch==", "torch==9"))
+    done = ready.make("setup")
+    refused(done, "Cannot install torch==9", "torch (cpu) could not", str(ready.log))
+    assert ready.stamp.read_text() == stamp
+    ready.pins.write_text(pins + "# changed\n")
+    assert ready.make("setup").returncode == 0
+    assert ready.stamp.read_text() != stamp
+    assert (ready.venv / "pyvenv.cfg").stat().st_mtime_ns == made
 
 
-def test_the_development_packages_stay(up_to_date):
-    """`make lab` after `make test` must not see another environment than `make test` made."""
-    stamp = environment.json.loads(up_to_date.stamp.read_text())
-    stamp["dev"] = True
-    up_to_date.stamp.write_text(environment.json.dumps(stamp))
-    log = up_to_date.log.read_text()
-    assert up_to_date.make("setup").returncode == 0
-    assert up_to_date.log.read_text() == log
+@release
+def test_a_moved_folder_is_made_anew(newcomer):
+    """An environment cannot move: its programs name their own folder."""
+    assert newcomer.make("setup").returncode == 0
+    moved = newcomer.folder.rename(newcomer.folder.with_name("moved"))
+    newcomer.folder, newcomer.venv = moved, moved / ".venv"
+    assert newcomer.make("setup").returncode == 0
+    assert str(moved) in (newcomer.venv / "bin/pip").read_text()
 
 
-def test_an_interrupted_set_up_is_repaired_by_the_next_call(tmp_path):
-    """Killed while pip installs torch: the next call starts afresh and ends well.
-
-    That call comes from the half-made environment's own Python, as if it had been activated: it
-    must not saw off its own branch.
-    """
-    newcomer = Newcomer(tmp_path)
-    newcomer.add_torch()
-    running = subprocess.Popen(
-        newcomer.call("setup"),
-        cwd=newcomer.folder,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    unfinished = newcomer.folder / ".venv/unfinished"
+@release
+def test_an_interrupted_set_up_is_repaired_by_the_next_call(newcomer):
+    """Killed while pip installs; the next call comes from the half-made environment's Python."""
+    line = newcomer.call("setup")
+    quiet = subprocess.DEVNULL
+    running = subprocess.Popen(line, cwd=newcomer.folder, stdout=quiet, start_new_session=True)
     deadline = time.monotonic() + 60
-    while not (unfinished.exists() and "torch" in unfinished.read_text()):
+    while not (newcomer.log.exists() and "torch" in newcomer.log.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
     assert not newcomer.stamp.exists()
-    again = newcomer.make("setup", PYTHON=str(newcomer.folder / ".venv/bin/python"))
+    again = newcomer.make("setup", PYTHON=str(newcomer.venv / "bin/python"))
     assert again.returncode == 0, again.stderr
-    assert newcomer.torch() == "2.13.0+cpu"
-    assert not unfinished.exists()
+    assert newcomer.torch()
 
 
 def test_a_python_that_is_gone_is_seen(monkeypatch, tmp_path):
-    """An upgrade of the system took away the Python behind .venv: nothing in there runs."""
-    python = tmp_path / "python"
-    python.symlink_to("/nowhere/python")
-    monkeypatch.setattr(environment, "PYTHON", python)
-    assert environment.look_inside("cpu") == ("", False)
+    """An upgrade of the system took away the Python behind .venv."""
+    (tmp_path / "python").symlink_to("/nowhere/python3.11")
+    monkeypatch.setattr(set_up, "PYTHON", tmp_path / "python")
+    assert set_up.python_version() == ""
+
+
+# What a machine can lack
+
+
+@pytest.mark.parametrize("version", [(3, 8, 18), (3, 10, 0), (3, 14, 0)])
+def test_a_python_of_the_wrong_version(monkeypatch, version):
+    """Too old and too new are told which ones fit; an old one can read that far."""
+    ast.parse((CHECKOUT / "tools/set_up.py").read_text(), feature_version=(3, 8))
+    monkeypatch.setattr(set_up.sys, "version_info", version)
+    with pytest.raises(SystemExit, match=r"needs Python 3\.11, 3\.12 or 3\.13"):
+        set_up.main(["lab"])
+
+
+def test_a_python_without_venv(newcomer, tmp_path):
+    """Debian's python3 without python3-venv."""
+    (tmp_path / "debian").mkdir()
+    (tmp_path / "debian/ensurepip.py").write_text("raise ImportError('left out')\n")
+    refused(newcomer.make("setup", PYTHONPATH=str(tmp_path / "debian")), "python3-venv")
+
+
+def test_a_python_that_is_only_a_name_is_passed_over(newcomer, tmp_path):
+    """pyenv leaves commands that fail when run: make tries the next one."""
+    path = tmp_path / "bin"
+    path.mkdir()
+    for name in ("make", "sh", "env"):
+        (path / name).symlink_to(shutil.which(name))
+    for name, text in [("python3", "exit 127"), ("python3.12", f'exec "{sys.executable}" "$@"')]:
+        (path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (path / name).chmod(0o755)
+    done = newcomer.make("setup", "TORCH=unknown", PATH=str(path), PYTHON=None)
+    refused(done, "TORCH=unknown", "cpu, cuda, site")  # so a Python has started
+
+
+def obey_permissions() -> None:
+    """In a child of root: give up CAP_DAC_OVERRIDE, so that read-only means read-only."""
+    if os.geteuid() == 0:
+        ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
+
+
+def test_a_folder_that_cannot_be_written(newcomer):
+    """An instructor's read-only copy: copy it."""
+    newcomer.folder.chmod(0o555)
+    words = {"capture_output": True, "text": True, "preexec_fn": obey_permissions}
+    done = subprocess.run(newcomer.call("setup"), cwd=newcomer.folder, **words)
+    newcomer.folder.chmod(0o755)
+    refused(done, "Permission denied", "copy the workbook to a folder of your own")
+
+
+def test_unknown_commands_are_refused():
+    """A misspelt command lists the ones that exist."""
+    with pytest.raises(SystemExit, match="lab, test"):
+        set_up.main(["labs"])
+
+
+# Which build of torch
 
 
 @pytest.mark.parametrize(
-    ("changed", "rebuilt"),
+    ("wanted", "present", "gpu", "kind", "reason"),
     [
-        ({}, False),
-        ({"inputs": "other"}, False),
-        ({"dev": True}, False),
-        ({"root": "/moved"}, True),
-        ({"torch": "cuda"}, True),
-        ({"python": "3.12"}, True),
-        ({"python": ""}, True),
-        ({"torch": "site"}, True),
+        ("", "", False, "cpu", "TORCH=cuda overrides"),
+        ("", "", True, "cuda", "TORCH=cpu overrides"),
+        ("", "cpu", False, "cpu", ".venv holds it"),
+        ("", "cpu", True, "cpu", "TORCH=cuda would use it"),  # no rebuild at a change of node
+        ("", "site", True, "site", ".venv holds it"),
+        ("cpu", "cuda", True, "cpu", "TORCH=cpu asks"),
+        ("cuda", "cpu", False, "cuda", "TORCH=cuda asks"),
+        ("site", "cpu", True, "site", "TORCH=site asks"),
     ],
 )
-def test_what_makes_the_environment_anew(monkeypatch, tmp_path, changed, rebuilt):
-    """A moved folder, another torch or another Python; new pins and packages are added to it."""
-    monkeypatch.setattr(environment, "UNFINISHED", tmp_path / "unfinished")
-    old = {"root": "/here", "python": "3.11", "torch": "cpu", "dev": False, "inputs": "some"}
-    assert environment.must_rebuild(old, {**old, **changed}) is rebuilt
+def test_the_choice_and_its_reason(monkeypatch, wanted, present, gpu, kind, reason):
+    """TORCH= decides, then what is there, then the GPU; the reason names the way to change it."""
+    monkeypatch.setattr(set_up, "has_nvidia_gpu", lambda: gpu)
+    chosen, told = set_up.choose(wanted, present)
+    assert chosen == kind
+    assert reason in told
 
 
-def test_unknown_commands_are_refused(capsys):
-    """A misspelt command lists the ones that exist."""
-    assert set_up.main(["labs"]) == 2
-    assert "lab, test" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("echo 'GPU 0: NVIDIA H200'", True),
+        ("echo 'No devices were found'", False),
+        ("exit 9", False),  # the tool is there, the driver is not
+    ],
+)
+def test_a_gpu_is_one_that_the_driver_lists(monkeypatch, tmp_path, text, expected):
+    """The driver's tool alone does not make a GPU."""
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{text}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(set_up.Path, "is_dir", lambda path: False)
+    assert set_up.has_nvidia_gpu() is expected
+
+
+@pytest.mark.parametrize(
+    ("platform", "build", "gpu", "expected"),
+    [
+        ("linux", "cpu", False, ["pip install V+cpu", "uv pip install --torch-backend=cpu V"]),
+        ("linux", "cuda", True, ["uv pip install --torch-backend=auto V"]),
+        ("linux", "cuda", False, ["pip install V"]),  # no driver to ask
+        ("darwin", "cpu", False, ["pip install V"]),
+    ],
+)
+def test_the_commands_that_fetch_it(monkeypatch, platform, build, gpu, expected):
+    """Which installer gets which request; the CPU build is never plain torch on Linux."""
+    monkeypatch.setattr(set_up, "has_nvidia_gpu", lambda: gpu)
+    monkeypatch.setattr(set_up.sys, "platform", platform)
+    pinned = "torch==" + torch.__version__.partition("+")[0]
+    asked = [" ".join(way).replace(pinned, "V") for way in set_up.ways_to_torch(build)]
+    assert asked == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [(["2.13.0+cpu", None, "/torch"], "has no CUDA"), (None, "does not start")],
+)
+def test_a_torch_that_is_not_the_one_asked_for_is_refused(monkeypatch, found, words):
+    """An index with the CPU build alone is not passed off as CUDA; nor half an installation."""
+    monkeypatch.setattr(set_up, "install", lambda *_: None)
+    monkeypatch.setattr(set_up, "about_torch", lambda *_: found)
+    with pytest.raises(SystemExit, match=words):
+        set_up.fill("cuda", dev=False, site=None)
+
+
+@release
+def test_the_torch_of_a_site_is_used_and_not_installed(newcomer, tmp_path):
+    """On PYTHONPATH, as modules put it, or in an active environment; unloaded, that is told."""
+    (tmp_path / "module/torch").mkdir(parents=True)
+    text = TORCH.format(version="2.11.0a0+site", cuda="12.8")
+    (tmp_path / "module/torch/__init__.py").write_text(text)
+    loaded = {"PYTHONPATH": str(tmp_path / "module"), "PYTHON": BASE_PYTHON}
+    done = newcomer.make("setup", "TORCH=site", **loaded)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "torch 2.11.0a0+site" in done.stdout
+    assert not list(newcomer.venv.glob("lib/*/site-packages/torch"))
+    assert newcomer.make("setup", **loaded).returncode == 0
+    refused(newcomer.make("setup", PYTHON=BASE_PYTHON), "load your site's PyTorch module")
+    assert newcomer.make("setup", "TORCH=site").returncode == 0
+    assert newcomer.torch() == torch.__version__  # of the venv that runs this test
+
+
+@pytest.mark.parametrize("version", [None, "2.10.1+cu121"])
+def test_a_site_without_a_fitting_torch_is_refused(newcomer, tmp_path, version):
+    """None at all, or one that is too old: said before anything is made."""
+    (tmp_path / "module/torch").mkdir(parents=True)
+    text = TORCH.format(version=version, cuda=None) if version else "raise ImportError\n"
+    (tmp_path / "module/torch/__init__.py").write_text(text)
+    module = {"PYTHONPATH": str(tmp_path / "module"), "PYTHON": BASE_PYTHON}
+    done = newcomer.make("setup", "TORCH=site", **module)
+    refused(done, "TORCH=site needs torch 2.11 or newer", version or "none that starts")
+    assert not newcomer.venv.exists()
+
+
+def test_torch_stays_out_of_what_is_resolved():
+    """It is there already; asked for again, it could come as another build."""
+    wanted = set_up.requirements(dev=True)
+    assert not [line for line in wanted if line.startswith("torch")]
+    assert {line.partition(">")[0] for line in wanted} >= {"jupyterlab", "pytest", "setuptools"}
+
+
+@pytest.mark.gpu
+def test_a_gpu_machine_has_the_build_that_uses_it():
+    """Where the driver lists GPUs, the torch that was installed sees them."""
+    assert set_up.has_nvidia_gpu()
+    listed = subprocess.check_output(["nvidia-smi", "-L"], text=True).count("GPU ")
+    assert torch.cuda.device_count() == listed

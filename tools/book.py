@@ -16,7 +16,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
-from tools.packages import ROOT
+from tools.set_up import ROOT
 
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 NOTE = (

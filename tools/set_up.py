@@ -1,116 +1,268 @@
-"""Make the workbook's environment, then start what was asked for.
+"""Make .venv, then start what was asked for:  python3 -m tools.set_up lab [arguments to pass on]
 
-    python3 -m tools.set_up setup|lab|test|book|benchmark|lint  [arguments to pass on]
-
-It needs nothing but Python itself. An old Python must be able to read it, to be told that it is too
-old: no syntax newer than Python 3.6 in this folder's set-up files.
+Python with pip is enough to begin: pip puts uv into .venv, and uv does the rest. torch is installed
+first and takes no part in what is resolved afterwards, so no package can replace it by another
+build. Python 3.8 must be able to read this file, to be told that it is too old.
 """
 
+import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
+import time
+from pathlib import Path
 
-from tools import environment, packages
-from tools.problems import InstallerFailed, Problem
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT, CONSTRAINTS = ROOT / "pyproject.toml", ROOT / "constraints.txt"
+VENV = ROOT / ".venv"  # may be a link to a larger disk
+PYTHON, LOG = VENV / "bin" / "python", VENV / "set_up.log"
+STAMP = VENV / "workbook.json"  # what .venv was made from; absent while it is being made
+PIP, UV = ["pip", "install"], ["uv", "pip", "install"]
+BUILDS = ("cpu", "cuda", "site")  # of torch; site: what a cluster's module offers
 
-FIRST_PAGE = "notebooks/00_start_here.ipynb"
+# The Python to build on. .venv's own, if it runs this, is deleted when .venv is made anew.
+BASE = sys._base_executable if Path(sys.prefix) == VENV else sys.executable
 
-LAB_CONFIGURATION = packages.VENV / "etc" / "workbook"
-
-# command: (what runs in .venv afterwards, whether it needs the development packages)
+# Two files at a time, because much of a test is waiting. In their own order, or the browser's few
+# long tests would come last and alone.
+PYTEST = ["-m", "pytest", "-n2", "--dist=loadfile", "--no-loadscope-reorder"]
 COMMANDS = {
-    "setup": ([], False),
-    "lab": (["-m", "jupyterlab"], False),
-    # Two files at a time: much of a test's time is waiting for time limits, kernels and pages. In
-    # their own order, or the browser, which is few tests and long ones, would come last and alone.
-    "test": (["-m", "pytest", "-n2", "--dist=loadfile", "--no-loadscope-reorder"], True),
-    "book": (["-m", "tools.book"], True),
-    "benchmark": (["-m", "benchmarks"], True),
-    "lint": (["-m", "tools.lint"], True),
+    "setup": ["-c", "print('The environment is ready: make lab opens the first notebook.')"],
+    "lab": ["-m", "jupyterlab"],
+    "test": PYTEST,
+    "test-all": [*PYTEST, "--all"],
+    "book": ["-m", "tools.book"],
+    "benchmark": ["-m", "benchmarks"],
+    "lint": ["-m", "pre_commit", "run", "--all-files"],
 }
+MEND = (
+    "mend it (the network, HTTPS_PROXY, room on the disk), or copy the workbook to a folder of "
+    "your own, and run this again."
+)
+ABOUT_TORCH = """
+import json, torch
+print(json.dumps([str(torch.__version__), torch.version.cuda, torch.__path__[0]]))
+"""
+SEES_TORCH = "import importlib.util as u; raise SystemExit(u.find_spec('torch') is None)"
 
-LAB_OPTIONS = [
-    f"--LabApp.default_url=/lab/tree/{FIRST_PAGE}",
-    "--ServerApp.ip=127.0.0.1",  # a shared node: nobody else's machine can even knock
-    "--ServerApp.log_level=WARN",  # what is left is the address, with its token
-    "--LabApp.news_url=None",  # nothing is fetched from elsewhere, and nobody is asked about news
-    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-]
+
+def check_python():
+    """Refuse a Python of another version, and one that cannot make a venv."""
+    if not (3, 11) <= sys.version_info[:2] < (3, 14):
+        sys.exit(
+            f"The workbook needs Python 3.11, 3.12 or 3.13, and {sys.executable} is "
+            f"{sys.version.split()[0]}: install one of them, or name it with PYTHON=/path/to/it."
+        )
+    try:
+        import ensurepip  # noqa: F401 - Debian keeps it in a package of its own
+    except ImportError:
+        sys.exit(
+            f"{sys.executable} cannot make virtual environments: install its venv package (Debian "
+            "and Ubuntu: sudo apt install python3-venv) and run this again."
+        )
 
 
-def lab_environment(env):
-    """`env` for JupyterLab: this environment's kernel first, and no server settings from elsewhere.
+def has_nvidia_gpu():
+    """Whether the NVIDIA driver of this machine lists a GPU; its tool alone does not make one."""
+    gpus = Path("/proc/driver/nvidia/gpus")
+    if gpus.is_dir() and any(gpus.iterdir()):
+        return True
+    try:
+        shown = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return shown.returncode == 0 and b"GPU " in shown.stdout
 
-    A reader's own server configuration may switch the token off or listen to the world. Their
-    JupyterLab settings (theme, shortcuts) are kept.
+
+def choose(wanted, present):
+    """(build, reason) for TORCH=`wanted` where .venv holds the build `present`; "" for none.
+
+    Without TORCH= an environment keeps its build: nodes with and without GPUs share one folder.
     """
-    home = os.path.join(os.path.expanduser("~"), ".jupyter")
-    own = os.path.join(env.get("JUPYTER_CONFIG_DIR", home), "lab", "user-settings")
-    env.setdefault("JUPYTERLAB_SETTINGS_DIR", own)
-    env["JUPYTER_CONFIG_DIR"] = str(LAB_CONFIGURATION)
-    env["JUPYTER_PREFER_ENV_PATH"] = "1"
+    if wanted and wanted not in BUILDS:
+        sys.exit(f"TORCH={wanted} is unknown: it is one of {', '.join(BUILDS)}.")
+    if wanted:
+        return wanted, f"TORCH={wanted} asks for it"
+    gpu = has_nvidia_gpu()
+    if present:
+        hint = "; this machine has a GPU, and TORCH=cuda would use it"
+        return present, ".venv holds it" + (hint if gpu and present == "cpu" else "")
+    if gpu:
+        return "cuda", "this machine has an NVIDIA GPU; TORCH=cpu overrides it"
+    return "cpu", "this machine shows no NVIDIA GPU; TORCH=cuda overrides it"
+
+
+def variables(build):
+    """The environment variables for a program of .venv, without those that lead it elsewhere."""
+    env = dict(os.environ, VIRTUAL_ENV=str(VENV), PIP_USER="0")
+    for name in ("PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "__PYVENV_LAUNCHER__"):
+        env.pop(name, None)
+    if build != "site":  # a cluster's module may show its torch through PYTHONPATH
+        env.pop("PYTHONPATH", None)
+    env["PATH"] = str(PYTHON.parent) + os.pathsep + env.get("PATH", os.defpath)
     return env
 
 
-def write_lab_defaults(folder):
-    """Defaults of JupyterLab's settings, in a configuration folder: no question about news."""
-    quiet = {"fetchNews": "false", "checkForUpdates": False}
-    labconfig = os.path.join(str(folder), "labconfig")
-    os.makedirs(labconfig, exist_ok=True)
-    with open(os.path.join(labconfig, "default_setting_overrides.json"), "w") as defaults:
-        json.dump({"@jupyterlab/apputils-extension:notification": quiet}, defaults)
+def about_torch(python, env=None):
+    """[version, CUDA version, folder] of the torch that `python` imports; None without."""
+    line = [str(python), "-c", ABOUT_TORCH]
+    done = subprocess.run(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return None if done.returncode else json.loads(done.stdout.splitlines()[-1])
+
+
+def site_torch():
+    """What `about_torch` says of the Python that runs this; refuses none and an old one."""
+    found = about_torch(BASE)
+    version = found[0] if found else "none that starts"
+    if [int(number) for number in re.findall(r"\d+", version)[:2]] < [2, 11]:
+        sys.exit(
+            f"TORCH=site needs torch 2.11 or newer, and {BASE} has {version}: load your site's "
+            "PyTorch module or activate its environment first, and run this again."
+        )
+    return found
+
+
+def install(what, build, *ways):
+    """Run one installer of .venv after the other, until one succeeds."""
+    print(f"  {what} ...", flush=True)
+    env = dict(variables(build), UV_PYTHON=str(PYTHON), UV_COMPILE_BYTECODE="1")
+    if build == "site":  # what a site has may be old, so it does not count as installed
+        env["PIP_IGNORE_INSTALLED"] = "1"
+    for way in ways:
+        line = [str(PYTHON), "-m", *way, "-c", str(CONSTRAINTS)]
+        with open(str(LOG), "a") as log:
+            print("$", *line, file=log, flush=True)
+            if not subprocess.call(line, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log):
+                return
+    print("", *LOG.read_text(errors="replace").splitlines()[-10:], sep="\n", file=sys.stderr)
+    sys.exit(f"\n{what} could not be installed, for the reason above: {MEND} Log: {LOG}")
+
+
+def ways_to_torch(build):
+    """The installer calls to try for the pinned torch.
+
+    No package host is written down here: uv knows where PyTorch keeps its builds. pip comes first
+    for the CPU build, because a local wheel may be configured for it. On Linux without a GPU, plain
+    torch is gigabytes of CUDA packages: only TORCH=cuda gets it.
+    """
+    torch = "torch==" + re.search(r"(?m)^torch==(\S+)", CONSTRAINTS.read_text()).group(1)
+    if build == "cpu" and sys.platform.startswith("linux"):
+        return [*PIP, f"{torch}+cpu"], [*UV, "--torch-backend=cpu", torch]
+    if build == "cuda" and has_nvidia_gpu():
+        return ([*UV, "--torch-backend=auto", torch],)  # the newest CUDA that the driver can run
+    return ([*PIP, torch],)  # macOS; or CUDA for a login node, which has no driver to ask
+
+
+def requirements(dev):
+    """What pyproject.toml asks for, without torch; and setuptools, for the package itself."""
+    import tomllib  # not in the Pythons that are refused
+
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    wanted = project["dependencies"] + (project["optional-dependencies"]["dev"] if dev else [])
+    return [line for line in wanted if not re.match(r"torch\b", line)] + ["setuptools"]
+
+
+def fill(build, dev, site):
+    """Install everything into .venv; returns the version of its torch."""
+    env = variables(build)
+    install("uv", build, [*PIP, "uv"])
+    if not site:
+        install(f"torch ({build})", build, *ways_to_torch(build))
+    elif about_torch(PYTHON, env) is None:  # .venv sees no packages of the venv it was made from
+        path_file = next(VENV.glob("lib/python3*/site-packages")) / "site_torch.pth"
+        path_file.write_text(str(Path(site[2]).parent) + "\n")
+    wanted = requirements(dev)
+    install("JupyterLab and all else", build, [*UV, *wanted], [*PIP, *wanted])  # a mirror is pip's
+    own = ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]
+    install("ddp_workbook itself", build, [*UV, *own])
+    version, cuda, _ = about_torch(PYTHON, env) or sys.exit(f"torch does not start. Log: {LOG}")
+    if build == "cuda" and not cuda:
+        sys.exit(f"torch {version} came, which has no CUDA: use TORCH=cpu or TORCH=site.")
+    return version
+
+
+def read_stamp():
+    """What .venv was made from; empty if it was not finished."""
+    try:
+        return json.loads(STAMP.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def ensure(wanted, dev):
+    """Bring .venv up to date with TORCH=`wanted`; at once if nothing has changed."""
+    old = read_stamp()
+    build, reason = choose(wanted, old.get("torch", ""))
+    print(f"torch: {build}, because {reason}.", flush=True)
+    new = {
+        "root": str(ROOT),  # an environment cannot move
+        "python": python_version(),
+        "torch": build,
+        "dev": dev or old.get("dev", False),
+        "inputs": hashlib.sha256(PROJECT.read_bytes() + CONSTRAINTS.read_bytes()).hexdigest(),
+    }
+    look = [str(PYTHON), "-c", SEES_TORCH]
+    if old == new and subprocess.call(look, env=variables(build)) == 0:
+        return
+    started = time.monotonic()
+    site = site_torch() if build == "site" else None
+    kept = not site and all(old.get(key) == new[key] for key in ("root", "python", "torch"))
+    if STAMP.exists():
+        STAMP.unlink()  # whoever is interrupted from here on starts from nothing
+    try:
+        if not kept:
+            print(f"  .venv, with {BASE} ...", flush=True)
+            options = ["--clear", *(["--system-site-packages"] if site else [])]
+            if subprocess.call([BASE, "-m", "venv", *options, str(VENV)]):
+                sys.exit(f".venv could not be made, for the reason above: {MEND}")
+        version = fill(build, new["dev"], site)
+    except SystemExit:
+        if kept:  # an installer gave up before it changed anything: what is there still works
+            STAMP.write_text(json.dumps(old))
+        raise
+    new["python"] = python_version()
+    STAMP.write_text(json.dumps(new, indent=1) + "\n")
+    print(f"Ready after {time.monotonic() - started:.0f} s: torch {version}.", flush=True)
+
+
+def python_version():
+    """Version of the Python behind .venv; "" if it is gone, as after an upgrade of the system."""
+    return PYTHON.resolve().name.replace("python", "") if PYTHON.exists() else ""
 
 
 def command_line(command, arguments):
-    """(words, variables) that start the command's own program, with `arguments` at its end."""
-    line = [str(packages.PYTHON), *COMMANDS[command][0]]
-    env = packages.variables(environment.read_stamp().get("torch"))
-    if command == "lab":
-        env = lab_environment(env)
-        line += LAB_OPTIONS
-        if hasattr(os, "geteuid") and os.geteuid() == 0:  # in a container; loopback and token hold
-            line.append("--allow-root")
-    return line + arguments, env
+    """(words, variables) that start the command's own program, with `arguments` at its end.
 
-
-def start(command, arguments):
-    """Replace this process by the command's own program; its exit code where that cannot be."""
-    line, env = command_line(command, arguments)
-    os.chdir(str(packages.ROOT))  # JupyterLab shows this folder: programs are there to be read
+    JupyterLab's settings are in tools/lab. A reader's own server configuration may switch the token
+    off or listen to the world, so it is not read; their theme and shortcuts are.
+    """
+    env = variables(read_stamp().get("torch"))
     if command == "lab":
-        print("JupyterLab starts. Ctrl-C, twice, stops it.")
-    sys.stdout.flush()
-    if os.name == "nt":  # exec there would give the prompt back while the program still runs
-        return subprocess.call(line, env=env)
-    os.execve(line[0], line, env)
+        home = env.get("JUPYTER_CONFIG_DIR", os.path.expanduser("~/.jupyter"))
+        env.setdefault("JUPYTERLAB_SETTINGS_DIR", os.path.join(home, "lab", "user-settings"))
+        env["JUPYTER_CONFIG_DIR"] = str(VENV / "etc" / "jupyter")
+        env["JUPYTER_CONFIG_PATH"] = str(ROOT / "tools" / "lab")
+        env["JUPYTER_PREFER_ENV_PATH"] = "1"  # .venv's kernel before the reader's own
+    return [str(PYTHON), *COMMANDS[command], *arguments], env
 
 
 def main(arguments):
-    """Exit code of one command; a Problem is printed as its one sentence."""
+    """Set up and start; anything that goes wrong is told in words, never by a traceback."""
     if not arguments or arguments[0] not in COMMANDS:
-        print(f"Which of these? {', '.join(COMMANDS)}", file=sys.stderr)
-        return 2
-    command, rest = arguments[0], arguments[1:]
+        sys.exit(f"Which of these? {', '.join(COMMANDS)}")
     try:
-        environment.check_python()
-        environment.ensure(os.environ.get("TORCH") or "auto", dev=COMMANDS[command][1])
-        if not LAB_CONFIGURATION.exists():
-            write_lab_defaults(LAB_CONFIGURATION)
-        if COMMANDS[command][0]:
-            return start(command, rest)
-        print("The environment is ready: make lab opens the first notebook.")
-        return 0
-    except Problem as problem:
-        print(f"\n{problem}", file=sys.stderr)
-        return 1
-    except OSError as error:  # ours, not pip's: such as a disk that is full to the last byte
-        print(f"\n{InstallerFailed('The environment', str(error), packages.LOG)}", file=sys.stderr)
-        return 1
+        check_python()
+        ensure(os.environ.get("TORCH", ""), dev=arguments[0] not in ("setup", "lab"))
+        line, env = command_line(arguments[0], arguments[1:])
+        os.chdir(str(ROOT))  # JupyterLab shows this folder: programs are there to be read
+        os.execve(line[0], line, env)
+    except OSError as error:  # ours, such as a disk that is full to the last byte
+        sys.exit(f"{error}: {MEND}")
     except KeyboardInterrupt:
-        print("\nStopped; run it again to go on.", file=sys.stderr)
-        return 130
+        sys.exit("\nStopped; run it again to go on.")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

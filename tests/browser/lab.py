@@ -6,18 +6,22 @@ runs the notebook and writes a picture of the whole page. The exit code is 0 onl
 none failed that was not meant to, and no widget is missing.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-
-from playwright.sync_api import Locator, Page, sync_playwright
+from typing import TYPE_CHECKING
 
 from tests.browser.server import server
 from tests.conftest import chromium
-from tools.packages import ROOT
+from tools.set_up import ROOT
+
+if TYPE_CHECKING:  # a package for developers; without it all tests can still be collected
+    from playwright.sync_api import Locator, Page
 
 WIDTH, TALLEST = 1280, 16_000  # pixels; Chromium cuts pictures that are higher
 CHROMIUM_OPTIONS = [
@@ -155,6 +159,8 @@ class Notebook:
 @contextlib.contextmanager
 def lab(root: Path, *, dark: bool = False) -> Iterator[Callable[[str], Notebook]]:
     """JupyterLab at the folder `root`, and a browser; gives `open(notebook below root)`."""
+    from playwright.sync_api import sync_playwright
+
     with server(root, dark=dark) as about, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
 

@@ -27,7 +27,6 @@ def server(root: Path, *, dark: bool = False) -> Iterator[dict]:
         write_setting(home, "apputils-extension", "themes", theme=THEMES[dark])
         write_setting(home, "notebook-extension", "tracker", windowingMode="none")
         write_setting(home, "docmanager-extension", "plugin", autosave=False)
-        set_up.write_lab_defaults(home / "config")
         line, env = set_up.command_line("lab", ["--ServerApp.port=0", "--no-browser"])
         line[0] = sys.executable
         line += [f"--ServerApp.root_dir={root}", "--LabApp.expose_app_in_browser=True"]
