@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ddp_workbook.diagnostics import advice
 from ddp_workbook.errors import RanksHung
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.serialization import Call
+from ddp_workbook.launcher.calls import Call
 from tests.leftovers import no_rank_left  # noqa: F401
 from tests.workers import hanging_import, hangs, launching
 
@@ -143,22 +144,23 @@ def test_rank_0_does_more_than_the_others(worker, says):
 
 
 @pytest.mark.parametrize(
-    ("worker", "line"),
+    ("worker", "line", "look"),
     [
-        (hangs.before_init, r"time.sleep\(0.01\)"),
-        (hangs.python_loop, "while True:|n += 1"),
-        (hangs.c_loop, r"sum\(range\(10\*\*12\)\)"),  # holds the GIL: no thread can answer
-        (hangs.own_signal_handler, r"time.sleep\(60\)"),
-        (hangs.default_signal_handler, r"time.sleep\(60\)"),
-        (hangs.packs_for_ever, r"time.sleep\(0.01\)"),
+        (hangs.before_init, r"time.sleep\(0.01\)", advice.LOOP),
+        (hangs.python_loop, "while True:|n += 1", advice.LOOP),
+        # holds the GIL: no thread can answer
+        (hangs.c_loop, r"sum\(range\(10\*\*12\)\)", advice.NOBODY_WAITS),
+        (hangs.own_signal_handler, r"time.sleep\(60\)", advice.NO_LOOP),
+        (hangs.default_signal_handler, r"time.sleep\(60\)", advice.NO_LOOP),
+        (hangs.packs_for_ever, r"time.sleep\(0.01\)", advice.LOOP),
     ],
 )
-def test_an_endless_loop(worker, line):
+def test_work_that_does_not_end(worker, line, look):
     error = hang(worker)
     rows = re.findall(r"rank [01] +is at +.*hangs.py:(\d+)", str(error))
     assert len(rows) == 2
     assert all(re.search(line, LINES[int(number) - 1]) for number in rows)
-    assert "an endless loop, or work that needs a longer timeout" in str(error)
+    assert look in str(error) and str(error).endswith(advice.TAKE_LONGER)
 
 
 def test_one_rank_in_a_loop_that_holds_the_gil():
@@ -176,6 +178,7 @@ def test_one_rank_of_two_has_returned():
     assert str(error).startswith("1 of 2 ranks did not finish within 1 s and was stopped.")
     assert re.search(r"rank 0 +has returned", str(error))
     assert stands(error, 1, "is at", "time.sleep(0.01)")
+    assert f"look at   {advice.LOOP}" in str(error)
 
 
 def test_the_import_of_the_workers_file_never_ends():

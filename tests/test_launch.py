@@ -15,7 +15,7 @@ import torch
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.launcher import fork_server, rank_environment
 from ddp_workbook.launcher.launch import launch, run_ranks
-from ddp_workbook.launcher.serialization import Call
+from ddp_workbook.launcher.calls import Call
 from tests.leftovers import alive, no_rank_left, wait_until  # noqa: F401
 from tests.workers import contract, launching
 from tests.workers.torchrun_style import loader, mesh, plain, recorded
@@ -240,8 +240,8 @@ def test_where_there_is_no_fork_server_ranks_are_spawned(monkeypatch):
 def test_all_ranks_get_gpus_or_none_does(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert "CUDA_VISIBLE_DEVICES" not in rank_environment.Surroundings(2, 1, None, {}).of(1)
-    hidden = [rank_environment.Surroundings(3, 1, None, {}).of(rank) for rank in range(3)]
+    assert "CUDA_VISIBLE_DEVICES" not in rank_environment.RankEnvironment(2, 1, None, {}).of(1)
+    hidden = [rank_environment.RankEnvironment(3, 1, None, {}).of(rank) for rank in range(3)]
     assert [env["CUDA_VISIBLE_DEVICES"] for env in hidden] == ["", "", ""]
     assert quietly(contract.cuda_visible, ranks=3) == [("", 0)] * 3
 

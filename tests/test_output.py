@@ -12,7 +12,7 @@ import pytest
 from ddp_workbook.launcher import output
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.output import Printer, RankOutput
-from ddp_workbook.launcher.serialization import Call
+from ddp_workbook.launcher.calls import Call
 from tests.leftovers import no_rank_left  # noqa: F401
 from tests.workers import printing
 

@@ -120,7 +120,7 @@ def test_a_read_only_folder_is_no_obstacle(tmp_path, monkeypatch):
 
 
 def test_rank_values_keep_markup_as_text():
-    from ddp_workbook.notebook.rank_values import RankValues
+    from ddp_workbook.notebook.display import RankValues
 
     values = RankValues(
         [{"text/plain": "<b>"}, None, {"text/plain": "f", "text/html": "<table></table>"}]

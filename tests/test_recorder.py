@@ -295,7 +295,7 @@ def test_a_result_that_cannot_travel_is_named():
 def test_refusals_are_about_the_readers_own_worker_and_arguments(monkeypatch):
     with pytest.raises(LaunchRefused, match="lambda"):
         record_collectives(lambda: None)
-    with pytest.raises(LaunchRefused, match="must be a function; got 3"):
+    with pytest.raises(LaunchRefused, match="must be a function, or the path of a script; got 3"):
         record_collectives(3)
     with pytest.raises(LaunchRefused, match=r"^Argument `b` cannot be sent"):
         record_collectives(workers.alone, 1, b=lambda: None)
@@ -305,5 +305,5 @@ def test_refusals_are_about_the_readers_own_worker_and_arguments(monkeypatch):
     cell = type(sys)("__main__")  # a notebook's __main__ has no file
     monkeypatch.setitem(sys.modules, "__main__", cell)
     exec("def from_a_cell(): pass", cell.__dict__)
-    with pytest.raises(LaunchRefused, match="`from_a_cell` was defined in a notebook cell"):
+    with pytest.raises(LaunchRefused, match="`from_a_cell` was defined at a prompt"):
         record_collectives(cell.from_a_cell)

@@ -22,7 +22,7 @@ HOMES = {
     "usable_cores": "launcher.limits",
     "what_changed": "notebook.code_diff",
     "machine_table": "notebook.machine",
-    "text_table": "notebook.tables",
+    "text_table": "notebook.display",
     "predict": "notebook.predictions",
     "reveal": "notebook.predictions",
     "reveal_plot": "notebook.predictions",
@@ -61,7 +61,7 @@ def __dir__() -> list[str]:
 def load_ipython_extension(ipython) -> None:
     """What `%load_ext ddp_workbook` does: add `%%ranks` and `%%exercise`, start the fork server."""
     from ddp_workbook.exercises.judging.magics import ExerciseMagics
-    from ddp_workbook.launcher.rank_handle import warm_up
+    from ddp_workbook.launcher.fork_server import warm_up
     from ddp_workbook.notebook.ranks_magic import RanksMagics
 
     ipython.register_magics(RanksMagics, ExerciseMagics)

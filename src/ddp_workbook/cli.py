@@ -85,9 +85,9 @@ def meet() -> float:
     import torch
     import torch.distributed as dist
 
-    from ddp_workbook.notebook.cells import start
+    from ddp_workbook.launcher.process_group import set_up
 
-    device = start(bare=False)
+    device = set_up(bare=False)
     number = torch.tensor([dist.get_rank() + 1.0], device=device)
     dist.all_reduce(number)
     return number.item()

@@ -1,4 +1,4 @@
-"""The errors that the workbench raises on purpose: pages to read, without its own frames."""
+"""The errors that the workbook raises on purpose: pages to read, without its own frames."""
 
 from collections.abc import Sequence
 
@@ -22,6 +22,14 @@ class LaunchRefused(WorkbookError, ValueError):
     """The launch cannot work as asked; said before any process was started."""
 
 
+class Unsendable(Exception):
+    """An object that cannot travel between processes; the message says which and why."""
+
+
+class ScriptRunsAgain(Exception):
+    """In a rank: the script that launches was imported, and its launch is not guarded."""
+
+
 class RankFailed(WorkbookError, RuntimeError):
     """A rank failed: `rank`, `reason` and `traceback` (the reader's own frames) say which and how.
 
@@ -29,8 +37,8 @@ class RankFailed(WorkbookError, RuntimeError):
     those of its arguments that are texts. `returncode` is the exit status of a rank that died
     without a Python error: positive for `os._exit(n)`, negative for a signal, as in `subprocess`;
     None where there was a Python error. `positions` tell where the ranks stood: the one that
-    failed, and if it waited for another, all. `missed` are sentences on who came to which
-    collective.
+    failed, and if it waited for another, all. `missed` are the calls that do not match, each a
+    `diagnostics.mismatches.Mismatch`, whose text says who came to which collective.
     """
 
     def __init__(
@@ -44,7 +52,7 @@ class RankFailed(WorkbookError, RuntimeError):
         traceback: str = "",
         returncode: int | None = None,
         positions: Sequence = (),
-        missed: Sequence[str] = (),
+        missed: Sequence = (),
     ):
         super().__init__(page)
         self.rank, self.reason, self.kind = rank, reason, kind

@@ -1,8 +1,11 @@
 """One sentence of advice for an error that learners often meet; "" where none would help."""
 
+import ast
 import re
+from collections.abc import Sequence
 
-from ddp_workbook.diagnostics.positions import AT_ITS_LINE, TWO_SIDED, Position
+from ddp_workbook.diagnostics.mismatches import Kind, Mismatch
+from ddp_workbook.diagnostics.positions import TWO_SIDED, Position
 
 # (pattern in "Type: message", advice). The first that fits is given.
 FOR_ERRORS = [
@@ -32,7 +35,15 @@ FOR_ERRORS = [
     ),
     (
         r"(?i)(no available|not built with|backend|doesn't have).*nccl|ProcessGroupNCCL is only",
-        "NCCL moves data between GPUs only; on a CPU the backend is gloo.",
+        "NCCL moves data between GPUs only; on a CPU the backend is gloo: "
+        'init_process_group("gloo"), or no backend, for the one that fits.',
+    ),
+    (
+        r"Cannot access accelerator device|not compiled with CUDA|_cuda_setDevice|No CUDA GPUs"
+        r"|no NVIDIA driver|device_ids .* module parameters \{device\(type='cpu'\)",
+        "There is no GPU for each rank here, so the ranks run on the CPU. Let the device follow: "
+        'torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu"); '
+        "on the CPU, DistributedDataParallel gets no device_ids.",
     ),
     (
         r"EADDRINUSE|Address already in use",
@@ -79,10 +90,30 @@ FOR_ERRORS = [
         "stay until the end.",
     ),
 ]
-NO_GUARD = (
-    'Has the script that launches an `if __name__ == "__main__":` around its work? '
-    "Without it, each rank runs the whole script again."
+REPLACED = (
+    "exec leaves nothing of the rank: nobody can say what became of it. Start the program with "
+    "subprocess.run, or return before."
 )
+A_MEETING = "A collective is a meeting: every rank of the group must come."
+UNDER_AN_IF = f"{A_MEETING} Is it under an `if`?"
+SAME_ORDER = "Every rank must enter the same collectives in the same order."
+PAIRS = (
+    "Each send needs a recv on the other rank. Write down who sends to whom, in which order, for "
+    "each rank: two that both send first, or both receive first, can wait forever."
+)
+UNLIKE_TENSORS = "The ranks meet in the same call with other shapes or dtypes. Which are they?"
+UNLIKE_ARGUMENTS = (
+    "All are in the same call. Do they agree on its arguments, such as src and group?"
+)
+LOOP = "What ends the loop around this line, and does it ever happen?"
+NO_LOOP = "What does this line wait for, or how long does it compute?"
+OWN_PROCESSES = (
+    "This line waits for processes or threads that the worker has started. The launch starts the "
+    "ranks: give it the function that they run."
+)
+NOBODY_WAITS = "No rank waits for another."
+NO_LINE = "What goes on outside of its lines: a thread, a process, a signal?"
+TAKE_LONGER = "Work that only takes longer needs a longer timeout."
 FOR_SIGNALS = {
     -9: "SIGKILL comes from outside. If nobody sent it, the system ran out of memory: use fewer "
     "ranks or smaller tensors.",
@@ -98,31 +129,55 @@ def for_error(kind: str, reason: str) -> str:
     return next((sentence for pattern, sentence in FOR_ERRORS if re.search(pattern, text)), "")
 
 
-def for_death(code: int | None, call: str, started: bool = True) -> str:
-    """Advice for a rank that ended with exit status `code`, perhaps inside `call`.
-
-    `started` is False if it ended before the worker was reached.
-    """
+def for_death(code: int | None, call: str) -> str:
+    """Advice for a rank that ended with exit status `code`, perhaps inside `call`."""
     if code == -6 and call and call != "abort":
         return (
             f"An abort inside {call}: on gloo, tensors of different shape or dtype on the ranks "
             "end the process. Print shape and dtype on each rank before the call."
         )
-    if code == 1 and not started:
-        return NO_GUARD
     return FOR_SIGNALS.get(code, "")
 
 
-def for_hang(positions: list[Position], explained: bool) -> str:
-    """Advice for ranks that did not finish; `explained` if a missed call has been named already."""
-    if any(p.call for p in positions) and any(p.doing == "has returned" for p in positions):
-        return "A collective is a meeting: every rank of the group must come. Is it under an `if`?"
-    if positions and all(p.call in TWO_SIDED for p in positions):
-        return ""  # the sentence on sends and receives has said it
-    if explained:
-        return "Every rank must enter the same collectives in the same order."
-    if positions and all(p.doing == AT_ITS_LINE for p in positions):
-        return (
-            "No rank waits in a collective: an endless loop, or work that needs a longer timeout?"
-        )
-    return ""
+def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
+    """Advice for ranks that did not finish; `found` are the calls of theirs that do not match."""
+    waiting = [p for p in positions if p.communicates]
+    elsewhere = [p for p in positions if p.file and not p.communicates]
+    calls, kinds = {p.call for p in waiting if p.call}, {mismatch.kind for mismatch in found}
+    if not waiting and not found:
+        return for_lines(elsewhere)
+    if elsewhere:
+        who = " and ".join(f"rank {p.rank}" for p in elsewhere[:4])
+        more = " and others" if len(elsewhere) > 4 else ""
+        return f"{who.capitalize()}{more} did not come to it. {for_lines(elsewhere, alone=False)}"
+    if calls & set(TWO_SIDED) or not (calls or found):
+        return PAIRS  # no call: in `work.wait()`; of a collective the flight records would know
+    if Kind.TENSORS in kinds:
+        return UNLIKE_TENSORS
+    if any(p.ended for p in positions):
+        return UNDER_AN_IF
+    if found:
+        return SAME_ORDER
+    return UNLIKE_ARGUMENTS if len(calls) == 1 else A_MEETING
+
+
+def for_lines(positions: Sequence[Position], alone: bool = True) -> str:
+    """Advice for lines that do not end; `alone`: no rank waits for them."""
+    if not positions:
+        return NO_LINE
+    if any(p.call in ("join", "spawn") for p in positions):
+        return OWN_PROCESSES
+    if any(in_loop(p.file, p.line) for p in positions):
+        return LOOP
+    return f"{NO_LOOP} {NOBODY_WAITS}" if alone else NO_LOOP
+
+
+def in_loop(path: str, line: int) -> bool:
+    """True if this line of the file is in a `for` or `while`, or is its first line."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return False
+    loops = (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While))
+    return any(loop.lineno <= line <= loop.end_lineno for loop in loops)

@@ -1,10 +1,10 @@
-"""An exception of a rank as plain data: the exception itself may not survive the way home."""
+"""An exception of a rank as plain data: the exception itself may not be picklable."""
 
 import traceback
 from collections.abc import Iterator
 
 from ddp_workbook.diagnostics.user_code import HIDDEN, is_own, short
-from ddp_workbook.launcher.serialization import Unsendable
+from ddp_workbook.errors import Unsendable
 
 LONGEST = 1500  # characters kept of a message
 DEEPEST = 100  # frames kept
@@ -20,7 +20,7 @@ LOST_PEER = (
 )
 
 
-def describe(error: BaseException) -> dict:
+def as_data(error: BaseException) -> dict:
     """What the kernel tells about `error`; `traceback` holds the reader's own frames.
 
     `arguments` are those of the error's that are texts; `frames` its whole stack, innermost first.

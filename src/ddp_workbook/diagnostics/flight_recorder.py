@@ -1,4 +1,4 @@
-"""The trail of a rank: which collectives it has entered, in which group, from which line.
+"""What a rank has entered: its collectives, in which group, from which line.
 
 Read from PyTorch's flight recorder, which another thread can read while the rank hangs. Seen on
 torch 2.13: on gloo it holds no send and recv, and `state` stays "scheduled", so `retired` tells
@@ -11,9 +11,10 @@ from types import FrameType
 
 import torch.distributed as dist
 
+from ddp_workbook.diagnostics.evidence import Frame
 from ddp_workbook.diagnostics.user_code import is_own
 
-LAST = 40  # entries kept for each group: the disagreement is at the end of the trail
+LAST = 40  # entries kept for each group: the disagreement is at its end
 DEEPEST = 500  # frames
 
 
@@ -23,23 +24,23 @@ def read() -> dict:
     `entries` are what `brief` keeps of each collective, `groups` the global ranks by the group's
     internal name, `made` the number of groups that this rank has asked for, the world's included.
     """
-    trail = {"entries": [], "groups": {}, "made": 0}
+    record = {"entries": [], "groups": {}, "made": 0}
     c10d = sys.modules.get("torch._C._distributed_c10d")
     if c10d is None or not dist.is_available():
-        return trail
+        return record
     try:
-        trail |= {"groups": members(), "made": dist.distributed_c10d.get_pg_count()}
+        record |= {"groups": members(), "made": dist.distributed_c10d.get_pg_count()}
         entries = pickle.loads(c10d._dump_fr_trace())["entries"]
     except Exception:  # private functions: without them the stacks still tell where the ranks stand
-        return trail
+        return record
     by_group: dict[str, list] = {}
     for entry in entries:
         if not entry.get("is_p2p"):
             by_group.setdefault(entry["process_group"][0], []).append(entry)
-    return trail | {"entries": [brief(e) for group in by_group.values() for e in group[-LAST:]]}
+    return record | {"entries": [brief(e) for group in by_group.values() for e in group[-LAST:]]}
 
 
-def stack(frame: FrameType | None) -> list[tuple[str, int, str]]:
+def stack(frame: FrameType | None) -> list[Frame]:
     """File, line and function of each frame, innermost first."""
     frames = []
     while frame is not None and len(frames) < DEEPEST:

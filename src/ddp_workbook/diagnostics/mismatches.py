@@ -1,6 +1,9 @@
-"""Which rank did not come to which collective: the ranks' trails, compared group by group."""
+"""Which rank did not come to which collective: the ranks' flight records, compared by group."""
 
-from ddp_workbook.diagnostics.positions import TWO_SIDED, Position
+from dataclasses import dataclass
+from enum import Enum
+
+from ddp_workbook.diagnostics.positions import Position
 from ddp_workbook.diagnostics.user_code import short
 
 ALL_MUST = "Every rank of the world must call it, also those outside the group, in the same order."
@@ -10,31 +13,47 @@ STORE_CALLS = {  # entered through the store, so the flight recorder holds nothi
     "monitored_barrier": "It waits for every rank of its group.",
     "init_process_group": "It waits until all WORLD_SIZE ranks have called it.",
 }
-TWO_SIDES = (
-    "Each send needs a recv on the other rank. Two ranks that both send first, or both receive "
-    "first, can wait for ever."
-)
 UNEVEN = ("scatter", "gather", "all_to_all", "all_to_all_single")  # shapes may differ by right
 
 
-def disagreements(
-    trails: dict[int, dict], positions: list[Position], *, failed: bool = False
-) -> list[str]:
-    """Sentences about the first meeting of each group that not all its members came to alike.
+class Kind(Enum):
+    """In which way the ranks' calls do not match."""
 
-    `trails` holds for each rank what `trail.read` gave; `positions` where each rank stands.
-    `failed`: a rank lost its peers, so nothing that it entered is still unfinished.
+    GROUPS = "unequal numbers of new_group"
+    OPERATIONS = "different operations at the same place"
+    TENSORS = "the same operation on unlike shapes or dtypes"
+    MISSING = "some ranks never came"
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """One place at which calls do not match: the kind to decide by, the sentence to read."""
+
+    kind: Kind
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def mismatches(
+    records: dict[int, dict], positions: list[Position], *, failed: bool = False
+) -> list[Mismatch]:
+    """For each group, the first call that its members did not all enter alike.
+
+    `records` holds for each rank what `flight_recorder.read` gave; `positions` where each rank
+    stands. `failed`: a rank lost its peers, so nothing that it entered is still unfinished.
     """
-    sentences = _about_making_groups(trails)
-    groups = {entry["group"] for trail in trails.values() for entry in trail["entries"]}
+    found = _in_making_groups(records)
+    groups = {entry["group"] for record in records.values() for entry in record["entries"]}
     for group in sorted(groups):
-        sentences += _about_group(group, trails, failed)
-    return (sentences or _about_store_calls(positions)) + _about_two_sides(positions)
+        found += _in_group(group, records, failed)
+    return found or _in_store_calls(positions)
 
 
-def _about_making_groups(trails: dict[int, dict]) -> list[str]:
+def _in_making_groups(records: dict[int, dict]) -> list[Mismatch]:
     """Who has called new_group how often: unlike counts give their groups unlike names."""
-    calls = {rank: max(0, trail["made"] - 1) for rank, trail in trails.items() if trail["made"]}
+    calls = {rank: max(0, record["made"] - 1) for rank, record in records.items() if record["made"]}
     if len(set(calls.values())) < 2:
         return []
     times = [
@@ -42,73 +61,69 @@ def _about_making_groups(trails: dict[int, dict]) -> list[str]:
         + _ranks([rank for rank, made in calls.items() if made == number])
         for number in sorted(set(calls.values()), reverse=True)
     ]
-    return [f"new_group (init_device_mesh calls it too): {', '.join(times)}. {ALL_MUST}"]
+    calls = f"new_group (init_device_mesh calls it too): {', '.join(times)}. {ALL_MUST}"
+    return [Mismatch(Kind.GROUPS, calls)]
 
 
-def _about_group(group: str, trails: dict[int, dict], failed: bool) -> list[str]:
-    """The group's first meeting that somebody missed, or to which they came with other calls."""
-    ranks = _members(group, trails)
+def _in_group(group: str, records: dict[int, dict], failed: bool) -> list[Mismatch]:
+    """The group's first call that somebody missed, or that ranks entered differently."""
+    ranks = _members(group, records)
     if ranks is None:
         return []
     came: dict[int, dict[int, dict]] = {}
-    for rank in set(ranks) & set(trails):
-        for entry in trails[rank]["entries"]:
+    for rank in set(ranks) & set(records):
+        for entry in records[rank]["entries"]:
             if entry["group"] == group:
                 came.setdefault(entry["seq"], {})[rank] = entry
-    for seq in sorted(s for s in came if s >= _remembered_from(group, trails)):
+    for seq in sorted(s for s in came if s >= _remembered_from(group, records)):
         there = came[seq]
         missing = [rank for rank in ranks if rank not in there]
-        meeting = f"Call {seq} of {_name(group, ranks)}"
+        call = f"Call {seq} of {_name(group, ranks)}"
         if not failed and all(entry["finished"] for entry in there.values()):
             continue
         if len({_kind(entry) for entry in there.values()}) > 1:
-            return [
-                f"{meeting} differs between the ranks: {_who_came_with(there)}{_absent(missing)}"
-            ]
+            differ = f"{call} differs between the ranks: {_who_came_with(there)}{_absent(missing)}"
+            same_operation = len({entry["op"] for entry in there.values()}) == 1
+            return [Mismatch(Kind.TENSORS if same_operation else Kind.OPERATIONS, differ)]
         if missing:
             entry = next(iter(there.values()))
-            return [
-                f"{meeting}, {_label(entry)}{_where(entry)}: entered by {_ranks(sorted(there))}, "
-                f"never by {_ranks(missing)}."
-            ]
+            who = f"entered by {_ranks(sorted(there))}, never by {_ranks(missing)}."
+            sentence = f"{call}, {_label(entry)}{_where(entry)}: {who}"
+            return [Mismatch(Kind.MISSING, sentence)]
     return []
 
 
-def _remembered_from(group: str, trails: dict[int, dict]) -> int:
-    """The first call that no rank can have forgotten: a trail keeps the last entries only."""
+def _remembered_from(group: str, records: dict[int, dict]) -> int:
+    """The first call that no rank can have forgotten: a record keeps the last entries only."""
     firsts = (
-        min((e["seq"] for e in trail["entries"] if e["group"] == group), default=1)
-        for trail in trails.values()
+        min((e["seq"] for e in record["entries"] if e["group"] == group), default=1)
+        for record in records.values()
     )
     return max(firsts, default=1)
 
 
-def _about_store_calls(positions: list[Position]) -> list[str]:
-    """Who stands in a call that others did not enter, where the trails hold nothing of it."""
-    sentences = []
+def _in_store_calls(positions: list[Position]) -> list[Mismatch]:
+    """Who stands in a call that others did not enter, where the records hold nothing of it."""
+    found = []
     for call in sorted({p.call for p in positions} & set(STORE_CALLS)):
         there = [p.rank for p in positions if p.call == call]
         others = [p.rank for p in positions if p.call != call]
         if others:
             who = f"entered by {_ranks(there)}, never by {_ranks(others)}"
-            sentences.append(f"{call}: {who}. {STORE_CALLS[call]}")
-    return sentences
+            found.append(Mismatch(Kind.MISSING, f"{call}: {who}. {STORE_CALLS[call]}"))
+    return found
 
 
-def _about_two_sides(positions: list[Position]) -> list[str]:
-    return [TWO_SIDES] if any(p.call in TWO_SIDED for p in positions) else []
-
-
-def _members(group: str, trails: dict[int, dict]) -> list[int] | None:
+def _members(group: str, records: dict[int, dict]) -> list[int] | None:
     """Global ranks of the group; None where its name stands for other ranks on another rank."""
-    listed = [t["groups"][group] for t in trails.values() if group in t["groups"]]
+    listed = [t["groups"][group] for t in records.values() if group in t["groups"]]
     if any(ranks != listed[0] for ranks in listed):
         return None
     if listed:
         return listed[0]
     # Every rank has destroyed it, or none was told.
-    used = [r for r, t in trails.items() if any(e["group"] == group for e in t["entries"])]
-    return sorted(trails) if group == "0" else used
+    used = [r for r, t in records.items() if any(e["group"] == group for e in t["entries"])]
+    return sorted(records) if group == "0" else used
 
 
 def _name(group: str, ranks: list[int]) -> str:

@@ -2,17 +2,14 @@
 
 import linecache
 import os
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
-import psutil
-
+from ddp_workbook.diagnostics.evidence import Ending, Evidence, Frame, Phase
 from ddp_workbook.diagnostics.user_code import is_own, short
-from ddp_workbook.launcher import rank_process
 
-Frame = tuple[str, int, str]  # file, line, function
-FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
-THREAD = re.compile(r"^(?=(?:Current thread|Thread|Stack) )", flags=re.M)
+# Frames between the reader's line and the function that the line calls.
 WRAPPERS = (
     "c10d_logger.py",
     "_contextlib.py",
@@ -20,100 +17,117 @@ WRAPPERS = (
     "_decorators.py",
     "nn/modules/module.py",  # model(x) is called forward
 )
+# Code of torch in which a rank waits for others, or for its own gradients on the way to them.
+COMMUNICATION = tuple(
+    f"{os.sep}torch{os.sep}" + place.replace("/", os.sep)
+    for place in ("distributed/", "nn/parallel/", "autograd/", "_tensor.py")
+)
 TWO_SIDED = ("send", "recv", "isend", "irecv", "batch_isend_irecv")  # calls that are no collective
-AT_ITS_LINE = "is at"
 LONGEST_LINE = 80  # characters of the reader's line on the page
+
+
+class State(Enum):
+    """What a rank is doing. Code decides by the state; its value is for people."""
+
+    RETURNED = "has returned"
+    FAILED = "has failed"
+    DIED = "has died"
+    WAITING = "waits in"  # a call of torch that communicates
+    CALLING = "is in"  # any other call of a library
+    AT_LINE = "is at"
+    STARTING = "is starting"
+    IMPORTING = "is importing the worker's file"
+    OUTSIDE = "is outside of the worker's own lines"
+    RETURNING = "is packing its result"
+    LEAVING = "is ending"
+    STOPPED = "is stopped (SIGSTOP)"
+    SILENT = "does not answer"
+
+
+ENDED = frozenset({State.RETURNED, State.FAILED, State.DIED})
+OF_ENDING = {
+    Ending.RETURNED: State.RETURNED,
+    Ending.RAISED: State.FAILED,
+    Ending.DIED: State.DIED,
+}
+OF_PHASE = {
+    Phase.STARTING: State.STARTING,
+    Phase.IMPORTING: State.IMPORTING,
+    Phase.WORKING: State.OUTSIDE,
+    Phase.RETURNING: State.RETURNING,
+    Phase.LEAVING: State.LEAVING,
+}
 
 
 @dataclass
 class Position:
-    """One rank's place: `doing` in words, and the reader's line, if there is one on the stack."""
+    """One rank's place: its state, the reader's line if there is one, and what that line calls."""
 
     rank: int
-    doing: str
+    state: State
     file: str = ""
     line: int = 0
     call: str = ""  # the library's function that the reader's line called, if any
+
+    @property
+    def doing(self) -> str:
+        """The state in words: "waits in all_reduce"."""
+        words = self.state.value
+        return f"{words} {self.call}" if self.state in (State.WAITING, State.CALLING) else words
+
+    @property
+    def ended(self) -> bool:
+        """True for a rank that is gone, or only waits for leave to go."""
+        return self.state in ENDED
+
+    @property
+    def communicates(self) -> bool:
+        """True if the rank stands in a call that waits for others; `work.wait()` has no frame."""
+        return self.state is State.WAITING or ".wait(" in self.text
+
+    @property
+    def text(self) -> str:
+        """The reader's line as it is written; "" without one."""
+        if not self.file:
+            return ""
+        linecache.checkcache(self.file)
+        return linecache.getline(self.file, self.line).strip()
 
     @property
     def place(self) -> str:
         """ "train.py:12  dist.all_reduce(x)", or "" """
         if not self.file:
             return ""
-        linecache.checkcache(self.file)
-        text = linecache.getline(self.file, self.line).strip()
+        text = self.text
         text = text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 1] + "…"
         return f"{short(self.file)}:{self.line}  {text}".rstrip()
 
 
-def position(handle) -> Position:
-    """The Position of one RankHandle, from its outcome or its stack."""
-    outcome = handle.outcome
-    if outcome is not None:
-        words = {"returned": "has returned", "raised": "has failed", "died": "has died"}
-        return Position(handle.rank, words[outcome.kind])
-    frames = handle.stack or crash_stack(handle)
-    if frames:
-        return standing(handle.rank, frames)
-    if is_stopped(handle.pid):
-        return Position(handle.rank, "is stopped (SIGSTOP)")
-    return Position(handle.rank, "does not answer" if handle.started else "has not started yet")
+def position(evidence: Evidence) -> Position:
+    """Where one rank stands, from its outcome or its stack."""
+    if evidence.outcome is not None:
+        return Position(evidence.rank, OF_ENDING[evidence.outcome.ending])
+    if evidence.stack:
+        return standing(evidence)
+    if evidence.stopped:
+        return Position(evidence.rank, State.STOPPED)
+    silent = evidence.phase is not Phase.STARTING
+    return Position(evidence.rank, State.SILENT if silent else State.STARTING)
 
 
-def crash_stack(handle) -> list[Frame]:
-    """What `faulthandler` wrote in the rank, at a fatal signal or because it was asked to."""
-    return main_stack(handle.distress.decode("utf-8", "replace"))
-
-
-def is_stopped(pid: int | None) -> bool:
-    """True for a process that a signal has halted."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
-    except psutil.Error:
-        return False
-
-
-def standing(rank: int, frames: list[Frame]) -> Position:
-    """Read `frames` (innermost first) as: what the reader's innermost line is doing."""
+def standing(evidence: Evidence, frames: Sequence[Frame] | None = None) -> Position:
+    """Read frames (innermost first; the rank's stack) as: what the reader's innermost line does."""
+    frames = evidence.stack if frames is None else frames
     index = next((i for i, (file, _, _) in enumerate(frames) if is_own(file)), None)
     if index is None:
-        return Position(rank, _outside_the_worker(frames))
+        return Position(evidence.rank, OF_PHASE[evidence.phase])
     file, line, _ = frames[index]
-    called = next((name for f, _, name in reversed(frames[:index]) if not f.endswith(WRAPPERS)), "")
-    if called == "__init__":
-        called = os.path.splitext(os.path.basename(frames[index - 1][0]))[0]
-    inside = any("torch" in f for f, _, _ in frames[:index])
-    verb = "waits in" if inside else "is in"
-    return Position(rank, f"{verb} {called}" if called else AT_ITS_LINE, file, line, called)
-
-
-def _outside_the_worker(frames: list[Frame]) -> str:
-    names = {name for _, _, name in frames}
-    if names & {"pack", "reducer_override"}:
-        return "is packing its result"
-    if names & {"unpack", "settle_in"}:
-        return "is importing the worker's file"
-    if "_run_exitfuncs" in names or "leave" in names:
-        return "is ending"
-    if "work" in names:
-        return "is leaving the worker"
-    return "is sending its result" if "send" in names else "is starting"
-
-
-def main_stack(dump: str) -> list[Frame]:
-    """Innermost first, of the thread that runs the worker; of the last dump in `dump`."""
-    threads = THREAD.split(dump)
-    stacks = [
-        [(m["file"], int(m["line"]), m["name"]) for m in map(FRAME.match, part.splitlines()) if m]
-        for part in threads
-    ]
-    home = (rank_process.__file__, "main")
-    ours = [s for s in stacks if any((file, name) == home for file, _, name in s)]
-    if ours:
-        return ours[-1]
-    current = [
-        stack
-        for part, stack in zip(threads, stacks, strict=True)
-        if stack and part.startswith(("Current thread", "Stack"))
-    ]
-    return current[-1] if current else []
+    inside = frames[:index]
+    called = next((name for f, _, name in reversed(inside) if not f.endswith(WRAPPERS)), "")
+    if called == "__init__":  # a class is called by its module's name: "distributed" is DDP
+        called = os.path.splitext(os.path.basename(inside[-1][0]))[0]
+    if not called:
+        return Position(evidence.rank, State.AT_LINE, file, line)
+    waits = any(place in f for f, _, _ in inside for place in COMMUNICATION)
+    waits = waits and not called.startswith(("get_", "is_"))  # these ask, and wait for nobody
+    return Position(evidence.rank, State.WAITING if waits else State.CALLING, file, line, called)

@@ -1,11 +1,16 @@
-"""The pages that a failed launch shows: which rank, which line, what it means, where to look."""
+"""The pages that a failed launch shows: which rank, which line, what it means, where to look.
+
+Each takes the Evidence of all ranks, in rank order.
+"""
 
 import re
 import signal
+from collections.abc import Sequence
 
 from ddp_workbook.diagnostics import advice
-from ddp_workbook.diagnostics.mismatches import disagreements
-from ddp_workbook.diagnostics.positions import Position, crash_stack, position, standing
+from ddp_workbook.diagnostics.evidence import Ending, Evidence
+from ddp_workbook.diagnostics.mismatches import Mismatch, mismatches
+from ddp_workbook.diagnostics.positions import Position, position, standing
 from ddp_workbook.errors import RankFailed, RanksHung
 
 MOST_ROWS = 16
@@ -13,36 +18,40 @@ LONGEST_TITLE = 200  # characters of an error's text in the first line; the trac
 SOURCE = re.compile(r"\[/\S+\.(?:cc|cpp|h|cu):\d+\] ?")  # where in PyTorch's own code it was raised
 
 
-def first_to_fail(handles: list):
-    """The handle to blame; None while no rank has failed."""
-    failed = [h for h in handles if h.outcome and h.outcome.kind != "returned"]
-    return min(failed, key=lambda h: (not h.outcome.primary, h.outcome.time), default=None)
+def first_to_fail(ranks: Sequence[Evidence]) -> Evidence | None:
+    """The rank to blame; None while no rank has failed."""
+    failed = [rank for rank in ranks if rank.failed]
+    return min(failed, key=lambda r: (not r.outcome.primary, r.outcome.time), default=None)
 
 
-def failure(handles: list) -> RankFailed:
+def failure(ranks: Sequence[Evidence]) -> RankFailed:
     """The error for a launch in which a rank did not return; it blames the first to fail."""
-    first = first_to_fail(handles)
-    return (_raised if first.outcome.kind == "raised" else _died)(first, handles)
+    first = first_to_fail(ranks)
+    return (_raised if first.outcome.ending is Ending.RAISED else _died)(first, ranks)
 
 
-def hang(handles: list, timeout: float) -> RanksHung:
+def hang(ranks: Sequence[Evidence], timeout: float) -> RanksHung:
     """The error for a launch that ran out of time."""
-    late = sum(handle.outcome is None for handle in handles)
-    who = "The rank" if len(handles) == 1 else f"{late} of {len(handles)} ranks"
+    late = sum(rank.outcome is None for rank in ranks)
+    who = "The rank" if len(ranks) == 1 else f"{late} of {len(ranks)} ranks"
     were = "was" if late == 1 else "were"
     title = f"{who} did not finish within {timeout:g} s and {were} stopped."
-    places = [position(handle) for handle in handles]
-    found = disagreements(_trails(handles), places)
-    page = positions_page(handles, title)
+    places, found, page = _page(ranks, title)
+    if not any(place.communicates for place in places):
+        page += f" {advice.TAKE_LONGER}"
     return RanksHung(page, reason=title, positions=places, missed=found)
 
 
-def positions_page(handles: list, title: str) -> str:
-    """`title`, where each rank stands, which collective who did not enter, and a word of advice."""
-    places = [position(handle) for handle in handles]
-    found = disagreements(_trails(handles), places)
-    lines = [title, *_rows(places), *(f"  {sentence}" for sentence in found)]
-    return "\n".join(lines + _look_at(advice.for_hang(places, bool(found))))
+def positions_page(ranks: Sequence[Evidence], title: str) -> str:
+    """`title`, where each rank stands, which call who did not enter, and a word of advice."""
+    return _page(ranks, title)[2]
+
+
+def _page(ranks: Sequence[Evidence], title: str) -> tuple[list[Position], list[Mismatch], str]:
+    places = [position(rank) for rank in ranks]
+    found = mismatches(_records(ranks), places)
+    lines = [title, *_rows(places), *(f"  {mismatch}" for mismatch in found)]
+    return places, found, "\n".join(lines + _look_at(advice.for_hang(places, found)))
 
 
 def _rows(places: list[Position]) -> list[str]:
@@ -52,25 +61,25 @@ def _rows(places: list[Position]) -> list[str]:
     return rows if more <= 0 else [*rows[:MOST_ROWS], f"  … and {more} more ranks"]
 
 
-def _trails(handles: list) -> dict[int, dict]:
-    return {handle.rank: handle.trail for handle in handles if handle.trail}
+def _records(ranks: Sequence[Evidence]) -> dict[int, dict]:
+    return {rank.rank: rank.record for rank in ranks if rank.record}
 
 
-def _raised(first, handles: list) -> RankFailed:
+def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     error = first.outcome.error
     # Of a result that cannot be sent the title says it all; no line of the reader's raised it.
-    lines = [_title(first, handles)] + [_indent(error["traceback"])] * (not error["unsendable"])
+    lines = [_title(first, ranks)] + [_indent(error["traceback"])] * (not error["unsendable"])
     same = sum(
-        h is not first and bool(h.outcome) and h.outcome.error.get("reason") == error["reason"]
-        for h in handles
+        rank is not first and rank.failed and rank.outcome.error.get("reason") == error["reason"]
+        for rank in ranks
     )
     if same:
         lines.append(f"  also      the same on {same} other rank{'s' if same > 1 else ''}")
-    places, missed = [standing(first.rank, error["frames"])], []
+    places, found = [standing(first, error["frames"])], []
     if error["waited"]:
-        others = [position(handle) for handle in handles if handle is not first]
-        missed = disagreements(_trails(handles), others, failed=True)
-        lines += _rows(others) + [f"  {words}" for words in missed]
+        others = [position(rank) for rank in ranks if rank is not first]
+        found = mismatches(_records(ranks), others, failed=True)
+        lines += _rows(others) + [f"  {mismatch}" for mismatch in found]
         places = sorted([*places, *others], key=lambda place: place.rank)
     lines += _look_at(advice.for_error(error["type"], error["reason"]))
     return RankFailed(
@@ -81,40 +90,43 @@ def _raised(first, handles: list) -> RankFailed:
         arguments=error["arguments"],
         traceback=error["traceback"],
         positions=places,
-        missed=missed,
+        missed=found,
     )
 
 
-def _title(first, handles: list) -> str:
+def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:
     """One line: who failed, and how, in words where it is a known way."""
-    who, error = f"Rank {first.rank} of {len(handles)}", first.outcome.error
+    who, error = f"Rank {first.rank} of {len(ranks)}", first.outcome.error
     text = SOURCE.sub("", error["reason"].splitlines()[0])
     if error["unsendable"]:
         return f"{who}: its result cannot be sent back. {text.removeprefix('Unsendable: ')}"
-    gone = [h.rank for h in handles if h.outcome and h.outcome.kind == "returned"]
+    gone = [rank.rank for rank in ranks if rank.returned]
     if error["lost_peer"] and gone:
-        ranks = f"rank {gone[0]}" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))}"
-        return f"{who} waited for a rank that had gone: {ranks} had already returned."
+        who_left = f"rank {gone[0]}" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))}"
+        return f"{who} waited for a rank that had gone: {who_left} had already returned."
     if error["lost_peer"]:
         return f"{who} lost the connection to another rank."
     text = text if len(text) <= LONGEST_TITLE else text[: LONGEST_TITLE - 1] + "…"
     return f"{who} failed: {text}"
 
 
-def _died(first, handles: list) -> RankFailed:
-    code = first.outcome.returncode
-    how = how_it_ended(code)
-    lines = [f"Rank {first.rank} of {len(handles)} {how}."]
-    frames = crash_stack(first)
-    place = standing(first.rank, frames) if frames else None
+def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
+    outcome = first.outcome
+    how = how_it_ended(outcome.returncode)
+    sentence = ""
+    if outcome.program:
+        how = f"replaced itself by another program ({outcome.program})"
+        sentence = advice.REPLACED
+    lines = [f"Rank {first.rank} of {len(ranks)} {how}."]
+    place = standing(first) if first.stack else None
     if place and place.file:
         lines.append(f"  at        {place.place}")
-    sentence = advice.for_death(code, place.call if place else "", first.started)
+    sentence = sentence or advice.for_death(outcome.returncode, place.call if place else "")
     return RankFailed(
         "\n".join(lines + _look_at(sentence)),
         rank=first.rank,
         reason=how,
-        returncode=code,
+        returncode=outcome.returncode,
         positions=[place] if place else [],
     )
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from ddp_workbook.launcher import rank_process, subreaper
+from ddp_workbook.launcher import rank_process, subreaper, workarounds
 
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 CONTEXT = multiprocessing.get_context(METHOD)
@@ -24,13 +24,14 @@ SWEEP = 1.0  # seconds at most to see the end of what the ranks left behind
 
 def start(process: multiprocessing.process.BaseProcess) -> None:
     """Start a rank's process, and before it the fork server if none is running."""
+    workarounds.leave_main_alone()
     warm_up()
     with PROCESSES:
         process.start()
         RUNNING.add(process.pid)
 
 
-def take_leave(process: multiprocessing.process.BaseProcess) -> None:
+def reap(process: multiprocessing.process.BaseProcess) -> None:
     """Release what this process holds of a rank that has ended."""
     with PROCESSES, contextlib.suppress(ValueError):  # ValueError: it has not ended after all
         RUNNING.discard(process.pid)
@@ -86,8 +87,8 @@ def server_pid() -> int | None:
 def end_orphans() -> None:
     """Kill what ended ranks have left in sessions of their own, once no rank is running.
 
-    The fork server inherits such processes (see `heir`, Linux only). Its own children, a reader's
-    use of multiprocessing among them, are in its process group: these stay.
+    The fork server adopts such processes (see `subreaper`, Linux only). Its own children, such as
+    a reader's own use of multiprocessing, are in its process group: these stay.
     """
     server = server_pid()
     end = time.monotonic() + SWEEP

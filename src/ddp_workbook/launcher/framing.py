@@ -1,4 +1,7 @@
-"""Letters between kernel and rank, on a stream: a rank stopped within one holds up nobody."""
+"""Messages between kernel and rank, framed on a stream: a rank stopped within one holds up nobody.
+
+A message is a head (what it says) and a body (a result, perhaps of gigabytes).
+"""
 
 import os
 import struct
@@ -11,7 +14,7 @@ WRITE_AT_ONCE = 1 << 20
 
 
 def send(pipe: Connection, head: bytes, body: bytes | memoryview = b"") -> None:
-    """Write one letter; raises OSError if the other end has gone."""
+    """Write one message; raises OSError if the other end has gone."""
     _write(pipe, memoryview(LENGTHS.pack(len(head), len(body)) + head))
     _write(pipe, memoryview(body))
 
@@ -26,7 +29,7 @@ def _write(pipe: Connection, data: memoryview) -> None:
             data = data[os.write(pipe.fileno(), piece) :]
 
 
-def some(pipe: Connection) -> bytes:
+def read_some(pipe: Connection) -> bytes:
     """What is there to read, at least one byte; raises EOFError at the end, and OSError."""
     data = pipe.recv_bytes() if os.name == "nt" else os.read(pipe.fileno(), READ_AT_ONCE)
     if not data:
@@ -34,22 +37,22 @@ def some(pipe: Connection) -> bytes:
     return data
 
 
-class Inbox:
-    """Puts letters together again from the pieces that `some` gives."""
+class Decoder:
+    """Puts messages together again from the pieces that `read_some` gives."""
 
     def __init__(self) -> None:
         self.pieces = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Take a piece; give head and body of each letter that is complete now."""
+        """Take a piece; give head and body of each message that is complete now."""
         self.pieces += data
         while len(self.pieces) >= LENGTHS.size:
             head, body = LENGTHS.unpack_from(self.pieces)
             if len(self.pieces) < LENGTHS.size + head + body:
                 return
             with memoryview(self.pieces) as view:
-                letter = view[LENGTHS.size :]
-                parts = bytes(letter[:head]), bytes(letter[head : head + body])
-                letter.release()
+                message = view[LENGTHS.size :]
+                parts = bytes(message[:head]), bytes(message[head : head + body])
+                message.release()
             del self.pieces[: LENGTHS.size + head + body]
             yield parts

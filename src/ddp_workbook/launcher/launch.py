@@ -1,35 +1,64 @@
 """`launch`: run a worker on N ranks from a notebook cell, under the same contract as torchrun."""
 
 import contextlib
+import multiprocessing.spawn
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
 from typing import Any
 
 from ddp_workbook.diagnostics import report
-from ddp_workbook.errors import LaunchInterrupted, WorkbookError
-from ddp_workbook.launcher import following, fork_server, preconditions, serialization
+from ddp_workbook.diagnostics.evidence import Evidence, Phase
+from ddp_workbook.errors import (
+    LaunchInterrupted,
+    LaunchRefused,
+    RankFailed,
+    ScriptRunsAgain,
+    WorkbookError,
+)
+from ddp_workbook.launcher import fork_server, preconditions, rank_process, serialization
+from ddp_workbook.launcher.calls import Call, Script, call_of
 from ddp_workbook.launcher.output import Printer
-from ddp_workbook.launcher.rank_environment import Surroundings, torchrun_line
+from ddp_workbook.launcher.rank_environment import RankEnvironment, torchrun_line
 from ddp_workbook.launcher.rank_handle import RankHandle
-from ddp_workbook.launcher.rank_process import Orders
 from ddp_workbook.launcher.rendezvous import loopback_store
-from ddp_workbook.launcher.serialization import Call
 
 LEAVE = 0.5  # seconds that a rank has to go by itself after its worker returned
+SETTLE = 0.1  # seconds to see who else failed
+SETTLE_BLAME = 0.5  # seconds in which a rank that lost a peer may learn why the peer went
+LINGER = 0.5  # seconds that a rank which has returned keeps its connections for the others
+ANSWER = 0.3  # seconds that a rank has to say where it stands, and again after a signal
+LONGEST_WAIT = 3600.0  # seconds in one call; a longer timeout is waited for in several
+# Functions of torch in which a rank connects to all others.
+CONNECTING = ("init_process_group", "new_group")
+THEIR_FILE = os.path.join("torch", "distributed", "distributed_c10d.py")
+NO_GUARD = (
+    "The worker lives in the script that launches it, so each rank runs that script again to find "
+    'it. Put the lines that launch under `if __name__ == "__main__":`.'
+)
+NEVER_JOINED = (
+    "No rank ever joined a process group: the script ran {ranks} times over, each time on its own. "
+    "A script for torchrun calls dist.init_process_group()."
+)
 
 
 def launch(
-    worker: Callable, *args: Any, ranks: int = 2, timeout: float = 60, **kwargs: Any
+    worker: Callable | str | os.PathLike,
+    *args: Any,
+    ranks: int = 2,
+    timeout: float = 60,
+    **kwargs: Any,
 ) -> list:
     """Run `worker(*args, **kwargs)` on `ranks` processes; return their results in rank order.
 
     The contract is torchrun's: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and the rest are set, and
-    the worker calls `init_process_group` itself. The worker must live in a file; arguments and
-    results travel pickled, results of a GPU come back on the CPU. Each rank computes with
-    cores // ranks threads, at least 1. After `timeout` seconds the ranks are stopped, and the error
-    says where each stood.
+    the worker calls `init_process_group` itself. The worker is a function of a file, or the path of
+    a script, which gets `args` as its command line. Parameters called rank and world_size that the
+    call leaves open are filled in. Arguments and results travel pickled, results of a GPU come back
+    on the CPU. Each rank computes with cores // ranks threads, at least 1. After `timeout` seconds
+    the ranks are stopped, and the error says where each stood.
 
     Raises:
         LaunchRefused: before anything starts, where the call cannot work.
@@ -37,7 +66,7 @@ def launch(
         RanksHung: the ranks did not finish in time.
         LaunchInterrupted: the reader interrupted; a KeyboardInterrupt.
     """
-    return run_ranks(Call(worker, args, kwargs), ranks, timeout)
+    return run_ranks(call_of(worker, args, kwargs), ranks, timeout)
 
 
 def run_ranks(
@@ -54,30 +83,46 @@ def run_ranks(
     `quiet` shows no torchrun line, `threads` is the number of torch threads of each rank,
     `environment` holds extra environment variables for all ranks.
     """
-    preconditions.leave_if_the_script_runs_again()
+    rank_process.leave_if_the_script_runs_again()
     preconditions.check(ranks, timeout, threads)
-    parcel = serialization.pack_call(call)
-    if not quiet and (line := torchrun_line(call.worker, ranks)):
+    packed, needs_main = serialization.pack_call(call)
+    if not quiet and (line := torchrun_line(call, ranks)):
         print(line, flush=True)
     printer = Printer(ranks)
     handles = [RankHandle(rank, printer) for rank in range(ranks)]
     try:
         store = loopback_store()
-        around = Surroundings(ranks, store.port, threads, environment or {})
-        _start(handles, around, parcel)
-        following.follow(handles, timeout, printer)
-        return [_unpack(handle) for handle in handles]
+        around = RankEnvironment(ranks, store.port, threads, environment or {})
+        _start(handles, around, packed, where_main_is() if needs_main else {})
+        _follow(handles, timeout, printer)
+        results = [_unpack(handle) for handle in handles]
     except KeyboardInterrupt:
         raise LaunchInterrupted(_where_they_stand(handles, printer)) from None
+    except RankFailed as failure:
+        if failure.kind == ScriptRunsAgain.__name__:
+            raise LaunchRefused(NO_GUARD) from None
+        raise
     finally:
         _surely(_end, handles, printer)
         store = None  # an error that is kept keeps this frame, but must not keep socket and thread
+    if isinstance(call.worker, Script) and not any(h.outcome.joined for h in handles):
+        print(NEVER_JOINED.format(ranks=ranks))
+    return results
 
 
-def _start(handles: list[RankHandle], around: Surroundings, parcel: bytes) -> None:
+def where_main_is() -> dict[str, str]:
+    """What a process must know to run this one's `__main__`: its path, or its module's name."""
+    data = multiprocessing.spawn.get_preparation_data("")
+    return {key: value for key, value in data.items() if key.startswith("init_main_from")}
+
+
+def _start(
+    handles: list[RankHandle], around: RankEnvironment, packed: bytes, main: dict[str, str]
+) -> None:
     for handle in handles:
-        orders = Orders(
-            handle.rank, len(handles), parcel, around.threads, around.of(handle.rank), os.getcwd()
+        variables = around.of(handle.rank)
+        orders = rank_process.Orders(
+            handle.rank, len(handles), packed, around.threads, variables, os.getcwd(), main
         )
         try:
             handle.start(orders)
@@ -86,15 +131,6 @@ def _start(handles: list[RankHandle], around: Surroundings, parcel: bytes) -> No
                 f"Rank {handle.rank} could not be started: {error or type(error).__name__}.\n"
                 "Is there room for another process, and does `import torch` work in a new Python?"
             ) from error
-
-
-def _where_they_stand(handles: list[RankHandle], printer: Printer) -> str:
-    """The page of an interrupt; a second interrupt skips it."""
-    with contextlib.suppress(KeyboardInterrupt):
-        started = [handle for handle in handles if handle.pid]
-        following.collect_positions(started, printer)
-        return report.positions_page(started, "Interrupted.")
-    return "Interrupted."
 
 
 def _unpack(handle: RankHandle) -> Any:
@@ -107,8 +143,111 @@ def _unpack(handle: RankHandle) -> Any:
         ) from error
 
 
+# Following the ranks to their ends
+
+
+def _follow(handles: list[RankHandle], timeout: float, printer: Printer) -> None:
+    """Read the ranks until all have returned; raise at the first failure or when time is up."""
+    deadline = time.monotonic() + timeout
+    look_after = None  # when to see whether the ranks that have returned may go
+    while any(handle.outcome is None for handle in handles):
+        until = min(deadline, look_after or deadline)
+        _read(handles, until - time.monotonic(), printer)
+        late = time.monotonic() >= deadline
+        if late:
+            _collect_positions(handles, printer)
+        if any(handle.evidence.failed for handle in handles):
+            _settle(handles, printer)
+            raise report.failure(_evidence(handles))
+        if late and any(handle.outcome is None for handle in handles):
+            raise report.hang(_evidence(handles), timeout)
+        look_after = _look_after(handles, look_after, printer)
+
+
+def _evidence(handles: Sequence[RankHandle]) -> list[Evidence]:
+    return [handle.evidence for handle in handles]
+
+
+def _look_after(handles: list[RankHandle], planned: float | None, printer: Printer) -> float | None:
+    """Let ranks that have returned go, unless another still connects to them; when to look again.
+
+    A rank that ends closes its connections. One that waits for it in a collective must learn so,
+    but one that is still in init_process_group would fail without any fault.
+    """
+    waiting = [h for h in handles if h.outcome and not h.may_go]
+    if not waiting or planned is None:
+        return time.monotonic() + LINGER if waiting else None
+    if time.monotonic() < planned:
+        return planned
+    running = [handle for handle in handles if handle.outcome is None]
+    _ask(running, RankHandle.ask_position, printer)
+    if any(connects(handle.evidence) for handle in running):
+        return time.monotonic() + LINGER
+    for handle in waiting:
+        handle.let_go()
+    return None
+
+
+def connects(rank: Evidence) -> bool:
+    """True for a rank that has not reached its worker, or is making a process group in it."""
+    if rank.phase in (Phase.STARTING, Phase.IMPORTING):
+        return True
+    return any(file.endswith(THEIR_FILE) and name in CONNECTING for file, _, name in rank.stack)
+
+
+def _read(handles: list[RankHandle], patience: float, printer: Printer) -> None:
+    """Wait for news from any rank, take it, and print the lines that are complete."""
+    by_source = {source: handle for handle in handles for source in handle.sources}
+    for source in wait(list(by_source), min(max(0.0, patience), LONGEST_WAIT)):
+        by_source[source].read(source)
+    printer.flush()
+
+
+def _settle(handles: list[RankHandle], printer: Printer) -> None:
+    """Give the others a moment: the first failure seen need not be the first that happened."""
+    start = time.monotonic()
+    while (waited := time.monotonic() - start) < SETTLE_BLAME:
+        if all(handle.outcome for handle in handles):
+            break
+        if waited >= SETTLE and any(h.evidence.failed and h.outcome.primary for h in handles):
+            break
+        _read(handles, 0.02, printer)
+    if report.first_to_fail(_evidence(handles)).outcome.error.get("waited"):
+        _collect_positions(handles, printer)  # where are those for whom it waited?
+
+
+def _collect_positions(handles: list[RankHandle], printer: Printer) -> None:
+    """Have every running rank say where it stands: by message, the silent ones by signal."""
+    running = [handle for handle in handles if handle.outcome is None]
+    _ask(running, RankHandle.ask_position, printer)
+    silent = [handle for handle in running if handle.silent]
+    _ask(silent, RankHandle.ask_by_signal, printer)
+    for handle in silent:
+        handle.look_from_outside()
+
+
+def _ask(handles: list[RankHandle], ask: Callable, printer: Printer) -> None:
+    for handle in handles:
+        ask(handle)
+    end = time.monotonic() + ANSWER
+    while time.monotonic() < end and any(handle.silent for handle in handles):
+        _read(handles, 0.02, printer)
+
+
+def _where_they_stand(handles: list[RankHandle], printer: Printer) -> str:
+    """The page of an interrupt; a second interrupt skips it."""
+    with contextlib.suppress(KeyboardInterrupt):
+        started = [handle for handle in handles if handle.pid]
+        _collect_positions(started, printer)
+        return report.positions_page(_evidence(started), "Interrupted.")
+    return "Interrupted."
+
+
+# Ending them
+
+
 def _surely(step: Callable, *args: Any) -> None:
-    """Run `step` to its end: an interrupt runs it again, and is raised where nothing else is."""
+    """Retry `step` after a KeyboardInterrupt; re-raise it unless another error is on its way."""
     already_raising = sys.exc_info()[0] is not None
     interrupt = None
     while True:
@@ -123,11 +262,12 @@ def _surely(step: Callable, *args: Any) -> None:
 
 def _end(handles: list[RankHandle], printer: Printer) -> None:
     """Let ranks that have returned leave by themselves for a moment, then end all that is left."""
-    if all(handle.outcome and handle.outcome.kind == "returned" for handle in handles):
-        following.let_go(handles)
+    if all(handle.evidence.returned for handle in handles):
+        for handle in handles:
+            handle.let_go()
         end = time.monotonic() + LEAVE
         while any(not h.ended for h in handles) and time.monotonic() < end:
-            following.read(handles, end - time.monotonic(), printer)
+            _read(handles, end - time.monotonic(), printer)
     for handle in handles:
         handle.end()
     for handle in handles:

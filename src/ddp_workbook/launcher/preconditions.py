@@ -1,10 +1,8 @@
 """What `launch` refuses before it starts a process, in plain words."""
 
 import math
-import multiprocessing
 import numbers
 import os
-import sys
 
 from ddp_workbook.errors import LaunchRefused
 from ddp_workbook.launcher.limits import free_memory
@@ -42,16 +40,6 @@ def check(ranks: int, timeout: float, threads: int | None = None) -> None:
         raise LaunchRefused(gone) from None
     check_memory(ranks)
     check_descriptors(ranks)
-
-
-def leave_if_the_script_runs_again() -> None:
-    """End a rank that runs the launching script as it imports it; the launching process tells why.
-
-    A script without `if __name__ == "__main__":` does so, in each rank, before the worker is
-    reached.
-    """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        sys.exit(1)
 
 
 def check_memory(ranks: int) -> None:

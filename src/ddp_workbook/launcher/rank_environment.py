@@ -5,11 +5,11 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from ddp_workbook.launcher.calls import Call, Script
 from ddp_workbook.launcher.limits import usable_cores
 from ddp_workbook.launcher.rendezvous import LOOPBACK
 
@@ -18,7 +18,7 @@ MADE_TO_BE_RUN = re.compile(r"^if __name__ == .__main__.:", flags=re.M)
 FLIGHT_RECORDER_ENTRIES = "500"  # 16 microseconds each to read at the end
 
 
-class Surroundings:
+class RankEnvironment:
     """What the ranks of one launch have in common; `of(rank)` is the environment of one."""
 
     def __init__(self, ranks: int, port: int, threads: int | None, extra: dict[str, str]):
@@ -56,7 +56,7 @@ class Surroundings:
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get(
                 "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"
             ),
-            "TORCH_FR_BUFFER_SIZE": FLIGHT_RECORDER_ENTRIES,  # the trail of a hang
+            "TORCH_FR_BUFFER_SIZE": FLIGHT_RECORDER_ENTRIES,  # for the report of a hang
             "TORCH_FR_DUMP_TEMP_FILE": os.devnull,
         }
         if LOOPBACK_INTERFACE:
@@ -71,12 +71,17 @@ class Surroundings:
         return variables
 
 
-def torchrun_line(worker: Callable, ranks: int) -> str:
+def torchrun_line(call: Call, ranks: int) -> str:
     """The command that runs the worker's file under torchrun; "" where it is not made to be run."""
-    module = sys.modules.get(getattr(worker, "__module__", None) or "")
-    file = getattr(module, "__file__", None)
+    file = call.file
     with contextlib.suppress(OSError, ValueError):  # ValueError: another drive, on Windows
-        if file and MADE_TO_BE_RUN.search(Path(file).read_text(encoding="utf-8", errors="ignore")):
-            path = shlex.quote(os.path.relpath(file))
-            return f"torchrun --standalone --nproc-per-node {ranks} {path}"
+        if file and (isinstance(call.worker, Script) or made_to_be_run(file)):
+            words = call.args if isinstance(call.worker, Script) else ()
+            command = shlex.join([os.path.relpath(file), *words])
+            return f"torchrun --standalone --nproc-per-node {ranks} {command}"
     return ""
+
+
+def made_to_be_run(file: str) -> bool:
+    """True for a file with an `if __name__ == "__main__":`."""
+    return bool(MADE_TO_BE_RUN.search(Path(file).read_text(encoding="utf-8", errors="ignore")))

@@ -1,61 +1,47 @@
-"""One rank as the kernel sees it: its process, its pipes, and what has become of it."""
+"""One rank as the kernel sees it: its process, its pipes, and the evidence of what became of it."""
 
 import contextlib
 import os
 import pickle
+import re
 import time
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
+from typing import Any
 
+import psutil
+
+from ddp_workbook.diagnostics.evidence import Ending, Evidence, Frame, Outcome
 from ddp_workbook.launcher import fork_server, framing, rank_process, watchdog
-from ddp_workbook.launcher.fork_server import warm_up
 from ddp_workbook.launcher.output import Printer, RankOutput
+from ddp_workbook.launcher.workarounds import WithoutMain
 
-__all__ = ["Outcome", "RankHandle", "warm_up"]
 DRAIN = 0.5  # seconds at most for what a rank had written before it ended
-
-
-@dataclass
-class Outcome:
-    """How a rank ended: it "returned", "raised" or "died".
-
-    `value` holds the packed result, `error` what `rank_errors.describe` said, `returncode` the
-    exit status of a rank that died, which may come a moment later.
-    """
-
-    kind: str
-    time: float  # time.monotonic(), one clock for all processes of a machine
-    value: bytes = b""
-    error: dict = field(default_factory=dict)
-    returncode: int | None = None
-
-    @property
-    def primary(self) -> bool:
-        """False for an ending that another rank's ending explains."""
-        return self.kind == "died" or (self.kind == "raised" and not self.error["lost_peer"])
+EXEC = 0.05  # seconds in which a program that replaces another one has its command line
+# What `faulthandler` writes of a thread: a head, then its frames, innermost first.
+THREAD = re.compile(r"^(?=(?:Current thread|Thread|Stack) )", flags=re.M)
+FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
+MAIN = (rank_process.__file__, rank_process.main.__name__)
 
 
 class RankHandle:
-    """Starts a rank and follows it; `outcome` is None while it runs.
-
-    `started` is True once the rank's own code runs. `trail` and `stack` answer `ask_position`;
-    `distress` holds what `faulthandler` wrote.
-    """
+    """Starts a rank and follows it; `evidence` is what the diagnostics get to see of it."""
 
     def __init__(self, rank: int, printer: Printer):
         self.rank = rank
-        self.outcome: Outcome | None = None
-        self.started = False
-        self.trail: dict | None = None
-        self.stack: list[tuple[str, int, str]] = []
-        self.distress = bytearray()
-        self.inbox = framing.Inbox()
+        self.evidence = Evidence(rank)
+        self.dump = bytearray()  # what `faulthandler` wrote
+        self.decoder = framing.Decoder()
         self.text = RankOutput(self.rank, printer.line, printer.most_lines)
         self.silent_since: float | None = None  # the end of `report` without an outcome
         self.may_go = self.ended = False
         self.pipes: list[Connection] = []
         self.process = None
         self.pid: int | None = None  # None before the process has started
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the rank ended; None while it runs."""
+        return self.evidence.outcome
 
     def start(self, orders: rank_process.Orders) -> None:
         """Start the process; raises OSError or EOFError where the system gives none."""
@@ -67,10 +53,12 @@ class RankHandle:
                 theirs.append(their_end)
             # A one-way pipe is (to read, to write), and the kernel writes to the lifeline alone.
             self.pipes[1], theirs[1] = theirs[1], self.pipes[1]
-            self.report, self.lifeline, self.output, self.alarm = self.pipes
+            self.report, self.lifeline, self.output, self.stacks = self.pipes
+            name = WithoutMain(f"rank {self.rank}")
             self.process = context.Process(
-                target=rank_process.main, args=(orders, *theirs), name=f"rank {self.rank}"
+                target=rank_process.main, args=(orders, *theirs), name=name
             )
+            self.process._name = name  # multiprocessing makes a plain str of it
             fork_server.start(self.process)
             self.pid = self.process.pid
         finally:
@@ -80,69 +68,79 @@ class RankHandle:
     @property
     def sources(self) -> list:
         """What may still bring news: open pipes, and the sentinel of the process."""
-        pipes = [p for p in (self.report, self.output, self.alarm) if not p.closed]
+        pipes = [p for p in (self.report, self.output, self.stacks) if not p.closed]
         return pipes if self.ended else [*pipes, self.process.sentinel]
 
     @property
     def silent(self) -> bool:
         """True while a rank that was asked where it stands has not answered."""
-        return self.outcome is None and self.trail is None
+        return self.outcome is None and self.evidence.record is None
 
     def read(self, source: Connection | int) -> None:
         """Take what is there in one of `sources`."""
         if isinstance(source, int):  # the sentinel
-            self._take_leave()
+            self._see_its_end()
             return
         try:
-            data = framing.some(source)
+            data = framing.read_some(source)
         except (EOFError, OSError):
             self._end_of(source)
             return
         if source is self.output:
             self.text.feed(data)
-        elif source is self.alarm:
-            self.distress += data
+        elif source is self.stacks:
+            self.dump += data
         else:
-            for head, body in self.inbox.feed(data):
+            for head, body in self.decoder.feed(data):
                 self._hear(pickle.loads(head), body)
 
-    def _hear(self, letter: dict, body: bytes) -> None:
-        kind = letter.pop("kind")
-        self.started = True
-        self.trail = letter.pop("trail", self.trail)
-        if kind == "position":
-            self.stack = letter["stack"]
-        elif kind == "returned":
-            self.outcome = Outcome("returned", letter["time"], value=body)
-        elif kind == "raised":
-            self.outcome = Outcome("raised", letter.pop("time"), error=letter)
+    def _hear(self, message: dict, body: bytes) -> None:
+        """Take in a message: a phase, an answer, or the outcome."""
+        self.evidence.phase = message.get("phase", self.evidence.phase)
+        self.evidence.record = message.get("record", self.evidence.record)
+        self.evidence.stack = message.get("stack", self.evidence.stack)
+        if "ending" in message:
+            self.evidence.outcome = Outcome(
+                message["ending"],
+                message["time"],
+                value=body,
+                error=message["error"],
+                joined=message["joined"],
+            )
 
     def _end_of(self, pipe: Connection) -> None:
         pipe.close()
         if pipe is self.report:
             self.silent_since = time.monotonic()
+            if self.outcome is None and (program := program_in(self.pid)):
+                self._note_death(program=program)
         elif pipe is self.output:
             self.text.close()
 
-    def _take_leave(self) -> None:
-        """The process has ended; if no letter told how, it died."""
+    def _see_its_end(self) -> None:
+        """The process has ended; if no message told how, it died."""
         self.ended = True
         self.drain()
         if self.outcome is None:
-            when = self.silent_since or time.monotonic()
-            self.outcome = Outcome("died", when, returncode=self.returncode())
+            self._note_death(returncode=self.returncode())
+
+    def _note_death(self, **how: Any) -> None:
+        when = self.silent_since or time.monotonic()
+        self.evidence.stack = main_stack(self.dump.decode(errors="replace"))
+        self.evidence.outcome = Outcome(Ending.DIED, when, **how)
 
     def drain(self) -> None:
         """Take what the rank wrote before it ended; what others go on writing there is left."""
         end = time.monotonic() + DRAIN
-        for pipe in (self.report, self.output, self.alarm):
+        for pipe in (self.report, self.output, self.stacks):
             with contextlib.suppress(OSError, EOFError):
                 while not pipe.closed and pipe.poll() and time.monotonic() < end:
                     self.read(pipe)
 
     def ask_position(self) -> None:
         """Ask the rank where it stands; its answer comes through `sources`."""
-        self.trail, self.stack = None, []
+        self.evidence.record, self.evidence.stack = None, []
+        self.dump.clear()
         self._send(b"position?")
 
     def let_go(self) -> None:
@@ -150,15 +148,22 @@ class RankHandle:
         self.may_go = True
         self._send(b"go")
 
-    def _send(self, letter: bytes) -> None:
+    def _send(self, question: bytes) -> None:
         with contextlib.suppress(OSError, ValueError):  # it has ended
-            framing.send(self.report, letter)
+            framing.send(self.report, question)
 
     def ask_by_signal(self) -> None:
         """Have the system ask for the Python stacks, where compiled code holds the rank's GIL."""
         if rank_process.STACKS_SIGNAL and not self.ended:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, rank_process.STACKS_SIGNAL)
+
+    def look_from_outside(self) -> None:
+        """Note what can be seen of a silent rank: the stacks it wrote, and whether it is halted."""
+        self.evidence.stack = self.evidence.stack or main_stack(self.dump.decode(errors="replace"))
+        with contextlib.suppress(psutil.Error):
+            status = psutil.Process(self.pid).status()
+            self.evidence.stopped = status == psutil.STATUS_STOPPED
 
     def returncode(self) -> int | None:
         """The exit status; None while the process lives."""
@@ -176,15 +181,47 @@ class RankHandle:
             watchdog.end_rank(self.pid)
 
     def close(self) -> None:
-        """Take leave of the process that `end` has ended; release every descriptor."""
+        """Reap the process that `end` has ended; release every descriptor."""
         process, self.process = self.process, None
         if process and self.pid:
             if not self.ended:
                 wait([process.sentinel], 1.0)
             self.drain()
             self.text.close()
-            fork_server.take_leave(process)
+            fork_server.reap(process)
         self.ended = True
         for pipe in self.pipes:
             with contextlib.suppress(OSError):
                 pipe.close()
+
+
+def main_stack(dump: str) -> list[Frame]:
+    """Frames, innermost first, of the thread that runs the worker; of the last dump in `dump`."""
+    threads = THREAD.split(dump)
+    stacks = [
+        [(m["file"], int(m["line"]), m["name"]) for m in map(FRAME.match, part.splitlines()) if m]
+        for part in threads
+    ]
+    ours = [s for s in stacks if any((file, name) == MAIN for file, _, name in s)]
+    if ours:
+        return ours[-1]
+    current = [
+        stack
+        for part, stack in zip(threads, stacks, strict=True)
+        if stack and part.startswith(("Current thread", "Stack"))
+    ]
+    return current[-1] if current else []
+
+
+def program_in(pid: int) -> str:
+    """The command line that runs in a rank's process, where it is not the rank's own; else ""."""
+    server, end = fork_server.server_pid(), time.monotonic() + EXEC
+    if server is None:
+        return ""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:
+            if line := process.cmdline():  # empty for a moment: while it ends, or begins anew
+                return "" if line == psutil.Process(server).cmdline() else " ".join(line)[:80]
+            time.sleep(0.002)
+    return ""

@@ -1,4 +1,4 @@
-"""What runs inside a rank: the same surroundings as under torchrun, one report home.
+"""What runs inside a rank: the same environment as under torchrun, and one report to the kernel.
 
 The fork server preloads this module together with torch; it must not import a chapter or a cell,
 so that an edited file is what runs next.
@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import faulthandler
 import importlib.machinery
+import multiprocessing.spawn
 import multiprocessing.util
 import os
 import pickle
@@ -25,23 +26,28 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.diagnostics import exceptions, flight_recorder
+from ddp_workbook.diagnostics.evidence import Ending, Phase
 from ddp_workbook.diagnostics.user_code import is_library
+from ddp_workbook.errors import ScriptRunsAgain
 from ddp_workbook.launcher import framing, serialization, workarounds
+from ddp_workbook.launcher.rendezvous import MeetingPoint
 from ddp_workbook.launcher.watchdog import die_with_the_kernel
 
 STACKS_SIGNAL = getattr(signal, "SIGUSR1", None)
+importing_main = False  # True while a rank runs the script that launched it, to find the worker
 
 
 @dataclass
 class Orders:
-    """What a rank is told: its place in the world, its surroundings, and the parcel to unpack."""
+    """What a rank is told: its place in the world, its environment, and the pickled Call."""
 
     rank: int
     world_size: int
-    parcel: bytes  # worker and arguments
+    call: bytes
     threads: int
     environment: dict[str, str] = field(default_factory=dict)
     folder: str = "."
+    main: dict[str, str] = field(default_factory=dict)  # where multiprocessing finds `__main__`
 
 
 def main(
@@ -49,76 +55,97 @@ def main(
     report: Connection,
     lifeline: Connection,
     output: Connection,
-    distress: Connection,
+    stacks: Connection,
 ) -> None:
-    """Run the worker and send home what became of it; the process ends here.
+    """Run the worker and report what became of it; the process ends here.
 
-    `report` goes both ways: results home, the kernel's question for the trail here. `lifeline` is
-    never written to: it ends when the kernel does. `output` takes stdout and stderr, `distress`
-    takes the Python stacks at a crash or on request.
+    `report` goes both ways: phases and the result to the kernel, the kernel's questions to here.
+    `lifeline` is never written to: it ends when the kernel does. `output` takes stdout and stderr,
+    `stacks` takes the Python stacks at a crash or on request.
     """
     die_with_the_kernel(lifeline)
+    for pipe in (report, stacks):  # a program that replaces this one ends both: the kernel sees it
+        os.set_inheritable(pipe.fileno(), False)
     redirect_output(output)
-    prepare_for_distress(distress)
-    home = Home(report)
-    home.send("started")
-    threading.Thread(target=answer_questions, args=(report, home), daemon=True).start()
+    write_stacks_to(stacks)
+    reporter = Reporter(report)
+    reporter.enter(Phase.IMPORTING)
+    threading.Thread(target=answer_questions, args=(report, reporter), daemon=True).start()
+    meeting_point = MeetingPoint(orders.environment)
     try:
-        settle_in(orders)
-        value = serialization.pack(work(orders.parcel))
-        letter = ("returned", value, {})
-    except BaseException as error:
-        letter = ("raised", b"", exceptions.describe(error))
-    if os.getpid() != home.pid:
+        adopt(orders, meeting_point)
+        call = serialization.unpack(orders.call)
+        make_way_for(call.file)
+        reporter.enter(Phase.WORKING)
+        value = work(call)
+        reporter.enter(Phase.RETURNING)
+        ending, body, error = Ending.RETURNED, serialization.pack(value), {}
+    except BaseException as problem:
+        ending, body, error = Ending.RAISED, b"", exceptions.as_data(problem)
+    if os.getpid() != reporter.pid:
         os._exit(0)  # a child that the worker forked, and that returned from it too
-    atexit._run_exitfuncs()  # only the worker's own, see settle_in; torchrun's ranks run them too
+    reporter.enter(Phase.LEAVING)
+    atexit._run_exitfuncs()  # only the worker's own, see adopt; torchrun's ranks run them too
     flush_streams()
-    kind, body, details = letter
-    home.send(kind, body, time=time.monotonic(), trail=flight_recorder.read(), **details)
-    if kind == "returned":
-        home.may_go.wait()  # others may still be connecting to this rank
+    reporter.send(
+        body,
+        ending=ending,
+        error=error,
+        time=time.monotonic(),
+        record=flight_recorder.read(),
+        joined=meeting_point.groups > 0 or dist.is_initialized(),
+    )
+    if ending is Ending.RETURNED:
+        reporter.may_go.wait()  # others may still be connecting to this rank
     leave()
 
 
-def work(parcel: bytes) -> Any:
-    """Unpack and call the worker; `sys.exit(0)` is a return of None, as it is under torchrun."""
-    worker, args, kwargs = serialization.unpack(parcel)
-    file = getattr(sys.modules.get(getattr(worker, "__module__", "")), "__file__", None)
+def make_way_for(file: str | None) -> None:
+    """Let the worker find what a script finds: its own name, no other arguments, its neighbours."""
     sys.argv = [file or "worker"]  # a worker's argparse must not meet the kernel's own arguments
     if file:
-        sys.path.append(os.path.dirname(file))  # its neighbours, as for a script
+        sys.path.append(os.path.dirname(file))
+
+
+def work(call: Any) -> Any:
+    """Call the worker; `sys.exit(0)` is a return of None, as it is under torchrun."""
     try:
-        return worker(*args, **kwargs)
+        return call.run()
     except SystemExit as leaving:
         if leaving.code in (None, 0):
             return None
         raise
 
 
-class Home:
-    """The way back to the kernel, for the worker's thread and the one that answers questions."""
+class Reporter:
+    """The way to the kernel, for the worker's thread and the one that answers questions."""
 
     def __init__(self, report: Connection):
         self.report, self.lock, self.pid = report, threading.Lock(), os.getpid()
         self.may_go = threading.Event()
 
-    def send(self, kind: str, body: bytes = b"", **details: Any) -> None:
-        """Send a letter; if the kernel has gone, the lifeline ends this process."""
+    def enter(self, phase: Phase) -> None:
+        """Announce the next phase."""
+        if os.getpid() == self.pid:
+            self.send(phase=phase)
+
+    def send(self, body: bytes = b"", **head: Any) -> None:
+        """Send a message; if the kernel has gone, the lifeline ends this process."""
         with self.lock, contextlib.suppress(OSError):
-            framing.send(self.report, pickle.dumps({"kind": kind, **details}), body)
+            framing.send(self.report, pickle.dumps(head), body)
 
 
-def answer_questions(report: Connection, home: Home) -> None:
+def answer_questions(report: Connection, reporter: Reporter) -> None:
     """Say where this rank stands whenever the kernel asks; gloo waits without the GIL."""
-    main_thread, inbox = threading.main_thread().ident, framing.Inbox()
+    main_thread, decoder = threading.main_thread().ident, framing.Decoder()
     with contextlib.suppress(EOFError, OSError):
         while True:
-            for question, _ in inbox.feed(framing.some(report)):
+            for question, _ in decoder.feed(framing.read_some(report)):
                 if question == b"go":
-                    home.may_go.set()
+                    reporter.may_go.set()
                     continue
                 stack = flight_recorder.stack(sys._current_frames().get(main_thread))
-                home.send("position", trail=flight_recorder.read(), stack=stack)
+                reporter.send(record=flight_recorder.read(), stack=stack)
 
 
 def redirect_output(output: Connection) -> None:
@@ -146,14 +173,14 @@ def flush_streams() -> None:
             stream.flush()
 
 
-def prepare_for_distress(distress: Connection) -> None:
+def write_stacks_to(stacks: Connection) -> None:
     """Have the Python stacks written at a fatal signal, and when the kernel asks by signal."""
     if os.name != "nt":
-        faulthandler.enable(distress)
-        faulthandler.register(STACKS_SIGNAL, distress, all_threads=True)
+        faulthandler.enable(stacks)
+        faulthandler.register(STACKS_SIGNAL, stacks, all_threads=True)
 
 
-def settle_in(orders: Orders) -> None:
+def adopt(orders: Orders, meeting_point: MeetingPoint) -> None:
     """Give this process what a fresh one has under torchrun: environment, seeds, threads."""
     os.environ.clear()
     os.environ.update(orders.environment)
@@ -170,8 +197,28 @@ def settle_in(orders: Orders) -> None:
     atexit._clear()  # those of the fork server
     multiprocessing.set_start_method(None, force=True)  # else a DataLoader uses the fork server
     compile_sources_afresh()
+    meeting_point.install()
     workarounds.keep_groups_of_ddp()
-    workarounds.meet_without_name_lookups()
+    workarounds.no_second_launch_inside()
+    workarounds.children_are_no_ranks()
+    if orders.main:
+        run_main_again(orders.main)
+
+
+def run_main_again(where: dict[str, str]) -> None:
+    """Run the script that launched this rank, for the worker lives in it; as "__mp_main__"."""
+    global importing_main
+    importing_main = True
+    try:
+        multiprocessing.spawn.prepare(where)
+    finally:
+        importing_main = False
+
+
+def leave_if_the_script_runs_again() -> None:
+    """End a rank that would launch, because the script that it imports has no guard."""
+    if importing_main:
+        raise ScriptRunsAgain
 
 
 def compile_sources_afresh() -> None:

@@ -1,13 +1,33 @@
-"""The store at which the ranks meet, kept by the kernel on loopback alone."""
+"""Where the ranks meet: a store that the kernel keeps on loopback, and how ranks find it."""
 
+import functools
+import importlib
 import os
 import socket
+from datetime import timedelta
+from typing import Any
 
+import psutil
 import torch.distributed as dist
 
 from ddp_workbook.launcher.workarounds import no_name_lookups
 
 LOOPBACK = "127.0.0.1"
+HERE = {"localhost", LOOPBACK, "::1", "0.0.0.0", "::"}
+
+NOT_THIS_RANK = (
+    "{given} contradicts the launch: this process is rank {rank} of {world_size}. Leave rank and "
+    "world_size out of init_process_group, or take them from the environment: "
+    'int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]).'
+)
+ELSEWHERE = (
+    "The ranks are to meet at {host}:{port}, another machine, and launch starts all ranks on this "
+    "one. Leave init_method out, and MASTER_ADDR and MASTER_PORT as they are."
+)
+ANSWERED = (
+    "The ranks meet at the launch's own store, not at {host}:{port}: no two programs can collide "
+    "there."
+)
 
 
 def loopback_store() -> dist.TCPStore:
@@ -27,3 +47,73 @@ def loopback_store() -> dist.TCPStore:
         return dist.TCPStore(
             LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor
         )
+
+
+class MeetingPoint:
+    """In a rank: gives `init_process_group` the launch's store, whatever port it was told.
+
+    Under torchrun and `launch` all ranks are clients of a store that the launcher keeps. A worker
+    that writes its own MASTER_PORT, or passes `init_method="tcp://..."`, would wait at a port where
+    nobody listens (torch 2.13, torchrun as well). Each group gets a prefix of its own in the store:
+    a second group would find the addresses of the first one there, and dial the dead.
+    """
+
+    def __init__(self, environment: dict[str, str]):
+        self.rank, self.world_size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
+        self.host, self.port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+        self.pid = os.getpid()
+        self.groups = 0  # that this rank has joined, or begun to
+        self.said = False
+
+    def install(self) -> None:
+        """From now on `init_process_group` of this process asks here for its store."""
+        module = importlib.import_module("torch.distributed.rendezvous")
+        torchs_own, find = module._create_c10d_store, dist.distributed_c10d.rendezvous
+
+        @functools.wraps(torchs_own)
+        def create_store(
+            hostname: str, port: int, rank: int, world_size: int, timeout: timedelta, *args: Any
+        ) -> dist.Store:
+            # Not for a child that the worker forked, nor where it unset the agent's variable.
+            if os.getpid() != self.pid or not module._torchelastic_use_agent_store():
+                return torchs_own(hostname, port, rank, world_size, timeout, *args)
+            return self.store(hostname, port, rank, world_size, timeout)
+
+        @functools.wraps(find)
+        def find_and_count(*args: Any, **kwargs: Any) -> Any:
+            self.groups += 1
+            return find(*args, **kwargs)
+
+        module._create_c10d_store = create_store
+        dist.distributed_c10d.rendezvous = find_and_count
+
+    def store(
+        self, host: str, port: int, rank: int, world_size: int, timeout: timedelta
+    ) -> dist.Store:
+        """The launch's store. ValueError for another machine, or numbers that contradict it."""
+        if (rank, world_size) != (self.rank, self.world_size):
+            wrong = [f"rank={rank}"] * (rank != self.rank)
+            wrong += [f"world_size={world_size}"] * (world_size != self.world_size)
+            given = " and ".join(wrong)
+            raise ValueError(
+                NOT_THIS_RANK.format(given=given, rank=self.rank, world_size=self.world_size)
+            )
+        if (host, port) != (self.host, self.port):
+            if not is_this_machine(host):
+                raise ValueError(ELSEWHERE.format(host=host, port=port))
+            self._say_once(host, port)
+        with no_name_lookups():
+            store = dist.TCPStore(self.host, self.port, world_size, False, timeout)
+        return dist.PrefixStore(f"group {self.groups}", store)
+
+    def _say_once(self, host: str, port: int) -> None:
+        if self.rank == 0 and not self.said:
+            self.said = True
+            print(ANSWERED.format(host=host, port=port))
+
+
+def is_this_machine(host: str) -> bool:
+    """True for loopback, and for this machine's own name and addresses; asks no name server."""
+    if host in HERE or host.startswith("127.") or host == socket.gethostname():
+        return True
+    return any(a.address == host for card in psutil.net_if_addrs().values() for a in card)

@@ -1,4 +1,4 @@
-"""Packs workers, arguments and results for the way between kernel and rank, or says why not."""
+"""Pickles workers, arguments and results on their way between kernel and rank, or says why not."""
 
 import importlib
 import io
@@ -6,13 +6,13 @@ import pickle
 import reprlib
 import sys
 import types
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from ddp_workbook.errors import LaunchRefused
+from ddp_workbook.errors import LaunchRefused, Unsendable
+from ddp_workbook.launcher.calls import Call, Own
 
 CELL = (
     "{what} `{name}` was defined in a notebook cell. A rank is a new process: it can import files, "
@@ -20,32 +20,30 @@ CELL = (
     "Put it into a file (`%%writefile my_worker.py`, then `from my_worker import {name}`), "
     "or write its lines into a `%%ranks` cell."
 )
+TYPED_IN = (
+    "{what} `{name}` was defined at a prompt, or in a script that is no file. A rank is a new "
+    "process: it can import files, but nothing of this session.\n"
+    "Put it into a file, `my_worker.py`, and write `from my_worker import {name}` here."
+)
 SHORT = reprlib.Repr()  # never walks all of a long list
 SHORT.maxother = 60
 
 
-@dataclass
-class Call:
-    """A worker with its arguments."""
-
-    worker: Callable
-    args: tuple = ()
-    kwargs: dict = field(default_factory=dict)
-
-
-class Unsendable(Exception):
-    """An object that cannot travel between processes; the message says which and why."""
-
-
 class Packer(pickle.Pickler):
-    """Pickles functions by name and tensors off the GPU, refuses what only this process knows."""
+    """Pickles functions by name and tensors off the GPU, refuses what only this process knows.
+
+    `needs_main` tells afterwards whether something lives in the script that runs as `__main__`.
+    """
+
+    needs_main = False
 
     def reducer_override(self, obj: Any):
         """Called for each object: a way to rebuild it, or NotImplemented for pickle's own way."""
         if isinstance(obj, (types.FunctionType, type)):
             refuse_if_unreachable(obj)
+            self.needs_main |= obj.__module__ == "__main__"
             if isinstance(obj, types.FunctionType) and is_stale(obj):
-                return find, (obj.__module__, obj.__qualname__)
+                return import_by_name, (obj.__module__, obj.__qualname__)
         elif type(obj) in (torch.Tensor, torch.nn.Parameter) and travels_badly(obj):
             return light(obj).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         return NotImplemented
@@ -68,7 +66,7 @@ def light(tensor: torch.Tensor) -> torch.Tensor:
 
 def is_stale(function: types.FunctionType) -> bool:
     """True if the module was reloaded since: its function of that name is the newer one."""
-    current = find(function.__module__, function.__qualname__, missing=None)
+    current = import_by_name(function.__module__, function.__qualname__, missing=None)
     return (
         current is not function
         and isinstance(current, types.FunctionType)
@@ -76,7 +74,7 @@ def is_stale(function: types.FunctionType) -> bool:
     )
 
 
-def find(module: str, name: str, **default):
+def import_by_name(module: str, name: str, **default):
     """The object called `name` in `module`, imported if need be."""
     try:
         found = importlib.import_module(module)
@@ -103,25 +101,41 @@ def refuse_if_unreachable(obj: types.FunctionType | type) -> None:
             f"({obj.__qualname__.split('.<locals>')[0]}), where another process cannot find it. "
             "Move it to the top level of its file."
         )
-    if obj.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
-        raise Unsendable(CELL.format(what=what, name=obj.__qualname__))
+    if obj.__module__ == "__main__" and not main_is_a_script():
+        words = CELL if "ipykernel" in sys.modules else TYPED_IN
+        raise Unsendable(words.format(what=what, name=obj.__qualname__))
+
+
+def main_is_a_script() -> bool:
+    """True if `__main__` is a Python file, which a rank can run to find what is defined there."""
+    main = sys.modules["__main__"]
+    if getattr(main, "__spec__", None) is not None:  # python -m
+        return True
+    file = Path(getattr(main, "__file__", None) or "")
+    return file.suffix in (".py", "") and file.is_file()
 
 
 def pack(obj: Any) -> bytes:
     """Bytes of `obj`; raises Unsendable with the reason in plain words."""
+    return _pack(obj)[0]
+
+
+def _pack(obj: Any) -> tuple[bytes, bool]:
+    """Bytes of `obj`, and whether a part of it lives in `__main__`."""
     target = io.BytesIO()
+    packer = Packer(target, pickle.HIGHEST_PROTOCOL)
     try:
-        Packer(target, pickle.HIGHEST_PROTOCOL).dump(obj)
+        packer.dump(obj)
     except Unsendable:
         raise
     except RecursionError:
-        raise Unsendable(f"{describe(obj)} is nested too deeply to be pickled.") from None
+        raise Unsendable(f"{short_repr(obj)} is nested too deeply to be pickled.") from None
     except Exception as error:
         raise Unsendable(
-            f"{describe(obj)} cannot be pickled ({error}), and only pickled "
+            f"{short_repr(obj)} cannot be pickled ({error}), and only pickled "
             "objects can go from one process to another."
         ) from error
-    return target.getvalue()
+    return target.getvalue(), packer.needs_main
 
 
 def unpack(data: bytes) -> Any:
@@ -129,19 +143,18 @@ def unpack(data: bytes) -> Any:
     return pickle.loads(data)
 
 
-def pack_call(call: Call) -> bytes:
-    """The parcel for the ranks; raises LaunchRefused naming what cannot travel."""
-    if not callable(call.worker):
-        raise LaunchRefused(
-            f"The worker must be a function; got {call.worker!r} of type "
-            f"{type(call.worker).__name__}."
-        )
-    parts = {"The worker": call.worker}
-    parts |= {f"Argument {n + 1}": value for n, value in enumerate(call.args)}
-    parts |= {f"Argument `{name}`": value for name, value in call.kwargs.items()}
+def pack_call(call: Call) -> tuple[bytes, bool]:
+    """The call's bytes for the ranks, and whether they must run the script that is `__main__` here.
+
+    Raises LaunchRefused naming what cannot travel.
+    """
     try:
-        return pack((call.worker, call.args, call.kwargs))
+        return _pack(call)
     except Unsendable:
+        parts = {"The worker": call.worker}
+        given = [value for value in call.args if not isinstance(value, Own)]
+        parts |= {f"Argument {n}": value for n, value in enumerate(given, start=1)}
+        parts |= {f"Argument `{name}`": value for name, value in call.kwargs.items()}
         for name, value in parts.items():
             try:
                 pack(value)
@@ -151,7 +164,7 @@ def pack_call(call: Call) -> bytes:
         raise LaunchRefused("Worker and arguments cannot be sent together.") from None
 
 
-def describe(obj: Any) -> str:
+def short_repr(obj: Any) -> str:
     """A short name for an object in a message."""
     try:
         text = " ".join(SHORT.repr(obj).split())

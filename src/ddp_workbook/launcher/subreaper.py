@@ -1,7 +1,7 @@
-"""Makes the fork server inherit what ranks leave behind, and end it when the kernel has gone.
+"""Makes the fork server a subreaper: it adopts the orphans of dead ranks, and kills them.
 
 Imported by the fork server alone, before its other preloads, for what `watch` does there. A rank
-dies with the kernel by itself (see `lifeline`); its children in sessions of their own do not.
+dies with the kernel by itself (see `watchdog`); its children in sessions of their own do not.
 """
 
 import atexit
@@ -22,7 +22,7 @@ LOOK = 0.5  # seconds between two looks at whether the kernel is still there
 
 
 def watch(kernel: int) -> None:
-    """Become the parent of all orphans below this process; end them and it after `kernel`."""
+    """Become the child subreaper of all below; end them and this process after `kernel`."""
     os.setpgid(0, 0)  # a kernel is killed, and interrupted, together with its process group
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)

@@ -18,7 +18,7 @@ def die_with_the_kernel(lifeline: Connection) -> None:
         os.setpgid(0, 0)  # ended as a whole; and Ctrl-C goes to the kernel alone
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked in the fork server
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # `heir` uses it there
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # `subreaper` uses it there
     threading.Thread(target=_wait_for_the_end, args=(lifeline,), daemon=True).start()
     if sys.platform == "linux":
         # Compiled code that holds the GIL would stop that thread: have the system do it.
@@ -37,7 +37,7 @@ def _wait_for_the_end(lifeline: Connection) -> None:
 
 def end_rank(pid: int) -> None:
     """Kill a rank with what it started: children in other sessions, then its process group."""
-    if sys.platform != "linux":  # there the fork server inherits such children, see `heir`
+    if sys.platform != "linux":  # there the fork server adopts such children, see `subreaper`
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(pid).children(recursive=True):
                 with contextlib.suppress(psutil.Error):

@@ -4,16 +4,20 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import multiprocessing.spawn
 import os
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch.distributed as dist
+import torch.multiprocessing
 
 KEPT: list[dist.ProcessGroup] = []
+AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 NAMELESS = b"The hostname of the client socket cannot be retrieved"  # a line of TCPStore's log
 RESOLVER = threading.Lock()  # environment and descriptor 2 are those of the whole process
 
@@ -82,14 +86,70 @@ def _stderr_without(words: bytes) -> Iterator[None]:
                     os.write(2, line)
 
 
-def meet_without_name_lookups() -> None:
-    """Let `init_process_group` connect to its store under `no_name_lookups`."""
-    rendezvous = importlib.import_module("torch.distributed.rendezvous")
-    make = rendezvous.TCPStore
+def no_second_launch_inside() -> None:
+    """Let `mp.spawn` say at once that the ranks are there already.
 
-    @functools.wraps(make, updated=())
-    def make_quietly(*args: Any, **kwargs: Any) -> dist.TCPStore:
-        with no_name_lookups():
-            return make(*args, **kwargs)
+    In a rank its processes would look for the store of the launch, where nobody waits for them
+    (torch 2.13, under torchrun too). A rank that is alone may start whom it likes.
+    """
+    module = importlib.import_module("torch.multiprocessing.spawn")
+    start, rank = module.start_processes, os.getpid()
 
-    rendezvous.TCPStore = make_quietly
+    @functools.wraps(start)
+    def refuse(fn: Any, *args: Any, **kwargs: Any) -> Any:
+        if os.getpid() == rank and int(os.environ.get("WORLD_SIZE", 1)) > 1:
+            name = getattr(fn, "__name__", "the worker")
+            raise RuntimeError(
+                f"mp.spawn in a rank: the ranks have been started already. Launch {name} itself, "
+                "from its file: launch fills in rank and world_size."
+            )
+        return start(fn, *args, **kwargs)
+
+    module.start_processes = refuse
+    torch.multiprocessing.start_processes = refuse
+
+
+def children_are_no_ranks() -> None:
+    """Start child processes without the word that an agent keeps the store.
+
+    A child that makes a process group of its own would wait at its port for a store that nobody
+    hosts (torch 2.13, under torchrun too).
+    """
+    start = BaseProcess.start
+
+    @functools.wraps(start)
+    def start_as_a_process_of_its_own(self: BaseProcess) -> None:
+        agent = os.environ.pop(AGENT, None)
+        try:
+            start(self)
+        finally:
+            if agent is not None:
+                os.environ[AGENT] = agent
+
+    BaseProcess.start = start_as_a_process_of_its_own
+
+
+class WithoutMain(str):
+    """A process's name that keeps multiprocessing from running the caller's `__main__` in it.
+
+    A rank runs it itself, and only where something that it needs lives there.
+    """
+
+
+def leave_main_alone() -> None:
+    """Have multiprocessing heed `WithoutMain`: it runs `__main__` anew in every process it starts.
+
+    A script that launches a worker of a module would need `if __name__ == "__main__":` for nothing
+    (Python 3.11 to 3.13).
+    """
+    prepare = multiprocessing.spawn.get_preparation_data
+    if hasattr(prepare, "__wrapped__"):
+        return
+
+    @functools.wraps(prepare)
+    def prepare_without_main(name: str) -> dict[str, Any]:
+        data = prepare(name)
+        kept = {key: value for key, value in data.items() if not key.startswith("init_main_from")}
+        return kept if isinstance(name, WithoutMain) else data
+
+    multiprocessing.spawn.get_preparation_data = prepare_without_main

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.files import temporary_folder, write_whole
+from ddp_workbook.launcher.process_group import set_up
 
 FOLDER = Path("work") / "cells"
 VALUE = "__value_of_the_cell__"
@@ -50,7 +51,7 @@ def run_cell(path: str, bare: bool) -> dict[str, str] | None:
     module = types.ModuleType(Path(path).stem)
     module.__file__ = path
     sys.modules[module.__name__] = module  # so that a class of the cell can travel
-    device = start(bare)
+    device = set_up(bare)
     names = {
         "rank": int(os.environ["RANK"]),
         "world_size": int(os.environ["WORLD_SIZE"]),
@@ -61,30 +62,6 @@ def run_cell(path: str, bare: bool) -> dict[str, str] | None:
     module.__dict__.update(names)
     exec(compile_cell(path), module.__dict__)
     return shown(module.__dict__.get(VALUE))
-
-
-def start(bare: bool) -> torch.device:
-    """This rank's device, a GPU each where there are enough; the default group unless `bare`."""
-    local_rank = int(os.environ["LOCAL_RANK"])
-    device = torch.device("cpu")
-    if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
-        device = torch.device("cuda", local_rank)
-        torch.cuda.set_device(device)
-    if not bare:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
-        wait_until_all_are_connected()
-    return device
-
-
-def wait_until_all_are_connected() -> None:
-    """A rank that fails in its first line would cut off others that still connect to it.
-
-    Through the store and not by a barrier: the page is to count the reader's collectives alone.
-    """
-    store = dist.distributed_c10d._get_default_store()
-    if store.add("ranks that are connected", 1) == dist.get_world_size():
-        store.set("all are connected", "")
-    store.wait(["all are connected"])
 
 
 def shown(value: object) -> dict[str, str] | None:

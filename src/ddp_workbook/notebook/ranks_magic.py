@@ -7,10 +7,10 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from ddp_workbook.errors import LaunchRefused
+from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.serialization import Call
 from ddp_workbook.notebook.cells import compile_cell, run_cell, save_cell
-from ddp_workbook.notebook.rank_values import RankValues
+from ddp_workbook.notebook.display import RankValues
 
 FRESH = (
     "A %%ranks cell runs in new processes, which end with it: variables of other cells,\n"

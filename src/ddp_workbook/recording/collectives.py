@@ -1,18 +1,23 @@
 """`record_collectives`: what really went over the wire while a worker ran, as a table."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 
+from ddp_workbook.launcher.calls import Call, call_of
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.serialization import Call
 from ddp_workbook.recording.dispatch_mode import Recorded
 from ddp_workbook.recording.operations import FIELDS
 
 
 def record_collectives(
-    worker: Callable, *args: Any, ranks: int = 2, timeout: float = 60, **kwargs: Any
+    worker: Callable | str | os.PathLike,
+    *args: Any,
+    ranks: int = 2,
+    timeout: float = 60,
+    **kwargs: Any,
 ) -> pd.DataFrame:
     """Run the worker as `launch` does; return a row for each operation of each rank, in order.
 
@@ -61,10 +66,15 @@ def record_collectives(
 
 
 def recorded(
-    worker: Callable, *args: Any, ranks: int = 2, timeout: float = 60, **kwargs: Any
+    worker: Callable | str | os.PathLike,
+    *args: Any,
+    ranks: int = 2,
+    timeout: float = 60,
+    **kwargs: Any,
 ) -> tuple[list, pd.DataFrame]:
     """The worker's results, as from `launch`, and the table of `record_collectives`."""
-    call = Call(Recorded(worker) if callable(worker) else worker, args, kwargs)
+    call = call_of(worker, args, kwargs)
+    call = Call(Recorded(call.worker), call.args, call.kwargs)
     outcomes = run_ranks(call, ranks, timeout, quiet=True)
     return [result for result, _ in outcomes], as_table([rows for _, rows in outcomes])
 

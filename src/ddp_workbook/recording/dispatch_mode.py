@@ -17,7 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_workbook.diagnostics.user_code import is_own
 from ddp_workbook.launcher import serialization
-from ddp_workbook.recording.operations import LOCAL, NAMESPACES, describe, flat, single_calls, size
+from ddp_workbook.recording.operations import (
+    LOCAL,
+    NAMESPACES,
+    flat,
+    operation_row,
+    single_calls,
+    size,
+)
 
 
 class Recorded:
@@ -77,7 +84,7 @@ class Recorder(TorchDispatchMode):
         """Append what this call is; before it runs, so that one that fails is seen as well."""
         named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
         line = self.line()
-        rows = [describe(name, named, line) for name, named in single_calls(name, named)]
+        rows = [operation_row(name, named, line) for name, named in single_calls(name, named)]
         self.rows += rows
         return rows
 

@@ -60,7 +60,7 @@ def single_calls(name: str, named: dict) -> Iterator[tuple[str, dict]]:
         yield op, {"tensor": tensor, "dst": peer, "group_name": named["group_name"]}
 
 
-def describe(name: str, named: dict, line: str) -> dict:
+def operation_row(name: str, named: dict, line: str) -> dict:
     """FIELDS of the operator `name` called with `named` arguments; see `record_collectives`."""
     op, group = OPS.get(name, name), group_of(named)
     ranks = dist.get_process_group_ranks(group)

@@ -1,28 +1,9 @@
-"""Where to look, for what an attempt did instead of returning: a hang, an error, an end."""
+"""Where to look, for what an attempt did instead of returning: an error, an end."""
 
-import ast
 import re
-from collections.abc import Sequence
-
-import torch.distributed as dist
 
 from ddp_workbook.diagnostics import advice
-from ddp_workbook.diagnostics.positions import TWO_SIDED, Position
 from ddp_workbook.errors import RankFailed
-
-A_MEETING = "A collective is a meeting: every rank of the group must come."
-PAIRS = "Write down who sends to whom, in which order, for each rank. Does each recv have its send?"
-# What a rank can wait in for another one; the last two are autograd's and DDP's.
-COMMUNICATES = {
-    name
-    for name in dist.distributed_c10d.__all__
-    if name.islower() and not name.startswith(("get_", "is_", "destroy_"))
-} | {"backward", "distributed"}
-LOOP = "What ends the loop around this line, and does it ever happen?"
-NO_LOOP = "What does this line wait for, or how long does it compute? No rank waits for another."
-WHY_THERE = "What does it wait for there, or how long does it compute?"
-NO_LINE = "What goes on after your function, or beside it: a thread, a process, a signal?"
-BEHIND_IT = {"has returned", "has failed", "has died"}
 
 # (pattern in "Type: message", where to look). The first that fits is given; then those of `advice`.
 FOR_ERRORS = [
@@ -61,49 +42,6 @@ FOR_DEATHS = {
     -11: "A crash in compiled code, not in Python. What does the call get that it cannot use?",
 }
 LEAVES = "Which line ends the process (os._exit, os.abort, os.kill) instead of returning?"
-
-
-def communicates(place: Position) -> bool:
-    """True if the rank stands in a call that waits for other ranks."""
-    return place.call in COMMUNICATES or ".wait(" in place.place
-
-
-def for_hang(places: Sequence[Position], missed: Sequence[str], path: str) -> str:
-    """Where to look if ranks did not finish; `path` is the file of the attempt."""
-    waits = any(map(communicates, places))
-    behind = [p for p in places if p.file and not communicates(p)]
-    if not waits and not missed:
-        return _for_lines(behind, path)
-    if behind:
-        who = "Rank " + ", rank ".join(str(place.rank) for place in behind)
-        return f"{who} did not come to it. {_for_lines(behind, path).replace(NO_LOOP, WHY_THERE)}"
-    calls = {place.call for place in places if place.call}
-    if calls and calls <= set(TWO_SIDED):
-        return PAIRS
-    if not calls and not missed:  # in the wait of a Work: of a collective the trail would know
-        return PAIRS
-    if any("differs between the ranks" in words for words in missed) and len(calls) == 1:
-        return "The ranks meet in the same call with other shapes or dtypes. Which are they?"
-    if not missed and len(calls) == 1 and not any(p.doing in BEHIND_IT for p in places):
-        return "All are in the same call. Do they agree on its arguments, such as src and group?"
-    return advice.for_hang(list(places), bool(missed)) or A_MEETING
-
-
-def _for_lines(places: list[Position], path: str) -> str:
-    if not places:
-        return NO_LINE
-    return LOOP if any(in_loop(p.line, path) for p in places if p.file == path) else NO_LOOP
-
-
-def in_loop(line: int, path: str) -> bool:
-    """True if this line of the file is in a `for` or `while`, or is its first line."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            tree = ast.parse(file.read())
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return False
-    loops = (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While))
-    return any(loop.lineno <= line <= loop.end_lineno for loop in loops)
 
 
 def for_failure(failure: RankFailed, known: dict[str, str]) -> str:

@@ -20,7 +20,7 @@ from ddp_workbook.exercises.judging.process_state import LOOK_AT_STATE, State
 from ddp_workbook.exercises.judging.result_validation import refuse_what_cannot_travel
 from ddp_workbook.exercises.judging.signatures import refuse_another_function, signature_of
 from ddp_workbook.exercises.judging.values import in_words
-from ddp_workbook.notebook.cells import start
+from ddp_workbook.launcher.process_group import set_up
 
 WHOLE_CELL = "your cell, from top to bottom"
 
@@ -44,7 +44,7 @@ class InRank:
         user_code.call_it(self.path, YOUR_CELL)
         threading.excepthook = say_briefly
         rank = int(os.environ["RANK"])
-        start(bare=not self.group)
+        set_up(bare=not self.group)
         module = import_module(f"ddp_workbook.exercises.{self.name}")
         guard = partial(nothing_changes, may_seed=getattr(module, "MAY_SEED", False))
         guarded = Guarded(self.name, self.load(getattr(module, self.name), guard), guard)

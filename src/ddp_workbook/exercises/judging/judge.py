@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddp_workbook.diagnostics.positions import Position
+from ddp_workbook.diagnostics.advice import for_hang
+from ddp_workbook.diagnostics.positions import Position, State
 from ddp_workbook.errors import RankFailed, RanksHung, WorkbookError
 from ddp_workbook.exercises.judging import advice, attempts, on_ranks
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
@@ -16,9 +17,9 @@ from ddp_workbook.exercises.judging.values import in_words
 from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
 
 INSIDE_TORCH = re.compile(r"\[(?:enforce fail at )?[^\]\s]+:\d+\] ?")  # a line of its C++ code
-OUTSIDE = {  # what the workbench says of a worker, said of the reader's function
-    "is leaving the worker": "is outside of your function, in the check's own lines",
-    "is starting": "is before or behind your function",
+OUTSIDE = {  # what a report says of a worker, said of the reader's function
+    State.OUTSIDE: "is outside of your function, in the check's own lines",
+    State.STARTING: "is before your function",
 }
 
 
@@ -78,12 +79,12 @@ def _not_yet(
 
 def _hangs(attempt: Attempt, hang: RanksHung) -> Verdict:
     """Where each rank stands, in the reader's own lines."""
-    waits = bool(hang.missed) or any(map(advice.communicates, hang.positions))
+    waits = bool(hang.missed) or any(place.communicates for place in hang.positions)
     limit = f"stopped after {round(attempt.seconds, 1):g} s"
     if attempt.seconds < on_ranks.LAUNCH_LIMIT - 0.1:
         limit += f", with which the check had taken its {attempts.TIME_LIMIT:g} s"
     rows = _places(hang.positions, attempt, waits) + _missed(hang)
-    look = advice.for_hang(hang.positions, hang.missed, str(attempt.path))
+    look = for_hang(hang.positions, hang.missed)
     verb = "hangs" if waits else "does not end"
     return _not_yet(attempt, [*rows, ("look at", look)], verb, f"({limit})")
 
@@ -92,10 +93,10 @@ def _places(positions: Sequence[Position], attempt: Attempt, waits: bool) -> lis
     """A row for each rank; without a group there is only one process, and it is no rank."""
     rows = []
     for place in positions:
-        text = f"{OUTSIDE.get(place.doing, place.doing)}\n{_line(place)}"
-        if waits and place.doing == "has returned":
+        text = f"{OUTSIDE.get(place.state, place.doing)}\n{_line(place)}"
+        if waits and place.state is State.RETURNED:
             text = "has returned without it"
-        elif place.file and not advice.communicates(place):
+        elif place.file and not place.communicates:
             text = f"is at {_line(place)}"
         elif place.file and not place.call:  # inside a Work's own wait
             text = f"waits at {_line(place)}"
@@ -104,7 +105,7 @@ def _places(positions: Sequence[Position], attempt: Attempt, waits: bool) -> lis
 
 
 def _missed(failure: RankFailed) -> list[tuple[str, str]]:
-    return [("", text.replace(f"{YOUR_CELL}:", "your line ")) for text in failure.missed]
+    return [("", str(one).replace(f"{YOUR_CELL}:", "your line ")) for one in failure.missed]
 
 
 def _line(place: Position) -> str:
@@ -124,7 +125,7 @@ def _fails(attempt: Attempt, failure: RankFailed, known: dict[str, str]) -> Verd
     look = ("look at", advice.for_failure(failure, known))
     if failure.missed or len(failure.positions) > 1:  # a hang, seen before its time was up
         places = failure.positions
-        look = ("look at", advice.for_hang(places, failure.missed, str(attempt.path)))
+        look = ("look at", for_hang(places, failure.missed))
         rows = _places(places, attempt, True) + _missed(failure)
         note = "(a rank waits for one that does not come)"
         return _not_yet(attempt, [*rows, look], "hangs", note)

@@ -13,8 +13,8 @@ import pandas as pd
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
 from ddp_workbook.exercises.judging.in_rank import InRank
 from ddp_workbook.launcher import fork_server
+from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.serialization import Call
 from ddp_workbook.recording.collectives import recorded
 
 LAUNCH_LIMIT = 5.0  # seconds for one launch

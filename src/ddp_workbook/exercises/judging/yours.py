@@ -7,7 +7,7 @@ from typing import Any
 
 from ddp_workbook.exercises.judging.attempts import solved
 from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.notebook.cells import start
+from ddp_workbook.launcher.process_group import set_up
 
 
 class Yours:
@@ -21,7 +21,7 @@ class Yours:
 
     def __call__(self, *args: Any) -> Any:
         """Run in a rank."""
-        start(bare=False)
+        set_up(bare=False)
         if self.path is None:
             return getattr(import_module(f"ddp_workbook.exercises.{self.name}"), self.name)(*args)
         return runpy.run_path(str(self.path))[self.name](*args)

@@ -1,0 +1,51 @@
+"""What pages show beside pictures: the values of all ranks side by side, and tables of words."""
+
+import html
+
+import pandas as pd
+from pandas.io.formats.style import Styler
+
+from ddp_workbook.figures.palette import rank_colour
+
+ROW = "display:flex; flex-wrap:wrap; gap:0.6em 1.4em; margin:0.3em 0"
+BOX = "border-left:4px solid {colour}; padding-left:0.6em; max-width:100%; overflow-x:auto"
+NAME = "font-weight:600; font-size:90%"
+TEXT = "margin:0.15em 0 0 0; padding:0; background:transparent; line-height:1.35"
+
+
+class RankValues:
+    """One value for each rank, as `run_cell` gave it: by MIME type, or None."""
+
+    def __init__(self, shown: list[dict[str, str] | None]):
+        self.shown = shown
+
+    def _repr_html_(self) -> str:
+        boxes = "".join(self._box(rank, value) for rank, value in enumerate(self.shown))
+        # Not a <dl>, whose parts JupyterLab floats.
+        return f'<div role="list" style="{ROW}">{boxes}</div>'
+
+    def _box(self, rank: int, value: dict[str, str] | None) -> str:
+        value = value or {"text/plain": "None"}
+        text = html.escape(value["text/plain"])
+        body = value.get("text/html") or f'<pre style="{TEXT}">{text}</pre>'
+        return (
+            f'<div role="listitem" style="{BOX.format(colour=rank_colour(rank))}">'
+            f'<div style="{NAME}">rank {rank}</div>{body}</div>'
+        )
+
+    def __repr__(self) -> str:
+        texts = [value["text/plain"] if value else "None" for value in self.shown]
+        return "\n".join(
+            f"rank {rank}: " + text.replace("\n", "\n" + " " * len(f"rank {rank}: "))
+            for rank, text in enumerate(texts)
+        )
+
+
+def text_table(frame: pd.DataFrame) -> Styler:
+    """The frame as a table to read in a notebook: left-aligned, long cells wrapped, no index.
+
+    Without the index no header cell is empty, which screen readers stumble over.
+    """
+    left = {"text-align": "left", "white-space": "normal", "vertical-align": "top"}
+    headers = [{"selector": "th", "props": [("text-align", "left")]}]
+    return frame.style.hide(axis="index").set_properties(**left).set_table_styles(headers)

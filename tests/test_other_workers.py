@@ -1,0 +1,289 @@
+"""Other people's workers: each runs as it is, or is told at once what to change; none waits."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ddp_workbook.diagnostics import advice
+from ddp_workbook.diagnostics.positions import State
+from ddp_workbook.errors import LaunchRefused, RankFailed, RanksHung
+from ddp_workbook.launcher.calls import call_of
+from ddp_workbook.launcher.launch import NEVER_JOINED, launch, run_ranks
+from ddp_workbook.recording.collectives import record_collectives
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.workers.pasted import spawn_style
+
+SCRIPT = Path(spawn_style.__file__).with_name("script.py")
+LIMIT = 60  # seconds that nobody may wait for
+
+
+def at_once(worker, *args, ranks=2, **kwargs) -> RankFailed:
+    """The failure of a launch that must not wait for its time limit."""
+    launch(spawn_style.local_rank_first, 1, ranks=1)  # the fork server's own start does not count
+    start = time.monotonic()
+    with pytest.raises(RankFailed) as caught:
+        launch(worker, *args, ranks=ranks, timeout=LIMIT, **kwargs)
+    assert not isinstance(caught.value, RanksHung)
+    assert time.monotonic() - start < LIMIT / 2
+    return caught.value
+
+
+# The meeting place
+
+
+def test_a_port_of_the_workers_own_is_answered_in_one_line(capsys):
+    assert launch(spawn_style.own_port, ranks=2) == [3.0, 3.0]
+    lines = [line for line in capsys.readouterr().out.splitlines() if "localhost:12355" in line]
+    assert len(lines) == 1 and "launch's own store" in lines[0]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", socket.gethostname()])
+def test_a_local_url_is_answered(host):
+    assert launch(spawn_style.own_url, url=f"tcp://{host}:23456", ranks=2) == [3.0, 3.0]
+
+
+def test_another_machine_is_named():
+    error = at_once(spawn_style.own_url, url="tcp://203.0.113.7:23456")
+    assert "meet at 203.0.113.7:23456, another machine" in str(error)
+    assert "Leave init_method out" in str(error)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_leaving_a_group_and_joining_a_new_one(ranks):
+    for _ in range(3):  # it failed in 3 of 5 launches while groups shared their keys in the store
+        assert (
+            launch(spawn_style.joins_again, 3, ranks=ranks)
+            == [[ranks * (ranks + 1) / 2] * 3] * ranks
+        )
+
+
+# Rank and world size
+
+
+@pytest.mark.parametrize(
+    ("worker", "args", "kwargs", "results"),
+    [
+        (spawn_style.own_port, (), {}, [3.0, 3.0]),
+        (spawn_style.own_port, (2,), {}, [3.0, 3.0]),  # mp.spawn(own_port, args=(2,))
+        (spawn_style.own_port, (), {"world_size": 2}, [3.0, 3.0]),
+        (spawn_style.own_url, (), {}, [3.0, 3.0]),
+        (spawn_style.with_more, (10,), {}, [30.0, 30.0]),
+        (spawn_style.with_more, (2, 10), {"shift": 1}, [31.0, 31.0]),
+        (spawn_style.local_rank_first, (5,), {}, [(0, 5), (1, 5)]),
+        (spawn_style.local_rank_first, (), {"epochs": 5}, [(0, 5), (1, 5)]),
+        (spawn_style.local_rank_first, (7, 5), {}, [(7, 5), (7, 5)]),  # the call says it all
+    ],
+)
+def test_rank_and_world_size_are_filled_in_where_the_call_leaves_them_open(
+    worker, args, kwargs, results
+):
+    assert launch(worker, *args, ranks=2, **kwargs) == results
+
+
+def test_what_does_not_fit_the_signature_is_refused_before_anything_starts():
+    with pytest.raises(
+        LaunchRefused, match=r"own_port\(rank, world_size\) cannot be called .* too"
+    ):
+        launch(spawn_style.own_port, 1, 2, 3)
+    with pytest.raises(LaunchRefused, match="missing a required argument: 'epochs'"):
+        launch(spawn_style.local_rank_first)
+    with pytest.raises(LaunchRefused, match="unexpected keyword argument 'batch'"):
+        launch(spawn_style.own_port, batch=3)
+
+
+@pytest.mark.parametrize(
+    ("worker", "args", "says"),
+    [
+        (spawn_style.all_are_rank_0, (2,), "rank=0 contradicts the launch: this process is rank 1"),
+        (spawn_style.all_are_rank_0_by_environment, (), "rank=0 contradicts the launch"),
+        (spawn_style.one_too_many, (), "world_size=3 contradicts the launch"),
+        (spawn_style.own_port, (4,), "world_size=4 contradicts the launch"),
+        (spawn_style.own_port, (0, 2), "rank=0 contradicts the launch"),
+    ],
+)
+def test_numbers_that_contradict_the_launch_are_named(worker, args, says):
+    error = at_once(worker, *args)
+    assert says in str(error) and 'int(os.environ["RANK"])' in str(error)
+
+
+# What cannot run here
+
+
+@pytest.mark.parametrize(
+    ("worker", "mend"),
+    [
+        (spawn_style.nccl, 'init_process_group("gloo")'),
+        (spawn_style.to_rank, 'torch.device("cpu")'),
+        (spawn_style.set_device, 'torch.device("cpu")'),
+        (spawn_style.device_ids, "gets no device_ids"),
+    ],
+)
+def test_what_needs_gpus_is_named_with_its_mend(worker, mend, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert mend in str(at_once(worker)).split("look at")[-1]
+
+
+def test_ranks_within_ranks_are_named():
+    error = at_once(spawn_style.spawns)
+    assert "Launch own_port itself" in str(error)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_rank_alone_may_make_a_group_of_its_own_children(method, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    monkeypatch.setenv("FREE_PORT", str(port))
+    assert launch(spawn_style.starts_processes, method, ranks=1, timeout=180) == [[0, 0]]
+
+
+def test_a_program_that_replaced_the_rank_is_named():
+    error = at_once(spawn_style.replaces_itself, ["sleep", "100"])
+    assert "replaced itself by another program (sleep 100)" in str(error)
+    assert "subprocess.run" in str(error)
+    short = at_once(spawn_style.replaces_itself, ["true"])
+    assert "exit code 0, without returning" in str(short) or "(true)" in str(short)
+
+
+def test_a_function_of_the_readers_is_not_taken_for_ours():
+    with pytest.raises(RanksHung) as caught:
+        launch(spawn_style.unpack, 1, ranks=1, timeout=0.5)
+    (place,) = caught.value.positions
+    assert place.state is State.AT_LINE and place.file == spawn_style.__file__
+    assert advice.LOOP in str(caught.value)
+
+
+# Scripts
+
+
+def test_a_script_runs_as_under_torchrun(capsys):
+    assert launch(SCRIPT, "--epochs", "3", ranks=2) == [None, None]
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].startswith("torchrun --standalone --nproc-per-node 2 ")
+    assert out.splitlines()[0].endswith("script.py --epochs 3")
+    assert out.count("sum 6.0 from next door script.py") == 2
+    assert "No rank ever joined" not in out
+
+
+def test_a_script_is_recorded_with_its_own_lines():
+    wire = record_collectives(str(SCRIPT), "--epochs", 3, ranks=2)
+    assert wire[["op", "bytes"]].values.tolist() == [["all_reduce", 12]] * 2
+    assert wire["line"].str.startswith("script.py:").all()
+
+
+def test_an_error_of_a_script_is_told_with_its_line():
+    error = at_once(SCRIPT, "--epochs", "1", "--fail")
+    assert "ValueError: asked to fail" in str(error) and "script.py" in str(error)
+    usage = at_once(SCRIPT)
+    assert "SystemExit: 2" in str(usage)
+
+
+def test_a_script_without_torchruns_contract_runs_and_says_so(tmp_path, capsys):
+    file = tmp_path / "alone.py"
+    file.write_text("import sys\nprint('here', __name__)\nsys.exit(0)\n")
+    assert launch(file, ranks=2) == [None, None]
+    out = capsys.readouterr().out
+    assert out.count("here __main__") == 2
+    assert out.splitlines()[-1] == NEVER_JOINED.format(ranks=2)
+
+
+def test_a_script_that_forks_is_still_one_rank(tmp_path, capsys):
+    file = tmp_path / "forks.py"
+    file.write_text("import os\nif os.fork():\n    os.wait()\n    print('parent')\n")
+    assert launch(file, ranks=2) == [None, None]
+    assert capsys.readouterr().out.count("parent") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs", "says"),
+    [
+        ("missing.py", (), {}, "There is no script"),
+        ("folder", (), {}, "is a folder"),
+        ("page.ipynb", (), {}, "is a notebook"),
+        ("broken.py", (), {}, r"broken.py, line 1 is no valid Python: "),
+        ("bytes.py", (), {}, "is no valid Python"),
+        ("good.py", (), {"epochs": 3}, r'epochs=3: a script takes words .*"--epochs", "3"'),
+        ("good.py", ([1],), {}, r"\[1\]: a script's arguments must be texts or numbers"),
+    ],
+)
+def test_a_script_that_cannot_run_is_refused(tmp_path, name, args, kwargs, says):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "page.ipynb").write_text("{}")
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "good.py").write_text("pass\n")
+    with pytest.raises(LaunchRefused, match=says):
+        launch(tmp_path / name, *args, ranks=2, **kwargs)
+
+
+# Whoever calls: a script without a guard, -c, stdin, IPython
+
+CALLER = """
+import sys
+sys.path.insert(0, {folder!r})
+from tests.workers.pasted import spawn_style
+from ddp_workbook import launch
+print("once")
+print(launch(spawn_style.own_port, ranks=2, timeout=60))
+"""
+OWN = """
+from ddp_workbook import launch
+def worker():
+    return 1
+launch(worker, ranks=2)
+"""
+
+
+def call(how: str, text: str, folder: Path) -> subprocess.CompletedProcess:
+    """Run `text` as a script, by -c, from stdin, or in IPython."""
+    file = folder / {"ipython": "caller.ipy"}.get(how, "caller.py")
+    file.write_text(text)
+    words = {
+        "script": [str(file)],
+        "-c": ["-c", text],
+        "stdin": ["-"],
+        "ipython": ["-m", "IPython", "--colors=NoColor", str(file)],
+    }[how]
+    return subprocess.run(
+        [sys.executable, *words],
+        input=text if how == "stdin" else "",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"IPYTHONDIR": str(folder), "NO_COLOR": "1"},
+    )
+
+
+@pytest.mark.parametrize("how", ["script", "-c", "stdin", "ipython"])
+def test_the_caller_runs_once_where_the_worker_lives_elsewhere(how, tmp_path):
+    done = call(how, CALLER.format(folder=str(SCRIPT.parents[3])), tmp_path)
+    assert done.stdout.count("once") == 1, done.stderr
+    assert done.stdout.splitlines()[-1] == "[3.0, 3.0]", done.stderr
+
+
+@pytest.mark.parametrize("how", ["-c", "stdin", "ipython"])
+def test_a_worker_without_a_file_is_refused_in_words_that_are_true(how, tmp_path):
+    done = call(how, OWN, tmp_path)
+    told = done.stdout + done.stderr
+    assert "`worker` was defined at a prompt, or in a script that is no file" in told
+    assert "__main__" not in told.split("LaunchRefused")[-1]
+
+
+def test_values_of_a_ranks_cell_stand_side_by_side_as_text_in_a_terminal(tmp_path):
+    text = (
+        "get_ipython().run_line_magic('load_ext', 'ddp_workbook')\n"
+        "print(get_ipython().run_cell_magic('ranks', '2', 'rank * 10'))\n"
+    )
+    done = call("ipython", text, tmp_path)
+    assert done.stdout.splitlines()[-2:] == ["rank 0: 0", "rank 1: 10"], done.stderr
+
+
+def test_the_call_is_the_same_for_launch_and_for_the_recorder():
+    """`record_collectives` fills in what `launch` does."""
+    wire = record_collectives(spawn_style.own_url, ranks=2)
+    assert wire["op"].tolist() == ["all_reduce"] * 2
+    assert run_ranks(call_of(spawn_style.own_url, (), {}), 2, quiet=True) == [3.0, 3.0]

@@ -1,0 +1,1 @@
+NAME = "from next door"

@@ -1,0 +1,118 @@
+"""Functions for `mp.spawn`: they take rank and world size, and write down where to meet."""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def total() -> float:
+    """What an all-reduce of rank + 1 gives."""
+    x = torch.tensor([dist.get_rank() + 1.0])
+    dist.all_reduce(x)
+    return x.item()
+
+
+def own_port(rank, world_size):
+    os.environ["MASTER_ADDR"] = "localhost"
+    os.environ["MASTER_PORT"] = "12355"
+    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    model = DistributedDataParallel(nn.Linear(4, 2))
+    model(torch.ones(3, 4)).sum().backward()
+    result = total()
+    dist.destroy_process_group()
+    return result
+
+
+def own_url(rank, size, url="tcp://127.0.0.1:23456"):
+    dist.init_process_group("gloo", init_method=url, rank=rank, world_size=size)
+    return total()
+
+
+def with_more(rank, world_size, scale, *, shift=0):
+    """As in a course's tests: arguments behind rank and world size."""
+    return own_port(rank, world_size) * scale + shift
+
+
+def local_rank_first(local_rank, epochs):
+    return local_rank, epochs
+
+
+def joins_again(rounds):
+    """Leaves its group and joins a new one; every test suite does."""
+    sums = []
+    for _ in range(rounds):
+        dist.init_process_group("gloo")
+        sums.append(total())
+        pair = dist.new_group()
+        dist.all_reduce(torch.ones(1), group=pair)
+        dist.barrier()
+        dist.destroy_process_group()
+    return sums
+
+
+def all_are_rank_0(world_size):
+    dist.init_process_group("gloo", rank=0, world_size=world_size)
+
+
+def all_are_rank_0_by_environment():
+    os.environ["RANK"] = "0"
+    dist.init_process_group("gloo")
+
+
+def one_too_many():
+    dist.init_process_group("gloo", world_size=3, rank=int(os.environ["RANK"]))
+
+
+def nccl(rank, world_size):
+    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+
+
+def to_rank(rank):
+    nn.Linear(2, 2).to(rank)
+
+
+def set_device(rank):
+    torch.cuda.set_device(rank)
+
+
+def device_ids(rank):
+    dist.init_process_group("gloo")
+    DistributedDataParallel(nn.Linear(2, 2), device_ids=[rank])
+
+
+def spawns():
+    mp.spawn(own_port, args=(2,), nprocs=2)
+
+
+def starts_processes(start_method):
+    """A group of its own below a rank, at a port of its own."""
+    context = mp.get_context(start_method)
+    children = [context.Process(target=in_a_child, args=(rank, 2)) for rank in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    return [child.exitcode for child in children]
+
+
+def in_a_child(rank, world_size):
+    port = int(os.environ["FREE_PORT"])
+    url = f"tcp://127.0.0.1:{port}"
+    dist.init_process_group("gloo", init_method=url, rank=rank, world_size=world_size)
+    sys.exit(0 if total() == 3.0 else 1)
+
+
+def replaces_itself(program):
+    dist.init_process_group("gloo")
+    os.execvp(program[0], program)
+
+
+def unpack(n):
+    """Named like a function of the launcher, and endless."""
+    while n:
+        pass
