@@ -18,6 +18,7 @@ from benchmarks.traces import MARK, count_files, marked
 
 ROOT = Path(__file__).parents[1]
 LAUNCHES, QUICK = 1000, 100
+START = 600  # seconds for the start, the imports and the first launches on a busy machine, and
 SLOWEST = 1.5  # seconds a launch on average, before the whole run counts as hung
 GRACE = 2.0  # seconds in which all processes must be gone after the last launch
 COUNTED = {
@@ -74,7 +75,7 @@ def _run_inside(count: int, folder: str, mark: str) -> dict:
             env=os.environ | {"TMPDIR": folder, MARK: mark},
             stdout=subprocess.PIPE,
             text=True,
-            timeout=60 + count * SLOWEST,
+            timeout=START + count * SLOWEST,
             check=True,
         )
         return json.loads(done.stdout.splitlines()[-1])

@@ -1,11 +1,13 @@
 """What a process has open, and which processes descend from it."""
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
 import psutil
+
+from ddp_workbook.launcher import fork_server
 
 MARK = "DDP_WORKBOOK_BENCHMARK"  # this environment variable is inherited by all descendants
 
@@ -23,10 +25,14 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 def traces() -> dict[str, int]:
-    """Numbers of this process: descriptors, threads, temporary files, processes of its mark."""
-    here = psutil.Process()
+    """Numbers of this process: descriptors, threads, temporary files, processes of its mark.
+
+    The fork server's descriptors count as well: it outlives every launch.
+    """
+    here, server = psutil.Process(), fork_server.server_pid()
+    of_server = psutil.Process(server).num_fds() if server else 0
     return {
-        "descriptors": here.num_fds(),
+        "descriptors": here.num_fds() + of_server,
         "threads": here.num_threads(),
         "files": count_files(os.environ["TMPDIR"]),
         "orphans": len(marked(os.environ[MARK])),
@@ -53,21 +59,19 @@ def leaked(before: dict[str, int], patience: float = 2.0) -> dict[str, int]:
         time.sleep(0.05)
 
 
-def wait_for(condition: Callable[[], object], seconds: float) -> bool:
-    """True as soon as `condition` holds, False if it does not in time; asked every 2 ms."""
+def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> bool:
+    """True as soon as `condition` holds, False if it does not in time; asked every 5 ms."""
     end = time.monotonic() + seconds
     while not (held := bool(condition())) and time.monotonic() < end:
-        time.sleep(0.002)
+        time.sleep(0.005)
     return held
 
 
-def alive(folder: Path) -> list[int]:
-    """Of the pids that name the files in `folder`, those of processes that still run."""
+def alive(pids: Iterable[int]) -> list[int]:
+    """Those that run; an ended process that nobody has waited for does not count."""
     left = []
-    for file in folder.iterdir():
-        try:
-            if psutil.Process(int(file.name)).status() != psutil.STATUS_ZOMBIE:
-                left.append(int(file.name))
-        except (psutil.NoSuchProcess, ValueError):  # ValueError: a file that is being written
-            continue
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                left.append(pid)
     return left

@@ -1,20 +1,28 @@
-"""What this machine cannot run, and what would enable it: in words at the end of every test run.
+"""What a run leaves out, and what would run it: in words at the end of every test run.
 
-Tests marked `gpu` are deselected where there are no two NVIDIA GPUs; tests marked `browser` are
-skipped where there is no Chromium. With WORKBOOK_NO_SKIPS=1 (.ci/run) a test that is skipped or
-expected to fail fails the run: on a machine made for testing, a skip is a test that nobody runs.
+Tests marked `release` are deselected for time, unless `--all` is given. Tests marked `gpu` are
+deselected where there are no two NVIDIA GPUs; tests marked `browser` are skipped where there is no
+Chromium. With WORKBOOK_NO_SKIPS=1 (.ci/run) a test that is skipped or expected to fail fails the
+run: on a machine made for testing, a skip is a test that nobody runs. What is deselected is counted
+in words there as well, and is no failure.
 """
 
 import os
 import re
 import shutil
+from collections import Counter
+from collections.abc import Container
 
 import pytest
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 NO_CHROMIUM = "needs Chromium: `make system-packages` installs it on Debian and Ubuntu"
 NO_GPUS = "`make test TORCH=cuda` on a machine with two NVIDIA GPUs runs such tests"
-NOT_RUN = pytest.StashKey[list[str]]()
+NOT_RUN = pytest.StashKey[list[str]]()  # tests that need GPUs
+FOR_TIME = pytest.StashKey[dict[str, int]]()  # how many tests of which kind were left out for time
+# What takes longest begins first, or one process would still be at it when all else is done; the
+# exercises are many small pieces, and fill the gaps at the end.
+FIRST, LAST = ("test_notebooks.py", "browser/"), ("test_exercises.py",)
 
 
 def chromium() -> str | None:
@@ -34,19 +42,46 @@ def no_skips() -> bool:
     return os.environ.get("WORKBOOK_NO_SKIPS", "") not in ("", "0")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--all`, which `make test-all` gives."""
+    words = "run the tests marked `release` too, which are left out for time otherwise"
+    parser.addoption("--all", action="store_true", help=words)
+
+
+@pytest.hookimpl(trylast=True)  # -k and -m have chosen then: what is counted was asked for
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take out the tests that need GPUs, mark those that need a browser."""
-    wanting = [item for item in items if item.get_closest_marker("gpu")]
+    """Take out what needs time or GPUs, mark what needs a browser, put the longest first."""
+    if not config.getoption("--all"):
+        kinds = {item: kind_of(item) for item in items if item.get_closest_marker("release")}
+        config.stash[FOR_TIME] = dict(Counter(kinds.values()))
+        deselect(config, items, kinds)
+    wanting = {item for item in items if item.get_closest_marker("gpu")}
     if wanting and gpu_count() < 2:
-        config.stash[NOT_RUN] = [item.nodeid for item in wanting]
-        config.hook.pytest_deselected(items=wanting)
-        items[:] = [item for item in items if item not in wanting]
-    # What takes longest begins first, or one process would still be at it when all else is done.
-    items.sort(key=lambda item: "test_notebooks.py" not in item.nodeid)
+        config.stash[NOT_RUN] = [item.nodeid for item in items if item in wanting]
+        deselect(config, items, wanting)
+    items.sort(key=lambda item: turn(item.nodeid))
     if chromium() is None:
         for item in items:
             if item.get_closest_marker("browser"):
                 item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
+
+
+def kind_of(item: pytest.Item) -> str:
+    """The words of the marker `release`, which the tests of one kind share."""
+    return next(iter(item.get_closest_marker("release").args), "others")
+
+
+def deselect(config: pytest.Config, items: list[pytest.Item], out: Container[pytest.Item]) -> None:
+    """Take these out of the run."""
+    config.hook.pytest_deselected(items=[item for item in items if item in out])
+    items[:] = [item for item in items if item not in out]
+
+
+def turn(name: str) -> int:
+    """When a test begins: 0 first."""
+    return (
+        0 if any(map(name.__contains__, FIRST)) else 2 if any(map(name.__contains__, LAST)) else 1
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -80,24 +115,28 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["not_run"] = session.config.stash.get(NOT_RUN, [])
+        output["for_time"] = session.config.stash.get(FOR_TIME, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node) -> None:
     """Hear from a worker of pytest-xdist; each of them has looked at all tests."""
-    node.config.stash[NOT_RUN] = getattr(node, "workeroutput", {}).get("not_run", [])
+    output = getattr(node, "workeroutput", {})
+    if "for_time" in output:  # a worker that has crashed says nothing
+        node.config.stash[NOT_RUN] = output["not_run"]
+        node.config.stash[FOR_TIME] = output["for_time"]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log):
-    """Under --dist=loadfile: share out file by file, but exercises and solved notebooks each."""
+    """Under --dist=loadfile: share out file by file, but exercises and notebooks one by one."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class ByFileOrPart(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            own = re.search(r"(?:test_exercises\.py::.*|::test_solved)\[(\w+)", nodeid)
+            own = re.search(r"(?:test_exercises|test_notebooks)\.py::.*\[(\w+)", nodeid)
             return own[1] if own else super()._split_scope(nodeid)
 
     return ByFileOrPart(config, log)
@@ -105,6 +144,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log):
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in words what was not run, and what would enable it."""
+    say_what_was_left_out_for_time(terminalreporter)
     left_out = terminalreporter.config.stash.get(NOT_RUN, [])
     browser = [
         report
@@ -125,3 +165,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             else "tests drive a browser and were"
         )
         terminalreporter.write_line(f"{len(browser)} {verb} not run here; that {NO_CHROMIUM}.")
+
+
+def say_what_was_left_out_for_time(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many tests of which kinds, and which command runs them."""
+    kinds = terminalreporter.config.stash.get(FOR_TIME, {})
+    if kinds:
+        terminalreporter.section("left out for time")
+        count = sum(kinds.values())
+        verb = "test was" if count == 1 else "tests were"
+        terminalreporter.write_line(f"{count} {verb} left out; `make test-all` runs them, too:")
+        for kind, number in sorted(kinds.items(), key=lambda pair: -pair[1]):
+            terminalreporter.write_line(f"{number:6} {kind}")

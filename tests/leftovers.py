@@ -3,13 +3,12 @@
 import contextlib
 import os
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from benchmarks.traces import alive, wait_until  # noqa: F401 (tests take them from here)
 from ddp_workbook.launcher import fork_server, subreaper
 
 
@@ -20,26 +19,6 @@ def no_rank_left():
     server = fork_server.server_pid()
     left = [] if server is None else subreaper.children(server)
     assert not left, [psutil.Process(pid).cmdline() for pid in left if psutil.pid_exists(pid)]
-
-
-def alive(pids: list[int]) -> list[int]:
-    """Those that run; an ended process that nobody has waited for does not count."""
-    left = []
-    for pid in pids:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                left.append(pid)
-    return left
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> bool:
-    """True as soon as the condition holds, False if it does not within the time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return bool(condition())
 
 
 def pids_in(folder: Path) -> list[int]:

@@ -17,7 +17,6 @@ from benchmarks import (
     kernel_faults,
     launch_often,
     launch_speed,
-    many_launches,
     many_ranks,
     notebook_times,
     recorded_run,
@@ -34,6 +33,7 @@ from ddp_workbook.experiments.data_parallel import Size
 from ddp_workbook.recording.timing import compare
 from tools import book
 
+slow_row = pytest.mark.release("slow rows of the benchmark")
 MISSED = Line("a thing", "2 s", 2.0, target="at most 1 s", met=False, note="it was\nslow")
 
 
@@ -132,7 +132,7 @@ def test_an_unknown_row_is_refused_with_the_names(monkeypatch, tmp_path):
 # The rows
 
 
-@pytest.mark.slow
+@slow_row
 def test_launch_is_faster_than_the_other_ways(server):
     """A line for each way, with a ratio well above 1 where a new Python has to start."""
     starters.by_launch(launch_speed.RANKS)
@@ -143,16 +143,6 @@ def test_launch_is_faster_than_the_other_ways(server):
     assert ratios["torchrun"] > 3
     assert 0.1 < ratios["server"] < 10
     assert [line.met is None for line in lines] == [False, False, False, True, True]
-
-
-@pytest.mark.slow
-def test_launches_in_a_row_leave_nothing():
-    """Twenty launches, two of them failing on purpose, after one of each kind."""
-    found = many_launches.run(20)
-    assert {name: found[name] for name in many_launches.COUNTED} == dict.fromkeys(
-        many_launches.COUNTED, 0
-    ), found["examples"]
-    assert sum(found["kinds"].values()) == 2
 
 
 def test_a_wrong_verdict_is_counted(monkeypatch):
@@ -199,7 +189,7 @@ def test_the_worst_fault_decides():
     assert after_faults.line("all", {"quick": [0.1]}).met
 
 
-@pytest.mark.slow
+@slow_row
 def test_faults_of_a_kernel():
     """Interrupt, restart, death: a plausible time for each."""
     took = kernel_faults.kernel_faults(interrupts=1)

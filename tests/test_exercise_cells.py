@@ -119,13 +119,14 @@ def test_a_number_that_another_kernel_takes_meanwhile_is_left_to_it(own_folder, 
 
 def full_disk(monkeypatch, *, all_of_it: bool) -> None:
     """From now on no attempt can be written below the current folder, or none at all."""
-    number, write = attempts._numbered, attempts.write_whole
+    write = attempts.write_whole
 
-    def refuse(folder):
-        if all_of_it or "instead" not in str(folder):
+    def refuse(path):
+        if all_of_it or "instead" not in str(path):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(attempts, "_numbered", lambda f, *a: refuse(f) or number(f, *a))
+    opened = lambda path, *mode: refuse(path) or open(path, *mode)  # noqa: E731, SIM115
+    monkeypatch.setattr(attempts, "open", opened, raising=False)
     monkeypatch.setattr(attempts, "write_whole", lambda p, t: refuse(p) or write(p, t))
 
 

@@ -8,11 +8,17 @@ of it), and at which sizes, if at any, it is right all the same:
     # right at: 1
 
 `# hangs: yes` stops it after two seconds and not five, where nothing else ends it.
+
+A push judges each wrong answer as its reader meets it, a check that stops at the first size at
+which it fails, and at the largest size at which it is wrong. `--all` judges it, and the solution,
+at every size alone.
 """
 
 import ast
+import contextlib
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,7 +35,6 @@ from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.test_layout import NOTEBOOKS, notebook, source
 
 WRONG = Path(__file__).parent / "wrong_answers"
-MOST_LINES = 10  # that a reader has to write
 PIECES = r"%%exercise (\w+)\n(.*)"
 
 
@@ -53,11 +58,17 @@ class WrongAnswer:
         """Sizes at which nobody could tell that it is wrong."""
         return {int(number) for line in self.said("right at") for number in line.split(",")}
 
+    @property
+    def largest(self) -> int:
+        """The largest size at which it is wrong: in small ones mistakes are alike."""
+        return max(set(exercise(self.name).module.SIZES) - self.right_at)
+
 
 WRONG_ANSWERS = [
     WrongAnswer(name, path) for name in names() for path in sorted((WRONG / name).glob("*.py"))
 ]
 each_exercise = pytest.mark.parametrize("name", names())
+each_size = pytest.mark.release("solutions and wrong answers, each at every size alone")
 each_wrong_answer = pytest.mark.parametrize(
     "wrong", WRONG_ANSWERS, ids=lambda wrong: f"{wrong.name}-{wrong.path.stem}"
 )
@@ -75,23 +86,27 @@ def exercise(name: str) -> Exercise:
 
 
 @cache
-def at_each_size(wrong: WrongAnswer) -> dict[int, Verdict]:
-    """The verdicts of checks at one size alone; several tests look at them."""
+def judged(wrong: WrongAnswer) -> list[Verdict]:
+    """The verdict as a reader meets it, then that at the largest size, where it is another one."""
     attempt = attempts.save(wrong.name, wrong.text)
-    sizes, limit = exercise(wrong.name).module.SIZES, 2.0 if wrong.said("hangs") else 5.0
-    with patch.object(on_ranks, "LAUNCH_LIMIT", limit):
-        return {size: at_one_size(wrong.name, attempt, size) for size in sizes}
+    with time_of(wrong):
+        found = [judge(exercise(wrong.name), attempt)]
+        if attempt.ranks != wrong.largest:
+            found.append(at_one_size(wrong.name, attempt, wrong.largest))
+    return found
+
+
+@contextlib.contextmanager
+def time_of(wrong: WrongAnswer) -> Iterator[None]:
+    """The seconds that a launch of this answer has."""
+    with patch.object(on_ranks, "LAUNCH_LIMIT", 2.0 if wrong.said("hangs") else 5.0):
+        yield
 
 
 def at_one_size(name: str, attempt: attempts.Attempt, size: int) -> Verdict:
     """The verdict of a check at one size alone."""
     attempt.deadline = time.monotonic() + attempts.TIME_LIMIT
     return judge(exercise(name), attempt, sizes=(size,))
-
-
-def at_the_largest(wrong: WrongAnswer) -> Verdict:
-    """The verdict at the largest size at which it is wrong: in small ones mistakes are alike."""
-    return next(v for _, v in sorted(at_each_size(wrong).items())[::-1] if v.kind == NOT_YET)
 
 
 def as_text(verdict: Verdict) -> str:
@@ -121,8 +136,10 @@ def test_the_solution_passes(name):
     assert re.search(r"\d", verdict.title), "it says what was verified: sizes, shapes, bytes"
 
 
+@each_size
 @each_exercise
 def test_the_solution_passes_at_each_size(name):
+    """At one size after the other, each in a check of its own."""
     attempt = attempts.save(name, exercise(name).solution)
     for size in exercise(name).module.SIZES:
         verdict = at_one_size(name, attempt, size)
@@ -130,18 +147,15 @@ def test_the_solution_passes_at_each_size(name):
 
 
 @each_exercise
-def test_the_task_is_small_and_said(name):
+def test_the_task_is_said_and_no_hint_is_the_solution(name):
+    """The docstring is the task, the stub has one place to fill, hints hold no line of the code."""
     text, module = exercise(name).text, exercise(name).module
     region = re.search(r"### BEGIN SOLUTION\n(.*?)### (?:GIVEN|END)", text, flags=re.S)[1]
-    lines = [line for line in region.splitlines() if line.strip()]
-    given = re.search(r"### GIVEN\n(.*?)### END", text, flags=re.S)
-    kept = [line.strip().removeprefix("# ") for line in given[1].splitlines()] if given else []
-    assert len([line for line in lines if line.strip() not in kept]) <= MOST_LINES
-    assert len(ast.get_docstring(ast.parse(text))) > 80
+    assert ast.get_docstring(ast.parse(text))
     assert ast.get_docstring(ast.parse(exercise(name).stub).body[-1])
     assert exercise(name).stub.count("TODO") == 1
-    assert 2 <= len(module.HINTS) <= 3
-    assert not [line for line in lines for text in module.HINTS if line.strip() in text]
+    assert module.HINTS
+    assert not [line for line in stripped(region) - {""} for one in module.HINTS if line in one]
     assert set(module.SIZES) >= {1, 2, 3, 4}
 
 
@@ -169,32 +183,51 @@ def test_there_are_four_wrong_answers_with_messages_of_their_own(name):
     assert all(all(len(words) >= 5 for words in one) and one for one in told)
 
 
+def tells(wrong: WrongAnswer, verdict: Verdict) -> bool:
+    """Whether the verdict holds all that this answer must be told."""
+    return all(words in as_text(verdict) for words in wrong.said("told"))
+
+
+def secrets(wrong: WrongAnswer, verdict: Verdict) -> list[str]:
+    """Lines of the solution that the verdict gives away, and that the answer does not have."""
+    known = stripped(wrong.text) | stripped(exercise(wrong.name).stub)
+    unknown = stripped(exercise(wrong.name).solution) - known
+    return [line for line in unknown if len(line) > 8 and line in repr(verdict)]
+
+
+@each_wrong_answer
+def test_a_wrong_answer_gets_its_message(wrong):
+    """At once, and at the largest size; and neither verdict prints the solution."""
+    for verdict in judged(wrong):
+        assert verdict.kind == NOT_YET, repr(verdict)
+        assert verdict.rows[-1][0] == "look at"
+        assert tells(wrong, verdict), repr(verdict)
+        assert secrets(wrong, verdict) == []
+
+
+@each_wrong_answer
+def test_a_wrong_answer_does_not_get_the_message_of_another(wrong):
+    """At the largest size, where mistakes are least alike."""
+    others = [one for one in WRONG_ANSWERS if one.name == wrong.name and one != wrong]
+    verdict = judged(wrong)[-1]
+    assert [one.path.stem for one in others if tells(one, verdict)] == [], repr(verdict)
+
+
+@each_size
 @each_wrong_answer
 def test_a_wrong_answer_gets_its_message_at_every_size(wrong):
-    for size, verdict in at_each_size(wrong).items():
+    """In checks of one size each; where it is said to be right, it passes."""
+    attempt = attempts.save(wrong.name, wrong.text)
+    for size in exercise(wrong.name).module.SIZES:
+        with time_of(wrong):
+            verdict = at_one_size(wrong.name, attempt, size)
         if size in wrong.right_at:
             assert verdict.kind == SOLVED, f"right at {size}, it says: {verdict!r}"
             continue
         assert verdict.kind == NOT_YET, f"passes at {size}"
         assert verdict.rows[-1][0] == "look at"
-        missing = [words for words in wrong.said("told") if words not in as_text(verdict)]
-        assert missing == [], f"at {size}: {verdict!r}"
-
-
-@each_wrong_answer
-def test_a_wrong_answer_does_not_get_the_message_of_another(wrong):
-    verdict = as_text(at_the_largest(wrong))
-    others = [one for one in WRONG_ANSWERS if one.name == wrong.name and one != wrong]
-    assert [
-        other.path.stem for other in others if all(words in verdict for words in other.said("told"))
-    ] == []
-
-
-@each_wrong_answer
-def test_no_verdict_prints_the_solution(wrong):
-    verdict, unknown = repr(at_the_largest(wrong)), stripped(exercise(wrong.name).solution)
-    unknown -= stripped(wrong.text) | stripped(exercise(wrong.name).stub)
-    assert [line for line in unknown if len(line) > 8 and line in verdict] == []
+        assert tells(wrong, verdict), f"at {size}: {verdict!r}"
+        assert secrets(wrong, verdict) == []
 
 
 def stripped(code: str) -> set[str]:

@@ -211,7 +211,7 @@ def test_an_error_is_a_page_without_frames(kernel):
     assert page.count("File ") == 1 and "workbench" not in page
 
 
-@pytest.mark.slow
+@pytest.mark.release("many launches in a row")
 def test_two_kernels_launch_at_the_same_time_50_times_each(tmp_path):
     kernels = [Kernel(tmp_path / name) for name in ("a", "b") if not (tmp_path / name).mkdir()]
     try:

@@ -1,9 +1,8 @@
-"""The rules of the tree: who imports whom, what a notebook holds, how long things are."""
+"""The rules of the tree: who imports whom, what a notebook holds."""
 
 import ast
 import json
 import re
-import statistics
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -88,34 +87,10 @@ def test_no_drawer_for_odds_and_ends():
 
 
 @pytest.mark.parametrize("path", WORKERS, ids=name)
-def test_a_chapter_is_short_and_starts_with_its_torchrun_line(path):
-    """At most 120 lines, read from the top."""
-    text = path.read_text()
-    assert len(text.splitlines()) <= 120
-    opening = ast.get_docstring(ast.parse(text)) or ""
-    started = "torchrun" in opening or f"python src/ddp_workbook/chapters/{path.name}" in opening
-    assert started, "the docstring names no command that runs this file"
-
-
-def public(tree: ast.Module) -> list[ast.AST]:
-    """Public functions, classes and methods, at any depth but inside functions."""
-    found, todo = [], [tree]
-    while todo:
-        for node in todo.pop().body:
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                if not node.name.startswith("_"):
-                    found.append(node)
-                if isinstance(node, ast.ClassDef):
-                    todo.append(node)
-    return found
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_public_names_have_docstrings(path):
-    """The module itself, its functions, classes and methods."""
-    tree = ast.parse(path.read_text())
-    assert ast.get_docstring(tree) or not tree.body
-    assert [node.name for node in public(tree) if not ast.get_docstring(node)] == []
+def test_a_chapter_starts_with_the_command_that_runs_it(path):
+    """Its docstring has the torchrun line, or the line for one process."""
+    opening = ast.get_docstring(ast.parse(path.read_text())) or ""
+    assert "torchrun" in opening or f"python src/ddp_workbook/chapters/{path.name}" in opening
 
 
 # Notebooks
@@ -143,15 +118,6 @@ def test_a_notebook_is_committed_clean(path):
     ids = [cell["id"] for cell in cells]
     assert len(set(ids)) == len(ids)
     assert [word for word in ids if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", word)] == []
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
-def test_cells_are_short(path):
-    """Median at most 6 lines, none over 25."""
-    cells = [source(cell) for cell in notebook(path)["cells"] if cell["cell_type"] == "code"]
-    lines = [len(text.splitlines()) for text in cells]
-    assert max(lines) <= 25
-    assert statistics.median(lines) <= 6
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name)

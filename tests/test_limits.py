@@ -7,7 +7,6 @@ from ddp_workbook.launcher import limits
 
 
 def test_cores_and_memory_of_a_container_are_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "_groups", lambda root, controller: [root])
     if hasattr(os, "sched_getaffinity"):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
     monkeypatch.setattr(os, "cpu_count", lambda: 16)

@@ -1,22 +1,44 @@
 """The solutions of my_indices and resume_indices, on thousands of generated cases."""
 
+from collections.abc import Callable
 from itertools import chain, product
+from types import SimpleNamespace
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+import pytest
 from torch.utils.data import DistributedSampler
 
 from ddp_workbook.exercises.my_indices import my_indices
 from ddp_workbook.exercises.resume_indices import resume_indices
 
-CASES = 10_000  # different ones
-LENGTHS, WORLDS = st.integers(1, 200), st.integers(1, 12)
-RANKS = st.sampled_from([(rank, size) for size in range(1, 13) for rank in range(size)])
-FLAGS = st.sampled_from(list(product((True, False), repeat=2)))
-EPOCHS, SEEDS = st.integers(0, 1_000), st.integers(0, 2**32)
-slow = [HealthCheck.too_slow]  # is no fault where the machine is busy
-generated = settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=slow)
-fewer = settings(generated, max_examples=500)
+FEW = 500  # generated cases
+FLAGS = list(product((True, False), repeat=2))
+
+
+@pytest.fixture(scope="module")
+def drawn() -> SimpleNamespace:
+    """What hypothesis draws from; it is a package for developers, and imported here alone."""
+    some = pytest.importorskip("hypothesis").strategies
+    ranks = [(rank, size) for size in range(1, 13) for rank in range(size)]
+    return SimpleNamespace(
+        lengths=some.integers(1, 200),
+        lengths_or_0=some.integers(0, 200),
+        worlds=some.integers(1, 12),
+        ranks=some.sampled_from(ranks),
+        flags=some.sampled_from(FLAGS),
+        epochs=some.integers(0, 1_000),
+        seeds=some.integers(0, 2**32),
+        more=some.data(),
+        integers=some.integers,
+    )
+
+
+def for_all(count: int, test: Callable, *strategies: object) -> None:
+    """Call `test` with so many generated cases; a busy machine is no fault."""
+    from hypothesis import HealthCheck, given, settings
+
+    slow = [HealthCheck.too_slow]
+    how = settings(max_examples=count, deadline=None, database=None, suppress_health_check=slow)
+    how(given(*strategies)(test))()
 
 
 def by_sampler(n: int, rank: int, world_size: int, epoch: int, **options) -> list[int]:
@@ -26,54 +48,65 @@ def by_sampler(n: int, rank: int, world_size: int, epoch: int, **options) -> lis
     return list(sampler)
 
 
-def test_my_indices_are_the_samplers_own():
+@pytest.mark.parametrize(
+    "cases", [1_000, pytest.param(10_000, marks=pytest.mark.release("thousands of cases more"))]
+)
+def test_my_indices_are_the_samplers_own(drawn, cases):
+    """With and without shuffle and drop_last, for any seed and epoch."""
     seen = set()
 
-    @generated
-    @given(LENGTHS, RANKS, EPOCHS, FLAGS, SEEDS)
     def agree(n, rank, epoch, flags, seed):
         options = {"shuffle": flags[0], "drop_last": flags[1], "seed": seed}
         assert my_indices(n, *rank, epoch, **options) == by_sampler(n, *rank, epoch, **options)
         seen.add((n, rank, epoch, flags, seed))
 
-    agree()
-    assert len(seen) >= CASES
+    for_all(cases, agree, drawn.lengths, drawn.ranks, drawn.epochs, drawn.flags, drawn.seeds)
+    assert len(seen) >= cases
 
 
 def test_of_no_samples_the_sampler_gives_none():
+    """Nor do the solutions."""
     for world_size, drop_last in product(range(1, 13), (False, True)):
         for rank in range(world_size):
             assert by_sampler(0, rank, world_size, 1, drop_last=drop_last) == []
             assert my_indices(0, rank, world_size, 1, drop_last=drop_last) == []
 
 
-@fewer
-@given(st.integers(0, 200), EPOCHS, SEEDS, st.data())
-def test_each_sample_comes_once_however_often_the_job_was_stopped(n, epoch, seed, data):
-    trained = []
-    for _ in range(data.draw(st.integers(1, 4), "stops")):
-        world_size = data.draw(WORLDS, "world_size")
-        ranks = range(world_size)
-        left = [resume_indices(n, epoch, seed, len(trained), rank, world_size) for rank in ranks]
-        assert max(map(len, left)) - min(map(len, left)) <= 1
-        steps = data.draw(st.integers(0, max(map(len, left))), "steps")
-        trained += [own[step] for step in range(steps) for own in left if step < len(own)]
-    rest = [resume_indices(n, epoch, seed, len(trained), rank, 3) for rank in range(3)]
-    assert sorted(chain(trained, *rest)) == list(range(n))
+def test_each_sample_comes_once_however_often_the_job_was_stopped(drawn):
+    """At up to four world sizes, one after the other."""
+
+    def once(n, epoch, seed, data):
+        trained = []
+        for _ in range(data.draw(drawn.integers(1, 4), "stops")):
+            size = data.draw(drawn.worlds, "world_size")
+            left = [resume_indices(n, epoch, seed, len(trained), r, size) for r in range(size)]
+            assert max(map(len, left)) - min(map(len, left)) <= 1
+            steps = data.draw(drawn.integers(0, max(map(len, left))), "steps")
+            trained += [own[step] for step in range(steps) for own in left if step < len(own)]
+        rest = [resume_indices(n, epoch, seed, len(trained), rank, 3) for rank in range(3)]
+        assert sorted(chain(trained, *rest)) == list(range(n))
+
+    for_all(FEW, once, drawn.lengths_or_0, drawn.epochs, drawn.seeds, drawn.more)
 
 
-@fewer
-@given(LENGTHS, WORLDS, WORLDS, EPOCHS, SEEDS, st.data())
-def test_it_goes_on_where_the_sampler_was_stopped(n, before, after, epoch, seed, data):
+def test_it_goes_on_where_the_sampler_was_stopped(drawn):
     """Whatever the batch size: after as many samples on each rank, these are the first ones."""
-    each = data.draw(st.integers(0, n // before), "samples of each rank")
-    samples = [by_sampler(n, rank, before, epoch, seed=seed) for rank in range(before)]
-    trained = [sample for own in samples for sample in own[:each]]
-    rest = [resume_indices(n, epoch, seed, each * before, rank, after) for rank in range(after)]
-    assert sorted(chain(trained, *rest)) == list(range(n))
+
+    def goes_on(n, before, after, epoch, seed, data):
+        each = data.draw(drawn.integers(0, n // before), "samples of each rank")
+        samples = [by_sampler(n, rank, before, epoch, seed=seed) for rank in range(before)]
+        trained = [sample for own in samples for sample in own[:each]]
+        rest = [resume_indices(n, epoch, seed, each * before, rank, after) for rank in range(after)]
+        assert sorted(chain(trained, *rest)) == list(range(n))
+
+    lists = (drawn.lengths, drawn.worlds, drawn.worlds, drawn.epochs, drawn.seeds, drawn.more)
+    for_all(FEW, goes_on, *lists)
 
 
-@fewer
-@given(LENGTHS, EPOCHS, SEEDS)
-def test_without_a_stop_a_single_rank_has_the_samplers_order(n, epoch, seed):
-    assert resume_indices(n, epoch, seed, 0, 0, 1) == my_indices(n, 0, 1, epoch, seed=seed)
+def test_without_a_stop_a_single_rank_has_the_samplers_order(drawn):
+    """Nothing trained yet, one rank: the whole order."""
+
+    def same(n, epoch, seed):
+        assert resume_indices(n, epoch, seed, 0, 0, 1) == my_indices(n, 0, 1, epoch, seed=seed)
+
+    for_all(FEW, same, drawn.lengths, drawn.epochs, drawn.seeds)

@@ -9,71 +9,80 @@ from pathlib import Path
 import pytest
 
 CONFTEST = Path(__file__).with_name("conftest.py")
+CHECKOUT = CONFTEST.parents[1]
 
 PASSES = "def test_passes():\n    pass\n"
-SKIPS = "import pytest\n\n\ndef test_skips():\n    pytest.skip('no such device')\n"
-EXPECTED = (
-    "import pytest\n\n\n@pytest.mark.xfail(reason='later')\ndef test_later():\n    assert 0\n"
-)
-UNEXPECTED = EXPECTED.replace("assert 0", "pass")
-WHOLE_FILE = "import pytest\n\npytest.importorskip('no_such_module_at_all')\n"
-ON_GPUS = "import pytest\n\n\n@pytest.mark.gpu\ndef test_on_gpus():\n    assert 0\n"
-IN_BROWSER = "import pytest\n\n\n@pytest.mark.browser\ndef test_page():\n    pass\n"
+EXPECTED = "import pytest\n\n\n@pytest.mark.xfail(reason='later')\ndef test_later():\n    {}\n"
+SKIPPING = {
+    "test_skips.py": "import pytest\n\n\ndef test_it():\n    pytest.skip('no such device')\n",
+    "test_expected.py": EXPECTED.format("assert 0"),
+    "test_whole_file.py": "import pytest\n\npytest.importorskip('no_such_module_at_all')\n",
+}
+UNEXPECTED = {"test_unexpected.py": EXPECTED.format("pass")}
+LEFT_OUT = {
+    "test_marked.py": "import pytest\n\n\n@pytest.mark.gpu\ndef test_on_gpus():\n    assert 0\n"
+    "\n\n@pytest.mark.release('slow rows')\ndef test_slow():\n    pass\n"
+}
+IN_BROWSER = {"test_page.py": "import pytest\n\n\n@pytest.mark.browser\ndef test_it():\n    pass\n"}
+NO_GPU = "class cuda:\n    def is_available():\n        return False\n"  # in place of torch
+TWO_WORKERS = ["-p", "xdist", "-n", "2", "--dist", "loadfile"]
+each_way = pytest.mark.parametrize("options", [[], TWO_WORKERS], ids=["alone", "two"])
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Call with the text of a test file; gives the finished pytest run, with this conftest."""
+    """Call with the texts of test files; gives the finished pytest run, with this conftest."""
     shutil.copy(CONFTEST, tmp_path)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpu\n    browser\n")
-    (tmp_path / "no_gpu.py").write_text("import conftest\nconftest.gpu_count = lambda: 0\n")
+    markers = "[pytest]\nmarkers =\n    gpu\n    browser\n    release\n"
+    (tmp_path / "pytest.ini").write_text(markers)
+    (tmp_path / "torch.py").write_text(NO_GPU)
+    (tmp_path / "test_passes.py").write_text(PASSES)
 
-    def run(text, no_skips=False, path=os.environ["PATH"], options=()):
-        (tmp_path / "test_it.py").write_text(text)
+    def run(texts, no_skips=False, path=os.environ["PATH"], options=()):
+        for name, text in texts.items():
+            (tmp_path / name).write_text(text)
         env = dict(os.environ, PATH=path, PYTHONPATH=str(tmp_path))
+        env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # those that are not needed take a second
         env["WORKBOOK_NO_SKIPS"] = "1" if no_skips else ""
-        command = [sys.executable, "-m", "pytest", "-ra", "-p", "no_gpu", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider"]
         command += options
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
 
     return run
 
 
-@pytest.mark.parametrize("text", [SKIPS, EXPECTED, UNEXPECTED, WHOLE_FILE])
-def test_nothing_may_skip_in_ci(run, text):
+@each_way
+def test_nothing_may_skip_in_ci(run, options):
     """Skips, expected failures and unexpected passes pass on a laptop and fail in CI, by name."""
-    assert run(PASSES + text).returncode == 0 or text is WHOLE_FILE
-    strict = run(PASSES + text, no_skips=True)
+    lenient = run(SKIPPING | UNEXPECTED, options=options)
+    assert lenient.returncode == 0, lenient.stdout
+    go_on = "--continue-on-collection-errors"
+    strict = run({}, no_skips=True, options=[*options, go_on])
     assert strict.returncode != 0
-    assert "nothing may skip here" in strict.stdout
-    assert "test_it.py" in strict.stdout
+    for name in SKIPPING | UNEXPECTED:
+        told = [line for line in strict.stdout.splitlines() if f"{name}" in line]
+        assert any("nothing may skip here" in line for line in told), strict.stdout
+    assert "1 passed" in strict.stdout
 
 
-def test_a_run_without_skips_stays_green_in_ci(run):
-    """The strict switch changes nothing where nothing skips."""
-    assert run(PASSES, no_skips=True).returncode == 0
+@each_way
+def test_what_is_left_out_is_counted_in_words(run, options):
+    """For want of a GPU, by name; for time, by kind. Neither is a failure where nothing may skip.
 
-
-@pytest.mark.parametrize("no_skips", [False, True])
-def test_gpu_tests_are_left_out_in_words(run, no_skips):
-    """No GPUs: the marked test is not run, does not fail the run, and is named at its end."""
-    done = run(PASSES + ON_GPUS, no_skips=no_skips)
+    `--all` runs what is left out for time, and nobody hears of tests that were not asked for.
+    """
+    done = run(LEFT_OUT, no_skips=True, options=options)
     assert done.returncode == 0, done.stdout
     assert "1 test needs a GPU and was not run here" in done.stdout
-    assert "test_on_gpus" in done.stdout
-    assert "1 passed, 1 deselected" in done.stdout
-
-
-@pytest.mark.parametrize("no_skips", [False, True])
-def test_the_words_are_there_with_two_workers_too(run, no_skips):
-    """`make test` lets two processes share the tests; what they leave out is told as well."""
-    done = run(PASSES + ON_GPUS, no_skips=no_skips, options=["-n", "2", "--dist", "loadfile"])
-    assert done.returncode == 0, done.stdout
-    assert "1 test needs a GPU and was not run here" in done.stdout
+    assert "test_marked.py::test_on_gpus" in done.stdout
+    assert "1 test was left out; `make test-all` runs them, too:\n     1 slow rows" in done.stdout
     assert "1 passed" in done.stdout
-    strict = run(PASSES + SKIPS, no_skips=no_skips, options=["-n", "2", "--dist", "loadfile"])
-    assert bool(strict.returncode) == no_skips
-    assert ("nothing may skip here" in strict.stdout) == no_skips
+    everything = run({}, no_skips=True, options=[*options, "--all"])
+    assert "2 passed" in everything.stdout
+    assert "left out" not in everything.stdout
+    chosen = run({}, options=[*options, "-k", "passes"])
+    assert chosen.returncode == 0, chosen.stdout
+    assert "left out" not in chosen.stdout
 
 
 def test_browser_tests_say_what_would_enable_them(run, tmp_path):
@@ -84,4 +93,34 @@ def test_browser_tests_say_what_would_enable_them(run, tmp_path):
     browser = tmp_path / "chromium"
     browser.write_text("#!/bin/sh\n")
     browser.chmod(0o755)
-    assert "1 passed" in run(IN_BROWSER, path=str(tmp_path)).stdout
+    assert "2 passed" in run({}, path=str(tmp_path)).stdout
+
+
+# Where only the reader's packages are
+
+NO_DEVELOPER = """
+import importlib.abc
+import sys
+
+
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in {refused}:
+            raise ModuleNotFoundError(name + " is a package for developers")
+
+
+sys.meta_path.insert(0, Refuse())
+"""
+FOR_DEVELOPERS = {"hypothesis", "sklearn", "scipy", "playwright.sync_api", "rattler", "xdist"}
+
+
+def test_chosen_tests_need_no_package_of_the_others(tmp_path):
+    """`pytest -k samplers` with the reader's packages and pytest alone: every file is collected."""
+    (tmp_path / "no_developer.py").write_text(NO_DEVELOPER.format(refused=FOR_DEVELOPERS))
+    line = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no_developer"]
+    line += ["-p", "no:cacheprovider", "-k", "samplers"]
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    env = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(line, cwd=CHECKOUT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tests/test_samplers.py::" in done.stdout

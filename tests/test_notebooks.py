@@ -1,4 +1,10 @@
-"""Every notebook, as shipped, run by nbclient: no failure, no warning, pictures with words."""
+"""Every notebook, run by nbclient: no failure, no warning, pictures with words.
+
+A push runs each with the solutions filled in: the same cells run as in the notebook as shipped, and
+the exercises' cells too, with what an experiment does with a solved attempt. Of the form as shipped
+this leaves out the untouched stubs, which test_exercises.py looks at one by one, and what an
+experiment does without an attempt (test_exercise_cells.py). `--all` runs that form as well.
+"""
 
 import re
 import time
@@ -12,22 +18,20 @@ from ddp_workbook.exercises.judging.catalogue import find
 from tools import book
 
 # Seconds of this run, on any machine: about ten times what two quiet cores took. What readers wait
-# for is held by the sum, below.
+# for is a row of the benchmark.
 LONGEST = {"00_start_here": 100}
 LONGEST_OTHER = 300
-TOGETHER = 150  # DESIGN's bound for the notebooks 00 to 06, on two cores
 NO_FIGURE = {"00_start_here"}
-
-SECONDS: dict[str, float] = {}
 
 
 @dataclass
 class Executed:
-    """A notebook after its run."""
+    """A notebook after its run; `names` are the exercises that had been solved in it."""
 
     stem: str
     notebook: nbformat.NotebookNode
     seconds: float
+    names: list[str]
 
     def outputs(self) -> list[tuple[str, nbformat.NotebookNode]]:
         """(cell id, output) of all code cells."""
@@ -42,21 +46,51 @@ class Executed:
             if "text/html" in output.get("data", {})
         ]
 
+    def verdicts(self) -> dict[str, str]:
+        """What each exercise's cell said, by the cell's id."""
+        return {
+            cell.id: cell.outputs[0].data["text/plain"]
+            for cell in self.notebook.cells
+            if cell.source.startswith("%%exercise")
+        }
 
-def run(path: Path) -> Executed:
+
+def run(path: Path, names: list[str]) -> Executed:
     """Execute one notebook where it lies."""
     started = time.monotonic()
     notebook = book.execute(path)
-    return Executed(path.stem, notebook, time.monotonic() - started)
+    return Executed(path.stem, notebook, time.monotonic() - started, names)
 
 
-@pytest.fixture(scope="module", params=book.NOTEBOOKS, ids=lambda path: path.stem)
+def fill_in(path: Path) -> list[str]:
+    """Put the solutions into the notebook's exercises; returns their names."""
+    notebook, found = nbformat.read(path, as_version=4), []
+    for cell in notebook.cells:
+        if match := re.match(r"%%exercise (\w+)\n", cell.source):
+            found.append(match[1])
+            cell.source = match[0] + find(match[1]).solution
+    nbformat.write(notebook, path)
+    return found
+
+
+def forms() -> list:
+    """Each notebook solved, and as shipped: for a push if it has no exercise."""
+    for_all, found = pytest.mark.release("notebooks as shipped"), []
+    for path in book.NOTEBOOKS:
+        exercises = "%%exercise" in path.read_text(encoding="utf-8")
+        marks = [for_all] if exercises else []
+        found.append(pytest.param((path, False), id=f"{path.stem}_as_shipped", marks=marks))
+        if exercises:
+            found.append(pytest.param((path, True), id=f"{path.stem}_solved"))
+    return found
+
+
+@pytest.fixture(scope="module", params=forms())
 def executed(request, tmp_path_factory) -> Executed:
-    """Each notebook of the workbook, executed once in a copy of the folders that it refers to."""
-    folder = book.copy_layout(tmp_path_factory.mktemp("checkout"))
-    done = run(folder / request.param.name)
-    SECONDS[done.stem] = done.seconds
-    return done
+    """A notebook, executed once in a copy of the folders that it refers to."""
+    path, solved = request.param
+    place = book.copy_layout(tmp_path_factory.mktemp("checkout")) / path.name
+    return run(place, fill_in(place) if solved else [])
 
 
 def warnings(done: Executed) -> list[str]:
@@ -106,61 +140,21 @@ def test_there_is_a_figure(executed):
     assert pictures(executed) or executed.stem in NO_FIGURE
 
 
-def test_untouched_exercises_say_so(executed):
-    """Run All gets past them, and nobody is told of a mistake that was not made."""
-    for cell, shown in verdicts(executed).items():
-        assert shown.endswith(": not attempted yet"), cell
+def test_exercises_say_how_they_are(executed):
+    """Untouched ones that they are; solved ones that they are right, and the last line counts."""
+    names, said = executed.names, executed.verdicts()
+    if names:
+        assert [text for text in said.values() if not text.startswith(tuple(names))] == []
+        assert not [text for text in said.values() if "is solved" not in text.partition(":")[0]]
+        progress = executed.notebook.cells[-1].outputs[0].data["text/plain"]
+        assert f"{len(names)} of {len(names)} solved" in progress
+    else:
+        assert [text for text in said.values() if not text.endswith(": not attempted yet")] == []
 
 
 def test_it_stays_in_its_time(executed):
     """No notebook that somebody waits for without knowing why."""
     assert executed.seconds < LONGEST.get(executed.stem, LONGEST_OTHER)
-
-
-def test_the_notebooks_stay_in_their_time_together():
-    """00 to 06, as shipped; counted only when all of them ran in this session."""
-    early = [path.stem for path in book.NOTEBOOKS if path.stem < "07"]
-    if set(early) <= set(SECONDS):
-        assert sum(SECONDS[stem] for stem in early) < 2 * TOGETHER  # twice, on a busy machine
-
-
-# The same with the solutions filled in
-
-WITH_EXERCISES = [path for path in book.NOTEBOOKS if "%%exercise" in path.read_text()]
-
-
-def verdicts(done: Executed) -> dict[str, str]:
-    """What each exercise's cell said, by the cell's id."""
-    return {
-        cell.id: cell.outputs[0].data["text/plain"]
-        for cell in done.notebook.cells
-        if cell.source.startswith("%%exercise")
-    }
-
-
-def fill_in(notebook: nbformat.NotebookNode) -> list[str]:
-    """Put the solutions into a notebook's exercises; returns their names."""
-    found = []
-    for cell in notebook.cells:
-        if match := re.match(r"%%exercise (\w+)\n", cell.source):
-            found.append(match[1])
-            cell.source = match[0] + find(match[1]).solution
-    return found
-
-
-@pytest.mark.parametrize("path", WITH_EXERCISES, ids=lambda path: path.stem)
-def test_solved(path, tmp_path):
-    """Every cell runs, every verdict is a success, and the last line knows it."""
-    place = book.copy_layout(tmp_path) / path.name
-    notebook = nbformat.read(place, as_version=4)
-    names = fill_in(notebook)
-    nbformat.write(notebook, place)
-    done = run(place)
-    assert book.errors(done.notebook) == []
-    assert warnings(done) == []
-    assert [shown for shown in verdicts(done).values() if not shown.startswith(tuple(names))] == []
-    progress = done.notebook.cells[-1].outputs[0].data["text/plain"]
-    assert f"{len(names)} of {len(names)} solved" in progress
 
 
 # That the checks above can fail
@@ -192,7 +186,7 @@ def test_each_fault_is_seen(tmp_path):
         cells.append(nbformat.v4.new_code_cell(source, id=f"cell-{number}", metadata=metadata))
     path = tmp_path / "faulty.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    done = run(path)
+    done = run(path, [])
     failed = " ".join(book.errors(done.notebook))
     assert re.findall(r"cell-\d", failed) == ["cell-0", "cell-4"]
     assert "ValueError: meant" in failed

@@ -48,15 +48,14 @@ def test_later_guesses_stand_beside_the_earlier_ones():
 
 def test_guesses_of_two_kernels_at_once_are_both_kept(monkeypatch):
     """The second one guesses between the first one's reading and writing."""
-    write = predictions._append
 
-    def slowly(path, line):
-        monkeypatch.setattr(predictions, "_append", write)
+    def after_the_other(path, mode):
+        monkeypatch.setattr(predictions, "open", open, raising=False)
         predict("bytes", 7)
-        write(path, line)
+        return open(path, mode)
 
     predict("bytes", 1)
-    monkeypatch.setattr(predictions, "_append", slowly)
+    monkeypatch.setattr(predictions, "open", after_the_other, raising=False)
     predict("bytes", 2)
     assert kept("bytes") == ["1", "7", "2"]
 
