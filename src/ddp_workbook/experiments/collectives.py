@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.exercises.ring_all_reduce import ring_all_reduce
-from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.calls import Call
-from ddp_workbook.notebook.cells import start
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.process_group import set_up
 from ddp_workbook.recording.timing import TimingError, synchronise
 
 # Not reduce_scatter: gloo builds it from whole all-reduces, so its time would teach a wrong thing.
@@ -34,7 +34,7 @@ COLUMNS = ["op", "ranks", "bytes", "round", "seconds"]
 
 def ring_worker(numbers: int) -> float:
     """In a rank: one ring all-reduce of so many float32, all 1; returns the first sum."""
-    vector = torch.ones(numbers, device=start(bare=False))
+    vector = torch.ones(numbers, device=set_up(bare=False))
     ring_all_reduce(vector)
     return vector[0].item()
 
@@ -46,7 +46,7 @@ def frames_worker() -> list[tuple[int | None, list[float]]]:
     many numbers as ranks, so that a piece is one number. A round begins with its send: what is held
     then is what the round before has left.
     """
-    device, isend = start(bare=False), dist.isend
+    device, isend = set_up(bare=False), dist.isend
     vector = torch.arange(1, dist.get_world_size() + 1, device=device) * 10 ** dist.get_rank()
     sent, held = [None], []
 
@@ -92,7 +92,7 @@ def time_against_size(
 
 def seconds_of(ops: list[str], sizes: list[int], rounds: int) -> list:
     """In a rank: seconds as [round][op][size]; the warm-up round comes first."""
-    device = start(bare=False)
+    device = set_up(bare=False)
     steps = [[_call(op, size, device) for size in sizes] for op in ops]
     return [[[_seconds(step, device) for step in row] for row in steps] for _ in range(rounds + 1)]
 

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from ddp_workbook.chapters import data_parallel, single_process
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.errors import WorkbookError
+from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.limits import usable_cores
-from ddp_workbook.launcher.calls import Call
 from ddp_workbook.notebook.machine import machine_name
 from ddp_workbook.recording.timing import compare, synchronise, time_step
 

@@ -13,8 +13,8 @@ from ddp_workbook.launcher import rank_process, subreaper, workarounds
 
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 CONTEXT = multiprocessing.get_context(METHOD)
-# What workers import sooner or later, none of it the reader's. Optimizers need torch._dynamo: 1 s.
-PRELOADED = ["torch", "torch._dynamo", "torch.utils.data", "torch.distributed.fsdp", "pandas"]
+# What every rank needs; `subreaper` imports more, none of it the reader's, once that is there.
+PRELOADED = [subreaper.__name__, "torch", rank_process.__name__]
 # multiprocessing polls all children from whichever thread starts one: two threads at once would
 # read the same exit status, and one of them would get 255.
 PROCESSES = threading.Lock()
@@ -44,7 +44,7 @@ def warm_up() -> None:
     if METHOD == "forkserver":
         from multiprocessing import forkserver, resource_tracker
 
-        CONTEXT.set_forkserver_preload([subreaper.__name__, *PRELOADED, rank_process.__name__])
+        CONTEXT.set_forkserver_preload(PRELOADED)
         with PROCESSES:
             resource_tracker.ensure_running()  # it would let interrupts through again
             with _interrupts_held_back(), _one_thread():
