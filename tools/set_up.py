@@ -19,7 +19,8 @@ PROJECT, CONSTRAINTS = ROOT / "pyproject.toml", ROOT / "constraints.txt"
 VENV = ROOT / ".venv"  # may be a link to a larger disk
 PYTHON, LOG = VENV / "bin" / "python", VENV / "set_up.log"
 STAMP = VENV / "workbook.json"  # what .venv was made from; absent while it is being made
-PIP, UV = ["pip", "install"], ["uv", "pip", "install"]
+PIP = ["pip", "install", "-c", str(CONSTRAINTS)]
+UV = ["uv", *PIP]
 BUILDS = ("cpu", "cuda", "site")  # of torch; site: what a cluster's module offers
 
 # The Python to build on. .venv's own, if it runs this, is deleted when .venv is made anew.
@@ -131,13 +132,18 @@ def install(what, build, *ways):
     if build == "site":  # what a site has may be old, so it does not count as installed
         env["PIP_IGNORE_INSTALLED"] = "1"
     for way in ways:
-        line = [str(PYTHON), "-m", *way, "-c", str(CONSTRAINTS)]
+        line = [str(PYTHON), "-m", *way]
         with open(str(LOG), "a") as log:
             print("$", *line, file=log, flush=True)
             if not subprocess.call(line, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log):
                 return
     print("", *LOG.read_text(errors="replace").splitlines()[-10:], sep="\n", file=sys.stderr)
     sys.exit(f"\n{what} could not be installed, for the reason above: {MEND} Log: {LOG}")
+
+
+def pinned(name):
+    """`name` with its version in constraints.txt."""
+    return re.search(rf"(?m)^{name}==\S+", CONSTRAINTS.read_text()).group()
 
 
 def ways_to_torch(build):
@@ -147,7 +153,7 @@ def ways_to_torch(build):
     for the CPU build, because a local wheel may be configured for it. On Linux without a GPU, plain
     torch is gigabytes of CUDA packages: only TORCH=cuda gets it.
     """
-    torch = "torch==" + re.search(r"(?m)^torch==(\S+)", CONSTRAINTS.read_text()).group(1)
+    torch = pinned("torch")
     if build == "cpu" and sys.platform.startswith("linux"):
         return [*PIP, f"{torch}+cpu"], [*UV, "--torch-backend=cpu", torch]
     if build == "cuda" and has_nvidia_gpu():
@@ -167,7 +173,8 @@ def requirements(dev):
 def fill(build, dev, site):
     """Install everything into .venv; returns the version of its torch."""
     env = variables(build)
-    install("uv", build, [*PIP, "uv"])
+    # Without -c: with it, a pip that reaches no index tells of a conflict with the pin.
+    install("uv", build, ["pip", "install", pinned("uv")])
     if not site:
         install(f"torch ({build})", build, *ways_to_torch(build))
     elif about_torch(PYTHON, env) is None:  # .venv sees no packages of the venv it was made from
