@@ -227,7 +227,7 @@ def ensure(wanted, dev):
         version = fill(build, new["dev"], site)
     except SystemExit:
         if kept:  # an installer gave up before it changed anything: what is there still works
-            STAMP.write_text(json.dumps(old))
+            STAMP.write_text(json.dumps(old, indent=1) + "\n")
         raise
     new["python"] = python_version()
     STAMP.write_text(json.dumps(new, indent=1) + "\n")
