@@ -278,7 +278,7 @@ IGNORES = "import signal, time\nfor one in (signal.SIGTERM, signal.SIGINT, signa
     no_send=(
         cell("dist.recv(torch.zeros(1))\nreturn value"),
         "waits in recv",
-        "Does each recv have its send?",
+        "Each send needs a recv",
     ),
     own_source=(
         cell("x = torch.tensor(value)\ndist.broadcast(x, dist.get_rank())\nreturn x.item()"),

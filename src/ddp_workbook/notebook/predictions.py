@@ -132,7 +132,7 @@ def _plain(name: str, value: Any) -> float | str | None:
                 return int(value) if whole else number
     raise PredictionError(
         f"A guess for {name} is a number, such as 42, or a word in quotation marks. "
-        f"This is {serialization.describe(value)}."
+        f"This is {serialization.short_repr(value)}."
     )
 
 
