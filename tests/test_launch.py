@@ -309,8 +309,8 @@ def test_a_function_of_a_reloaded_module_still_runs(tmp_path, monkeypatch):
     assert quietly(old, ranks=1) == quietly(reloaded_worker.worker, ranks=1) == ["brand new"]
 
 
-def test_what_the_fork_server_loads_before_the_first_rank_is_light():
-    """The first launch waits for it: torch, and nothing that draws, reads tables or is a page's."""
+def test_what_the_fork_server_loads_is_light():
+    """The first launch waits for it: nothing of ours in it draws, or is a page's."""
     code = (
         "import sys, ddp_workbook.launcher.subreaper, ddp_workbook.launcher.rank_process\n"
         "print(*sorted({name.split('.')[0] for name in sys.modules}))\n"
@@ -321,9 +321,3 @@ def test_what_the_fork_server_loads_before_the_first_rank_is_light():
     assert not packages & {"matplotlib", "pandas", "IPython", "ipywidgets", "pygments", "sympy"}
     rooms = {name.split(".")[1] for name in own}
     assert rooms == {"launcher", "diagnostics", "errors"}
-
-
-def test_what_takes_long_is_loaded_once_the_first_launch_is_over():
-    """Optimizers need torch._dynamo: each rank would import it anew, for a second."""
-    quietly(contract.rank, ranks=1)
-    assert wait_until(lambda: quietly(contract.has_dynamo, ranks=1) == [True], 60)

@@ -7,7 +7,9 @@ What belongs to one chapter has its stem: ddp_workbook.chapters.<stem>, .experim
 .figures.<stem>.
 """
 
+import os
 from importlib import import_module
+from multiprocessing import parent_process
 
 # Imported when first used: a chapter under torchrun must not pay for matplotlib in every rank.
 HOMES = {
@@ -43,12 +45,18 @@ HOMES = {
     "RanksHung": "errors",
 }
 __all__ = list(HOMES)
+# Whoever imports these is about to launch: the fork server imports torch while this process does.
+LAUNCHING = ("launcher.launch", "recording.collectives")
 
 
 def __getattr__(name: str):
     """Import one of the names above from its module (PEP 562)."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if HOMES[name] in LAUNCHING and parent_process() is None and "RANK" not in os.environ:
+        from ddp_workbook.launcher.fork_server import warm_up
+
+        warm_up()
     # Kept here: `launch` is the function, also once the module of that name is imported.
     globals()[name] = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
     return globals()[name]
@@ -60,9 +68,10 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(ipython) -> None:
     """What `%load_ext ddp_workbook` does: add `%%ranks` and `%%exercise`, start the fork server."""
-    from ddp_workbook.exercises.judging.magics import ExerciseMagics
     from ddp_workbook.launcher.fork_server import warm_up
+
+    warm_up()  # it imports torch while the lines below do
+    from ddp_workbook.exercises.judging.magics import ExerciseMagics
     from ddp_workbook.notebook.ranks_magic import RanksMagics
 
     ipython.register_magics(RanksMagics, ExerciseMagics)
-    warm_up()

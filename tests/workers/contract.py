@@ -159,8 +159,3 @@ def options_of_the_resolver() -> list:
     dist.TCPStore = look
     dist.init_process_group("gloo")
     return [*seen, libc.getenv(b"RES_OPTIONS")]
-
-
-def has_dynamo() -> bool:
-    """Whether this rank found torch._dynamo in the process that it was forked from."""
-    return "torch._dynamo" in sys.modules

@@ -9,12 +9,21 @@ import threading
 import time
 from collections.abc import Iterator
 
-from ddp_workbook.launcher import rank_process, subreaper, workarounds
+from ddp_workbook.launcher import subreaper
 
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 CONTEXT = multiprocessing.get_context(METHOD)
-# What every rank needs; `subreaper` imports more, none of it the reader's, once that is there.
-PRELOADED = [subreaper.__name__, "torch", rank_process.__name__]
+# What workers import sooner or later, none of it the reader's. Optimizers need torch._dynamo (1 s),
+# and so does the flight recorder when it looks up lines.
+PRELOADED = [
+    subreaper.__name__,
+    "torch",
+    "torch._dynamo",
+    "torch.utils.data",
+    "torch.distributed.fsdp",
+    "pandas",
+    "ddp_workbook.launcher.rank_process",  # not imported here: the kernel's torch can come later
+]
 # multiprocessing polls all children from whichever thread starts one: two threads at once would
 # read the same exit status, and one of them would get 255.
 PROCESSES = threading.Lock()
@@ -24,7 +33,9 @@ SWEEP = 1.0  # seconds at most to see the end of what the ranks left behind
 
 def start(process: multiprocessing.process.BaseProcess) -> None:
     """Start a rank's process, and before it the fork server if none is running."""
-    workarounds.leave_main_alone()
+    from ddp_workbook.launcher.workarounds import leave_main_alone
+
+    leave_main_alone()
     warm_up()
     with PROCESSES:
         process.start()
@@ -40,7 +51,10 @@ def reap(process: multiprocessing.process.BaseProcess) -> None:
 
 
 def warm_up() -> None:
-    """Start the fork server, which then imports torch: the first launch need not wait for it."""
+    """Start the fork server, which then imports torch: the first launch need not wait for it.
+
+    Nothing here imports torch, so the fork server and its kernel can do that side by side.
+    """
     if METHOD == "forkserver":
         from multiprocessing import forkserver, resource_tracker
 

@@ -8,7 +8,6 @@ import atexit
 import contextlib
 import ctypes
 import gc
-import importlib
 import os
 import signal
 import sys
@@ -20,10 +19,6 @@ import psutil
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 LOOK = 0.5  # seconds between two looks at whether the kernel is still there
-# What workers import sooner or later (optimizers need torch._dynamo), and what takes as long as
-# torch itself: 1 s. The first launch does not wait for it, later ones find it there.
-LATER = ["torch._dynamo", "torch.utils.data", "torch.distributed.fsdp", "pandas"]
-SERVES = "ddp_workbook.launcher.rank_process"  # the last module before ranks can be forked
 
 
 def watch(kernel: int) -> None:
@@ -32,22 +27,16 @@ def watch(kernel: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an orphan's
-    server, looks_while_it_serves = os.getpid(), 0
+    server = os.getpid()
 
     def end_all() -> None:
         if os.getpid() == server:  # not in a rank, which inherits this
             end_children(server)
 
     def look(*_) -> None:
-        nonlocal looks_while_it_serves
-        if os.getpid() != server:
-            return
-        if os.getppid() != kernel:
+        if os.getpid() == server and os.getppid() != kernel:
             end_all()
             os._exit(0)  # an exception could be swallowed by whatever the signal came into
-        looks_while_it_serves += hasattr(sys.modules.get(SERVES), "main")
-        if looks_while_it_serves == 3:  # not at once: a first launch may be on its way
-            import_the_rest()
         gc.freeze()  # what is imported by now: a rank's collections would copy all its pages
 
     atexit.register(end_all)
@@ -55,13 +44,6 @@ def watch(kernel: int) -> None:
     signal.signal(signal.SIGALRM, look)
     signal.siginterrupt(signal.SIGALRM, False)  # no system call of an import fails for it
     signal.setitimer(signal.ITIMER_REAL, LOOK, LOOK)
-
-
-def import_the_rest() -> None:
-    """Import LATER; what is not installed is no matter."""
-    for name in LATER:
-        with contextlib.suppress(Exception):
-            importlib.import_module(name)
 
 
 def end_children(server: int, patience: float = 1.0) -> None:
