@@ -101,7 +101,7 @@ def test_variables_set_after_the_first_launch_are_seen(monkeypatch):
     monkeypatch.setenv("WORKBOOK_LATE", "seen")
     monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")  # torch reads it when imported
     assert quietly(contract.environment, ranks=1)[0]["WORKBOOK_LATE"] == "seen"
-    assert quietly(contract.surroundings, ranks=1)[0]["level"] == "DETAIL"
+    assert quietly(contract.own_state, ranks=1)[0]["level"] == "DETAIL"
     monkeypatch.delenv("WORKBOOK_LATE")
     assert "WORKBOOK_LATE" not in quietly(contract.environment, ranks=1)[0]
 
@@ -113,11 +113,11 @@ def test_extra_variables_go_to_all_ranks():
 
 def test_the_current_folder_is_the_kernels(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert quietly(contract.surroundings, ranks=1)[0]["cwd"] == str(tmp_path)
+    assert quietly(contract.own_state, ranks=1)[0]["cwd"] == str(tmp_path)
 
 
 def test_a_rank_has_no_keyboard_and_no_arguments_of_the_kernels():
-    around = quietly(contract.surroundings, ranks=1)[0]
+    around = quietly(contract.own_state, ranks=1)[0]
     assert around["stdin"] == b"" and around["argv"] == [contract.__file__]
     assert around["group"]  # a process group of its own, to be ended as a whole
     assert around["method"] is None  # not the fork server: a DataLoader's workers would wait
@@ -126,12 +126,12 @@ def test_a_rank_has_no_keyboard_and_no_arguments_of_the_kernels():
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_threads_of_a_rank_are_cores_by_ranks(ranks, monkeypatch):
     monkeypatch.setattr(rank_environment, "usable_cores", lambda: 6)
-    threads = quietly(contract.surroundings, ranks=ranks)[-1]["threads"]
+    threads = quietly(contract.own_state, ranks=ranks)[-1]["threads"]
     assert threads == max(1, 6 // ranks)
 
 
 def test_threads_can_be_chosen():
-    assert quietly(contract.surroundings, ranks=2, threads=3)[1]["threads"] == 3
+    assert quietly(contract.own_state, ranks=2, threads=3)[1]["threads"] == 3
     assert quietly(contract.environment, ranks=2, threads=3)[1]["OMP_NUM_THREADS"] == "3"
 
 
@@ -182,13 +182,13 @@ def test_a_rank_can_launch():
 
 
 def test_a_model_may_live_longer_than_its_group():
-    """Its end, and that of the group with it, is a deadlock in torch 2.13: see `warts`."""
+    """Its end, and that of the group with it, is a deadlock in torch 2.13: see `workarounds`."""
     assert quietly(contract.ddp_outlives_its_group) == [True, True]
 
 
 @pytest.mark.parametrize("own", [None, "timeout:3"])
 def test_no_name_server_is_asked_who_127_0_0_1_is(own, monkeypatch, capfd):
-    """Its answer can take 10 s, in each rank, where the network is slow: see `warts`."""
+    """Its answer can take 10 s, in each rank, where the network is slow: see `workarounds`."""
     monkeypatch.delenv("RES_OPTIONS", raising=False)
     if own:
         monkeypatch.setenv("RES_OPTIONS", own)

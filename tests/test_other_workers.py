@@ -16,7 +16,7 @@ from ddp_workbook.launcher.calls import call_of
 from ddp_workbook.launcher.launch import NEVER_JOINED, launch, run_ranks
 from ddp_workbook.recording.collectives import record_collectives
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
-from tests.workers.pasted import spawn_style
+from tests.workers.pasted import parallel_styles, spawn_style
 
 SCRIPT = Path(spawn_style.__file__).with_name("script.py")
 LIMIT = 60  # seconds that nobody may wait for
@@ -109,6 +109,17 @@ def test_what_does_not_fit_the_signature_is_refused_before_anything_starts():
 def test_numbers_that_contradict_the_launch_are_named(worker, args, says):
     error = at_once(worker, *args)
     assert says in str(error) and 'int(os.environ["RANK"])' in str(error)
+
+
+# What else makes groups and sends
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [parallel_styles.tensor_parallel, parallel_styles.compiled, parallel_styles.zero_redundancy],
+)
+def test_other_parts_of_pytorch_run_as_they_are(worker):
+    assert launch(worker, ranks=2, timeout=LIMIT) == [True, True]
 
 
 # What cannot run here
@@ -225,7 +236,7 @@ def test_a_script_that_cannot_run_is_refused(tmp_path, name, args, kwargs, says)
 CALLER = """
 import sys
 sys.path.insert(0, {folder!r})
-from tests.workers.pasted import spawn_style
+from tests.workers.pasted import parallel_styles, spawn_style
 from ddp_workbook import launch
 print("once")
 print(launch(spawn_style.own_port, ranks=2, timeout=60))

@@ -31,7 +31,7 @@ def slower_first() -> int:
     return rank()
 
 
-def surroundings() -> dict:
+def own_state() -> dict:
     return {
         "cwd": os.getcwd(),
         "argv": sys.argv,
