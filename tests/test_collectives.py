@@ -20,9 +20,8 @@ from ddp_workbook.experiments import collectives as experiments
 from ddp_workbook.figures import collectives as figures
 from ddp_workbook.figures import holdings
 from ddp_workbook.figures.stepper import WIDGET, stepper
-from ddp_workbook.figures.style import PictureError, show
+from ddp_workbook.figures.style import show
 from ddp_workbook.recording.collectives import record_collectives
-from ddp_workbook.recording.timing import TimingError
 from tests.workers import collectives_workers as workers
 
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "05_collectives.ipynb"
@@ -92,24 +91,8 @@ def test_what_a_rank_may_hold(value, row):
     assert holdings.held(value) == row
 
 
-@pytest.mark.parametrize(
-    "value", ["text", {"a": 1}, pytest.param(object(), id="an object"), ["text"]], ids=str
-)
-def test_other_things_are_refused_in_words(value):
-    """The sentence names what it got."""
-    with pytest.raises(PictureError, match="must hold tensors or numbers"):
-        holdings.held(value)
-
-
-@pytest.mark.parametrize("moved", [[], [1, 2], [(1, 2, 3)], [torch.ones(2)], [None]], ids=str)
-def test_anything_but_pairs_is_refused_in_words(moved):
-    """Pass what launch returned for a worker that returns (before, after)."""
-    with pytest.raises(PictureError, match=r"a pair \(before, after\)"):
-        holdings.before_and_after(moved)
-
-
 def test_numbers_as_words():
-    """Short, and nothing of them lost that a box has room for."""
+    """As many digits as a box has room for."""
     numbers = [3.0, 277.75, 1e9, -2, 0.1 + 0.2, math.nan, math.inf]
     assert [holdings.number_text(n) for n in numbers] == [
         "3",
@@ -123,7 +106,7 @@ def test_numbers_as_words():
 
 
 def test_the_alt_text_holds_every_number():
-    """Who cannot see the picture reads the same values."""
+    """Readers who cannot see the picture get the same values."""
     text = figures.alt_text_of_moves(
         [(torch.tensor([1, 2]), None), (None, [torch.tensor(1), 2])], "gather"
     )
@@ -185,31 +168,24 @@ def test_colours_follow_the_numbers():
     assert after[1] == (1, 1, 1, 1) and len(set(after[2][:3])) == 1 != after[2][0]
 
 
-@pytest.mark.parametrize(("ranks", "drawn"), [(1, True), (8, True), (9, False), (64, False)])
-def test_more_ranks_than_a_picture_can_show_are_refused(ranks, drawn):
-    """With the number that it can show."""
-    moved = [(rank, rank) for rank in range(ranks)]
-    if drawn:
-        figures.collective_plot(moved)
-        return
-    with pytest.raises(PictureError, match=f"up to 8 ranks, these are {ranks}"):
+def test_more_ranks_than_a_picture_can_show_are_refused():
+    """Each rank needs a colour of its own."""
+    moved = [(rank, rank) for rank in range(9)]
+    figures.collective_plot(moved[:8])
+    with pytest.raises(ValueError, match="up to 8 ranks, these are 9"):
         figures.collective_plot(moved)
 
 
 def test_more_numbers_than_a_picture_can_show_are_refused():
     """Rather than drawn too small to read."""
-    with pytest.raises(PictureError, match="draw smaller tensors"):
+    with pytest.raises(ValueError, match="draw smaller tensors"):
         figures.collective_plot([(torch.arange(1000), 1)])
-    with pytest.raises(PictureError, match="nothing to draw"):
-        figures.collectives_plot({})
 
 
 def test_the_waiting_picture():
-    """It refuses times that cannot be."""
-    show(figures.waiting_plot([(0.0, 0.1), (0.1, 0.1)]), alt="Two bars, one waits.")
-    for times in ([], [(0.2, 0.1)], [(-1, 0)]):
-        with pytest.raises(PictureError, match="came before left"):
-            figures.waiting_plot(times)
+    """Rank 0 works for 0.1 s, rank 1 waits half of that."""
+    figure = figures.waiting_plot([(0.1, 0.1), (0.05, 0.1)])
+    assert [bar.get_width() for bar in figure.axes[0].patches] == [100, 0, 50, 50]
 
 
 # The ring
@@ -232,11 +208,16 @@ def test_the_ring_sends_pieces_to_neighbours_alone(ranks):
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 6])
 def test_the_frames_go_from_own_numbers_to_the_sum(ranks):
-    """2 (N-1) rounds; after N-1 of them rank r has the whole sum of piece r + 1."""
+    """2 (N-1) rounds; in round k rank r sends piece r - k + 1.
+
+    After N-1 rounds rank r has the whole sum of piece r + 1.
+    """
     frames = figures.ring_frames(launch(experiments.frames_worker, ranks=ranks))
     place = sum(10**rank for rank in range(ranks))
     total = [n * place for n in range(1, ranks + 1)]
     assert len(frames) == 1 + 2 * (ranks - 1)
+    for number, frame in enumerate(frames[1:]):
+        assert frame.sent == [(rank - number) % ranks for rank in range(ranks)]
     assert frames[-1].rows == [total] * ranks
     for rank, row in enumerate(frames[ranks - 1].rows):
         piece = (rank + 1) % ranks
@@ -244,15 +225,6 @@ def test_the_frames_go_from_own_numbers_to_the_sum(ranks):
         assert row[piece] == total[piece]
     show(figures.ring_frames_plot(frames), alt=" ".join(map(figures.alt_text_of_frame, frames)))
     show(figures.ring_frame_plot(frames, 0), alt=figures.alt_text_of_frame(frames[0]))
-
-
-def test_a_ring_that_the_pictures_cannot_show_is_refused():
-    """Before anything is drawn."""
-    for recorded in ([], [[(None, [1])]] * 7):
-        with pytest.raises(PictureError, match="show 1 to 6 ranks"):
-            figures.ring_frames(recorded)
-    with pytest.raises(PictureError, match="no frames"):
-        figures.ring_frames_plot([])
 
 
 # The slider
@@ -280,15 +252,8 @@ def test_without_widgets_all_frames_are_there():
 
 
 def test_a_stepper_of_one_frame_has_nowhere_to_go():
-    """It is shown nonetheless."""
+    """It is shown all the same."""
     assert stepper(pictures(1)).slider.max == 0
-
-
-@pytest.mark.parametrize(("given", "words"), [([], "no pictures"), (["x"], "this is a str")])
-def test_a_stepper_wants_pictures(given, words):
-    """It says what it got."""
-    with pytest.raises(PictureError, match=words):
-        stepper(given)
 
 
 # Time against size
@@ -330,33 +295,17 @@ def test_times_are_measured_on_ranks():
     show(figures.alpha_beta_plot(times, experiments.fit(times)), alt="Three panels.")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"ops": ["reduce_scatter"]}, "'reduce_scatter' is not measured"),  # gloo's is a stand-in
-        ({"ops": []}, "at least one"),
-        ({"ranks": ()}, "at least one"),
-        ({"sizes": (10,)}, "multiples of 16"),
-        ({"sizes": (8,), "ranks": (4,)}, "multiples of 16"),
-        ({"sizes": (-16,)}, "multiples of 16"),
-        ({"rounds": 0}, "at least one"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_measured_is_refused(arguments, words):
+@pytest.mark.parametrize("wrong", [{"rounds": 0}, {"sizes": (24,)}], ids=str)
+def test_what_cannot_be_measured_is_refused(wrong):
     """Before any rank is started."""
-    with pytest.raises(TimingError, match=words):
-        experiments.time_against_size(**arguments)
+    with pytest.raises(ValueError, match=r"must be 1 or more|24 is not a multiple of 16"):
+        experiments.time_against_size(**wrong)
 
 
-def test_a_table_that_cannot_be_fitted_is_refused():
-    """One size, no rows, no columns."""
-    with pytest.raises(TimingError, match="needs two sizes"):
+def test_one_size_makes_no_line():
+    """Two unknowns need two points."""
+    with pytest.raises(ValueError, match="needs two sizes"):
         experiments.fit(timings(sizes=(64,)))
-    with pytest.raises(TimingError, match="no timings"):
-        experiments.fit(timings().iloc[:0])
-    with pytest.raises(TimingError, match="no column bytes, seconds"):
-        experiments.fit(pd.DataFrame({"op": [], "ranks": []}))
 
 
 # What the notebook says and no cell asserts
@@ -383,7 +332,7 @@ def test_avg_refuses_whole_numbers_and_int8_runs_over():
 
 
 @pytest.mark.parametrize("count", [1, 1_000_000])
-def test_two_that_both_send_first_wait_for_ever(count):
+def test_two_that_both_send_first_hang(count):
     """Small or large; the report says so, and the other order works."""
     with pytest.raises(RanksHung, match="Each send needs a recv"):
         launch(workers.both_send_first, count, ranks=2, timeout=3)

@@ -23,7 +23,7 @@ ROOMS = {
     "digits": set(),
     "chapters": {"chapters", "digits"},
     "diagnostics": {"diagnostics", "errors"},
-    "figures": {"figures", "errors", "files"},
+    "figures": {"figures", "files"},
     "launcher": {"launcher", "diagnostics", "errors", "figures"},
     "recording": {"recording", "launcher", "diagnostics", "errors"},
     "notebook": {"notebook", "recording", "launcher", "diagnostics", "figures", "errors", "files"},

@@ -16,7 +16,6 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from ddp_workbook.errors import WorkbookError
 from ddp_workbook.figures import palette
 from ddp_workbook.figures.data_parallel import (
     device_memory_plot,
@@ -69,9 +68,9 @@ def parts():
     return pd.DataFrame(rows, columns=["width", "candidate", "part", "seconds"])
 
 
-def losses(who="rank"):
+def losses(lines="rank"):
     rows = [(step, one, 1 / (1 + step)) for one in (0, 1, 2) for step in range(5)]
-    return pd.DataFrame(rows, columns=["step", who, "loss"])
+    return pd.DataFrame(rows, columns=["step", lines, "loss"])
 
 
 def figure():
@@ -188,24 +187,12 @@ def test_show_is_one_image_with_its_alt_text_and_a_whole_svg():
     assert 'width="640"' in show(figure(), ALT, width=640)._repr_html_()
 
 
-@pytest.mark.parametrize("alt", ["", "  \n", None, 3])
-def test_a_picture_without_alt_text_is_refused(alt, tmp_path):
-    with pytest.raises(WorkbookError, match="needs an alt text"):
-        show(figure(), alt)
-    with pytest.raises(WorkbookError, match="needs an alt text"):
-        save(figure(), tmp_path / "a.svg", alt)
+def test_a_picture_without_alt_text_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="needs an alt text"):
+        show(figure(), "  \n")
+    with pytest.raises(ValueError, match="needs an alt text"):
+        save(figure(), tmp_path / "a.svg", "")
     assert not list(tmp_path.iterdir())
-
-
-def test_what_is_no_figure_is_refused_with_the_way_out():
-    with pytest.raises(WorkbookError, match=r"not a matplotlib figure. Of axes, pass axes\.figure"):
-        show(figure().axes[0], ALT)
-
-
-@pytest.mark.parametrize("width", [0, -5, True])
-def test_a_width_that_is_none_is_refused(width):
-    with pytest.raises(WorkbookError, match="Give pixels"):
-        show(figure(), ALT, width=width)
 
 
 def test_show_closes_the_figure_so_that_nothing_shows_it_again():
@@ -262,11 +249,6 @@ def test_a_failing_save_leaves_the_old_picture(tmp_path, monkeypatch):
         save(step_time_plot(timings()), path, ALT)
     assert path.read_bytes() == old
     assert os.listdir(tmp_path) == ["a.svg"]
-
-
-def test_a_picture_is_saved_as_svg_only(tmp_path):
-    with pytest.raises(WorkbookError, match=r"a\.png does not end in \.svg"):
-        save(figure(), tmp_path / "a.png", ALT)
 
 
 def test_alt_text_survives_nbconvert():
@@ -382,21 +364,6 @@ def test_ranks_draw_nothing():
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-@pytest.mark.parametrize(
-    "draw, words",
-    [
-        (lambda: digits_plot(np.zeros((0, 64)), []), "0 images and 0 labels"),
-        (lambda: digits_plot(np.zeros((2, 64)), [1]), "2 images and 1 labels"),
-        (lambda: loss_plot(losses().drop(columns="loss")), "loss_plot needs the columns"),
-        (
-            lambda: breakdown_plot(parts().drop(columns="part")),
-            "breakdown_plot needs the columns part",
-        ),
-        (lambda: step_time_plot(parts()), "step_time_plot needs the columns round"),
-        (lambda: step_time_plot(timings().iloc[:0]), "a table without rows"),
-        (lambda: speed_up_plot(timings(), "DDP"), "speed_up_plot needs the columns q1, median, q3"),
-    ],
-)
-def test_what_cannot_be_drawn_is_said(draw, words):
-    with pytest.raises(WorkbookError, match=words):
-        draw()
+def test_a_table_without_rows_is_not_drawn():
+    with pytest.raises(ValueError, match="no rows to draw"):
+        step_time_plot(timings().iloc[:0])

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import torch
 
-from ddp_workbook.errors import WorkbookError
 from ddp_workbook.notebook import machine
 from ddp_workbook.recording import timing
 from ddp_workbook.recording.timing import compare, speed_up, summary, time_step
@@ -65,29 +64,6 @@ def test_a_candidates_own_error_reaches_the_reader():
         compare({"broken": broken})
 
 
-@pytest.mark.parametrize("candidates", [{}, None, [time.time], "abc"])
-def test_candidates_that_are_no_mapping_are_refused(candidates):
-    with pytest.raises(WorkbookError, match="candidates must name at least one function"):
-        compare(candidates)
-
-
-def test_a_candidate_that_is_no_function_is_named():
-    with pytest.raises(WorkbookError, match="'sum' is 3, which cannot be called"):
-        compare({"sum": 3})
-
-
-@pytest.mark.parametrize("seconds", [None, "fast", [], [1.0, None], -1.0, float("nan"), True])
-def test_a_candidate_that_returns_no_time_is_named_with_the_way_out(seconds):
-    with pytest.raises(WorkbookError, match=r"'odd' returned .*return time_step\(step\)"):
-        compare({"odd": lambda: seconds})
-
-
-@pytest.mark.parametrize("rounds", [0, -1, 2.5, True, "5", None])
-def test_rounds_that_are_no_count_are_refused(rounds):
-    with pytest.raises(WorkbookError, match="rounds must be a whole number, 1 or more"):
-        compare({"one": lambda: 1.0}, rounds=rounds)
-
-
 def test_time_step_leaves_the_warm_up_out_and_times_each_call():
     calls = []
 
@@ -108,15 +84,11 @@ def test_time_step_waits_for_the_device_before_every_reading_of_the_clock(monkey
     assert events == ["cuda:1", "step", "cuda:1"] * 2
 
 
-@pytest.mark.parametrize("bad", [{"repeats": 0}, {"repeats": 1.5}, {"warm_up": -1}])
-def test_time_step_refuses_counts_that_are_none(bad):
-    with pytest.raises(WorkbookError, match=f"{next(iter(bad))} must be a whole number"):
-        time_step(lambda: None, **bad)
-
-
-def test_time_step_refuses_a_step_that_was_called_already():
-    with pytest.raises(WorkbookError, match="step is 3"):
-        time_step(3)
+def test_nothing_is_timed_in_no_rounds_or_repeats():
+    with pytest.raises(ValueError, match="rounds is 0"):
+        compare({"one": lambda: 1.0}, rounds=0)
+    with pytest.raises(ValueError, match="repeats is 0"):
+        time_step(lambda: None, repeats=0)
 
 
 def test_summary_has_median_quartiles_and_ratio():
@@ -153,25 +125,10 @@ def test_speed_up_keeps_the_machine():
     assert "machine" not in speed_up(FRAME, baseline="one")
 
 
-def test_an_unknown_baseline_is_answered_with_those_there_are():
-    with pytest.raises(WorkbookError, match=r"'three'\. There are: 'one', 'two'"):
-        summary(FRAME, baseline="three")
-    with pytest.raises(WorkbookError, match=r"'three'\. There are: 'one', 'two'"):
-        speed_up(FRAME, baseline="three")
-
-
-@pytest.mark.parametrize(
-    "frame, words",
-    [
-        (FRAME.drop(columns="round"), "no column round"),
-        (pd.DataFrame(), "no column candidate, round, seconds"),
-        (None, "no column candidate, round, seconds"),
-        (FRAME.iloc[:0], "holds no timings"),
-    ],
-)
-def test_a_table_without_timings_is_refused(frame, words):
-    with pytest.raises(WorkbookError, match=words):
-        summary(frame)
+@pytest.mark.parametrize("table", [summary, speed_up])
+def test_an_unknown_baseline_is_answered_with_those_there_are(table):
+    with pytest.raises(ValueError, match="'three' is none of one, two"):
+        table(FRAME, baseline="three")
 
 
 def test_the_machine_is_described_and_nobody_is_named():

@@ -1,10 +1,10 @@
 """Chapter 01's timings: DataParallel, or its stand-in, against one process.
 
-A step is the chapter's own `forward_and_backward` with `zero_grad` before and the optimizer after,
-on the first rows of the digits, moved to the device within the step as a training loop does.
+A step is the chapter's own `forward_and_backward`, with `zero_grad` before and the optimizer after,
+on the first rows of the digits. The step moves them to the device, as a training loop does.
 
-Every timing is taken in fresh processes, so that no thread setting of the notebook's kernel counts,
-and the candidates take turns, so that a busy machine is busy for all of them.
+Every timing runs in fresh processes, so the notebook kernel's thread settings do not matter. The
+candidates take turns, so a busy machine slows all of them.
 """
 
 import contextlib
@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from ddp_workbook.chapters import data_parallel, single_process
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.errors import WorkbookError
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.limits import usable_cores
@@ -32,8 +31,8 @@ from ddp_workbook.recording.timing import compare, synchronise, time_step
 
 WORKERS = 2  # replicas here, ranks in chapter 02
 WARM_UP = 2  # DDP sends one bucket in its first step and rebuilds the buckets for its second
-REPEATS = (2, 200)  # at least and at most this many steps, whatever the time they take
-# Functions of data_parallel.py, and what the time in them is called.
+REPEATS = (2, 200)  # at least and at most this many steps, however long they take
+# Functions of data_parallel.py, and the part of a step that each of them is.
 OPERATIONS = {name: name for name in ("replicate", "scatter", "gather")}
 OPERATIONS["parallel_apply"] = "compute"
 ORDER = ("replicate", "scatter", "compute", "gather")
@@ -55,60 +54,50 @@ def dp_against_one_process(
 ) -> pd.DataFrame:
     """Step times: width, depth, batch, candidate, round, seconds, machine; a row a round.
 
-    Each is the median of the steps that fit into about `seconds`, two at least, after a warm-up.
-    With two GPUs the GPUs are measured, else CPU cores, with threads standing in for DataParallel's
-    devices. After `budget` seconds no further round is begun. The first candidate named is the
-    baseline.
+    Each is the median of the steps that fit into about `seconds`, at least two, after a warm-up.
+    Measures the GPUs if there are two, else CPU cores, where threads stand in for DataParallel's
+    devices. No round starts after `budget` seconds. The first candidate is the baseline.
     """
-    sizes = checked_sizes(sizes)
     return step_times(candidates(sizes, seconds), sizes, rounds, budget)
 
 
 def candidates(sizes: Sequence[Size], seconds: float) -> dict[str, Callable[[], list[float]]]:
-    """The ways of training that are compared; each returns its seconds a step for every size."""
+    """The ways of training to compare; each returns its seconds a step for every size."""
     alone = partial(median_steps, one_process, sizes, seconds)
     split = partial(median_steps, replicas, sizes, seconds, WORKERS)
     if on_gpus():
         return {"one GPU": alone, candidate_name(): split}
-    threads = dict.fromkeys((1, usable_cores()))  # a single entry where there is one core
+    threads = dict.fromkeys((1, usable_cores()))  # one entry on one core
     single = {f"one process, {n} thread{'s' * (n > 1)}": partial(alone, threads=n) for n in threads}
     return {**single, candidate_name(): partial(split, threads=WORKERS)}
 
 
 def step_times(
-    candidates: Mapping[str, Callable], sizes: list[Size], rounds: int, budget: float
+    candidates: Mapping[str, Callable], sizes: Sequence[Size], rounds: int, budget: float
 ) -> pd.DataFrame:
     """The candidates' seconds a step, taken in turns, as a table with size and machine."""
     frame = compare(candidates, rounds, warm_up=0, budget=budget)
     return with_sizes(frame, sizes, frame.groupby(["candidate", "round"]).cumcount())
 
 
-def with_sizes(frame: pd.DataFrame, sizes: list[Size], index: pd.Series) -> pd.DataFrame:
-    """The table, its rows in order of their size, with the size in front and the machine behind."""
+def with_sizes(frame: pd.DataFrame, sizes: Sequence[Size], index: pd.Series) -> pd.DataFrame:
+    """The table, sorted by size, with the size in its first columns and the machine in its last."""
     columns = pd.DataFrame([sizes[i] for i in index], columns=Size._fields, index=frame.index)
     frame = pd.concat([columns, frame], axis=1).assign(machine=machine_name(gpus=on_gpus()))
     return frame.iloc[index.argsort(kind="stable")].reset_index(drop=True)
 
 
-def checked_sizes(sizes: Sequence[Size]) -> list[Size]:
-    """The sizes; raises WorkbookError where there is none, or a number below 1."""
-    sizes = [Size(*size) for size in sizes]
-    if not sizes or any(number < 1 for size in sizes for number in size):
-        raise WorkbookError("sizes must hold at least one (width, depth, batch), each 1 or more.")
-    return sizes
-
-
 def median_steps(
     worker: Callable, *args, ranks: int = 1, threads: int | None = None
 ) -> list[float]:
-    """For each size the median step of a launch; a step is as long as its slowest rank's."""
+    """For each size the median step of a launch; a step takes as long as on its slowest rank."""
     of_sizes = zip(*in_fresh_processes(worker, *args, ranks=ranks, threads=threads), strict=True)
     return [median(map(max, zip(*of_ranks, strict=True))) for of_ranks in of_sizes]
 
 
 def in_fresh_processes(worker: Callable, *args, ranks: int = 1, threads: int | None = None) -> list:
     """What the worker returned on each rank."""
-    # One GPU helps neither two replicas nor two ranks: then nobody gets it, or nothing compares.
+    # A single GPU is hidden from all candidates: two replicas or ranks could not use it.
     hidden = {} if on_gpus() else {"CUDA_VISIBLE_DEVICES": ""}
     return run_ranks(
         Call(worker, args), ranks, 300, quiet=True, threads=threads, environment=hidden
@@ -143,7 +132,7 @@ def replicas(sizes: Sequence[Size], seconds: float, count: int) -> list[list[flo
 
 
 def parts_of_replicas(sizes: Sequence[Size], seconds: float, count: int) -> list[dict[str, float]]:
-    """For each size the median seconds of the four operations in a step, and of the rest."""
+    """For each size the median seconds of the four operations of a step, and of the rest."""
     devices = data_parallel.pick_devices(count)
     return [_parts_of_replicas(size, seconds, devices) for size in sizes]
 
@@ -190,7 +179,7 @@ def _replicas(size: Size, devices: list[torch.device]) -> Callable[[], None]:
 
 
 def training_step(model: nn.Module, work: Callable[[], Tensor]) -> Callable[[], None]:
-    """A function that does one step of training; `work` is its forward and backward."""
+    """A function that does one training step; `work` is its forward and backward."""
     optimizer = torch.optim.SGD(model.parameters(), lr=single_process.LEARNING_RATE)
 
     def step() -> None:
@@ -202,7 +191,7 @@ def training_step(model: nn.Module, work: Callable[[], Tensor]) -> Callable[[], 
 
 
 def timed_steps(step: Callable[[], object], device: torch.device, seconds: float) -> list[float]:
-    """Time as many steps as fit into `seconds`; on ranks of a group, all take the same number."""
+    """Time as many steps as fit into `seconds`; all ranks of a group take the same number."""
     guess = time_step(step, warm_up=WARM_UP - 1, repeats=1, device=device)[0]
     repeats = torch.tensor(min(max(REPEATS[0], int(seconds / guess)), REPEATS[1]), device=device)
     if dist.is_initialized():
@@ -212,7 +201,7 @@ def timed_steps(step: Callable[[], object], device: torch.device, seconds: float
 
 @contextlib.contextmanager
 def _clocks(module, names: dict[str, str], devices: list) -> Iterator[dict[str, list[float]]]:
-    """Time every call of the named functions of `module`, by part; they are put back afterwards."""
+    """Time every call of the named functions of `module`, by part; restore them afterwards."""
     originals = {name: getattr(module, name) for name in names}
     times: dict[str, list[float]] = {part: [] for part in names.values()}
 

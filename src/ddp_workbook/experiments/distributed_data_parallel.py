@@ -1,6 +1,6 @@
 """Chapter 02's timings: DDP against DataParallel against one process, measured and recorded.
 
-The rivals, what a step is, and how it is timed are chapter 01's.
+The other candidates, the step and its timing are those of chapter 01.
 """
 
 import math
@@ -16,13 +16,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook.chapters import distributed_data_parallel, single_process
-from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments import data_parallel
 from ddp_workbook.experiments.data_parallel import (
     WARM_UP,
     WORKERS,
     Size,
-    checked_sizes,
     in_fresh_processes,
     median_steps,
     model_and_batch,
@@ -50,12 +48,11 @@ def dp_against_ddp(
 ) -> pd.DataFrame:
     """Step times: width, depth, batch, candidate, round, seconds, machine; a row a round.
 
-    Each is the median of the steps that fit into about `seconds`, two at least, after a warm-up;
-    a step of several ranks is as long as its slowest rank's. With two GPUs the GPUs are measured,
-    else CPU cores, with threads standing in for DataParallel's devices. After `budget` seconds no
-    further round is begun. The first candidate named is the baseline.
+    Each is the median of the steps that fit into about `seconds`, at least two, after a warm-up; a
+    step takes as long as on its slowest rank. Measures the GPUs if there are two, else CPU cores,
+    where threads stand in for DataParallel's devices. No round starts after `budget` seconds. The
+    first candidate is the baseline.
     """
-    sizes = checked_sizes(sizes)
     return step_times(candidates(sizes, seconds), sizes, rounds, budget)
 
 
@@ -78,7 +75,6 @@ def breakdown(
     Medians of `rounds` turns. DDP's all-reduce is the normal step minus a `no_sync` step: only the
     communication that backward does not hide. Noise can make it negative; 0 is shown.
     """
-    sizes = checked_sizes(sizes)
     threads = None if on_gpus() else WORKERS
     turns = [
         (
@@ -124,45 +120,21 @@ def _parts(of_replicas: list[dict], of_ranks: list, index: int) -> list[tuple]:
 
 
 def record_timings(frame: pd.DataFrame, name: str, folder: Path = TIMINGS) -> Path:
-    """Write a measurement to data/timings as CSV, whole or not at all; return its path."""
+    """Write a measurement to data/timings as CSV; return its path."""
     text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     return write_whole(folder / f"{name}.csv", text)
 
 
 def recorded_timings(name: str = STEP_TIMES, folder: Path = TIMINGS) -> pd.DataFrame:
-    """A measurement that `make benchmark` recorded; its column machine says where.
-
-    Raises WorkbookError where there is none of that name, or the file is no table of timings.
-    """
-    path = folder / f"{name}.csv"
-    if not path.is_file():
-        there = ", ".join(sorted(file.stem for file in folder.glob("*.csv"))) or "none"
-        raise WorkbookError(
-            f"No run is recorded as {name!r}; recorded are: {there}.\n"
-            "`make benchmark` records runs of this machine."
-        )
-    try:
-        frame = pd.read_csv(path)
-    except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
-        raise _broken(path, f"cannot be read: {error}") from None
-    missing = [column for column in ("candidate", "seconds", "machine") if column not in frame]
-    if missing or frame.empty:
-        raise _broken(path, f"has no column {missing[0]}" if missing else "holds no timing")
-    wrong = frame["seconds"][~(pd.to_numeric(frame["seconds"], errors="coerce") >= 0)]
-    if len(wrong):
-        raise _broken(path, f"holds a timing that is no time: {wrong.iloc[0]}")
-    return frame
-
-
-def _broken(path: Path, what: str) -> WorkbookError:
-    return WorkbookError(f"{path} {what}.\n`make benchmark` writes it anew.")
+    """A measurement that `make benchmark` recorded; its column machine says where."""
+    return pd.read_csv(folder / f"{name}.csv")
 
 
 # Workers: each runs in ranks of its own
 
 
 def ranks(sizes: Sequence[Size], seconds: float) -> list[list[float]]:
-    """For each size the seconds of distributed_data_parallel.py's steps, as this rank saw them."""
+    """For each size the seconds of distributed_data_parallel.py's steps on this rank."""
     device = distributed_data_parallel.setup()
     taken = [
         timed_steps(training_step(*_ddp_and_work(size, device)), device, seconds) for size in sizes
@@ -172,9 +144,9 @@ def ranks(sizes: Sequence[Size], seconds: float) -> list[list[float]]:
 
 
 def parts_of_ranks(sizes: Sequence[Size], seconds: float) -> list[list[tuple[float, ...]]]:
-    """For each size, a tuple a step: seconds of synchronised work, of work alone, of the optimizer.
+    """For each size, a tuple a step: seconds with all-reduce, under `no_sync`, of the optimizer.
 
-    Work is forward and backward. Alone, it runs under `no_sync`, in turns with synchronised steps.
+    The first two are those of forward and backward.
     """
     device = distributed_data_parallel.setup()
     taken = [_parts_of_ranks(size, seconds, device) for size in sizes]

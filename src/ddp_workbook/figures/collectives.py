@@ -1,8 +1,8 @@
 """Chapter 05's pictures: what ranks hold before and after a collective, the ring, time by size.
 
-A box is a number. Its fill is the colour of the rank that the number comes from; the stripes below
-it name the ranks whose numbers are in it, by colour and by place. Both are found by comparing what
-the ranks hold with what they held: a number that no rank held, and that is no sum, stays grey.
+A box is a number, filled with the colour of the rank it comes from. The stripes in it, one for each
+rank, mark the ranks whose numbers it contains, by colour and by place. Both are computed from what
+the ranks held before: a number that no rank held, and that is no sum of such numbers, stays grey.
 """
 
 import itertools
@@ -25,16 +25,25 @@ from ddp_workbook.figures.holdings import (
     row_text,
 )
 from ddp_workbook.figures.palette import rank_colour, rank_marker, series_colour, tint
-from ddp_workbook.figures.style import FAINT, INK, WIDTH, PictureError, label_rows, style
+from ddp_workbook.figures.style import FAINT, INK, WIDTH, label_rows, style
 
-BOX, HEIGHT, PITCH, GAP = 0.74, 0.36, 0.48, 0.1  # inches: a box, from row to row, between tensors
+BOX, HEIGHT, PITCH, GAP = (
+    0.74,
+    0.36,
+    0.48,
+    0.1,
+)  # inches: of a box, between rows, between tensors
 HEAD = 0.27  # inches of a line of text above the boxes
-LABEL, LEFT, MIDDLE, RIGHT = 0.1, 0.95, 4.62, 5.0  # of names, the left side, the arrow, the right
+LABEL, LEFT, MIDDLE, RIGHT = (
+    0.1,
+    0.95,
+    4.62,
+    5.0,
+)  # of names, "before", the arrow, "after"
 ROOM = 3.3  # inches for the boxes of one side
-SMALLEST = 6  # points of a number that can still be read
+SMALLEST = 6  # points; smaller numbers cannot be read
 
-RING_RANKS = (1, 6)  # what the pictures of a ring can show
-RING_PITCH = 0.6  # inches from row to row: the arrows are between the rows
+RING_PITCH = 0.6  # inches from row to row, with room for arrows
 RING_WIDTH = 4.0  # inches of a frame
 
 DOTS = "#bdbdbd"
@@ -44,7 +53,7 @@ def collective_plot(moved: Sequence, title: str = "") -> Figure:
     """The ranks' boxes before and after, a row a rank; `moved` is what `launch` returned.
 
     For each rank that is a pair (before, after) of tensors, lists of tensors, numbers or None.
-    Raises PictureError for anything else, and for more ranks or numbers than a picture can show.
+    Raises ValueError for more ranks or numbers than a picture can show.
     """
     return collectives_plot({title: moved})
 
@@ -53,8 +62,6 @@ def collective_plot(moved: Sequence, title: str = "") -> Figure:
 def collectives_plot(named: Mapping[str, Sequence]) -> Figure:
     """Several collectives, one below the other, in the same style."""
     sides = {name: before_and_after(moved) for name, moved in named.items()}
-    if not sides:
-        raise PictureError("There is nothing to draw.")
     heights = [
         HEAD * (1 + bool(name)) + PITCH * len(before) + 0.08 for name, (before, _) in sides.items()
     ]
@@ -66,7 +73,7 @@ def collectives_plot(named: Mapping[str, Sequence]) -> Figure:
 
 
 def alt_text_of_moves(moved: Sequence, title: str = "What the ranks hold") -> str:
-    """What each rank held before and after, as one line of text: the alt text of its picture."""
+    """What each rank held before and after, in one line: the alt text of the picture."""
     before, after = before_and_after(moved)
     each = [
         f"rank {rank}: {row_text(old)} before, {row_text(new)} after"
@@ -79,11 +86,9 @@ def alt_text_of_moves(moved: Sequence, title: str = "What the ranks hold") -> st
 def waiting_plot(times: Sequence[tuple[float, float]]) -> Figure:
     """A bar a rank: how long it worked, in its colour, and how long it then waited, hatched.
 
-    `times` holds for each rank the seconds at which it came to the meeting and left it, counted
-    from a start that all ranks share.
+    `times` holds for each rank when it reached the collective and when it left it, in seconds since
+    a common start.
     """
-    if not times or not all(0 <= came <= left for came, left in times):
-        raise PictureError("Pass a pair (came, left) of seconds for each rank, came before left.")
     figure = Figure((WIDTH, 0.9 + 0.42 * len(times)), layout="constrained")
     axes = figure.subplots()
     for rank, (came, left) in enumerate(times):
@@ -101,7 +106,7 @@ def waiting_plot(times: Sequence[tuple[float, float]]) -> Figure:
 
 
 class RingFrame(NamedTuple):
-    """What all ranks hold after a round, and which piece each of them has just sent on."""
+    """What all ranks hold after a round, and which piece each of them sent in it."""
 
     title: str
     rows: list[list[float]]  # a number a piece, by rank
@@ -111,20 +116,20 @@ class RingFrame(NamedTuple):
 def ring_frames(recorded: Sequence[Sequence]) -> list[RingFrame]:
     """The rounds of what `launch(frames_worker, ranks=N)` returned.
 
-    Raises PictureError for a number of ranks that the pictures cannot show.
+    Rank r sent the piece that changed on rank r + 1.
     """
-    if not RING_RANKS[0] <= len(recorded) <= RING_RANKS[1]:
-        raise PictureError(
-            f"The pictures of a ring show {RING_RANKS[0]} to {RING_RANKS[1]} ranks; these are "
-            f"{len(recorded)}."
-        )
-    ranks, made = len(recorded), []
-    for number, of_ranks in enumerate(zip(*recorded, strict=True)):
-        half = "add" if number < ranks else "pass on"
-        title = f"round {number}: {half}" if number else "start"
-        sent = [piece for piece, _ in of_ranks if piece is not None]
-        made.append(RingFrame(title, [row for _, row in of_ranks], sent))
-    return made
+    rounds = list(zip(*recorded, strict=True))  # [round][rank][piece]
+    frames = [RingFrame("start", list(rounds[0]), [])]
+    for number, (old, new) in enumerate(itertools.pairwise(rounds), start=1):
+        pieces = range(len(recorded))
+        changed = [
+            next(piece for piece in pieces if had[piece] != has[piece])
+            for had, has in zip(old, new, strict=True)
+        ]
+        half = "add" if number < len(recorded) else "pass on"
+        sent = changed[1:] + changed[:1]
+        frames.append(RingFrame(f"round {number}: {half}", list(new), sent))
+    return frames
 
 
 def ring_frame_plot(all_frames: Sequence[RingFrame], number: int) -> Figure:
@@ -133,12 +138,12 @@ def ring_frame_plot(all_frames: Sequence[RingFrame], number: int) -> Figure:
 
 
 def ring_frames_plot(all_frames: Sequence[RingFrame], across: int = 2) -> Figure:
-    """All frames side by side, `across` in a line: for paper, where no slider moves."""
+    """All frames side by side, `across` in a line: for pages without a slider."""
     return _draw_frames(all_frames, range(len(all_frames)), across)
 
 
 def alt_text_of_frame(frame: RingFrame) -> str:
-    """A frame as text: what each rank holds, and who has sent what."""
+    """A frame as text: which piece each rank sent, and what each rank holds."""
     rows = "; ".join(f"rank {rank} {row_text([row])}" for rank, row in enumerate(frame.rows))
     moves = [
         f"rank {rank} sent piece {piece} to rank {(rank + 1) % len(frame.rows)}"
@@ -155,8 +160,8 @@ def alpha_beta_plot(times: pd.DataFrame, lines: pd.DataFrame) -> Figure:
     """Rounds as dots, the fastest as markers, the fitted line; a panel an op, logarithmic axes.
 
     `times` has the columns op, ranks, bytes and seconds; `lines` has for each op and number of
-    ranks latency (s), bandwidth (bytes/s) and knee (bytes). On such axes latency + size / bandwidth
-    is flat, then steep; the knee is the vertical line.
+    ranks latency (s), bandwidth (bytes/s) and knee (bytes). On logarithmic axes
+    latency + size / bandwidth is flat, then steep; the dotted line is the knee.
     """
     keys = ["op", "ranks", "bytes"]
     points = times.groupby(keys, sort=False, as_index=False)["seconds"].min()
@@ -191,7 +196,7 @@ def alpha_beta_plot(times: pd.DataFrame, lines: pd.DataFrame) -> Figure:
 
 
 def _sheet(width: float, height: float) -> Axes:
-    """Axes that fill a figure and count in inches from its upper left corner."""
+    """Axes that fill a figure, in inches from its upper left corner."""
     axes = Figure((width, height)).add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.set_axis_off()
@@ -213,13 +218,13 @@ def _draw_rows(
     pitch: float = PITCH,
     room: float = ROOM,
 ) -> float:
-    """Draw what each rank holds, coloured by who held it `before`; returns the width of a box."""
+    """Draw what each rank holds, coloured by the rank that had it before; return a box's width."""
     known = origins(before)
     box = min([BOX, *(_share(row, room) for row in rows)])
     longest = max((len(number_text(n)) for row in rows for piece in row for n in piece), default=1)
     points = min(11.0, 86 * box / max(longest, 2))
     if points < SMALLEST:
-        raise PictureError("These are more numbers than fit into a picture: draw smaller tensors.")
+        raise ValueError("These numbers do not fit into a picture: draw smaller tensors.")
     for rank, row in enumerate(rows):
         top = corner[1] + rank * pitch
         if not row:
@@ -252,7 +257,7 @@ def _both_sides(
 
 
 def _share(row: Row, room: float) -> float:
-    """Inches that a box may take, so that the row fits."""
+    """The width of a box, in inches, at which the row fits."""
     return (room - GAP * max(0, len(row) - 1)) / max(1, sum(map(len, row)))
 
 
@@ -272,7 +277,7 @@ def _empty(axes: Axes, left: float, top: float) -> None:
 
 
 def _box(axes: Axes, place: tuple[float, float, float], ranks: frozenset[int], slots: int) -> None:
-    """A box at (left, top, width), and in its lower part a stripe for each of the ranks."""
+    """A box at (left, top, width), with a stripe at the bottom for each of the ranks."""
     left, top, width = place[0], place[1], place[2] - 0.05
     one = rank_colour(next(iter(ranks))) if len(ranks) == 1 else None
     fill = tint(one) if one else "white" if ranks else FAINT
@@ -287,8 +292,6 @@ def _box(axes: Axes, place: tuple[float, float, float], ranks: frozenset[int], s
 
 @style()
 def _draw_frames(all_frames: Sequence[RingFrame], numbers: Sequence[int], across: int) -> Figure:
-    if not all_frames:
-        raise PictureError("There are no frames to draw.")
     ranks, numbers = len(all_frames[0].rows), list(numbers)
     height = 2 * HEAD + ranks * RING_PITCH + 0.2
     down = -(-len(numbers) // across)
@@ -314,7 +317,7 @@ def _draw_frame(
         middle, last = left + LEFT + piece * box + box / 2 - 0.025, rank == len(rows) - 1
         start_at = top + rank * RING_PITCH + HEIGHT
         _arrow(axes, middle, start_at, start_at + RING_PITCH - HEIGHT, rank)
-        if last:  # the ring closes: what leaves below arrives above
+        if last:  # the ring closes: the last rank sends to rank 0
             _arrow(axes, middle, top - (RING_PITCH - HEIGHT), top, rank)
 
 
@@ -324,7 +327,7 @@ def _arrow(axes: Axes, x: float, start_at: float, end: float, rank: int) -> None
 
 
 def _ticks(sizes: np.ndarray) -> tuple[list[int], list[str]]:
-    """Round sizes within the axis, and their names."""
+    """Powers of two within the axis, and their names."""
     named = {2**10: "1 Ki", 2**15: "32 Ki", 2**20: "1 Mi", 2**25: "32 Mi"}
     inside = {size: name for size, name in named.items() if sizes[0] <= size <= sizes[-1]}
     return list(inside), list(inside.values())

@@ -1,4 +1,4 @@
-"""Chapter 01's pictures: digits on their devices, the lanes of a step, and what devices hold."""
+"""Chapter 01's pictures: digits on their devices, the timeline of a step, what devices hold."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,20 +8,18 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddp_workbook.figures.palette import rank_colour, rank_hatch, series_colour
-from ddp_workbook.figures.style import WIDTH, PictureError, label_rows, style
+from ddp_workbook.figures.style import WIDTH, label_rows, style
 
 
 @style()
 def digits_plot(
     images: Sequence, labels: Sequence, ranks: Sequence[int] | None = None, names: str = "rank"
 ) -> Figure:
-    """Images of 8 x 8 pixels in one line with their labels; `ranks` frames each in a rank's colour.
+    """Images of 8 x 8 pixels with their labels; `ranks` frames each in the colour of its rank.
 
-    `images` is [n, 64] or [n, 8, 8], any numbers; `names` says what a rank is called (device).
+    `images` is [n, 64] or [n, 8, 8]; `names` is the word for a rank, such as device.
     """
     pixels = np.asarray(images, dtype=float).reshape(-1, 8, 8)
-    if len(pixels) == 0 or len(pixels) != len(labels):
-        raise PictureError(f"There are {len(pixels)} images and {len(labels)} labels.")
     across = min(len(pixels), 10)
     down = math.ceil(len(pixels) / across)
     figure = Figure((WIDTH * across / 10, 1.3 * down), layout="constrained")
@@ -42,7 +40,7 @@ def digits_plot(
 
 @style()
 def images_plot(images: Mapping[str, Sequence]) -> Figure:
-    """A few images of 8 x 8 pixels between 0 and 1, large and side by side, with their names."""
+    """A few images of 8 x 8 pixels between 0 and 1, large and side by side, under their names."""
     figure = Figure((6.6, 2.4), layout="constrained")
     for axes, (name, image) in zip(figure.subplots(1, len(images)), images.items(), strict=True):
         axes.imshow(np.asarray(image, dtype=float).reshape(8, 8), cmap="gray_r", vmin=0, vmax=1)
@@ -72,7 +70,7 @@ def step_timeline_plot(events: pd.DataFrame) -> Figure:
 
 @style()
 def device_memory_plot(held: pd.DataFrame) -> Figure:
-    """A stacked bar for each device (the index): the bytes that it holds, by kind (the columns)."""
+    """A stacked bar for each device (the index): the bytes it holds, by kind (the columns)."""
     figure = Figure((WIDTH, 2.2), layout="constrained")
     axes, left = figure.subplots(), np.zeros(len(held))
     for index, (kind, sizes) in enumerate(held.items()):

@@ -10,18 +10,17 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ddp_workbook.figures.palette import rank_colour, rank_hatch, rank_marker, series_colour
-from ddp_workbook.figures.style import INK, WIDTH, PictureError, label_rows, style
+from ddp_workbook.figures.style import INK, WIDTH, label_rows, style
 
 
 @style()
 def step_time_plot(frame: pd.DataFrame) -> Figure:
     """Bars of median step times, one panel a size, with quartiles and every timing as a dot.
 
-    `frame` is what `compare` or a measurement returns; the columns besides candidate, round,
-    seconds and machine (width, depth, batch) make the panels. Each panel has its own time axis,
-    from zero.
+    `frame` is what `compare` or a measurement returns; its columns width, depth and batch, if any,
+    are the size. Each panel has its own time axis, from zero. Raises ValueError for a table without
+    rows.
     """
-    _need(frame, "step_time_plot", "candidate", "round", "seconds")
     figure, panels = _panels(frame)
     for axes, (_, timed) in panels:
         names, longest_q3 = list(timed["candidate"].unique()), 0.0
@@ -41,7 +40,7 @@ def step_time_plot(frame: pd.DataFrame) -> Figure:
             _value(axes, row, median)
             longest_q3 = max(longest_q3, q3)
         label_rows(axes, names)
-        # A timing far off the others is cut off, rather than all bars squeezed to show it.
+        # An outlier is cut off: showing it would squeeze all bars.
         axes.set_xlim(0, min(timed["seconds"].max() * 1e3, 1.5 * longest_q3) * 1.04)
         axes.set_xlabel("milliseconds a step")
     return figure
@@ -51,10 +50,9 @@ def step_time_plot(frame: pd.DataFrame) -> Figure:
 def speed_up_plot(table: pd.DataFrame, baseline: str) -> Figure:
     """How many times as fast as `baseline` each candidate was, per size, with quartiles.
 
-    `table` is what `speed_up(timings, baseline)` returns. A point right of the line at 1 won
-    against `baseline`; left of it, it lost.
+    `table` is what `speed_up(timings, baseline)` returns. Points right of the line at 1 are faster
+    than `baseline`.
     """
-    _need(table, "speed_up_plot", "candidate", "q1", "median", "q3")
     sizes = list(_sizes(table))
     names = [name for name in table["candidate"].unique() if name != baseline]
     figure = Figure((WIDTH, 1.3 + 0.25 * len(sizes) * len(names)), layout="constrained")
@@ -77,10 +75,9 @@ def speed_up_plot(table: pd.DataFrame, baseline: str) -> Figure:
 def breakdown_plot(frame: pd.DataFrame) -> Figure:
     """Stacked bars: what the parts of a step cost, one panel a size, one bar a candidate.
 
-    `frame` has a row for each candidate and part: candidate, part, seconds, and any columns that
-    say the size.
+    `frame` has a row for each candidate and part: candidate, part, seconds, and the columns of the
+    size. Raises ValueError for a table without rows.
     """
-    _need(frame, "breakdown_plot", "candidate", "part", "seconds")
     figure, panels = _panels(frame)
     figure.set_figheight(figure.get_figheight() + 0.6)  # for the legend
     parts = list(frame["part"].unique())
@@ -110,10 +107,10 @@ def breakdown_plot(frame: pd.DataFrame) -> Figure:
 
 @style()
 def timeline_plot(events: pd.DataFrame, lanes: Sequence[str], xlabel: str) -> Figure:
-    """Bars from start to end, one lane below the other, each kind in its own look.
+    """Bars from start to end in lanes, a colour and a hatch for each kind of event.
 
     `events` has a row for each bar: what, lane, start and end, in the unit that `xlabel` names. A
-    bar that is too short to be seen is drawn as a mark.
+    bar too short to be seen is drawn as a mark.
     """
     figure = Figure((WIDTH, 1.1 + 0.42 * len(lanes)), layout="constrained")
     axes = figure.subplots()
@@ -133,39 +130,32 @@ def loss_plot(frame: pd.DataFrame) -> Figure:
     """Loss against step, one line for each rank or candidate.
 
     `frame` has the columns step, loss, and rank or candidate; ranks keep their colours and
-    markers. Raises PictureError where a column is missing.
+    markers.
     """
-    who = next((column for column in ("rank", "candidate") if column in frame), None)
-    if who is None or not {"step", "loss"} <= set(frame.columns):
-        raise PictureError("loss_plot needs the columns step, loss and rank (or candidate).")
+    ranks = "rank" in frame
     figure = Figure((WIDTH, 3.4), layout="constrained")
     axes = figure.subplots()
-    for index, (name, line) in enumerate(frame.groupby(who, sort=False)):
-        ranks = who == "rank"
+    lines = frame.groupby("rank" if ranks else "candidate", sort=False)
+    for index, (name, line) in enumerate(lines):
         axes.plot(
             line["step"],
             line["loss"],
             label=f"rank {name}" if ranks else name,
             color=rank_colour(name) if ranks else series_colour(index),
             marker=rank_marker(name if ranks else index),
+            # An offset for each line: the markers stay apart where lines coincide.
             markevery=(index, max(1, len(line) // 10)),
-        )  # apart where two lines are equal
+        )
     axes.set(xlabel="step", ylabel="loss")
     axes.grid(axis="y")
     axes.legend()
     return figure
 
 
-def _need(frame: pd.DataFrame, drawing: str, *columns: str) -> None:
-    missing = [column for column in columns if column not in frame]
-    if missing:
-        raise PictureError(f"{drawing} needs the columns {', '.join(missing)}.")
-    if frame.empty:
-        raise PictureError(f"{drawing} got a table without rows.")
-
-
 def _panels(frame: pd.DataFrame) -> tuple[Figure, Iterator]:
     """A figure with one panel a size, two in a row, and (axes, (size, rows of the table))."""
+    if frame.empty:
+        raise ValueError("There are no rows to draw.")
     sizes = list(_sizes(frame))
     across = min(len(sizes), 2)
     down = math.ceil(len(sizes) / across)
@@ -205,12 +195,12 @@ def _bar(axes: Axes, row: int, width: float, left: float = 0.0, **look) -> None:
 
 
 def _value(axes: Axes, row: int, number: float) -> None:
-    """The number right of the panel, where no bar and no dot can cover it."""
+    """Write the number to the right of the panel, where no bar covers it."""
     axes.text(1.02, row, _figures(number), va="center", transform=axes.get_yaxis_transform())
 
 
 def _figures(number: float) -> str:
-    """Three figures at most: 0.08, 1.53, 15.3, 153."""
+    """Three significant digits: 0.08, 1.53, 15.3, 153."""
     return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
 
 

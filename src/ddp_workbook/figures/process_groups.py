@@ -1,30 +1,27 @@
-"""Chapter 03's pictures: how ranks find each other, where they are, and the groups of a mesh."""
+"""Chapter 03's pictures: how ranks find each other, their nodes, and the groups of a mesh."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 
 from ddp_workbook.figures.palette import rank_colour, rank_hatch, tint
-from ddp_workbook.figures.style import INK, WIDTH, PictureError, style
+from ddp_workbook.figures.style import INK, WIDTH, style
 
 BOX = 0.92  # inches across one rank, where there is room
-MOST_BOXES = 64  # ranks whose numbers can still be read
 PER_ROW = 8  # ranks of a node in one line
-ALONG = ("", "rows", "columns")
-GROUP = "#5c5c5c"  # a group is no rank, and wears no rank's colour
-MOST_ON_CIRCLE = 16  # ranks that find room on the circle
-VERBS = ("set", "get", "wait")
+GROUP = "#5c5c5c"  # of groups: no rank has this colour
 
 
 # How ranks find each other
 
 
 class StoreEvent(NamedTuple):
-    """One use of a store: `rank` did `what` (set, get or wait) with what `owner` wrote."""
+    """One call on a store: `rank` called `what` (set, get or wait) on the value of rank `owner`."""
 
     rank: int
     what: str
@@ -35,18 +32,13 @@ class StoreEvent(NamedTuple):
 
 @style()
 def store_plot(events: Iterable[StoreEvent]) -> Figure:
-    """A lane for each rank: when it wrote into the store, and how long it waited for the others.
+    """A lane for each rank: when it wrote to the store, and how long it waited for the others.
 
-    A wide dark mark is a `set`. A bar is a `get` or a `wait`, in the colour and with the number of
-    the rank whose value it asks for; its end is when the value came. Time is in milliseconds since
-    the first event. Raises PictureError without events, or for another `what`.
+    A dark vertical mark is a `set`. A bar is a `get` or a `wait`, in the colour and with the number
+    of the rank whose value it asks for, and ends when the value arrives. Time is in milliseconds
+    since the first event.
     """
     events = sorted(events, key=lambda event: event.start)
-    if not events:
-        raise PictureError("There are no events to draw.")
-    strange = [event.what for event in events if event.what not in VERBS]
-    if strange:
-        raise PictureError(f"store_plot knows {', '.join(VERBS)}, not {strange[0]!r}.")
     ranks, began = sorted({event.rank for event in events}), events[0].start
     last = 1e3 * (max(event.end for event in events) - began)
     figure = Figure((WIDTH, 0.9 + 0.5 * len(ranks)), layout="constrained")
@@ -68,19 +60,11 @@ def store_plot(events: Iterable[StoreEvent]) -> Figure:
 
 @style()
 def connections_plot(pairs: Iterable[tuple[int, int]], ranks: int, store: bool = True) -> Figure:
-    """Ranks on a circle, a line for each connection between two of them, dotted ones to the store.
+    """Ranks on a circle, a line for each connection between two ranks, a dotted one to the store.
 
-    `pairs` are the connections that were found open, each once or from both ends. Raises
-    PictureError for fewer than 1 or more than 16 ranks, or a pair with a rank that is none.
+    `pairs` are the open connections, each listed once or from both ends.
     """
     pairs = {tuple(sorted(pair)) for pair in pairs}
-    if not 1 <= ranks <= MOST_ON_CIRCLE:
-        raise PictureError(
-            f"There are {ranks} ranks; connections_plot shows 1 to {MOST_ON_CIRCLE}."
-        )
-    wrong = [pair for pair in pairs if not 0 <= pair[0] < pair[1] < ranks]
-    if wrong:
-        raise PictureError(f"The pair {wrong[0]} is no connection between two of {ranks} ranks.")
     figure = Figure((5.4, 3.0), layout="constrained")
     axes = figure.subplots()
     spots = _circle(ranks)
@@ -106,7 +90,7 @@ def connections_plot(pairs: Iterable[tuple[int, int]], ranks: int, store: bool =
 
 
 def _circle(ranks: int) -> Sequence[tuple[float, float]]:
-    """Places of the ranks, from the top left on, clockwise; one rank stands in the middle."""
+    """Positions of the ranks, clockwise from the top left; a single rank is in the middle."""
     if ranks == 1:
         return [(0.0, 0.0)]
     angles = [math.pi * (0.75 - 2 * rank / ranks) for rank in range(ranks)]
@@ -128,7 +112,7 @@ def _legend(figure: Figure, owners: Sequence[int]) -> None:
     for owner in owners:
         colour = rank_colour(owner)
         look = {"facecolor": tint(colour, 0.45), "edgecolor": colour, "hatch": rank_hatch(owner)}
-        keys.append(Patch(label=f"waits for that of rank {owner}", **look))
+        keys.append(Patch(label=f"waits for the address of rank {owner}", **look))
     figure.legend(handles=keys, loc="outside upper left", ncols=3, handlelength=1.4)
 
 
@@ -139,11 +123,12 @@ def _legend(figure: Figure, owners: Sequence[int]) -> None:
 def nodes_plot(places: Sequence[tuple[int, int]], labels: Sequence[str] | None = None) -> Figure:
     """A frame for each node, with a box for each of its ranks, in the order of the local ranks.
 
-    `places[rank]` is (node, local rank), as the ranks said themselves; `labels[rank]` is written
-    below the number of the rank, without it "local 0" and so on. Raises PictureError for no ranks,
-    more than 64, two ranks in one place, or another number of labels.
+    `places[rank]` is (node, local rank), as reported by the ranks. `labels[rank]` is written below
+    the number of the rank; the default is "local 0" and so on. Raises ValueError for two ranks in
+    one place.
     """
-    _check_places(places, labels)
+    if len(set(places)) < len(places):
+        raise ValueError("Two ranks have the same place.")
     nodes = sorted({node for node, _ in places})
     widest = max(local for _, local in places) + 1
     across, down = min(widest, PER_ROW), -(-widest // PER_ROW)
@@ -172,16 +157,14 @@ def nodes_plot(places: Sequence[tuple[int, int]], labels: Sequence[str] | None =
 def mesh_plot(
     steps: Mapping[str, Sequence[Sequence]], along: Mapping[str, str] | None = None
 ) -> Figure:
-    """A mesh of ranks, one panel for each step, with what each rank holds in its place.
+    """A mesh of ranks, one panel for each step, with the value that each rank holds.
 
-    `steps` gives a panel's title the values of the mesh, row by row; ranks are counted along the
-    rows, as `init_device_mesh` does it. `along` says in which panels a frame goes around the groups
-    that "rows" or "columns" make. Raises PictureError for no steps, no ranks, rows of different
-    length, more than 64 ranks, or another word in `along`.
+    `steps` maps a panel's title to the values of the mesh, row by row; ranks are numbered along the
+    rows, as `init_device_mesh` does. `along` maps a title to "rows" or "columns": the groups to
+    frame in that panel. Raises ValueError for rows of different lengths.
     """
-    along = dict(along or {})
-    _check_steps(steps, along)
-    shapes = [(len(rows), len(rows[0])) for rows in steps.values()]
+    along = along or {}
+    shapes = [np.shape(rows) for rows in steps.values()]
     box = min(BOX, (WIDTH - 0.2) / sum(columns + 0.45 for _, columns in shapes))
     widths = [columns + 0.45 for _, columns in shapes]
     figure = Figure(
@@ -194,14 +177,14 @@ def mesh_plot(
             for column, value in enumerate(of_row):
                 rank = row * columns + column
                 _box(axes, column, row, rank, f"rank {rank}", str(value), size=10 * box / BOX)
-        _frame_groups(axes, along.get(title, ""), rows, columns)
+        _frame_groups(axes, along.get(title), rows, columns)
         axes.set_title(title, fontsize=10.5 * max(0.8, box / BOX), loc="center")
         _finish(axes, columns, rows, margin=0.2)
     return figure
 
 
 def _box(axes: Axes, x: float, y: float, rank: int, name: str, text: str, size: float = 10) -> None:
-    """The box of one rank, whose upper left corner is at (x, y) in boxes."""
+    """The box of one rank; (x, y) is its upper left corner, in boxes."""
     look = {"edgecolor": rank_colour(rank), "facecolor": tint(rank_colour(rank)), "linewidth": 1.8}
     axes.add_patch(Rectangle((x + 0.08, y + 0.08), 0.84, 0.84, **look))
     middle = {"ha": "center", "va": "center"}
@@ -214,13 +197,13 @@ def _frame(axes: Axes, x: float, y: float, width: float, height: float) -> None:
     axes.add_patch(FancyBboxPatch((x, y), width, height, fill=False, edgecolor=INK, **look))
 
 
-def _frame_groups(axes: Axes, kind: str, rows: int, columns: int) -> None:
+def _frame_groups(axes: Axes, along: str | None, rows: int, columns: int) -> None:
     """A dashed frame around each row or each column."""
     boxes = {
-        "": [],
+        None: [],
         "rows": [(0, row, columns, 1) for row in range(rows)],
         "columns": [(column, 0, 1, rows) for column in range(columns)],
-    }[kind]
+    }[along]
     for x, y, width, height in boxes:
         look = {"boxstyle": "round,pad=-0.015,rounding_size=0.12", "linestyle": (0, (4, 2))}
         shape = FancyBboxPatch((x, y), width, height, fill=False, edgecolor=GROUP, **look)
@@ -231,36 +214,3 @@ def _frame_groups(axes: Axes, kind: str, rows: int, columns: int) -> None:
 def _finish(axes: Axes, width: float, height: float, margin: float = 0.03) -> None:
     axes.set(xlim=(-margin, width + margin), ylim=(height + 0.03, -0.03), xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
-
-
-def _check_places(places: Sequence, labels: Sequence[str] | None) -> None:
-    if not 0 < len(places) <= MOST_BOXES:
-        raise PictureError(f"There are {len(places)} ranks; nodes_plot shows 1 to {MOST_BOXES}.")
-    seen: dict[tuple[int, int], int] = {}
-    for rank, (node, local) in enumerate(places):
-        other = seen.setdefault((node, local), rank)
-        if other != rank:
-            raise PictureError(
-                f"Ranks {other} and {rank} both say node {node}, local rank {local}. "
-                "A place has one rank."
-            )
-    if labels is not None and len(labels) != len(places):
-        raise PictureError(f"There are {len(places)} ranks and {len(labels)} labels.")
-
-
-def _check_steps(steps: Mapping[str, Sequence[Sequence]], along: Mapping[str, str]) -> None:
-    if not steps:
-        raise PictureError("There are no steps to draw.")
-    for title, rows in steps.items():
-        lengths = {len(row) for row in rows}
-        if len(lengths) != 1 or lengths == {0}:
-            raise PictureError(
-                f"{title}: a mesh has rows of one length, here {sorted(lengths) or 'none'}."
-            )
-        if len(rows) * max(lengths) > MOST_BOXES:
-            raise PictureError(
-                f"{title}: more than {MOST_BOXES} ranks; mesh_plot has no room for them."
-            )
-    for title, kind in along.items():
-        if title not in steps or kind not in ALONG:
-            raise PictureError(f"along: {title!r} is {kind!r}. Say 'rows' or 'columns' of a step.")

@@ -1,7 +1,7 @@
-"""Chapter 04's pictures: which rank got which samples, and the way of a batch to a GPU.
+"""Chapter 04's pictures: which rank got which samples, and how a batch reaches a GPU.
 
-The pictures of samples take one table: a row for each sample that a rank received, with the columns
-epoch (a number, or words for the row), rank, place (0 is the rank's first sample of the row) and
+The pictures of samples take a table with a row for each sample that a rank received. Its columns:
+epoch (a number, or a name for the row), rank, place (0 is the rank's first sample in the epoch) and
 sample.
 
     python -m ddp_workbook.figures.samplers
@@ -18,21 +18,21 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from ddp_workbook.figures.palette import rank_colour, series_colour, tint
-from ddp_workbook.figures.style import INK, WIDTH, PictureError, label_rows, save, style
+from ddp_workbook.figures.style import INK, WIDTH, label_rows, save, style
 
 COLUMNS = ["epoch", "rank", "place", "sample"]
 ACROSS = 40  # samples side by side whose numbers can still be read
-RANKS = 8  # after these the colours begin anew
+RANKS = 8  # as many as have a colour of their own
 MARGIN = 1.5  # inches for the names of the rows
-LEAST = 5.4  # inches that the words below the boxes need
+LEAST = 5.4  # inches needed by the words below the boxes
 
 PINNING_FILE = Path(__file__).parents[3] / "figs" / "samplers_pinning.svg"
 PINNING_ALT = (
-    "Two ways of a batch from the machine's memory to a GPU. "
-    "From ordinary memory it takes two copies: the CPU copies it into a small buffer of pinned "
-    "memory, and the GPU fetches it from there; Python waits until the batch has left its place. "
-    "From pinned memory the GPU fetches it in one copy, and with non_blocking=True Python goes on "
-    "meanwhile."
+    "Two ways to copy a batch from the machine's memory to a GPU. "
+    "Ordinary memory takes two copies: the CPU copies the batch into a small buffer of pinned "
+    "memory, and the GPU fetches it from there; Python waits until the first copy is done. "
+    "From pinned memory the GPU fetches the batch in one copy; with non_blocking=True Python does "
+    "not wait."
 )
 MIDDLES = {"memory": 2.35, "buffer": 6.05, "GPU": 9.7}  # of the three columns
 MEMORY_WIDTH, MEMORY_HEIGHT = 1.9, 0.78
@@ -51,13 +51,13 @@ def sample_table(received: dict[object, Sequence[Sequence[int]]]) -> pd.DataFram
 
 @style()
 def microscope_plot(table: pd.DataFrame) -> Figure:
-    """Epoch x rank x sample: in each epoch a line for each rank, its samples in the order it got.
+    """In each epoch a line for each rank: its samples, in the order in which it received them.
 
-    A box is a sample, its number inside, in the colour of the rank. A heavy black frame marks a
-    sample that an earlier place of the same epoch held already. Raises PictureError for a table
-    without rows or columns, or with more ranks or samples than fit.
+    A box is a sample, with its number, in the colour of the rank. A heavy black frame marks a
+    sample that was already given out in the same epoch. Raises ValueError for a table without rows,
+    or with more ranks or samples than a picture can show.
     """
-    _check(table, across=table["place"].max() + 1 if "place" in table and len(table) else 0)
+    _check(table, across=table["place"].max() + 1)
     order = table.sort_values(["place", "rank"], kind="stable")
     again = order[order.duplicated(["epoch", "sample"])].index
     lanes = list(dict.fromkeys(zip(table["epoch"], table["rank"], strict=True)))
@@ -76,15 +76,15 @@ def microscope_plot(table: pd.DataFrame) -> Figure:
 
 @style()
 def owners_plot(table: pd.DataFrame, samples: int) -> Figure:
-    """For each epoch a line of all samples, 0 to `samples` - 1, and in each box who got it.
+    """For each epoch a line of all samples, 0 to `samples` - 1, each with the rank that got it.
 
-    A box has the colour and the number of its rank; it is divided where several ranks, or one rank
-    several times, got the sample, and empty with a dashed frame where nobody did. Raises
-    PictureError as `microscope_plot`, and for a sample that is not one of them.
+    A box has the colour and the number of its rank. It is divided if the sample was given out more
+    than once, and dashed and empty if no rank got it. Raises ValueError as `microscope_plot` does,
+    and for a sample outside the line.
     """
     _check(table, across=samples)
     if not table["sample"].between(0, samples - 1).all():
-        raise PictureError(f"The table holds samples outside of 0 to {samples - 1}.")
+        raise ValueError(f"The table holds samples outside of 0 to {samples - 1}.")
     epochs = list(table["epoch"].unique())
     missing = len(table.groupby(["epoch", "sample"])) < samples * len(epochs)
     doubled = table.duplicated(["epoch", "sample"]).any()
@@ -109,15 +109,12 @@ def owners_plot(table: pd.DataFrame, samples: int) -> Figure:
 
 
 def _check(table: pd.DataFrame, across: int) -> None:
-    missing = [column for column in COLUMNS if column not in table]
-    if missing:
-        raise PictureError(f"The table of samples has no column {', '.join(missing)}.")
-    if table.empty or across < 1:
-        raise PictureError("There are no samples to draw.")
+    if table.empty:
+        raise ValueError("There are no samples to draw.")
     if across > ACROSS:
-        raise PictureError(f"{across} samples do not fit side by side: {ACROSS} do. Draw fewer.")
+        raise ValueError(f"{across} samples do not fit side by side: {ACROSS} do.")
     if table["rank"].max() >= RANKS:
-        raise PictureError(f"{table['rank'].max() + 1} ranks cannot be told apart: {RANKS} can.")
+        raise ValueError(f"{table['rank'].max() + 1} ranks cannot be told apart: {RANKS} can.")
 
 
 def _canvas(across: int, down: float, notes: bool, words_below: bool) -> tuple[Figure, Axes]:
@@ -141,7 +138,7 @@ def _box(
     parts: int = 1,
     part: int = 0,
 ) -> None:
-    """One box, or part `part` of a box that is divided into `parts`."""
+    """One box, or number `part` of the `parts` that a box is divided into."""
     width = 0.9 / parts
     left = column + part * width
     edge, line = (INK, 3.0) if heavy else (rank_colour(rank), 1.6)
@@ -175,7 +172,7 @@ def _explain(figure: Figure, words: str) -> None:
 
 @style()
 def pinning_plot() -> Figure:
-    """The drawing: one line from ordinary memory with its detour, one from pinned memory."""
+    """A line for ordinary memory, with its detour through a buffer, and one for pinned memory."""
     figure = Figure((WIDTH, 3.5), layout="constrained")
     axes = figure.subplots()
     axes.set(xlim=(0, 10.8), ylim=(0, 4.5), xticks=[], yticks=[])
@@ -206,7 +203,7 @@ def _way_to_gpu(axes: Axes, height: float, name: str, pinned: bool) -> None:
 
 
 def _memory_box(axes: Axes, place: str, height: float, text: str, hatched: bool) -> None:
-    """A piece of memory; pinned memory is darker and has a heavy frame."""
+    """A block of memory; pinned memory is darker and has a heavy frame."""
     colour = series_colour(2) if hatched else series_colour(1)
     corner = (MIDDLES[place] - MEMORY_WIDTH / 2, height - MEMORY_HEIGHT / 2)
     look = {

@@ -1,24 +1,24 @@
-"""A slider over pictures: one frame at a time, with the frame's own alt text.
+"""A slider over pictures: one frame at a time, each with its own alt text.
 
-Widgets live where a kernel runs. A page that was made from the notebook has no slider and shows all
-frames, one below the other.
+A widget needs a running kernel. A page exported from the notebook has none; it shows all frames,
+one below the other.
 """
 
 from collections.abc import Sequence
 
 import ipywidgets
 
-from ddp_workbook.figures.style import Picture, PictureError
+from ddp_workbook.figures.style import Picture
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 class Stepper:
-    """What `stepper` returns: a widget in JupyterLab, the frames themselves everywhere else."""
+    """What `stepper` returns: a widget in JupyterLab, all frames everywhere else."""
 
     def __init__(self, pictures: list[Picture], name: str):
         self.pictures = pictures
-        # Continuous, so that the arrow keys and a dragged handle show every frame on the way.
+        # Continuous: the arrow keys and a dragged handle show every frame on the way.
         self.slider = ipywidgets.IntSlider(
             0, 0, len(pictures) - 1, description=name, continuous_update=True
         )
@@ -40,18 +40,8 @@ class Stepper:
 
 
 def stepper(pictures: Sequence[Picture], name: str = "step") -> Stepper:
-    """A slider, called `name`, over what `show` made; as the last line of a cell.
+    """A slider called `name` over pictures from `show`; the last line of a cell.
 
-    Left and right arrow keys move it. Raises PictureError where there is no picture, or something
-    else than pictures.
+    The left and right arrow keys move it.
     """
-    listed = list(pictures)
-    if not listed:
-        raise PictureError("There are no pictures to step through.")
-    strange = next((one for one in listed if not isinstance(one, Picture)), None)
-    if strange is not None:
-        raise PictureError(
-            f"A stepper steps through pictures, and this is a {type(strange).__name__}: "
-            "make one with show(figure, alt=...)."
-        )
-    return Stepper(listed, name)
+    return Stepper(list(pictures), name)

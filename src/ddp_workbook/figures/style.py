@@ -1,7 +1,7 @@
-"""Pictures that everyone can use: one style, alt text always, the same bytes on every run.
+"""Pictures that every reader can use: one style, always an alt text, the same bytes on every run.
 
-A picture is a white card, dark ink on it, in a light page and in a dark one. Text is drawn as
-outlines, so it looks the same where other fonts are installed.
+A picture is dark ink on a white card, on a light page and on a dark one. Text is drawn as outlines,
+so it looks the same whichever fonts are installed.
 """
 
 import base64
@@ -17,13 +17,12 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddp_workbook.errors import WorkbookError
 from ddp_workbook.files import write_whole
 
 INK, FAINT = "#1a1a1a", "#d9d9d9"
 WIDTH = 8.4  # inches; 806 CSS pixels, which JupyterLab's page has room for
 STYLE = {
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib, so it is there on every machine
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib, so every machine has it
     "font.size": 11,
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
@@ -47,13 +46,9 @@ STYLE = {
     "legend.frameon": False,
     "figure.constrained_layout.h_pad": 0.08,
     "figure.constrained_layout.w_pad": 0.08,
-    "svg.hashsalt": "ddp-workbook",  # else every run names its parts anew
+    "svg.hashsalt": "ddp-workbook",  # else the ids inside differ in every run
     "svg.fonttype": "path",
 }
-
-
-class PictureError(WorkbookError, ValueError):
-    """A picture that cannot be shown or saved: no alt text, no figure, or no data to draw."""
 
 
 class Picture:
@@ -87,46 +82,30 @@ def label_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def show(figure: Figure, alt: str, width: int | None = None) -> Picture:
-    """The figure as the last line of a cell: drawn once, with `alt` for who cannot see it.
+    """The figure as the last line of a cell, drawn once, with `alt` for readers who cannot see it.
 
-    `alt` says what there is to see. `width` is in CSS pixels; without it the figure's own size
-    holds. The figure is closed, so nothing shows it a second time. Raises PictureError without an
-    alt text, without a figure, or with a `width` that is no positive number.
+    `width` is in CSS pixels, by default the figure's own. The figure is closed, so it is not shown
+    twice. Raises ValueError without an alt text.
     """
     svg = _svg(figure, alt)
-    if width is not None and (isinstance(width, bool) or not width > 0):
-        raise PictureError(f"width is {width!r}. Give pixels, such as width=640, or leave it out.")
     return Picture(svg, alt.strip(), round(width or figure.get_figwidth() * 96))
 
 
 def save(figure: Figure, path: str | Path, alt: str) -> Path:
     """Write the figure as SVG with title and description; equal figures give equal bytes.
 
-    The file appears whole or not at all. Raises PictureError without an alt text or a figure, or
-    if `path` does not end in .svg; OSError where the folder cannot be written.
+    The file is written atomically. Raises ValueError without an alt text.
     """
-    path = Path(path)
-    if path.suffix != ".svg":
-        raise PictureError(f"{path} does not end in .svg, and pictures are saved as SVG only.")
-    svg = _svg(figure, alt)
-    return write_whole(path, svg)
+    return write_whole(Path(path), _svg(figure, alt))
 
 
 def _svg(figure: Figure, alt: str) -> str:
-    if not isinstance(figure, Figure):
-        raise PictureError(
-            f"This is a {type(figure).__name__}, not a matplotlib figure. "
-            "Of axes, pass axes.figure."
-        )
-    if not isinstance(alt, str) or not alt.strip():
-        raise PictureError(
-            "A picture needs an alt text: one or two sentences that say what there "
-            "is to see, for readers who cannot see it."
-        )
+    if not alt.strip():
+        raise ValueError("A picture needs an alt text.")
     buffer = io.StringIO()
     with style():
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    if "matplotlib.pyplot" in sys.modules:  # else the inline backend shows it again below the cell
+    if "matplotlib.pyplot" in sys.modules:  # else the inline backend shows it again
         sys.modules["matplotlib.pyplot"].close(figure)
     return _described(buffer.getvalue(), alt.strip())
 
