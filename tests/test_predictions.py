@@ -1,5 +1,6 @@
-"""`predict` keeps what a reader expects, `reveal` and `reveal_plot` show it beside what is so."""
+"""`predict` keeps a reader's guess; `reveal` and `reveal_plot` show it beside the measurement."""
 
+import json
 import re
 from pathlib import Path
 
@@ -23,14 +24,14 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(predictions, "temporary_folder", lambda: tmp_path / "instead")
 
 
-def kept(name: str) -> list[str]:
-    return Path("work/predictions", f"{name}.jsonl").read_text().splitlines()
+def kept(name: str):
+    return json.loads(Path("work/predictions", f"{name}.json").read_text())
 
 
 def test_a_guess_is_kept_and_said():
     assert repr(predict("bytes", 1200)) == "bytes: you say 1,200."
     assert repr(predict("bytes")) == "bytes: you said 1,200 last time."
-    assert kept("bytes") == ["1200"]
+    assert kept("bytes") == 1200
 
 
 def test_no_guess_yet_is_no_error_and_is_not_kept(tmp_path):
@@ -39,34 +40,11 @@ def test_no_guess_yet_is_no_error_and_is_not_kept(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_later_guesses_stand_beside_the_earlier_ones():
-    for guess in (1, 1, 2, "more", 1):
+def test_a_later_guess_takes_the_place_of_the_earlier_one():
+    for guess in (1, "more"):
         predict("bytes", guess)
-    assert kept("bytes") == ["1", "2", '"more"', "1"]
-    assert "1 last time" in repr(predict("bytes"))
-
-
-def test_guesses_of_two_kernels_at_once_are_both_kept(monkeypatch):
-    """The second one guesses between the first one's reading and writing."""
-
-    def after_the_other(path, mode):
-        monkeypatch.setattr(predictions, "open", open, raising=False)
-        predict("bytes", 7)
-        return open(path, mode)
-
-    predict("bytes", 1)
-    monkeypatch.setattr(predictions, "open", after_the_other, raising=False)
-    predict("bytes", 2)
-    assert kept("bytes") == ["1", "7", "2"]
-
-
-def test_a_damaged_file_is_no_obstacle_and_is_left_as_it_is():
-    predict("bytes", 1)
-    path = Path("work/predictions/bytes.jsonl")
-    path.write_bytes(b"1\n\xff\xfe no json\n{\n2")  # and no newline at its end
-    predict("bytes", 3)
-    assert path.read_bytes() == b"1\n\xff\xfe no json\n{\n2\n3\n"
-    assert "3 last time" in repr(predict("bytes"))
+    assert "more last time" in repr(predict("bytes"))
+    assert kept("bytes") == "more"
 
 
 def test_where_the_folder_cannot_be_written_the_guess_is_kept_elsewhere(monkeypatch):
@@ -78,30 +56,15 @@ def test_where_the_folder_cannot_be_written_the_guess_is_kept_elsewhere(monkeypa
     assert reveal("bytes", measured=6).loc["bytes", "your guess"] == 5
 
 
-def test_where_nothing_can_be_written_it_says_so(monkeypatch):
-    nowhere = Path("/proc/no-folder-can-be-made-here")
-    monkeypatch.setattr(predictions, "FOLDER", nowhere)
-    monkeypatch.setattr(predictions, "temporary_folder", lambda: nowhere)
-    with pytest.raises(PredictionError, match="could not be kept"):
-        predict("bytes", 1)
-
-
-class Broken:
-    def __repr__(self):
-        raise ValueError
-
-
 @pytest.mark.parametrize(
     "nonsense",
     [
         True,
         float("nan"),
         float("inf"),
-        10**400,
         1j,
         "",
         "  ",
-        "x" * 1000,
         [1, 2],
         {1, 2},
         {"a": {"b": 1}},
@@ -111,7 +74,6 @@ class Broken:
         torch.zeros(10**6),
         numpy.zeros(3),
         predict,
-        Broken(),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -123,16 +85,10 @@ def test_nonsense_is_refused_in_words(nonsense, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["", "two words", "../up", "a/b", ".", None, 3, "a.b"])
-def test_a_name_that_is_none_is_refused(name):
-    with pytest.raises(PredictionError, match="is no name for a guess"):
-        predict(name, 1)
-
-
 def test_numbers_of_other_libraries_are_numbers():
     for guess in (numpy.int64(3), numpy.float32(0.5), 2**70, -1.5, 0):
         predict("bytes", guess)
-    assert kept("bytes") == ["3", "0.5", str(float(2**70)), "-1.5", "0"]
+        assert kept("bytes") == guess
 
 
 def test_guess_formula_and_measurement_stand_side_by_side():

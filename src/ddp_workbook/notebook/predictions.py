@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import numbers
-import os
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,16 @@ from matplotlib.figure import Figure
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.figures.palette import rank_hatch, series_colour
 from ddp_workbook.figures.style import Picture, show, style
-from ddp_workbook.files import temporary_folder
-from ddp_workbook.launcher import serialization
+from ddp_workbook.files import temporary_folder, write_whole
 
 FOLDER = Path("work") / "predictions"
 COLUMNS = ("your guess", "formula", "measured")
-LONGEST = 200  # characters of a guess in words
-LARGEST = 1e15  # above it a float is no whole number any more
 
 Guess = float | str | Mapping[Any, Any] | None
 
 
 class PredictionError(WorkbookError, ValueError):
-    """A guess that cannot be kept, or a name that is none."""
+    """A guess that is neither a number nor a word."""
 
 
 class Said(str):
@@ -40,31 +37,32 @@ class Said(str):
 
 
 def predict(name: str, value: Guess = None) -> Said:
-    """Keep the reader's guess under `name`, a word of the page; earlier guesses stay in the file.
+    """Keep the reader's guess under `name`, in place of an earlier one.
 
-    A number, a word, or a dict with one of them for each case. None, or a dict of None, is no guess
-    yet. Raises PredictionError for anything else.
+    A guess is a number, a word, or a dict with one of them for each case. None, or a dict of None,
+    is no guess yet: the earlier one is shown. Raises PredictionError for anything else.
     """
-    path = file_of(name)
     guess = _guess(name, value)
     if guess is None or (isinstance(guess, dict) and all(v is None for v in guess.values())):
-        kept = _latest(name)
+        kept = _kept(name)
         if kept is None:
             return Said(f"{name}: no guess yet. Put yours in place of None, then run the cell.")
         return Said(f"{name}: you said {_text(kept)} last time.")
-    guesses = _all(path)
-    if not guesses or guesses[-1] != guess:
-        _append(path, json.dumps(guess))
+    text = json.dumps(guess)
+    try:
+        write_whole(FOLDER.absolute() / f"{name}.json", text)
+    except OSError:  # read-only
+        write_whole(_instead(name), text)
     return Said(f"{name}: you say {_text(guess)}.")
 
 
 def reveal(name: str, *, measured: Any, formula: Any = None, unit: str = "") -> pd.DataFrame:
-    """The guess kept under `name`, the formula's value and what was measured, side by side.
+    """The guess kept under `name`, the formula's value and the measured value, side by side.
 
-    `measured` and `formula` are numbers, or dicts with the cases of the guess as keys; `unit` names
-    what they count. A row a case; a guess that was not made is "no guess".
+    `measured` and `formula` are numbers, or dicts with the cases of the guess as keys, one row for
+    each; `unit` heads the column of cases. A missing guess is shown as "no guess".
     """
-    guess, sides = _latest(name), {}
+    guess, sides = _kept(name), {}
     cases = list(measured) if isinstance(measured, Mapping) else [name]
     if isinstance(guess, Mapping) and not isinstance(measured, Mapping):
         guess = _text(guess)
@@ -80,7 +78,7 @@ def reveal(name: str, *, measured: Any, formula: Any = None, unit: str = "") -> 
 def reveal_plot(
     name: str, *, measured: Mapping, formula: Mapping, xlabel: str, ylabel: str
 ) -> Picture:
-    """The same as a picture: bars for each case, with alt text that holds the numbers."""
+    """The same as a picture: bars for each case; the alt text holds the numbers."""
     table = reveal(name, measured=measured, formula=formula)
     alt = f"{ylabel} for each case. " + "; ".join(
         f"{case}: " + ", ".join(f"{column} {_text(table.at[case, column])}" for column in table)
@@ -105,15 +103,8 @@ def _bars(table: pd.DataFrame, xlabel: str, ylabel: str) -> Figure:
     return figure
 
 
-def file_of(name: str) -> Path:
-    """Where the guesses under `name` are kept; raises PredictionError for what is no word."""
-    if not (isinstance(name, str) and name.isidentifier()):
-        raise PredictionError(f"{name!r} is no name for a guess: take a word, as the page does.")
-    return FOLDER.absolute() / f"{name}.jsonl"
-
-
 def _guess(name: str, value: Any) -> Any:
-    """The guess as JSON can hold it; PredictionError if it is none."""
+    """The guess as JSON can hold it."""
     if isinstance(value, Mapping):
         return {str(case): _plain(f"{name}, {case}", one) for case, one in value.items()}
     return _plain(name, value)
@@ -122,54 +113,28 @@ def _guess(name: str, value: Any) -> Any:
 def _plain(name: str, value: Any) -> float | str | None:
     if value is None:
         return None
-    if isinstance(value, str) and value.strip() and len(value) <= LONGEST:
+    if isinstance(value, str) and value.strip():
         return " ".join(value.split())
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        with contextlib.suppress(OverflowError):  # an int beyond all floats
-            number = float(value)
-            if math.isfinite(number):
-                whole = number == int(number) and abs(number) < LARGEST
-                return int(value) if whole else number
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if is_number and math.isfinite(value):
+        return int(value) if value == int(value) else float(value)
     raise PredictionError(
         f"A guess for {name} is a number, such as 42, or a word in quotation marks. "
-        f"This is {serialization.short_repr(value)}."
+        f"This is {reprlib.repr(value)}."
     )
 
 
-def _all(path: Path) -> list:
-    """The guesses, one a line, the latest last; a line that is none is passed over."""
-    found = []
-    for place in (path, _instead_of(path)):
+def _kept(name: str) -> Any:
+    """The guess kept under `name`, None if there is none."""
+    for path in (_instead(name), FOLDER.absolute() / f"{name}.json"):
         with contextlib.suppress(OSError):
-            for line in place.read_bytes().decode("utf-8", "replace").splitlines():
-                with contextlib.suppress(ValueError):
-                    found.append(json.loads(line))
-    return found
+            return json.loads(path.read_text(encoding="utf-8"))
+    return None
 
 
-def _latest(name: str) -> Any:
-    guesses = _all(file_of(name))
-    return guesses[-1] if guesses else None
-
-
-def _instead_of(path: Path) -> Path:
-    """Where guesses are kept if the reader's folder cannot be written."""
-    return temporary_folder() / "predictions" / path.name
-
-
-def _append(path: Path, line: str) -> None:
-    """Add a line at the end of the file, so that no earlier one can be lost."""
-    problem = None
-    for place in (path, _instead_of(path)):
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with open(place, "a+b") as file:
-                torn = file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n"
-                file.write(b"\n" * bool(torn) + f"{line}\n".encode())
-            return
-        except OSError as error:
-            problem = error
-    raise PredictionError(f"Your guess could not be kept: {problem}.")
+def _instead(name: str) -> Path:
+    """The file of a guess if the reader's folder is read-only."""
+    return temporary_folder() / "predictions" / f"{name}.json"
 
 
 def _of_case(values: Any, case: Any) -> Any:
