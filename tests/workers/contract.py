@@ -94,8 +94,8 @@ def fork_falls_through() -> int:
 
 
 def nested() -> list:
-    from ddp_workbook.launcher.launch import run_ranks
     from ddp_workbook.launcher.calls import Call
+    from ddp_workbook.launcher.launch import run_ranks
 
     return run_ranks(Call(sum_of_ranks), 2, quiet=True)
 

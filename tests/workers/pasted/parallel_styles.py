@@ -1,4 +1,4 @@
-"""Workers that let other parts of PyTorch make groups and send: each returns whether it was right."""
+"""Workers in which other parts of PyTorch make groups and send; each returns if it was right."""
 
 import torch
 import torch.distributed as dist
