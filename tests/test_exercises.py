@@ -10,8 +10,8 @@ of it), and at which sizes, if at any, it is right all the same:
 `# hangs: yes` stops it after two seconds and not five, where nothing else ends it.
 
 A push judges each wrong answer as its reader meets it, a check that stops at the first size at
-which it fails, and at the largest size at which it is wrong. `--all` judges it, and the solution,
-at every size alone.
+which it fails, and at 4 ranks where that is another one. `--all` judges it, and the solution, at
+every size alone.
 """
 
 import ast
@@ -60,8 +60,8 @@ class WrongAnswer:
 
     @property
     def largest(self) -> int:
-        """The largest size at which it is wrong: in small ones mistakes are alike."""
-        return max(set(exercise(self.name).module.SIZES) - self.right_at)
+        """The largest size, of up to 4, at which it is wrong: in small ones mistakes are alike."""
+        return max(set(range(1, 5)) - self.right_at, default=0)
 
 
 WRONG_ANSWERS = [
@@ -87,11 +87,13 @@ def exercise(name: str) -> Exercise:
 
 @cache
 def judged(wrong: WrongAnswer) -> list[Verdict]:
-    """The verdict as a reader meets it, then that at the largest size, where it is another one."""
+    """The verdict as a reader meets it, then that at 4 ranks, where it is another one."""
     attempt = attempts.save(wrong.name, wrong.text)
     with time_of(wrong):
         found = [judge(exercise(wrong.name), attempt)]
-        if attempt.ranks != wrong.largest:
+        if (
+            attempt.ranks and attempt.ranks < wrong.largest
+        ):  # without ranks all sizes are one launch
             found.append(at_one_size(wrong.name, attempt, wrong.largest))
     return found
 
@@ -197,7 +199,7 @@ def secrets(wrong: WrongAnswer, verdict: Verdict) -> list[str]:
 
 @each_wrong_answer
 def test_a_wrong_answer_gets_its_message(wrong):
-    """At once, and at the largest size; and neither verdict prints the solution."""
+    """At once, and at 4 ranks; and neither verdict prints the solution."""
     for verdict in judged(wrong):
         assert verdict.kind == NOT_YET, repr(verdict)
         assert verdict.rows[-1][0] == "look at"
@@ -207,7 +209,7 @@ def test_a_wrong_answer_gets_its_message(wrong):
 
 @each_wrong_answer
 def test_a_wrong_answer_does_not_get_the_message_of_another(wrong):
-    """At the largest size, where mistakes are least alike."""
+    """At 4 ranks, where mistakes are least alike."""
     others = [one for one in WRONG_ANSWERS if one.name == wrong.name and one != wrong]
     verdict = judged(wrong)[-1]
     assert [one.path.stem for one in others if tells(one, verdict)] == [], repr(verdict)

@@ -17,7 +17,7 @@ def run(folder: Path, *sources: str) -> list[str]:
     path = folder / "page.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
     done = book.execute(path).cells[1:]
-    return [ANSI.sub("", "\n".join(map(text_of, cells.outputs))) for cell in done]
+    return [ANSI.sub("", "\n".join(map(text_of, cell.outputs))) for cell in done]
 
 
 def text_of(output) -> str:
