@@ -11,7 +11,7 @@ from ddp_workbook.exercises.judging.catalogue import Exercise, names
 from ddp_workbook.exercises.judging.judge import examine
 from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED
 
-MEDIAN, SLOWEST = 1.5, 3.0  # seconds for a whole check: of all exercises, and of any
+MEDIAN, SLOWEST = 0.6, 1.5  # seconds for a whole check: of all exercises, and of any
 LATE = 2.0  # seconds over the limit of a launch
 ROUNDS = 5
 HANGING = "mean_over_ranks"

@@ -259,7 +259,7 @@ def test_the_slowest_exercise_and_the_latest_hang_decide():
     assert [line.met for line in lines] == [False, False, False]
     assert "the slowest of them: b" in lines[1].what
     assert "worst: y" in lines[2].compared_with
-    assert all(line.met for line in exercise_checks.lines({"a": [1.0]}, {"x": 0.1}))
+    assert all(line.met for line in exercise_checks.lines({"a": [0.5]}, {"x": 0.1}))
 
 
 def test_notebook_times(monkeypatch):
