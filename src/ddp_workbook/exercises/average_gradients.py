@@ -101,14 +101,14 @@ def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
     for size in sizes:
         answers, _ = attempt_on_ranks(attempt, before_and_after, each=range(size))
         for rank, answer in enumerate(answers):
-            compare(rank, answer, answers)
+            compare_answer(rank, answer, answers)
     return (
         "every gradient is the mean of the ranks' gradients, weights and frozen parameters are as "
         "they were, at 1 to 4 ranks"
     )
 
 
-def compare(rank: int, answer: dict[str, dict], answers: list[dict]) -> None:
+def compare_answer(rank: int, answer: dict[str, dict], answers: list[dict]) -> None:
     """Raise NotYet for the first parameter of this rank that is not as it must be."""
     size = len(answers)
     for number, (name, parameter) in enumerate(SmallModel().named_parameters()):

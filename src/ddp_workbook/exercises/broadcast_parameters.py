@@ -129,14 +129,14 @@ def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
     for size in sizes:
         answers, wire = attempt_on_ranks(attempt, before_and_after, each=range(size))
         for rank, answer in enumerate(answers):
-            compare(rank, answer, size, what_came(rank, wire))
+            compare_answer(rank, answer, size, what_came(rank, wire))
     return (
         "every parameter and buffer has rank 0's values, bit for bit and in its old memory, at 1 "
         "to 4 ranks"
     )
 
 
-def compare(rank: int, answer: dict[str, Any], size: int, came: str) -> None:
+def compare_answer(rank: int, answer: dict[str, Any], size: int, came: str) -> None:
     """Raise NotYet for the first tensor of this rank that is not as it must be."""
     filled = [SmallModel().filled_by(r) for r in range(size)]
     wrong = not_right(answer["at once"])

@@ -66,11 +66,11 @@ def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
     ordered = sorted(sizes, reverse=True)
     cases = [(TELLING[size], size) for size in ordered]
     cases += [(costs, size) for size in ordered for costs in OTHERS]
-    attempt_alone(attempt, compare, case=cases)
+    attempt_alone(attempt, compare_cases, case=cases)
     return "0 to 41 samples, each on one of 1 to 4 ranks, no total above 4/3 of the least possible"
 
 
-def compare(even_work: Callable, cases: list[tuple[list[int], int]]) -> None:
+def compare_cases(even_work: Callable, cases: list[tuple[list[int], int]]) -> None:
     """In the process of the attempt: call it twice for each case."""
     for costs, size in cases:
         called = f"even_work({in_words(costs)}, world_size={size})"

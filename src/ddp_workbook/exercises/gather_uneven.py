@@ -110,13 +110,13 @@ def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
         for case in range(len(CASES)):
             for rank, answer in enumerate(answers):
                 ops = set(wire.loc[wire["rank"] == rank, "op"])
-                compare(case, rank, size, answer[case], ops)
+                compare_answer(case, rank, size, answer[case], ops)
         for rank in range(size):
             compare_wire(rank, size, wire[wire["rank"] == rank])
     return "tensors of 0 to 150 rows at 1 to 4 ranks: two collectives, padded to the longest"
 
 
-def compare(case: int, rank: int, size: int, answer: dict, ops: set[str]) -> None:
+def compare_answer(case: int, rank: int, size: int, answer: dict, ops: set[str]) -> None:
     """Raise NotYet if this rank's list is not that of all tensors."""
     rights, came = [numbers(case, r) for r in range(size)], answer["came"]
     held = ", ".join(f"{in_words(right)} on rank {r}" for r, right in enumerate(rights))

@@ -32,11 +32,11 @@ def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
     for size in sizes:
         values = VALUES[:size]
         answers, _ = attempt_on_ranks(attempt, each=values)
-        compare(answers, values)
+        compare_answers(answers, values)
     return "every rank returns the mean of all, at 1 to 4 ranks"
 
 
-def compare(answers: list, values: list[float]) -> None:
+def compare_answers(answers: list, values: list[float]) -> None:
     """Raise NotYet where a rank's answer is not the mean."""
     mean = sum(values) / len(values)
     for rank, answer in enumerate(answers):

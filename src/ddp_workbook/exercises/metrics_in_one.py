@@ -103,13 +103,13 @@ def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
             values = [answer[number]["values"] for answer in answers]
             for rank, answer in enumerate(answers):
                 ops = set(wire.loc[wire["rank"] == rank, "op"])
-                compare(rank, case, values, answer[number]["words"], ops)
+                compare_answer(rank, case, values, answer[number]["words"], ops)
         for rank in range(size):
             compare_calls(rank, len(cases(size)), wire[wire["rank"] == rank])
     return "12 digits at 1 to 4 ranks, of 0 to 41,000,003 samples each, with one collective"
 
 
-def compare(rank: int, case: list[tuple], values: list, words: str, ops: set[str]) -> None:
+def compare_answer(rank: int, case: list[tuple], values: list, words: str, ops: set[str]) -> None:
     """Raise NotYet if the two numbers of this rank are not those over all samples."""
     loss_sum, correct, count = map(sum, zip(*case, strict=True))
     value, right = values[rank], [loss_sum / count, correct / count]

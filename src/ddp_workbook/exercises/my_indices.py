@@ -94,14 +94,15 @@ def cases_of(size: int) -> list[Case]:
 def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
     """Compare with DistributedSampler; 4 ranks first, for they tell most in few numbers."""
     ordered = sorted(sizes, key=lambda size: (size == 1, size > 4, -size))
-    attempt_alone(attempt, compare, case=[case for size in ordered for case in cases_of(size)])
+    cases = [case for size in ordered for case in cases_of(size)]
+    attempt_alone(attempt, compare_cases, case=cases)
     return (
         "every rank gets what DistributedSampler gives it, for 0 to 14 and more samples, at "
         "world sizes 1 to 4 and 12, with and without shuffle and drop_last"
     )
 
 
-def compare(my_indices: Callable, cases: list[Case]) -> None:
+def compare_cases(my_indices: Callable, cases: list[Case]) -> None:
     """In the process of the attempt: call it for every rank of each case."""
     right = [by_sampler(*case) for case in cases]
     DistributedSampler.__init__ = refuse  # in this process, which nobody else uses

@@ -86,14 +86,14 @@ def cases_of(size: int) -> list[Case]:
 def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
     """Compare with the rest of the order, dealt; one rank last, for it tells least."""
     cases = [case for size in sorted(sizes, reverse=True) for case in cases_of(size)]
-    attempt_alone(attempt, compare, case=cases)
+    attempt_alone(attempt, compare_cases, case=cases)
     return (
         "wherever epochs of 0 to 9 samples stop, and in longer ones, 1 to 4 ranks train once on "
         "each sample that is left, in the epoch's order"
     )
 
 
-def compare(resume_indices: Callable, cases: list[Case]) -> None:
+def compare_cases(resume_indices: Callable, cases: list[Case]) -> None:
     """In the process of the attempt: call it for every rank of each case."""
     for n, epoch, seed, done, size in cases:
         order = shuffled(n, seed + epoch)

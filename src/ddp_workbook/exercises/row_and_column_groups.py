@@ -75,16 +75,16 @@ class Register:
     def __exit__(self, kind: Any, *_: Any) -> None:
         dist.distributed_c10d._new_group_with_tag = self.make
         if kind is None:
-            self.compare(None)  # no further group
+            self.compare_ranks(None)  # no further group
 
     def compare_and_make(self, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         """In place of the function; `ranks` as new_group takes them."""
         if not kwargs.get("use_local_synchronization"):
             every = range(dist.get_world_size()) if ranks is None else ranks
-            self.compare(sorted(map(operator.index, every)))
+            self.compare_ranks(sorted(map(operator.index, every)))
         return self.make(ranks, *args, **kwargs)
 
-    def compare(self, ranks: list[int] | None) -> None:
+    def compare_ranks(self, ranks: list[int] | None) -> None:
         """Raise NotYet if another rank makes another group now."""
         self.count += 1
         keys = [f"{self.count} {rank}" for rank in range(dist.get_world_size())]
