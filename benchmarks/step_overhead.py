@@ -9,8 +9,8 @@ from benchmarks.bare import BareForkServer
 from benchmarks.table import Line, Spread, of, ratio_text, seconds_text, spread, times_as_fast
 from benchmarks.workers.steps import bare_loop, compare_loops
 from ddp_workbook.chapters.distributed_data_parallel import BATCH_SIZE, DEPTH, WIDTH
-from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.calls import Call
+from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.recording.timing import compare
 
 RANKS = 2
