@@ -390,7 +390,7 @@ def test_interrupt_an_edit_and_an_unknown_name(kernel):  # noqa: F811
     kernel.manager.interrupt_kernel()
     start = time.monotonic()
     text = kernel.answer(request)
-    assert time.monotonic() - start < 2 and wait_until(lambda: not alive(ranks), 2)
+    assert time.monotonic() - start < 20 and wait_until(lambda: not alive(ranks), 20)
     assert (
         "Interrupted." in text
         and "Traceback" not in text

@@ -78,12 +78,12 @@ class Notebook:
     def __init__(self, page: Page, address: str) -> None:
         self.page = page
         page.goto(address, wait_until="domcontentloaded")
-        page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=120_000)
-        page.wait_for_function(READY, timeout=120_000)
+        page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=300_000)
+        page.wait_for_function(READY, timeout=300_000)
         if self.faults():  # such as: which kernel shall it be?
             raise RuntimeError("JupyterLab asks: " + " ".join(self.faults()))
 
-    def run_all(self, timeout: float = 300) -> None:
+    def run_all(self, timeout: float = 600) -> None:
         """Run > Run All Cells, by the menu as a reader does, and wait for the last cell."""
         deadline = time.monotonic() + timeout
         for _ in range(5):  # a click just after opening gets lost now and then
@@ -109,7 +109,7 @@ class Notebook:
         self.page.keyboard.press("ControlOrMeta+A")
         self.page.keyboard.insert_text(code)
 
-    def run(self, name: str, timeout: float = 60) -> str:
+    def run(self, name: str, timeout: float = 300) -> str:
         """Run one cell with Shift + Enter; what it then shows, as text."""
         index, cell = self.cell(name)
         count, _ = self.page.evaluate(RUNS, index)

@@ -43,7 +43,7 @@ def server(root: Path, *, dark: bool = False) -> Iterator[dict]:
             yield wait_for_server(process, home)
         finally:
             process.terminate()  # it ends its kernels, and they their ranks
-            process.wait(30)
+            process.wait(120)
 
 
 def write_setting(home: Path, extension: str, name: str, **values: object) -> None:
@@ -56,7 +56,7 @@ def write_setting(home: Path, extension: str, name: str, **values: object) -> No
 def wait_for_server(process: subprocess.Popen, home: Path) -> dict:
     """What the server writes about itself once it listens: url, token, port, pid."""
     about = home / "runtime" / f"jpserver-{process.pid}.json"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (about.exists() and about.read_text().endswith("}")):
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError("JupyterLab does not start:\n" + (home / "log").read_text())

@@ -26,7 +26,7 @@ NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 def status(address: str) -> int:
     """HTTP status of a GET, without following to a login page."""
     try:
-        with NO_PROXY.open(address, timeout=60) as answer:
+        with NO_PROXY.open(address, timeout=300) as answer:
             return answer.status if "/login" not in answer.url else 403
     except urllib.error.HTTPError as error:
         with error:
