@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from ddp_workbook.errors import LaunchRefused, RankFailed, WorkbookError
-from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.calls import Call
+from ddp_workbook.launcher.launch import run_ranks
 from tests.leftovers import no_rank_left, pids_in  # noqa: F401
 from tests.workers import children, faults, results
 

@@ -8,8 +8,8 @@ import pytest
 
 from ddp_workbook.diagnostics import advice
 from ddp_workbook.errors import RanksHung
-from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.calls import Call
+from ddp_workbook.launcher.launch import run_ranks
 from tests.leftovers import no_rank_left  # noqa: F401
 from tests.workers import hanging_import, hangs, launching
 

@@ -74,6 +74,11 @@ def test_leaving_a_group_and_joining_a_new_one(ranks):
         (spawn_style.own_url, (), {}, [3.0, 3.0]),
         (spawn_style.with_more, (10,), {}, [30.0, 30.0]),
         (spawn_style.with_more, (2, 10), {"shift": 1}, [31.0, 31.0]),
+        (spawn_style.as_in_a_tutorial, (2, spawn_style.total), {}, [3.0, 3.0]),
+        (spawn_style.as_in_a_tutorial, (spawn_style.total,), {}, [3.0, 3.0]),
+        (spawn_style.keywords_only, (), {}, [(0, 2), (1, 2)]),
+        (spawn_style.with_defaults, ("x",), {}, [("x", 0, 2), ("x", 1, 2)]),
+        (spawn_style.size_is_a_size, (1000,), {}, [(1000, 2)] * 2),  # no rank: it is the caller's
         (spawn_style.local_rank_first, (5,), {}, [(0, 5), (1, 5)]),
         (spawn_style.local_rank_first, (), {"epochs": 5}, [(0, 5), (1, 5)]),
         (spawn_style.local_rank_first, (7, 5), {}, [(7, 5), (7, 5)]),  # the call says it all
@@ -94,6 +99,12 @@ def test_what_does_not_fit_the_signature_is_refused_before_anything_starts():
         launch(spawn_style.local_rank_first)
     with pytest.raises(LaunchRefused, match="unexpected keyword argument 'batch'"):
         launch(spawn_style.own_port, batch=3)
+    with pytest.raises(LaunchRefused, match="world_size=4 contradicts ranks=2"):
+        launch(spawn_style.own_port, 4, ranks=2)
+    with pytest.raises(LaunchRefused, match="rank=0 would be the same on all 2 ranks"):
+        launch(spawn_style.own_port, 0, 2, ranks=2)
+    with pytest.raises(LaunchRefused, match="awaited is an async function"):
+        launch(spawn_style.awaited)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +113,7 @@ def test_what_does_not_fit_the_signature_is_refused_before_anything_starts():
         (spawn_style.all_are_rank_0, (2,), "rank=0 contradicts the launch: this process is rank 1"),
         (spawn_style.all_are_rank_0_by_environment, (), "rank=0 contradicts the launch"),
         (spawn_style.one_too_many, (), "world_size=3 contradicts the launch"),
-        (spawn_style.own_port, (4,), "world_size=4 contradicts the launch"),
-        (spawn_style.own_port, (0, 2), "rank=0 contradicts the launch"),
+        (spawn_style.rank_0_in_a_file, ("/tmp/no_matter",), "rank=0 contradicts the launch"),
     ],
 )
 def test_numbers_that_contradict_the_launch_are_named(worker, args, says):
@@ -139,9 +149,24 @@ def test_what_needs_gpus_is_named_with_its_mend(worker, mend, monkeypatch):
     assert mend in str(at_once(worker)).split("look at")[-1]
 
 
-def test_ranks_within_ranks_are_named():
-    error = at_once(spawn_style.spawns)
-    assert "Launch own_port itself" in str(error)
+@pytest.mark.parametrize("worker", [spawn_style.spawns, spawn_style.starts_ranks])
+def test_ranks_within_ranks_are_named(worker):
+    assert "Launch own_port itself" in str(at_once(worker))
+
+
+def test_stores_that_nobody_else_can_see_are_named(tmp_path):
+    assert "A HashStore lives in one process" in str(at_once(spawn_style.one_process_store))
+    gone = at_once(spawn_style.rank_0_in_a_file, str(tmp_path / "gone" / "file"))
+    assert "there is no folder" in str(gone)
+
+
+def test_what_still_runs_when_the_worker_returns_may_end_or_is_named(tmp_path, capsys):
+    """torchrun waits for it; a launch waits for a moment, and never loses it without a word."""
+    launch(spawn_style.saves_late, str(tmp_path), ranks=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+    assert "still ran" not in capsys.readouterr().out
+    launch(spawn_style.leaves_a_child, ranks=2)
+    assert "Rank 0, 1: threads or processes still ran 2 s after" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -200,6 +225,20 @@ def test_a_script_without_torchruns_contract_runs_and_says_so(tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.count("here __main__") == 2
     assert out.splitlines()[-1] == NEVER_JOINED.format(ranks=2)
+
+
+def test_a_script_may_end_by_os_exit(tmp_path, capsys):
+    """As the chapters do: the interpreter's own end can crash after correct work."""
+    file = tmp_path / "exits.py"
+    file.write_text(
+        "import os, sys, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\ndist.barrier()\nprint('done')\nsys.stdout.flush()\n"
+        "os._exit(int(sys.argv[1]))\n"
+    )
+    assert launch(file, 0, ranks=2) == [None, None]
+    assert capsys.readouterr().out.count("done") == 2
+    assert record_collectives(file, 0, ranks=2)["op"].tolist() == ["barrier", "barrier"]
+    assert "SystemExit: 3" in str(at_once(file, 3))
 
 
 def test_a_script_that_forks_is_still_one_rank(tmp_path, capsys):
@@ -276,6 +315,36 @@ def test_the_caller_runs_once_where_the_worker_lives_elsewhere(how, tmp_path):
     assert done.stdout.splitlines()[-1] == "[3.0, 3.0]", done.stderr
 
 
+CHILDREN = """
+import concurrent.futures, multiprocessing, sys
+sys.path.insert(0, {folder!r})
+from ddp_workbook import launch
+from tests.workers.pasted import spawn_style
+
+def sweep(number):
+    return launch(spawn_style.local_rank_first, number, ranks=2)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context({method!r})
+    with concurrent.futures.ProcessPoolExecutor(2, context) as pool:
+        print(list(pool.map(sweep, [1, 2])))
+    with context.Pool(1) as pool:
+        try:
+            pool.map(sweep, [1])
+        except ValueError as error:
+            print(type(error).__name__, "ProcessPoolExecutor" in str(error))
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_script_that_imports_launch_may_have_children_that_launch(method, tmp_path):
+    done = call("script", CHILDREN.format(folder=str(SCRIPT.parents[3]), method=method), tmp_path)
+    assert done.stdout.splitlines()[-2:] == [
+        "[[(0, 1), (1, 1)], [(0, 2), (1, 2)]]",
+        "LaunchRefused True",
+    ], done.stderr
+
+
 @pytest.mark.parametrize("how", ["-c", "stdin", "ipython"])
 def test_a_worker_without_a_file_is_refused_in_words_that_are_true(how, tmp_path):
     done = call(how, OWN, tmp_path)
@@ -297,4 +366,4 @@ def test_the_call_is_the_same_for_launch_and_for_the_recorder():
     """`record_collectives` fills in what `launch` does."""
     wire = record_collectives(spawn_style.own_url, ranks=2)
     assert wire["op"].tolist() == ["all_reduce"] * 2
-    assert run_ranks(call_of(spawn_style.own_url, (), {}), 2, quiet=True) == [3.0, 3.0]
+    assert run_ranks(call_of(spawn_style.own_url, (), {}, 2), 2, quiet=True) == [3.0, 3.0]

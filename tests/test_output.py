@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from ddp_workbook.launcher import output
+from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.output import Printer, RankOutput
-from ddp_workbook.launcher.calls import Call
 from tests.leftovers import no_rank_left  # noqa: F401
 from tests.workers import printing
 

@@ -10,8 +10,8 @@ import torch
 
 from ddp_workbook.errors import LaunchRefused
 from ddp_workbook.launcher import fork_server, preconditions, serialization
-from ddp_workbook.launcher.launch import launch, run_ranks
 from ddp_workbook.launcher.calls import Call
+from ddp_workbook.launcher.launch import launch, run_ranks
 from tests.workers import contract
 
 

@@ -9,7 +9,7 @@ What belongs to one chapter has its stem: ddp_workbook.chapters.<stem>, .experim
 
 import os
 from importlib import import_module
-from multiprocessing import parent_process
+from multiprocessing import current_process, parent_process
 
 # Imported when first used: a chapter under torchrun must not pay for matplotlib in every rank.
 HOMES = {
@@ -53,13 +53,19 @@ def __getattr__(name: str):
     """Import one of the names above from its module (PEP 562)."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if HOMES[name] in LAUNCHING and parent_process() is None and "RANK" not in os.environ:
+    if HOMES[name] in LAUNCHING and not is_started_by_another():
         from ddp_workbook.launcher.fork_server import warm_up
 
         warm_up()
     # Kept here: `launch` is the function, also once the module of that name is imported.
     globals()[name] = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
     return globals()[name]
+
+
+def is_started_by_another() -> bool:
+    """True in a rank, and in a process of multiprocessing, also while it imports the script."""
+    starting = getattr(current_process(), "_inheriting", False)
+    return "RANK" in os.environ or parent_process() is not None or starting
 
 
 def __dir__() -> list[str]:

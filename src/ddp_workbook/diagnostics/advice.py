@@ -16,8 +16,8 @@ FOR_ERRORS = [
     ),
     (
         r"NameError",
-        "The ranks are new processes: what another cell defined or imported does not exist there. "
-        "Define or import it here.",
+        "A rank is a new process. It knows what its own file or cell defines and imports, and "
+        "nothing of other cells.",
     ),
     (
         r"Default process group has not been initialized",
@@ -25,7 +25,8 @@ FOR_ERRORS = [
     ),
     (
         r"trying to initialize the default process group twice",
-        "The group is there already: a %%ranks cell makes it (`%%ranks N --bare` does not).",
+        "The group is there already. A %%ranks cell makes it (`%%ranks N --bare` does not); for "
+        "another one, call dist.destroy_process_group() first.",
     ),
     (
         r"(?i)Expected to have finished reduction in the prior iteration",
@@ -40,7 +41,8 @@ FOR_ERRORS = [
     ),
     (
         r"Cannot access accelerator device|not compiled with CUDA|_cuda_setDevice|No CUDA GPUs"
-        r"|no NVIDIA driver|device_ids .* module parameters \{device\(type='cpu'\)",
+        r"|no NVIDIA driver|deserialize object on a CUDA|tensor to be on GPU|without ATen_cuda"
+        r"|device_ids .* module parameters \{device\(type='cpu'\)",
         "There is no GPU for each rank here, so the ranks run on the CPU. Let the device follow: "
         'torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu"); '
         "on the CPU, DistributedDataParallel gets no device_ids.",
@@ -51,7 +53,7 @@ FOR_ERRORS = [
         "do not set MASTER_PORT.",
     ),
     (
-        r"(?i)timed? ?out",
+        r"^(RuntimeError|Dist\w*Error): .*(?i:timed? ?out)",
         "A rank waited for others that did not come. Did every rank of the group enter the same "
         "collectives in the same order?",
     ),
@@ -72,8 +74,18 @@ FOR_ERRORS = [
         "The worker's file has changed since this notebook imported it: import it again.",
     ),
     (
+        r"attempted relative import",
+        "A script is no part of a package: launch a function, imported from the package.",
+    ),
+    (
         r"ModuleNotFoundError|ImportError",
-        "The ranks import from the same folders as this notebook (sys.path).",
+        "Is it installed? The ranks import from the same folders (sys.path) as whoever launched "
+        "them, and a script from its own folder.",
+    ),
+    (
+        r"^SystemExit: 2$",
+        "argparse ends a script so if it does not know its arguments. The rank's numbers are not "
+        'among them: os.environ["LOCAL_RANK"], not --local_rank.',
     ),
     (
         r"EOFError: EOF when reading a line|^BdbQuit",
@@ -111,6 +123,7 @@ OWN_PROCESSES = (
     "This line waits for processes or threads that the worker has started. The launch starts the "
     "ranks: give it the function that they run."
 )
+TCP_STORE = "A TCPStore waits until world_size clients are there, one of them with is_master=True."
 NOBODY_WAITS = "No rank waits for another."
 NO_LINE = "What goes on outside of its lines: a thread, a process, a signal?"
 TAKE_LONGER = "Work that only takes longer needs a longer timeout."
@@ -167,6 +180,8 @@ def for_lines(positions: Sequence[Position], alone: bool = True) -> str:
         return NO_LINE
     if any(p.call in ("join", "spawn") for p in positions):
         return OWN_PROCESSES
+    if any("TCPStore(" in p.text for p in positions):
+        return TCP_STORE
     if any(in_loop(p.file, p.line) for p in positions):
         return LOOP
     return f"{NO_LOOP} {NOBODY_WAITS}" if alone else NO_LOOP

@@ -4,6 +4,7 @@ import inspect
 import os
 import runpy
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -12,21 +13,31 @@ from typing import Any
 
 from ddp_workbook.errors import LaunchRefused
 
-# Parameters that `mp.spawn` and hand-written launchers fill in, under the names that people use.
-RANK_NAMES = ("rank", "local_rank", "global_rank", "gpu", "gpu_id", "proc_id")
-WORLD_SIZE_NAMES = ("world_size", "size", "nprocs", "num_processes")
-
 
 class Own(Enum):
     """A placeholder among the arguments: each rank puts its own value there."""
 
     RANK = "RANK"
+    LOCAL_RANK = "LOCAL_RANK"
     WORLD_SIZE = "WORLD_SIZE"
 
     @property
     def value_here(self) -> int:
         """In a rank: the value."""
         return int(os.environ[self.value])
+
+
+# Parameters that `mp.spawn` and hand-written launchers fill in, under the names that people use.
+RANK_NAMES = {
+    **dict.fromkeys(("rank", "global_rank", "proc_id", "process_id"), Own.RANK),
+    **dict.fromkeys(("local_rank", "gpu", "gpu_id", "device_id"), Own.LOCAL_RANK),
+}
+WORLD_SIZE_NAMES = {
+    **dict.fromkeys(("world_size", "worldsize", "size", "local_world_size"), Own.WORLD_SIZE),
+    **dict.fromkeys(("nprocs", "nranks", "num_ranks", "num_processes"), Own.WORLD_SIZE),
+    **dict.fromkeys(("n_gpus", "ngpus", "num_gpus", "ngpus_per_node"), Own.WORLD_SIZE),
+}
+NAMES = RANK_NAMES | WORLD_SIZE_NAMES
 
 
 @dataclass
@@ -38,12 +49,17 @@ class Call:
     kwargs: dict = field(default_factory=dict)
 
     @property
+    def script(self) -> "Script | None":
+        """The script that is the worker, recorded or not; None for a function."""
+        worker = getattr(self.worker, "__wrapped__", self.worker)
+        return worker if isinstance(worker, Script) else None
+
+    @property
     def file(self) -> str | None:
         """The file of the worker, where it has one."""
-        worker = getattr(self.worker, "__wrapped__", self.worker)  # a recorded one
-        if isinstance(worker, Script):
-            return worker.path
-        module = sys.modules.get(getattr(worker, "__module__", None) or "")
+        if self.script:
+            return self.script.path
+        module = sys.modules.get(getattr(self.worker, "__module__", None) or "")
         return getattr(module, "__file__", None)
 
     def run(self) -> Any:
@@ -58,6 +74,9 @@ def _own_value(value: Any) -> Any:
     return value.value_here if isinstance(value, Own) else value
 
 
+# Scripts
+
+
 @dataclass(frozen=True)
 class Script:
     """A worker that is a file; it runs as `python path arguments` would."""
@@ -68,26 +87,30 @@ class Script:
         """In a rank: run the file as `__main__`."""
         sys.argv = [self.path, *words]
         sys.path.insert(0, os.path.dirname(self.path))
-        runpy.run_path(self.path, run_name="__main__")
+        rank, leave = os.getpid(), os._exit
 
+        def leave_the_script(code: int) -> None:
+            """Many scripts end so, against crashes of the interpreter's own end."""
+            if os.getpid() != rank or threading.current_thread() is not threading.main_thread():
+                leave(code)
+            raise SystemExit(code)
 
-def call_of(worker: Callable | str | os.PathLike, args: tuple, kwargs: dict) -> Call:
-    """The call that `launch` was asked for; raises LaunchRefused where it cannot be made."""
-    if isinstance(worker, str | os.PathLike):
-        return _call_of_script(Path(worker), args, kwargs)
-    if not callable(worker):
-        raise LaunchRefused(
-            f"The worker must be a function, or the path of a script; got {worker!r} of type "
-            f"{type(worker).__name__}."
-        )
-    return Call(worker, *_with_own_numbers(worker, args, kwargs))
+        os._exit = leave_the_script
+        try:
+            runpy.run_path(self.path, run_name="__main__")
+        finally:
+            os._exit = leave
 
 
 def _call_of_script(path: Path, args: tuple, kwargs: dict) -> Call:
     if path.is_dir():
         raise LaunchRefused(f"{path} is a folder: give the path of a script in it.")
     if not path.is_file():
-        raise LaunchRefused(f"There is no script {path} (seen from {Path.cwd()}).")
+        words = str(path).split()
+        hint = ""
+        if len(words) > 1 and Path(words[0]).is_file():
+            hint = " Give its arguments apart: " + ", ".join(f'"{word}"' for word in words) + "."
+        raise LaunchRefused(f"There is no script {path} (seen from {Path.cwd()}).{hint}")
     if path.suffix == ".ipynb":
         raise LaunchRefused(f"{path} is a notebook: ranks run functions and Python scripts.")
     if kwargs:
@@ -103,57 +126,122 @@ def _call_of_script(path: Path, args: tuple, kwargs: dict) -> Call:
         compile(path.read_bytes(), str(path), "exec")
     except (SyntaxError, ValueError, UnicodeError) as error:
         where = f", line {error.lineno}" if getattr(error, "lineno", None) else ""
-        raise LaunchRefused(
-            f"{path}{where} is no valid Python: {getattr(error, 'msg', error)}."
-        ) from None
+        problem = getattr(error, "msg", None) or error
+        raise LaunchRefused(f"{path}{where} is no valid Python: {problem}.") from None
     return Call(Script(str(path.absolute())), tuple(map(str, args)))
 
 
-def _with_own_numbers(worker: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+# Functions
+
+
+def call_of(worker: Callable | str | os.PathLike, args: tuple, kwargs: dict, ranks: int) -> Call:
+    """The call that `launch` was asked for; raises LaunchRefused where it cannot be made."""
+    if isinstance(worker, str | os.PathLike):
+        return _call_of_script(Path(worker).expanduser(), args, kwargs)
+    if not callable(worker):
+        raise LaunchRefused(
+            f"The worker must be a function, or the path of a script; got {worker!r} of type "
+            f"{type(worker).__name__}."
+        )
+    for is_one, what in (
+        (inspect.iscoroutinefunction, "an async function: wrap it in one that calls asyncio.run"),
+        (inspect.isgeneratorfunction, "a generator, for there is a yield in it: return a list"),
+    ):
+        if is_one(worker):
+            raise LaunchRefused(f"{worker.__name__} is {what}. A call of it alone runs nothing.")
+    return Call(worker, *_with_own_numbers(worker, args, kwargs, ranks))
+
+
+def starts_as_a_rank(function: Callable) -> bool:
+    """True for a function made for `mp.spawn`: its first parameter is a rank."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return False
+    return bool(names) and names[0] in RANK_NAMES
+
+
+def _with_own_numbers(worker: Callable, args: tuple, kwargs: dict, ranks: int) -> tuple:
     """The arguments, with `Own` for a rank and a world size that the call leaves open."""
     try:
         signature = inspect.signature(worker)
     except (TypeError, ValueError):  # a builtin
         return args, kwargs
     problems = []
-    for filled in ((args, kwargs), *_fillings(signature, args, kwargs)):
-        problem = _misfit(signature, *filled)
-        if not problem:
-            return filled
-        problems.append(problem)
-    problem = problems[min(1, len(problems) - 1)]  # with all filled in that can be, if anything can
-    name = getattr(worker, "__name__", type(worker).__name__)
-    raise LaunchRefused(f"{name}{signature} cannot be called with these arguments: {problem}.")
-
-
-def _misfit(signature: inspect.Signature, args: tuple, kwargs: dict) -> str:
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        return str(error)
-    return ""
-
-
-def _fillings(signature: inspect.Signature, args: tuple, kwargs: dict) -> Iterator[tuple]:
-    """The arguments with rank and world size, then with the rank alone, as `mp.spawn` adds it."""
-    rank, world_size = (
-        next(
-            (
-                (index, name, own)
-                for index, (name, parameter) in enumerate(signature.parameters.items())
-                if name in names and name not in kwargs and parameter.default is parameter.empty
-            ),
-            None,
-        )
-        for names, own in ((RANK_NAMES, Own.RANK), (WORLD_SIZE_NAMES, Own.WORLD_SIZE))
-    )
-    for places in ([rank, world_size], [rank], [world_size]):
-        if None in places:
+    for filled in _fillings(signature, args, kwargs, ranks):
+        try:
+            bound = signature.bind(*filled[0], **filled[1])
+        except TypeError as error:
+            problems.append(str(error))
             continue
-        positional, named = list(args), dict(kwargs)
-        for index, name, own in sorted(places, key=lambda place: place[0]):
-            if index <= len(positional):
-                positional.insert(index, own)
-            else:
-                named[name] = own
-        yield tuple(positional), named
+        _refuse_contradiction(worker, bound.arguments, signature, ranks)
+        return filled
+    name = getattr(worker, "__name__", type(worker).__name__)
+    known = ", ".join(one for one in signature.parameters if one in NAMES)
+    hint = f" launch fills in {known}, where the call gives none." if known else ""
+    raise LaunchRefused(
+        f"{name}{signature} cannot be called with these arguments: {problems[0]}.{hint}"
+    )
+
+
+def _fillings(
+    signature: inspect.Signature, args: tuple, kwargs: dict, ranks: int
+) -> Iterator[tuple[tuple, dict]]:
+    """Ways to read the call, the likeliest first: positional and keyword arguments."""
+    parameters = signature.parameters
+    names = [name for name in parameters if name in NAMES and name not in kwargs]
+    both = set(parameters) & set(RANK_NAMES) and set(parameters) & set(WORLD_SIZE_NAMES)
+    # A default alone need not be a rank: a low-rank layer has one, too.
+    names = [n for n in names if both or parameters[n].default is inspect.Parameter.empty]
+    first = next(iter(parameters), "")
+    if not set(parameters) & set(RANK_NAMES):  # `size` alone may well be a size
+        yield args, kwargs
+    as_mp_spawn = ((NAMES.get(first), *args), kwargs)  # launch(f, 2) for mp.spawn(f, args=(2,))
+    if first in RANK_NAMES and len(args) > 0 and args[0] == ranks and both:
+        yield as_mp_spawn
+    if names:
+        yield _filled(parameters, args, kwargs, names)
+        if first in names and args:
+            yield as_mp_spawn
+    yield args, kwargs
+
+
+def _filled(parameters: Any, args: tuple, kwargs: dict, names: list[str]) -> tuple[tuple, dict]:
+    """`Own` at the places of `names`, the call's own arguments at the others in their order."""
+    rest, positional, named = list(args), [], dict(kwargs)
+    for name, parameter in parameters.items():
+        can_be_positional = parameter.kind in (
+            parameter.POSITIONAL_ONLY,
+            parameter.POSITIONAL_OR_KEYWORD,
+        )
+        if name in names and (not can_be_positional or len(named) > len(kwargs)):
+            named[name] = NAMES[name]
+        elif name in names:
+            positional.append(NAMES[name])
+        elif can_be_positional and rest:
+            positional.append(rest.pop(0))
+        elif can_be_positional:  # whatever stands behind an open place must be named
+            for later in [n for n in names if list(parameters).index(n) > len(positional)]:
+                named[later] = NAMES[later]
+            break
+    return (*positional, *rest), named
+
+
+def _refuse_contradiction(
+    worker: Callable, given: dict[str, Any], signature: inspect.Signature, ranks: int
+) -> None:
+    """Raise LaunchRefused for a rank that would be the same everywhere, and another world size."""
+    if not (set(signature.parameters) & set(RANK_NAMES)):
+        return
+    for name, value in given.items():
+        if not isinstance(value, int) or isinstance(value, bool | Own):
+            continue
+        if name in ("world_size", "worldsize") and value != ranks:
+            raise LaunchRefused(
+                f"{name}={value} contradicts ranks={ranks}. Leave it out: launch fills it in."
+            )
+        if name in ("rank", "global_rank") and ranks > 1 and "world_size" in signature.parameters:
+            raise LaunchRefused(
+                f"{name}={value} would be the same on all {ranks} ranks. Leave it out: launch "
+                "gives each its own."
+            )

@@ -89,6 +89,19 @@ def _one_thread() -> Iterator[None]:
             os.environ["OMP_NUM_THREADS"] = before
 
 
+def forget_the_parents_server() -> None:
+    """In a forked child: neither the fork server nor the ranks are its own."""
+    from multiprocessing import forkserver, resource_tracker
+
+    RUNNING.clear()
+    forkserver._forkserver.__init__()
+    resource_tracker._resource_tracker.__init__()
+
+
+if METHOD == "forkserver":
+    os.register_at_fork(after_in_child=forget_the_parents_server)
+
+
 def server_pid() -> int | None:
     """The fork server of this process; None before it has started, and inside a rank."""
     if METHOD != "forkserver":

@@ -19,13 +19,13 @@ from ddp_workbook.errors import (
     WorkbookError,
 )
 from ddp_workbook.launcher import fork_server, preconditions, rank_process, serialization
-from ddp_workbook.launcher.calls import Call, Script, call_of
+from ddp_workbook.launcher.calls import Call, call_of
 from ddp_workbook.launcher.output import Printer
 from ddp_workbook.launcher.rank_environment import RankEnvironment, torchrun_line
 from ddp_workbook.launcher.rank_handle import RankHandle
 from ddp_workbook.launcher.rendezvous import loopback_store
 
-LEAVE = 0.5  # seconds that a rank has to go by itself after its worker returned
+LEAVE = 2.0  # seconds that a rank has to go by itself after its worker returned
 SETTLE = 0.1  # seconds to see who else failed
 SETTLE_BLAME = 0.5  # seconds in which a rank that lost a peer may learn why the peer went
 LINGER = 0.5  # seconds that a rank which has returned keeps its connections for the others
@@ -38,9 +38,14 @@ NO_GUARD = (
     "The worker lives in the script that launches it, so each rank runs that script again to find "
     'it. Put the lines that launch under `if __name__ == "__main__":`.'
 )
+STILL_BUSY = (
+    "Rank {ranks}: threads or processes still ran {seconds:g} s after the worker had returned, and "
+    "were stopped. Join them before you return, or what they write is lost."
+)
 NEVER_JOINED = (
     "No rank ever joined a process group: the script ran {ranks} times over, each time on its own. "
-    "A script for torchrun calls dist.init_process_group()."
+    "Under torchrun a script calls dist.init_process_group(), and finds its numbers in the "
+    "environment (LOCAL_RANK), not in --local_rank."
 )
 
 
@@ -66,7 +71,7 @@ def launch(
         RanksHung: the ranks did not finish in time.
         LaunchInterrupted: the reader interrupted; a KeyboardInterrupt.
     """
-    return run_ranks(call_of(worker, args, kwargs), ranks, timeout)
+    return run_ranks(call_of(worker, args, kwargs, ranks), ranks, timeout)
 
 
 def run_ranks(
@@ -105,7 +110,7 @@ def run_ranks(
     finally:
         _surely(_end, handles, printer)
         store = None  # an error that is kept keeps this frame, but must not keep socket and thread
-    if isinstance(call.worker, Script) and not any(h.outcome.joined for h in handles):
+    if call.script and not any(h.outcome.joined for h in handles):
         print(NEVER_JOINED.format(ranks=ranks))
     return results
 
@@ -268,6 +273,8 @@ def _end(handles: list[RankHandle], printer: Printer) -> None:
         end = time.monotonic() + LEAVE
         while any(not h.ended for h in handles) and time.monotonic() < end:
             _read(handles, end - time.monotonic(), printer)
+        if busy := [str(handle.rank) for handle in handles if not handle.ended]:
+            print(STILL_BUSY.format(ranks=", ".join(busy), seconds=LEAVE))
     for handle in handles:
         handle.end()
     for handle in handles:

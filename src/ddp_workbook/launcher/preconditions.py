@@ -1,6 +1,7 @@
 """What `launch` refuses before it starts a process, in plain words."""
 
 import math
+import multiprocessing
 import numbers
 import os
 
@@ -32,6 +33,11 @@ def check(ranks: int, timeout: float, threads: int | None = None) -> None:
     ):
         raise LaunchRefused(
             f"threads={threads!r}: a rank needs a whole number of threads, 1 or more."
+        )
+    if multiprocessing.current_process().daemon:
+        raise LaunchRefused(
+            "A process of multiprocessing.Pool may start no others. One of "
+            "concurrent.futures.ProcessPoolExecutor may: launch from there."
         )
     try:
         os.getcwd()

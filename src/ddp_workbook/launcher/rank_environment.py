@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ddp_workbook.launcher.calls import Call, Script
+from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.limits import usable_cores
 from ddp_workbook.launcher.rendezvous import LOOPBACK
 
@@ -75,8 +75,8 @@ def torchrun_line(call: Call, ranks: int) -> str:
     """The command that runs the worker's file under torchrun; "" where it is not made to be run."""
     file = call.file
     with contextlib.suppress(OSError, ValueError):  # ValueError: another drive, on Windows
-        if file and (isinstance(call.worker, Script) or made_to_be_run(file)):
-            words = call.args if isinstance(call.worker, Script) else ()
+        if file and (call.script or made_to_be_run(file)):
+            words = call.args if call.script else ()
             command = shlex.join([os.path.relpath(file), *words])
             return f"torchrun --standalone --nproc-per-node {ranks} {command}"
     return ""

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from ddp_workbook.diagnostics.evidence import Ending, Evidence, Frame, Outcome
+from ddp_workbook.diagnostics.evidence import Ending, Evidence, Frame, Outcome, Phase
 from ddp_workbook.launcher import fork_server, framing, rank_process, watchdog
 from ddp_workbook.launcher.output import Printer, RankOutput
 from ddp_workbook.launcher.workarounds import WithoutMain
@@ -154,7 +154,8 @@ class RankHandle:
 
     def ask_by_signal(self) -> None:
         """Have the system ask for the Python stacks, where compiled code holds the rank's GIL."""
-        if rank_process.STACKS_SIGNAL and not self.ended:
+        listens = self.evidence.phase is not Phase.STARTING  # before, the signal would end it
+        if rank_process.STACKS_SIGNAL and listens and not self.ended:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, rank_process.STACKS_SIGNAL)
 

@@ -2,10 +2,12 @@
 
 import functools
 import importlib
+import inspect
 import os
 import socket
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlparse
 
 import psutil
 import torch.distributed as dist
@@ -66,38 +68,62 @@ class MeetingPoint:
         self.said = False
 
     def install(self) -> None:
-        """From now on `init_process_group` of this process asks here for its store."""
+        """From now on `init_process_group` of this process asks here first."""
         module = importlib.import_module("torch.distributed.rendezvous")
-        torchs_own, find = module._create_c10d_store, dist.distributed_c10d.rendezvous
+        make_store, make_group = module._create_c10d_store, dist.init_process_group
+        signature = inspect.signature(make_group)
 
-        @functools.wraps(torchs_own)
+        @functools.wraps(make_store)
         def create_store(
             hostname: str, port: int, rank: int, world_size: int, timeout: timedelta, *args: Any
         ) -> dist.Store:
             # Not for a child that the worker forked, nor where it unset the agent's variable.
             if os.getpid() != self.pid or not module._torchelastic_use_agent_store():
-                return torchs_own(hostname, port, rank, world_size, timeout, *args)
+                return make_store(hostname, port, rank, world_size, timeout, *args)
             return self.store(hostname, port, rank, world_size, timeout)
 
-        @functools.wraps(find)
-        def find_and_count(*args: Any, **kwargs: Any) -> Any:
-            self.groups += 1
-            return find(*args, **kwargs)
+        @functools.wraps(make_group)
+        def init_process_group(*args: Any, **kwargs: Any) -> Any:
+            if os.getpid() == self.pid:
+                self.groups += 1
+                self.check(signature.bind_partial(*args, **kwargs).arguments)
+            return make_group(*args, **kwargs)
 
         module._create_c10d_store = create_store
-        dist.distributed_c10d.rendezvous = find_and_count
+        dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise ValueError for what can never meet; `store` below checks what env and tcp are told.
+
+        A file or a store of the worker's own may hold a smaller world than the launch's.
+        """
+        rank, world_size = given.get("rank", -1), given.get("world_size", -1)
+        method, store = given.get("init_method"), given.get("store")
+        if isinstance(store, dist.HashStore) and world_size > 1:
+            raise ValueError("A HashStore lives in one process: no other rank can see it.")
+        if isinstance(method, str) and method.startswith("file://"):
+            folder = os.path.dirname(urlparse(method).path)
+            if not os.path.isdir(folder):
+                raise ValueError(f"init_method={method}: there is no folder {folder}.")
+        elif store is None:
+            return
+        if world_size > self.world_size or (world_size == self.world_size and rank != self.rank):
+            raise ValueError(self.contradiction(rank, world_size))
+
+    def contradiction(self, rank: int, world_size: int) -> str:
+        """What is wrong with these numbers, and what to do."""
+        wrong = [f"rank={rank}"] * (rank != self.rank)
+        wrong += [f"world_size={world_size}"] * (world_size != self.world_size)
+        return NOT_THIS_RANK.format(
+            given=" and ".join(wrong), rank=self.rank, world_size=self.world_size
+        )
 
     def store(
         self, host: str, port: int, rank: int, world_size: int, timeout: timedelta
     ) -> dist.Store:
         """The launch's store. ValueError for another machine, or numbers that contradict it."""
         if (rank, world_size) != (self.rank, self.world_size):
-            wrong = [f"rank={rank}"] * (rank != self.rank)
-            wrong += [f"world_size={world_size}"] * (world_size != self.world_size)
-            given = " and ".join(wrong)
-            raise ValueError(
-                NOT_THIS_RANK.format(given=given, rank=self.rank, world_size=self.world_size)
-            )
+            raise ValueError(self.contradiction(rank, world_size))
         if (host, port) != (self.host, self.port):
             if not is_this_machine(host):
                 raise ValueError(ELSEWHERE.format(host=host, port=port))

@@ -99,7 +99,8 @@ def refuse_if_unreachable(obj: types.FunctionType | type) -> None:
         raise Unsendable(
             f"{what} `{obj.__name__}` was defined inside a function "
             f"({obj.__qualname__.split('.<locals>')[0]}), where another process cannot find it. "
-            "Move it to the top level of its file."
+            "Move it to the top level of its file; if it stands there, its decorator needs "
+            "@functools.wraps."
         )
     if obj.__module__ == "__main__" and not main_is_a_script():
         words = CELL if "ipykernel" in sys.modules else TYPED_IN

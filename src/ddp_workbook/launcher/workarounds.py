@@ -16,6 +16,8 @@ from typing import Any
 import torch.distributed as dist
 import torch.multiprocessing
 
+from ddp_workbook.launcher.calls import starts_as_a_rank
+
 KEPT: list[dist.ProcessGroup] = []
 AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 NAMELESS = b"The hostname of the client socket cannot be retrieved"  # a line of TCPStore's log
@@ -89,24 +91,35 @@ def _stderr_without(words: bytes) -> Iterator[None]:
 def no_second_launch_inside() -> None:
     """Let `mp.spawn` say at once that the ranks are there already.
 
-    In a rank its processes would look for the store of the launch, where nobody waits for them
-    (torch 2.13, under torchrun too). A rank that is alone may start whom it likes.
+    Each rank would start all of them, and all would meet at one port. A rank that is alone may
+    start whom it likes, and any rank processes that do not take a rank as their first parameter.
     """
+    start, rank = BaseProcess.start, os.getpid()
     module = importlib.import_module("torch.multiprocessing.spawn")
-    start, rank = module.start_processes, os.getpid()
+    spawn = module.start_processes
+
+    def refuse(function: Any) -> None:
+        others = os.getpid() == rank and int(os.environ.get("WORLD_SIZE", 1)) > 1
+        own = not getattr(function, "__module__", "").startswith("torch.")
+        if others and own and starts_as_a_rank(function):
+            raise RuntimeError(
+                f"The ranks have been started already, and here a rank starts {function.__name__} "
+                f"as further ones. Launch {function.__name__} itself, from its file: launch fills "
+                "in its rank and world size."
+            )
+
+    @functools.wraps(spawn)
+    def spawn_no_ranks(fn: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse(fn)
+        return spawn(fn, *args, **kwargs)
 
     @functools.wraps(start)
-    def refuse(fn: Any, *args: Any, **kwargs: Any) -> Any:
-        if os.getpid() == rank and int(os.environ.get("WORLD_SIZE", 1)) > 1:
-            name = getattr(fn, "__name__", "the worker")
-            raise RuntimeError(
-                f"mp.spawn in a rank: the ranks have been started already. Launch {name} itself, "
-                "from its file: launch fills in rank and world_size."
-            )
-        return start(fn, *args, **kwargs)
+    def start_no_rank(self: BaseProcess) -> None:
+        refuse(getattr(self, "_target", None))
+        start(self)
 
-    module.start_processes = refuse
-    torch.multiprocessing.start_processes = refuse
+    BaseProcess.start = start_no_rank
+    module.start_processes = torch.multiprocessing.start_processes = spawn_no_ranks
 
 
 def children_are_no_ranks() -> None:

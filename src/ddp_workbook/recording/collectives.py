@@ -73,7 +73,7 @@ def recorded(
     **kwargs: Any,
 ) -> tuple[list, pd.DataFrame]:
     """The worker's results, as from `launch`, and the table of `record_collectives`."""
-    call = call_of(worker, args, kwargs)
+    call = call_of(worker, args, kwargs, ranks)
     call = Call(Recorded(call.worker), call.args, call.kwargs)
     outcomes = run_ranks(call, ranks, timeout, quiet=True)
     return [result for result, _ in outcomes], as_table([rows for _, rows in outcomes])

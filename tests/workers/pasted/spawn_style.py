@@ -2,6 +2,8 @@
 
 import os
 import sys
+import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -38,6 +40,27 @@ def with_more(rank, world_size, scale, *, shift=0):
     return own_port(rank, world_size) * scale + shift
 
 
+def keywords_only(*, rank, world_size):
+    return rank, world_size
+
+
+def with_defaults(path, rank=0, world_size=1):
+    return path, rank, world_size
+
+
+def as_in_a_tutorial(rank, size, fn, backend="gloo"):
+    dist.init_process_group(backend, rank=rank, world_size=size)
+    return fn()
+
+
+def size_is_a_size(size, repeats=2):
+    return size, repeats
+
+
+async def awaited(rank, world_size):
+    return rank
+
+
 def local_rank_first(local_rank, epochs):
     return local_rank, epochs
 
@@ -64,6 +87,15 @@ def all_are_rank_0_by_environment():
     dist.init_process_group("gloo")
 
 
+def rank_0_in_a_file(path):
+    dist.init_process_group("gloo", init_method=f"file://{path}", rank=0, world_size=2)
+
+
+def one_process_store():
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=int(os.environ["RANK"]), world_size=2)
+
+
 def one_too_many():
     dist.init_process_group("gloo", world_size=3, rank=int(os.environ["RANK"]))
 
@@ -87,6 +119,22 @@ def device_ids(rank):
 
 def spawns():
     mp.spawn(own_port, args=(2,), nprocs=2)
+
+
+def starts_ranks():
+    children = [mp.Process(target=own_port, args=(rank, 2)) for rank in range(2)]
+    for child in children:
+        child.start()
+
+
+def saves_late(folder):
+    """Returns while a thread still writes."""
+    path = os.path.join(folder, os.environ["RANK"])
+    threading.Thread(target=lambda: (time.sleep(0.8), open(path, "w").close())).start()
+
+
+def leaves_a_child():
+    mp.get_context("fork").Process(target=time.sleep, args=(60,)).start()
 
 
 def starts_processes(start_method):
