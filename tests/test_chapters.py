@@ -476,3 +476,9 @@ def test_a_rank_takes_its_own_gpu_only_if_all_have_one(monkeypatch, gpus, local_
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local_world_size))
     assert str(distributed_data_parallel.setup()) == device
     assert chosen == (["gloo"] if device == "cpu" else [torch.device(device), "nccl"])
+
+
+def test_every_chapters_file_is_in_the_list_above():
+    """A new chapter is held to all of these tests, or this one fails."""
+    files = {path.stem for path in Path(single_process.__file__).parent.glob("*.py")}
+    assert files - {"__init__"} == {Path(chapter.__file__).stem for chapter in CHAPTERS}
