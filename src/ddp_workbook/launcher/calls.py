@@ -174,7 +174,7 @@ def _with_own_numbers(worker: Callable, args: tuple, kwargs: dict, ranks: int) -
         except TypeError as error:
             problems.append(str(error))
             continue
-        _refuse_contradiction(worker, bound.arguments, signature, ranks)
+        _refuse_contradiction(bound.arguments, signature, ranks)
         return filled
     name = getattr(worker, "__name__", type(worker).__name__)
     known = ", ".join(one for one in signature.parameters if one in NAMES)
@@ -197,7 +197,7 @@ def _fillings(
     if not set(parameters) & set(RANK_NAMES):  # `size` alone may well be a size
         yield args, kwargs
     as_mp_spawn = ((NAMES.get(first), *args), kwargs)  # launch(f, 2) for mp.spawn(f, args=(2,))
-    if first in RANK_NAMES and len(args) > 0 and args[0] == ranks and both:
+    if first in RANK_NAMES and both and args and type(args[0]) is int and args[0] == ranks:
         yield as_mp_spawn
     if names:
         yield _filled(parameters, args, kwargs, names)
@@ -208,28 +208,24 @@ def _fillings(
 
 def _filled(parameters: Any, args: tuple, kwargs: dict, names: list[str]) -> tuple[tuple, dict]:
     """`Own` at the places of `names`, the call's own arguments at the others in their order."""
-    rest, positional, named = list(args), [], dict(kwargs)
+    rest, positional, named, places = list(args), [], dict(kwargs), True
     for name, parameter in parameters.items():
-        can_be_positional = parameter.kind in (
+        places &= parameter.kind in (
             parameter.POSITIONAL_ONLY,
             parameter.POSITIONAL_OR_KEYWORD,
         )
-        if name in names and (not can_be_positional or len(named) > len(kwargs)):
-            named[name] = NAMES[name]
-        elif name in names:
+        if name in names and places:
             positional.append(NAMES[name])
-        elif can_be_positional and rest:
+        elif name in names:
+            named[name] = NAMES[name]
+        elif places and rest:
             positional.append(rest.pop(0))
-        elif can_be_positional:  # whatever stands behind an open place must be named
-            for later in [n for n in names if list(parameters).index(n) > len(positional)]:
-                named[later] = NAMES[later]
-            break
+        else:
+            places = False  # what stands behind an open place must be named
     return (*positional, *rest), named
 
 
-def _refuse_contradiction(
-    worker: Callable, given: dict[str, Any], signature: inspect.Signature, ranks: int
-) -> None:
+def _refuse_contradiction(given: dict[str, Any], signature: inspect.Signature, ranks: int) -> None:
     """Raise LaunchRefused for a rank that would be the same everywhere, and another world size."""
     if not (set(signature.parameters) & set(RANK_NAMES)):
         return
