@@ -73,7 +73,7 @@ def test_nothing_is_shown_without_a_last_expression(page):
 def test_no_state_is_kept_and_the_first_use_says_so(page):
     assert "new processes" in page["sum"] and "new processes" not in page["print"]
     assert "NameError: name 'kept' is not defined" in page["forgotten"]
-    assert "another cell defined" in page["forgotten"]
+    assert "nothing of other cells" in page["forgotten"]
 
 
 def test_bare_makes_no_group(page):

@@ -26,9 +26,9 @@ BUILDS = ("cpu", "cuda", "site")  # of torch; site: what a cluster's module offe
 # The Python to build on. .venv's own, if it runs this, is deleted when .venv is made anew.
 BASE = sys._base_executable if Path(sys.prefix) == VENV else sys.executable
 
-# Two files at a time, because much of a test is waiting. In their own order, or the browser's few
-# long tests would come last and alone.
-PYTEST = ["-m", "pytest", "-n2", "--dist=loadfile", "--no-loadscope-reorder"]
+# Three files at a time on two cores, because much of a test is waiting. In their own order, or the
+# browser's few long tests would come last and alone.
+PYTEST = ["-m", "pytest", "-n3", "--dist=loadfile", "--no-loadscope-reorder"]
 COMMANDS = {
     "setup": ["-c", "print('The environment is ready: make lab opens the first notebook.')"],
     "lab": ["-m", "jupyterlab"],

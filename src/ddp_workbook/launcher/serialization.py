@@ -103,8 +103,14 @@ def refuse_if_unreachable(obj: types.FunctionType | type) -> None:
             "@functools.wraps."
         )
     if obj.__module__ == "__main__" and not main_is_a_script():
-        words = CELL if "ipykernel" in sys.modules else TYPED_IN
+        words = CELL if in_a_notebook() else TYPED_IN
         raise Unsendable(words.format(what=what, name=obj.__qualname__))
+
+
+def in_a_notebook() -> bool:
+    """True in the process of a Jupyter kernel, which has imported IPython."""
+    ipython = sys.modules.get("IPython")
+    return hasattr(ipython and ipython.get_ipython(), "kernel")
 
 
 def main_is_a_script() -> bool:
