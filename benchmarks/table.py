@@ -9,6 +9,7 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
+from ddp_workbook.files import write_whole
 from ddp_workbook.recording.timing import speed_up
 
 HEADINGS = ("what", "measured", "compared with", "ratio", "target", "")
@@ -109,11 +110,4 @@ def write_markdown(lines: list[Line], heading: str, path: Path) -> Path:
     rows = [HEADINGS, ("---",) * len(HEADINGS), *(line.cells for line in lines)]
     text = [f"# {heading}", "", *("| " + " | ".join(row) + " |" for row in rows), ""]
     text += [f"- {note}" for note in notes(lines)]
-    part = path.with_name(f".{path.name}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        part.write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    return path
+    return write_whole(path, "\n".join(text).rstrip() + "\n")
