@@ -143,7 +143,7 @@ def test_the_solution_passes(name):
 def test_the_solution_passes_at_each_size(name):
     """At one size after the other, each in a check of its own."""
     attempt = attempts.save(name, exercise(name).solution)
-    for size in exercise(name).module.SIZES:
+    for size in exercise(name).sizes:
         verdict = at_one_size(name, attempt, size)
         assert verdict.kind == SOLVED, repr(verdict)
 
@@ -158,7 +158,7 @@ def test_the_task_is_said_and_no_hint_is_the_solution(name):
     assert exercise(name).stub.count("TODO") == 1
     assert module.HINTS
     assert not [line for line in stripped(region) - {""} for one in module.HINTS if line in one]
-    assert set(module.SIZES) >= {1, 2, 3, 4}
+    assert not exercise(name).sizes or set(exercise(name).sizes) >= {1, 2, 3, 4}
 
 
 @each_exercise
@@ -220,7 +220,7 @@ def test_a_wrong_answer_does_not_get_the_message_of_another(wrong):
 def test_a_wrong_answer_gets_its_message_at_every_size(wrong):
     """In checks of one size each; where it is said to be right, it passes."""
     attempt = attempts.save(wrong.name, wrong.text)
-    for size in exercise(wrong.name).module.SIZES:
+    for size in exercise(wrong.name).sizes:
         with time_of(wrong):
             verdict = at_one_size(wrong.name, attempt, size)
         if size in wrong.right_at:

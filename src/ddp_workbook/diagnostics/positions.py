@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ddp_workbook.diagnostics.evidence import Ending, Evidence, Frame, Phase
-from ddp_workbook.diagnostics.user_code import is_own, short
+from ddp_workbook.diagnostics.user_code import WAITING_ROOMS, is_own, short
 
 # Frames between the reader's line and the function that the line calls.
 WRAPPERS = (
@@ -120,7 +120,8 @@ def standing(evidence: Evidence, frames: Sequence[Frame] | None = None) -> Posit
     frames = evidence.stack if frames is None else frames
     index = next((i for i, (file, _, _) in enumerate(frames) if is_own(file)), None)
     if index is None:
-        return Position(evidence.rank, OF_PHASE[evidence.phase])
+        done = any((file, name) in WAITING_ROOMS for file, _, name in frames)
+        return Position(evidence.rank, State.RETURNED if done else OF_PHASE[evidence.phase])
     file, line, _ = frames[index]
     inside = frames[:index]
     called = next((name for f, _, name in reversed(inside) if not f.endswith(WRAPPERS)), "")

@@ -3,6 +3,7 @@
 import os
 import re
 import sysconfig
+from collections.abc import Callable
 
 import torch
 
@@ -22,6 +23,7 @@ LIBRARIES = tuple(
 CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as `cell.save_cell` names them
 HIDDEN = [*MACHINERY]  # folders whose frames are no page for the reader
 NAMES: dict[str, str] = {}  # what a page calls a file
+WAITING_ROOMS: set[tuple[str, str]] = set()  # file and function where a rank waits that is done
 
 
 def hide(folder: str) -> None:
@@ -29,6 +31,12 @@ def hide(folder: str) -> None:
     folder = os.path.join(folder, "")
     if folder not in HIDDEN:
         HIDDEN.append(folder)
+
+
+def wait_in(function: Callable) -> Callable:
+    """From now on, a rank inside this function counts as one that has returned."""
+    WAITING_ROOMS.add((function.__code__.co_filename, function.__name__))
+    return function
 
 
 def call_it(file: str, name: str) -> None:

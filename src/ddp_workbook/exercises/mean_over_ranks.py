@@ -7,15 +7,13 @@ place of the one with TODO, run the cell, and read what it says.
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
+from ddp_workbook.exercises import OnRanks, When
 
+MINUTES = 5
 HINTS = [
     "Which collective leaves every rank with something made of all their numbers?",
     "all_reduce works on a tensor, in place, and adds up. How many numbers were added?",
 ]
-
-SIZES = (1, 2, 3, 4)
-VALUES = [4.0, -2.0, 7.0, 1.0]  # at every world size, sum, mean and largest are different numbers
 
 
 def mean_over_ranks(value: float) -> float:
@@ -27,39 +25,37 @@ def mean_over_ranks(value: float) -> float:
     ### END SOLUTION
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Compare with the mean, at each world size."""
-    for size in sizes:
-        values = VALUES[:size]
-        answers, _ = attempt_on_ranks(attempt, each=values)
-        compare_answers(answers, values)
-    return "every rank returns the mean of all, at 1 to 4 ranks"
-
-
-def compare_answers(answers: list, values: list[float]) -> None:
-    """Raise NotYet where a rank's answer is not the mean."""
-    mean = sum(values) / len(values)
-    for rank, answer in enumerate(answers):
-        if isinstance(answer, torch.Tensor) and answer.numel() == 1:
-            answer = answer.item()
-        if isinstance(answer, float | int) and abs(answer - mean) < 1e-5:
-            continue
-        raise NotYet(
-            f"the ranks held {values}",
-            f"{in_words(answer)} on rank {rank}",
-            f"{mean:g}, the mean, on every rank",
-            look_at(answer, values),
-        )
-
-
-def look_at(answer: object, values: list[float]) -> str:
-    """The thought behind a wrong answer."""
-    if isinstance(answer, torch.Tensor | list | tuple | dict | str):
-        return "What kind of value does the docstring ask for?"
-    if answer is None:
-        return "Does the function return what it has computed? all_reduce itself returns nothing."
-    if answer == sum(values):
-        return "This is the sum. By how many numbers must it be divided?"
-    if answer in values:
-        return "This is one rank's own number. Has anything been exchanged before you return it?"
-    return "Which of the ranks' numbers are in your result, and how often?"
+CHECK = OnRanks(
+    cases=[[4.5, -2.25, 7.0, 1.5], [-3.5, -1.25, -8.0, -2.75]],
+    called="the ranks held {case}",
+    right=lambda values: sum(values) / len(values),
+    mistakes={
+        "What kind of value does the docstring ask for?": When(
+            lambda seen: isinstance(seen.came, torch.Tensor | list | tuple | dict | str)
+        ),
+        "Does the function return what it has computed? all_reduce itself returns nothing.": When(
+            lambda seen: seen.came is None
+        ),
+        "This is the sum. By how many numbers must it be divided?": lambda values: sum(values),
+        "This is the mean, divided by the number of ranks once more. Which line divides first?": (
+            lambda values: sum(values) / len(values) ** 2
+        ),
+        "This is the largest, or the smallest. What makes a mean of all?": When(
+            lambda seen: seen.came in (max(seen.case), min(seen.case)) and "all_reduce" in seen.ops
+        ),
+        "This is one rank's own number, and nothing was sent. How do the others get to know it?": (
+            When(lambda seen: seen.came == seen.case[seen.rank] and not seen.ops)
+        ),
+        "This is one rank's own number. Into which tensor does the collective write?": (
+            lambda values, rank: values[rank]
+        ),
+        "After reduce, one rank alone has the sum. How do the others get it?": When(
+            lambda seen: "reduce" in seen.ops
+        ),
+        "The mean is a fraction. Which line makes a whole number of it?": (
+            lambda values: float(sum(values) // len(values))
+        ),
+    },
+    otherwise="Which of the ranks' numbers are in your result, and how often?",
+    proves="every rank returns the mean of all, at 1 to 4 ranks",
+)

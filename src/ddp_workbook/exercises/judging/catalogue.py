@@ -1,6 +1,7 @@
 """The exercises by name."""
 
 import difflib
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -9,6 +10,8 @@ from types import ModuleType
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.exercises import CHAPTERS
 from ddp_workbook.exercises.judging import source
+from ddp_workbook.exercises.judging.attempts import Attempt
+from ddp_workbook.exercises.judging.engine import examine_calls
 
 FOLDER = Path(__file__).parents[1]
 
@@ -38,6 +41,27 @@ class Exercise:
     def solution(self) -> str:
         """The same cell, solved."""
         return source.solution(self.text, self.name)
+
+    def check(self, attempt: Attempt, sizes: Sequence[int] | None = None) -> str:
+        """Judge a saved attempt, at all world sizes or at these; what it has proved.
+
+        Raises NotYet, and what `launch` raises.
+        """
+        if hasattr(self.module, "CHECK"):
+            return examine_calls(self.module.CHECK, attempt, sizes)
+        return self.module.check(attempt, **({"sizes": sizes} if sizes else {}))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The world sizes of its check."""
+        return self.module.CHECK.sizes if hasattr(self.module, "CHECK") else self.module.SIZES
+
+    @property
+    def words_for_errors(self) -> Mapping[str, str]:
+        """Where to look, by a part of an error's text."""
+        if hasattr(self.module, "CHECK"):
+            return self.module.CHECK.errors
+        return getattr(self.module, "FOR_ERRORS", {})
 
     @property
     def hints(self) -> list[str]:

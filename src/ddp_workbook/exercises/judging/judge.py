@@ -44,13 +44,13 @@ def judge(exercise: Exercise, attempt: Attempt, **choice: Sequence[int]) -> Verd
     """
     name = exercise.name
     try:
-        sentence = exercise.module.check(attempt, **choice)
+        sentence = exercise.check(attempt, **choice)
     except NotYet as problem:
         return _not_yet(attempt, problem.rows)
     except RanksHung as hang:
         return _hangs(attempt, hang)
     except RankFailed as failure:
-        return _fails(attempt, failure, getattr(exercise.module, "FOR_ERRORS", {}))
+        return _fails(attempt, failure, exercise.words_for_errors)
     except WorkbookError:
         raise
     except Exception as error:  # a value that the check did not foresee

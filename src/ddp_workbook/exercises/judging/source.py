@@ -20,6 +20,9 @@ REGION = re.compile(
 TODO = "raise NotImplementedError  # TODO: your lines instead of this one\n"
 
 
+TORCH = {"nn", "F", "Tensor"}  # who uses one of these will want torch itself
+
+
 class SourceError(ValueError):
     """An exercise's file without its function, or without the marks in it."""
 
@@ -66,7 +69,11 @@ def _imports(tree: ast.Module, function: ast.FunctionDef) -> str:
     """The file's imports that the function uses, and those of torch, which any attempt needs."""
     used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
     lines, before = [], None
-    for node in tree.body:
+    body = list(tree.body)
+    if used & TORCH and "import torch" not in map(ast.unparse, body):
+        first = next(n for n, node in enumerate(body) if "torch" in ast.unparse(node))
+        body.insert(first, ast.parse("import torch").body[0])
+    for node in body:
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         kept = [a for a in node.names if (a.asname or a.name).split(".")[0] in used]

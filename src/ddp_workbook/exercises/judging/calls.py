@@ -1,0 +1,117 @@
+"""In a rank: makes the calls of a check one after the other, and keeps what can be seen of each."""
+
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ddp_workbook.diagnostics import user_code
+from ddp_workbook.exercises.judging.check import OnRanks, ask
+from ddp_workbook.exercises.judging.not_yet import NotYet
+from ddp_workbook.exercises.judging.result_validation import refuse_what_cannot_travel
+from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.exercises.judging.watch import Watch
+
+UNWAITED = (
+    "A collective that was started may end later than your function. Who waits for the ones that "
+    "yours has started?"
+)
+WORKING_ON = "still at work when your function returned"
+
+
+class Calls:
+    """Makes the first `count` calls of an exercise's check at this world size, all for None."""
+
+    def __init__(self, name: str, size: int, count: int | None = None):
+        self.name, self.size, self.count = name, size, count
+
+    def __call__(self, function: Callable, item: Any) -> list[list[dict]]:
+        """In a rank: for each call, and each time that it is made here, what was seen."""
+        check: OnRanks = import_module(f"ddp_workbook.exercises.{self.name}").CHECK
+        rank = dist.get_rank() if check.group else 0
+        seen = []
+        for number, case in enumerate(check.cases_of(self.size)[: self.count]):
+            if check.group and number:
+                wait_for_the_others(number)
+            ranks = [rank] if check.group else range(check.ranks_of(case, self.size))
+            if check.group and check.pause and comes_late(number, rank, self.size):
+                time.sleep(check.pause)
+            seen.append([self.call(check, function, case, one) for one in ranks])
+        return seen
+
+    def call(self, check: OnRanks, function: Callable, case: Any, rank: int) -> dict:
+        """One call: what came of it, the wire, and which arguments have changed."""
+        arguments = check.arguments(case, rank)
+        before = [copied(one) for one in arguments] if check.keeps else []
+        held = [one.detach() if isinstance(one, torch.Tensor) else one for one in arguments]
+        with Watch() as watch:
+            returned = function(*arguments)
+        if check.waits and watch.unwaited:
+            raise NotYet(
+                said(check, self.name, case, rank),
+                f"on rank {rank}, {watch.in_words()} {WORKING_ON}",
+                "nothing is under way when the function returns",
+                UNWAITED,
+            )
+        refuse_what_cannot_travel(self.name, returned) if check.observe is None else None
+        came = copied(check.observe(returned, *held) if check.observe else returned)
+        changed = [
+            f"argument {number}"
+            for number, (one, was) in enumerate(zip(held, before, strict=False))
+            if not unchanged(one, was)
+        ]
+        return {"came": came, "wire": watch.rows, "changed": changed}
+
+
+def said(check: OnRanks, name: str, case: Any, rank: int, part: str = "") -> str:
+    """A call in words; `part` is the key that they are about, where a dict is compared."""
+    if callable(check.called):
+        return ask(check.called, case, part)
+    arguments = check.arguments(case, rank) if "{given}" in check.called else ()
+    given = ", ".join(map(in_words, arguments))
+    return check.called.format(name=name, case=in_words(case), given=given, part=part)
+
+
+def comes_late(call: int, rank: int, size: int) -> bool:
+    """Whether this rank comes later than others: all but rank 0 at first, then rank 0, the last."""
+    late = (set(range(1, size)), {0}, {size - 1})
+    return call < len(late) and size > 1 and rank in late[call]
+
+
+@user_code.wait_in
+def wait_for_the_others(number: int) -> None:
+    """Until every rank has made this call. Through the store: no operation of the reader's."""
+    store = dist.distributed_c10d._get_default_store()
+    if store.add(f"calls {number}", 1) == dist.get_world_size():
+        store.set(f"all {number}", "")
+    store.wait([f"all {number}"])
+
+
+def copied(value: Any) -> Any:
+    """The value with memory of its own: what happens later does not change it."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, nn.Module):
+        return {name: copied(one) for name, one in value.state_dict().items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    if type(value) is dict:
+        return {key: copied(one) for key, one in value.items()}
+    return value
+
+
+def unchanged(now: Any, before: Any) -> bool:
+    """Whether a value is what it was, bit for bit."""
+    if isinstance(now, nn.Module):
+        now = copied(now)
+    if isinstance(now, torch.Tensor):
+        return now.shape == before.shape and bool(((now == before) | (now != now)).all())
+    if type(now) in (list, tuple):
+        return len(now) == len(before) and all(map(unchanged, now, before))
+    if type(now) is dict:
+        return list(now) == list(before) and all(unchanged(now[k], before[k]) for k in now)
+    return bool(now == before)

@@ -1,0 +1,112 @@
+"""Which of the mistakes in a look's table explains what was seen, and in which call that shows."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ddp_workbook.exercises.judging.check import Look, Seen, When, ask
+from ddp_workbook.exercises.judging.same import is_number, kind, same
+
+NOTHING = (
+    "Does the function return its result, on every path? A collective fills its tensors and "
+    "returns None."
+)
+A_WORK = (
+    "A collective with async_op=True returns this at once, before there is a result. Who waits for "
+    "it, and which tensor holds the result then?"
+)
+EARLIER = (
+    "This is what an earlier call returned. What does your function keep from one call to the next?"
+)
+ANOTHER_KIND = "This is {came}; {right} is asked for. Which of your lines decides that?"
+
+
+def looked_at(look: Look, calls: Sequence[Sequence[Seen]]) -> list[list[Seen]]:
+    """The calls with what this look compares, and with what is right there."""
+    looked = [
+        [
+            replace(one, value=look.of(one), right=ask(look.right, one.case, one.rank))
+            for one in call
+        ]
+        for call in calls
+    ]
+    for number, call in enumerate(looked):
+        for one in call:
+            one.everyone = call
+            one.others = [row[one.rank] for row in looked[:number] if one.rank < len(row)]
+    return looked
+
+
+def wrong(look: Look, one: Seen) -> bool:
+    """Whether this is not what is right."""
+    return not (look.same or same)(one.value, one.right)
+
+
+def diagnose(look: Look, calls: Sequence[Sequence[Seen]]) -> tuple[Seen, str] | None:
+    """The call and rank to show, and where to look; None if all is right.
+
+    A mistake that a value describes must explain everything that was seen at this world size, what
+    was right by luck as well; if none does, all that was wrong; if none does, what was wrong in the
+    first wrong call. Of two that do, the one that the table names first speaks.
+    """
+    looked = looked_at(look, calls)
+    bad = [one for call in looked for one in call if wrong(look, one)]
+    if not bad:
+        return None
+    everything = [one for call in looked for one in call]
+    stages = ((everything, False), (bad, True), ([o for o in bad if o.call == bad[0].call], True))
+    for seen, wrong_parts_only in stages:
+        for words, mistake in look.mistakes.items():
+            if isinstance(mistake, When):
+                if mistake.holds(bad[0]):
+                    return bad[0], worded(words, bad[0])
+            elif all(explains(look, mistake, one, wrong_parts_only) for one in seen):
+                shown = telling(
+                    look, mistake, [one for one in bad if any(one is other for other in seen)]
+                )
+                return shown, worded(words, shown)
+    return bad[0], of_its_kind(look, bad[0]) or worded(look.otherwise, bad[0])
+
+
+def explains(look: Look, mistake: Any, one: Seen, wrong_parts_only: bool = False) -> bool:
+    """Whether the mistake would have given just this."""
+    equal, given = look.same or same, ask(mistake, one.case, one.rank)
+    if wrong_parts_only and (keys := wrong_parts(look, one)) and isinstance(given, dict):
+        return all(key in given and equal(one.value[key], given[key]) for key in keys)
+    return equal(one.value, given)
+
+
+def wrong_parts(look: Look, one: Seen) -> list[str]:
+    """The keys under which a dict differs from the one that is right; [] for what is no dict."""
+    value, right = one.value, one.right
+    if not isinstance(value, dict) or not isinstance(right, dict) or list(value) != list(right):
+        return []
+    return [key for key in right if not (look.same or same)(value[key], right[key])]
+
+
+def telling(look: Look, mistake: Any, bad: Sequence[Seen]) -> Seen:
+    """The first wrong call in which no other mistake of the table would give the same."""
+    values = [m for m in look.mistakes.values() if not isinstance(m, When) and m is not mistake]
+    alone = (one for one in bad if not any(explains(look, other, one) for other in values))
+    return next(alone, bad[0])
+
+
+def of_its_kind(look: Look, seen: Seen) -> str:
+    """Where to look if what came is of another type, or belongs to another call; "" if not."""
+    value, right = seen.value, seen.right
+    if value is None and right is not None:
+        return NOTHING
+    if isinstance(value, torch.distributed.Work):
+        return A_WORK
+    if kind(value) != kind(right) and not (is_number(value) and is_number(right)):
+        return ANOTHER_KIND.format(came=kind(value), right=kind(right))
+    if any((look.same or same)(value, one.value) for one in seen.others if one.right is not None):
+        return EARLIER
+    return ""
+
+
+def worded(words: str, seen: Seen) -> str:
+    """The words, with what they name of the place."""
+    return words.format(rank=seen.rank, size=seen.size) if "{" in words else words

@@ -1,0 +1,123 @@
+"""The engine of all checks that are data: makes the calls, compares, and says what is so."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ddp_workbook.errors import RankFailed, RanksHung
+from ddp_workbook.exercises.judging.attempts import Attempt
+from ddp_workbook.exercises.judging.calls import Calls, said
+from ddp_workbook.exercises.judging.check import Look, OnRanks, Seen
+from ddp_workbook.exercises.judging.diagnosis import diagnose, wrong, wrong_parts
+from ddp_workbook.exercises.judging.not_yet import NotYet
+from ddp_workbook.exercises.judging.on_ranks import attempt_alone, attempt_on_ranks
+from ddp_workbook.exercises.judging.same import same
+
+UNTOUCHED = "What you are given stays as it is, for the caller goes on with it"
+BARRIER = "What does the barrier add? A collective is a meeting already."
+AN_OBJECT = (
+    "An object collective is two: the lengths go first, then the objects as bytes. In which tensor "
+    "would your values fit?"
+)
+
+
+def examine_calls(check: OnRanks, attempt: Attempt, sizes: Sequence[int] | None = None) -> str:
+    """What the attempt has proved. Raises NotYet, and what `launch` raises.
+
+    The largest world size comes first: in small ones, mistakes are alike.
+    """
+    for size in sorted(sizes or check.sizes, reverse=True) or (0,):
+        compare_all(check, attempt, size, calls_of(check, attempt, size))
+    return check.proves
+
+
+def calls_of(check: OnRanks, attempt: Attempt, size: int) -> list[list[Seen]]:
+    """All calls of a world size. A failure in a later call is seen in the light of the first."""
+    try:
+        return made(check, attempt, size)
+    except (NotYet, RankFailed, RanksHung) as failure:
+        if len(check.cases_of(size)) > 1:
+            compare_all(check, attempt, size, made(check, attempt, size, 1))
+            failure.later = True
+        raise
+
+
+def made(check: OnRanks, attempt: Attempt, size: int, count: int | None = None) -> list[list[Seen]]:
+    """Make the first `count` calls, all for None; for each of them, what was seen on each rank."""
+    probe = Calls(attempt.name, size, count)
+    if check.group:
+        answers, _ = attempt_on_ranks(attempt, probe, each=[None] * size)
+        calls = [[one for answer in answers for one in answer[n]] for n in range(len(answers[0]))]
+    else:
+        calls = attempt_alone(attempt, probe)
+    cases = check.cases_of(size)[:count]
+    return [
+        [Seen(call, rank, case, **one) for rank, one in enumerate(of_ranks)]
+        for call, (case, of_ranks) in enumerate(zip(cases, calls, strict=True))
+    ]
+
+
+def compare_all(check: OnRanks, attempt: Attempt, size: int, calls: list[list[Seen]]) -> None:
+    """Raise NotYet for the first look that finds something wrong, then for what a call costs."""
+    for call in calls:
+        for one in call:
+            one.everyone = call
+    for look in check.all_looks:
+        if found := diagnose(look, calls):
+            raise NotYet(*page(check, attempt.name, look, *found))
+    for call in calls:
+        for one in call:
+            refuse_changes(check, attempt.name, one)
+            refuse_too_much(check, attempt.name, one)
+
+
+def page(check: OnRanks, name: str, look: Look, seen: Seen, where_to_look: str) -> tuple:
+    """Called, came back, required, where to look."""
+    part = next(iter(wrong_parts(look, seen)), "")
+    called = said(check, name, seen.case, seen.rank, part)
+    if seen.others and not any(wrong(look, one) for one in seen.others):
+        called += f"\n(call {seen.call + 1}; before it all was right)"
+    came, required = (filled(look, seen, words, part) for words in (look.came, look.required))
+    return called, came, required, where_to_look
+
+
+def filled(look: Look, seen: Seen, template: Any, part: str) -> str:
+    """The words of a template, or of a function that takes what was seen.
+
+    Of a dict only the first part that is wrong is shown.
+    """
+    if callable(template):
+        return template(seen)
+    equal, everyone = look.same or same, seen.everyone
+    alike = len(everyone) > 1 and all(equal(one.right, seen.right) for one in everyone)
+    all_came = alike and all(equal(one.value, seen.value) for one in everyone)
+    on = f"on rank {seen.rank}" if len(everyone) > 1 else ""
+    return template.format(
+        value=look.words(seen.value[part] if part else seen.value),
+        right=look.words(seen.right[part] if part else seen.right),
+        where="on every rank" if all_came else on,
+        there="on every rank" if alike else on,
+        rank=seen.rank,
+        size=seen.size,
+        part=part,
+    ).strip()
+
+
+def refuse_changes(check: OnRanks, name: str, one: Seen) -> None:
+    """Raise NotYet if an argument is not as it was."""
+    if one.changed:
+        called = said(check, name, one.case, one.rank)
+        came = f"{' and '.join(one.changed)} changed on rank {one.rank}"
+        raise NotYet(called, came, UNTOUCHED, check.keeps)
+
+
+def refuse_too_much(check: OnRanks, name: str, one: Seen) -> None:
+    """Raise NotYet if the right result has cost more collectives than the task allows."""
+    if check.most is None or len(one.wire) <= check.most:
+        return
+    counts = {op: one.ops.count(op) for op in one.ops}
+    each = ", ".join(f"{count} {op}" for op, count in counts.items())
+    objects = [row for row in one.wire if row["dtype"] == "uint8"]
+    look = AN_OBJECT if objects else BARRIER if "barrier" in counts else check.too_much
+    called = said(check, name, one.case, one.rank)
+    most = f"{check.most} collective{'s' * (check.most != 1)} at most"
+    raise NotYet(called, f"what is right, after {each} on rank {one.rank}", most, look)

@@ -1,0 +1,96 @@
+"""A small model whose gradients are known on every rank, for exercises that exchange gradients.
+
+A case is a list with the gradients of each rank: a dict by parameter, None where there is none.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ddp_workbook.exercises.judging.check import Look
+from ddp_workbook.exercises.judging.values import in_words
+
+Gradients = dict[str, Tensor | None]
+
+
+class Small(nn.Module):
+    """Parameters of several shapes and dtypes, on two levels; one is frozen, one is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.zeros(2, 3))
+        self.frozen = nn.Parameter(torch.zeros(2), requires_grad=False)
+        self.inner = nn.ParameterDict(
+            {"bias": torch.zeros(3, dtype=torch.float64), "scale": torch.zeros(())}
+        )
+        self.unused = nn.Parameter(torch.zeros(4))
+
+
+def cases(size: int) -> list[list[Gradients]]:
+    """Two calls; in the second one, a rank has an overflow."""
+    return [[held(call, rank) for rank in range(size)] for call in range(2)]
+
+
+def held(call: int, rank: int) -> Gradients:
+    """What `rank` holds before a call: fractions, of both signs, no sum of which is one of them."""
+    own: Gradients = {}
+    for number, (name, parameter) in enumerate(Small().named_parameters(), start=1):
+        counting = torch.arange(parameter.numel(), dtype=parameter.dtype).reshape(parameter.shape)
+        own[name] = (counting + number + 0.3 + 20 * call) * (-2) ** rank
+    own["matrix"][0, 1] = torch.inf if call and rank == 1 else 0.7
+    return own | {"frozen": None, "unused": None}
+
+
+def mean(case: list[Gradients]) -> Gradients:
+    """The mean over the ranks."""
+    return total(case, 1 / len(case))
+
+
+def total(case: list[Gradients], factor: float = 1) -> Gradients:
+    """The sum over the ranks, times `factor`."""
+    every = {name: [own[name] for own in case] for name in case[0]}
+    return {name: None if own[0] is None else sum(own) * factor for name, own in every.items()}
+
+
+def zeros_for_none(gradients: Gradients) -> dict[str, Tensor]:
+    """The same, with zeros for what has no gradient."""
+    parameters = dict(Small().named_parameters())
+    return {
+        name: torch.zeros_like(parameters[name]).detach() if own is None else own
+        for name, own in gradients.items()
+    }
+
+
+def model_of(case: list[Gradients], rank: int) -> tuple[Small]:
+    """The argument of a call: a model with the rank's gradients, and with weights of `rank`."""
+    model = Small()
+    for name, parameter in model.named_parameters():
+        parameter.data.fill_(rank)
+        parameter.grad = None if case[rank][name] is None else case[rank][name].clone()
+    return (model,)
+
+
+def weights_and_gradients(_: None, model: Small, *rest: object) -> dict[str, dict]:
+    """What is to be seen of the model after a call."""
+    named = dict(model.named_parameters())
+    return {
+        "weights": {name: parameter.detach() for name, parameter in named.items()},
+        "gradients": {name: parameter.grad for name, parameter in named.items()},
+    }
+
+
+WEIGHTS_STAY = Look(
+    of=lambda seen: seen.came["weights"],
+    right=lambda case, rank: {
+        name: torch.full_like(parameter, rank).detach()
+        for name, parameter in Small().named_parameters()
+    },
+    otherwise="Which tensors do you hand to the collective, the parameters or their gradients?",
+    came="the weight {part} is {value} {where}",
+    required="{right} there, as before: only .grad changes",
+)
+
+
+def where_they_held(case: list[Gradients], part: str) -> str:
+    """ ", where matrix.grad was [1, 2] on rank 0, ...", of the parameter that a page is about."""
+    each = ", ".join(f"{in_words(own[part])} on rank {r}" for r, own in enumerate(case) if part)
+    return f", where {part}.grad was {each}" if part else ""

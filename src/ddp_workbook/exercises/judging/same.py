@@ -1,0 +1,77 @@
+"""Whether two values are equal, up to rounding, with what a reader may return for another kind."""
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+
+from ddp_workbook.exercises.judging.check import ANY
+
+RELATIVE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 1e-3}
+ABSOLUTE = 1e-6  # for float32; less in proportion for float64
+
+
+def same(came: Any, right: Any) -> bool:
+    """Equal, as far as what is required tells: numbers up to rounding, tensors in dtype and shape.
+
+    A list may come as a tuple. An int may come as anything that Python takes for an index, a float
+    as any real number but bool; NaN equals NaN.
+    """
+    if right is ANY or came is ANY:
+        return True
+    if isinstance(right, torch.Tensor):
+        return isinstance(came, torch.Tensor) and same_tensor(came, right)
+    if isinstance(right, bool) or right is None or isinstance(right, str):
+        return type(came) is type(right) and came == right
+    if isinstance(right, int):
+        return is_index(came) and operator.index(came) == right
+    if isinstance(right, float):
+        return is_number(came) and close(float(came), right)
+    if isinstance(right, Mapping):
+        same_keys = isinstance(came, Mapping) and list(came) == list(right)
+        return same_keys and all(same(came[key], right[key]) for key in right)
+    if isinstance(right, Sequence):
+        listed = isinstance(came, list | tuple) and len(came) == len(right)
+        return listed and all(map(same, came, right))
+    return bool(came == right)
+
+
+def same_tensor(came: torch.Tensor, right: torch.Tensor) -> bool:
+    """Equal in dtype, shape and numbers."""
+    if came.layout != right.layout or came.dtype != right.dtype or came.shape != right.shape:
+        return False
+    if not right.dtype.is_floating_point:
+        return torch.equal(came.cpu(), right)
+    relative = RELATIVE.get(right.dtype, 1e-5)
+    absolute = ABSOLUTE * relative / RELATIVE[torch.float32]
+    return torch.allclose(came.detach().cpu(), right, relative, absolute, equal_nan=True)
+
+
+def is_index(value: Any) -> bool:
+    """True for an int of any library, but bool and tensors."""
+    return hasattr(value, "__index__") and not isinstance(value, bool | torch.Tensor)
+
+
+def is_number(value: Any) -> bool:
+    """True for a real number of any library, but bool."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def close(one: float, other: float) -> bool:
+    """Equal up to the rounding of a few float32 operations, or both NaN."""
+    if math.isnan(one) or math.isnan(other):
+        return math.isnan(one) and math.isnan(other)
+    return math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-7)
+
+
+def kind(value: Any) -> str:
+    """The type of a value as a reader would name it: "a tensor", "a list", "None", "an int"."""
+    if value is None:
+        return "None"
+    if isinstance(value, torch.distributed.Work):
+        return "a Work"
+    name = "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
