@@ -32,10 +32,10 @@ from ddp_workbook.exercises.judging.catalogue import FOLDER, Exercise, names
 from ddp_workbook.exercises.judging.judge import examine, judge
 from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
-from tests.test_layout import NOTEBOOKS, notebook, source
+from tests.test_layout import notebook, source
+from tools.new_exercise import minutes_of, page, slug, task_of
 
 WRONG = Path(__file__).parent / "wrong_answers"
-PIECES = r"%%exercise (\w+)\n(.*)"
 
 
 @dataclass(frozen=True)
@@ -163,18 +163,32 @@ def test_the_task_is_said_and_no_hint_is_the_solution(name):
 
 @each_exercise
 def test_the_notebook_holds_task_and_stub(name):
-    """Both are written once, in the exercise's file."""
-    stem = next(stem for stem, listed in CHAPTERS.items() if name in listed)
-    path = next(path for path in NOTEBOOKS if path.stem.partition("_")[2] == stem)
-    cells = [source(cell) for cell in notebook(path)["cells"] if cell["cell_type"] == "code"]
-    found = [re.fullmatch(PIECES, cell, flags=re.S) for cell in cells]
-    stubs = {match[1]: match[2] for match in found if match}
-    assert stubs[name].strip() == exercise(name).stub.strip()
-    prose = [source(cell) for cell in notebook(path)["cells"] if cell["cell_type"] == "markdown"]
-    task = " ".join(ast.get_docstring(ast.parse(exercise(name).text)).split())
-    assert any(task in " ".join(text.split()) for text in prose)
-    assert f'hint("{name}")' in cells
-    assert f'solution("{name}")' in cells
+    """Both are written once, in the exercise's file; number and minutes stand in the heading."""
+    path = page(next(stem for stem, listed in CHAPTERS.items() if name in listed))
+    remedy = f"{path.stem}, exercise {name}: run `python -m tools.new_exercise {name} --sync`"
+    cells = {cell["id"]: source(cell) for cell in notebook(path)["cells"]}
+    own = f"ex-{slug(name)}"
+    listed = next(listed for listed in CHAPTERS.values() if name in listed)
+    number = f"{listed.index(name) + 1}. " * (len(listed) > 1)
+    heading, _, task = cells.get(f"{own}-task", "").partition("\n")
+    assert cells.get(own, "").strip() == f"%%exercise {name}\n{exercise(name).stub}".strip(), remedy
+    assert " ".join(task.split()) == " ".join(task_of(name).split()), remedy
+    assert heading.startswith(f"### {number}") and heading.endswith(f"({minutes_of(name)} min)"), (
+        remedy
+    )
+    assert cells.get(f"{own}-hint") == f'hint("{name}")', remedy
+    assert cells.get(f"{own}-solution") == f'solution("{name}")', remedy
+
+
+@pytest.mark.parametrize("stem", CHAPTERS)
+def test_the_exercises_stand_on_the_page_in_their_order(stem):
+    ids = [cell["id"] for cell in notebook(page(stem))["cells"]]
+    cells = [
+        f"ex-{slug(name)}{part}"
+        for name in CHAPTERS[stem]
+        for part in ("-task", "", "-hint", "-solution")
+    ]
+    assert [one for one in ids if one in cells] == cells, f"move the cells of {page(stem).stem}"
 
 
 @each_exercise

@@ -1,0 +1,92 @@
+"""`python -m tools.new_exercise`, in a copy of the tree."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tools.set_up import ROOT
+
+PARTS = ("src", "tools", "notebooks", "tests/wrong_answers")
+JUDGE = """
+from pathlib import Path
+from ddp_workbook.exercises.judging import catalogue, judge, attempts
+if __name__ == "__main__":
+    new = catalogue.find("sum_of_all")
+    print(judge.examine(new, new.stub).kind)
+    print(judge.examine(new, new.solution).kind)
+    for path in sorted(Path("tests/wrong_answers/sum_of_all").glob("*.py")):
+        text = path.read_text()
+        told = text.partition("# told: ")[2].partition("\\n")[0]
+        verdict = " ".join(repr(judge.examine(new, text)).split())
+        print("told" if told in verdict else f"{path.name}: {told} / {verdict}")
+"""
+
+
+@pytest.fixture
+def tree(tmp_path) -> Path:
+    """A copy of what the tool reads and writes."""
+    for part in PARTS:
+        ignored = shutil.ignore_patterns("__pycache__", "work", ".ipynb_checkpoints")
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def run(tree: Path, *words: str) -> subprocess.CompletedProcess:
+    """Python in that copy."""
+    environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}"}
+    return subprocess.run(
+        [sys.executable, *words], cwd=tree, env=environment, capture_output=True, text=True
+    )
+
+
+def test_a_new_exercise_is_whole_from_the_first_minute(tree):
+    """Stub, solution and wrong answers are judged as they must be; the page has its cells."""
+    made = run(
+        tree,
+        *("-m", "tools.new_exercise", "sum_of_all"),
+        *("--chapter", "02", "--after", "average_gradients"),
+    )
+    assert made.returncode == 0, made.stderr
+    cells = nbformat.read(tree / "notebooks/02_distributed_data_parallel.ipynb", 4).cells
+    ids = [cell.id for cell in cells]
+    place = ids.index("ex-average-gradients-solution")
+    assert ids[place + 1 : place + 3] == ["ex-sum-of-all-task", "ex-sum-of-all"]
+    headings = [c.source.partition("\n")[0] for c in cells if c.id.endswith("-task")]
+    assert "### 3. Sum of all (8 min)" in headings
+    assert [int(one[4]) for one in headings] == list(range(1, len(headings) + 1))
+    (tree / "judge.py").write_text(JUDGE, encoding="utf-8")
+    judged = run(tree, "judge.py")
+    expected = ["not attempted", "solved", "told", "told", "told", "told"]
+    assert judged.stdout.splitlines() == expected, judged.stdout + judged.stderr
+
+
+def test_sync_follows_an_edit_and_changes_nothing_twice(tree):
+    file = tree / "src/ddp_workbook/exercises/mean_over_ranks.py"
+    file.write_text(file.read_text().replace("Each rank holds a number", "Each has a number"))
+    assert "renewed" in run(tree, "-m", "tools.new_exercise", "mean_over_ranks", "--sync").stdout
+    page = nbformat.read(tree / "notebooks/00_start_here.ipynb", 4)
+    assert any("Each has a number" in cell.source for cell in page.cells)
+    assert run(tree, "-m", "tools.new_exercise", "mean_over_ranks", "--sync").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["average_gradients", "--chapter", "02"], "There is an exercise average_gradients"),
+        (["two words", "--chapter", "02"], "cannot be the name of a function"),
+        (["another", "--chapter", "12"], "There is no page 12"),
+        (["another", "--chapter", "02", "--after", "my_indices"], "my_indices is of chapter 02"),
+        (["another", "--sync"], "There is no exercise another"),
+        (["another"], "Say --chapter"),
+    ],
+)
+def test_what_cannot_be_done_is_said(tree, words, told):
+    done = run(tree, "-m", "tools.new_exercise", *words)
+    assert done.returncode
+    assert told in done.stderr
