@@ -24,20 +24,27 @@ WORKING_ON = "still at work when your function returned"
 
 
 class Calls:
-    """Makes the first `count` calls of an exercise's check at this world size, all for None."""
+    """Makes the calls of an exercise's check at this world size.
 
-    def __init__(self, name: str, size: int, count: int | None = None):
-        self.name, self.size, self.count = name, size, count
+    `only` is the number of a single one, and for `Alone` the rank that it is made for, or None.
+    """
+
+    def __init__(self, name: str, size: int, only: tuple[int, int | None] | None = None):
+        self.name, self.size, self.only = name, size, only
 
     def __call__(self, function: Callable, item: Any) -> list[list[dict]]:
         """In a rank: for each call, and each time that it is made here, what was seen."""
         check: OnRanks = import_module(f"ddp_workbook.exercises.{self.name}").CHECK
         rank = dist.get_rank() if check.group else 0
         seen = []
-        for number, case in enumerate(check.cases_of(self.size)[: self.count]):
+        for number, case in enumerate(check.cases_of(self.size)):
+            if self.only and number != self.only[0]:
+                continue
             if check.group and number:
                 wait_for_the_others(number)
             ranks = [rank] if check.group else range(check.ranks_of(case, self.size))
+            if self.only and self.only[1] is not None:
+                ranks = [self.only[1]]
             if check.group and check.pause and comes_late(number, rank, self.size):
                 time.sleep(check.pause)
             seen.append([self.call(check, function, case, one) for one in ranks])

@@ -26,6 +26,7 @@ class Seen:
     changed: list[str] = field(default_factory=list)  # arguments that are not as they were
     everyone: list["Seen"] = field(default_factory=list, repr=False)  # this call, on all ranks
     others: list["Seen"] = field(default_factory=list, repr=False)  # this rank, the calls before
+    again: list["Seen"] = field(default_factory=list, repr=False)  # this rank, same case, not now
     value: Any = None  # what the look compares
     right: Any = None  # with what
 

@@ -1,5 +1,6 @@
 """The engine of all checks that are data: makes the calls, compares, and says what is so."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,10 @@ from ddp_workbook.exercises.judging.on_ranks import attempt_alone, attempt_on_ra
 from ddp_workbook.exercises.judging.same import same
 
 UNTOUCHED = "What you are given stays as it is, for the caller goes on with it"
+KEPT = (
+    "Made first, this call is right; after the other calls it is wrong. What does your function "
+    "keep from one call to the next?"
+)
 BARRIER = "What does the barrier add? A collective is a meeting already."
 AN_OBJECT = (
     "An object collective is two: the lengths go first, then the objects as bytes. In which tensor "
@@ -36,23 +41,29 @@ def calls_of(check: OnRanks, attempt: Attempt, size: int) -> list[list[Seen]]:
         return made(check, attempt, size)
     except (NotYet, RankFailed, RanksHung) as failure:
         if len(check.cases_of(size)) > 1:
-            compare_all(check, attempt, size, made(check, attempt, size, 1))
+            compare_all(check, attempt, size, made(check, attempt, size, only=(0, None)))
             failure.later = True
         raise
 
 
-def made(check: OnRanks, attempt: Attempt, size: int, count: int | None = None) -> list[list[Seen]]:
-    """Make the first `count` calls, all for None; for each of them, what was seen on each rank."""
-    probe = Calls(attempt.name, size, count)
+def made(
+    check: OnRanks, attempt: Attempt, size: int, only: tuple[int, int | None] | None = None
+) -> list[list[Seen]]:
+    """Make the calls; for each of them, what was seen on each rank.
+
+    `only` is the number of a single call, and for `Alone` perhaps the rank that it is made for.
+    """
+    probe = Calls(attempt.name, size, only)
     if check.group:
         answers, _ = attempt_on_ranks(attempt, probe, each=[None] * size)
         calls = [[one for answer in answers for one in answer[n]] for n in range(len(answers[0]))]
     else:
         calls = attempt_alone(attempt, probe)
-    cases = check.cases_of(size)[:count]
+    cases = check.cases_of(size)
+    call, rank = only or (0, None)
     return [
-        [Seen(call, rank, case, **one) for rank, one in enumerate(of_ranks)]
-        for call, (case, of_ranks) in enumerate(zip(cases, calls, strict=True))
+        [Seen(n, r, cases[n], **one) for r, one in enumerate(of_ranks, start=rank or 0)]
+        for n, of_ranks in enumerate(calls, start=call)
     ]
 
 
@@ -63,11 +74,26 @@ def compare_all(check: OnRanks, attempt: Attempt, size: int, calls: list[list[Se
             one.everyone = call
     for look in check.all_looks:
         if found := diagnose(look, calls):
-            raise NotYet(*page(check, attempt.name, look, *found))
+            seen, where_to_look = found
+            if right_if_made_first(check, attempt, size, look, seen):
+                where_to_look = KEPT
+            raise NotYet(*page(check, attempt.name, look, seen, where_to_look))
     for call in calls:
         for one in call:
             refuse_changes(check, attempt.name, one)
             refuse_too_much(check, attempt.name, one)
+
+
+def right_if_made_first(
+    check: OnRanks, attempt: Attempt, size: int, look: Look, seen: Seen
+) -> bool:
+    """Whether a call that went wrong after others is right without them: it makes it once more."""
+    if seen.call == 0 and (check.group or seen.rank == 0):
+        return False
+    with contextlib.suppress(NotYet, RankFailed, RanksHung):
+        rank = None if check.group else seen.rank
+        return diagnose(look, made(check, attempt, size, only=(seen.call, rank))) is None
+    return False
 
 
 def page(check: OnRanks, name: str, look: Look, seen: Seen, where_to_look: str) -> tuple:
