@@ -1,48 +1,31 @@
-"""Say where each rank lives: on which node, and which number it has there.
+"""Say where each rank runs: on which node, and with which local rank.
 
-A launcher goes from node to node and starts a process for each GPU: first all of node 0, then all
-of node 1, and so on. Ranks count these processes through the whole world; the local rank starts
-again at 0 on each node. `gpus[i]` is the number of GPUs of node i, so `[2, 3]` means five ranks.
+A launcher goes from node to node and starts one process for each GPU: first all of node 0, then all
+of node 1, and so on. Ranks count these processes over all nodes; the local rank starts again at 0
+on each node. `gpus[i]` is the number of GPUs of node i, so `[2, 3]` means five ranks.
 
-Nodes need not have equally many. One may have none: then no rank lives there, and the node keeps
-its number all the same. The list belongs to the caller, who goes on using it.
+Nodes may have different numbers of GPUs. A node may have none: then no rank runs there, and it is
+counted as a node all the same.
 
-What you return is read in both directions: at index r stands where rank r lives, and the index of
-(node, local rank) in the list is the rank.
+Return a list whose entry r is the tuple (node, local rank) of rank r. Read the other way round, the
+index of a tuple in the list is its rank. Do not change `gpus`: the caller goes on using it.
 """
 
-import math
-from collections.abc import Callable, Iterator
 from typing import Any
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_alone, in_words
+from ddp_workbook.exercises import ANY, Alone, Look, When
+from ddp_workbook.exercises.judging.same import is_index, kind
+from ddp_workbook.exercises.judging.values import in_words
 
+MINUTES = 7
 HINTS = [
     "Play the launcher with pencil and paper, for [2, 3]: which node do you come to first, and how "
     "many processes do you start there before you go to the next one?",
     "Nothing has to be divided. Two loops, one inside the other: one goes from node to node, the "
     "other one counts the GPUs of this node.",
-    "enumerate(gpus) gives the number of a node together with its number of GPUs, and range of "
-    "the latter gives the local ranks.",
+    "The outer loop needs the number of a node together with its number of GPUs: what does "
+    "enumerate give you?",
 ]
-
-A_LIST = "gpus is a list: how many GPUs node 0 has, how many node 1 has, and so on."
-FOR_ERRORS = {
-    "by zero": "A node may have no GPU. What is divided by, and must anything be divided?",
-    "out of range": "How many nodes are there, how many ranks, and which one is counted here?",
-    "process group": "There are no ranks here: one process says where all of them would live.",
-    "'int' and 'list'": A_LIST,
-    "'list' and 'int'": A_LIST,
-    "'list' object cannot be interpreted": A_LIST,
-    "'int' object is not iterable": "gpus[i] is a number. How does one count up to it?",
-}
-SIZES = (1, 2, 3, 4)  # nodes
-EVEN = {1: [2], 2: [3, 3], 3: [2, 2, 2], 4: [2, 2, 2, 2]}  # GPUs
-UNEVEN = {1: [3], 2: [2, 4], 3: [2, 4, 5], 4: [2, 4, 5, 1]}
-# Here some nodes have none: at the beginning, in between, at the end.
-WITHOUT = {1: [1], 2: [0, 2], 3: [2, 0, 3], 4: [3, 0, 0, 2]}
-WITHOUT_TOO = {1: [2], 2: [2, 0], 3: [0, 1, 0], 4: [0, 4, 1, 0]}
-
 Places = list[tuple[int, int]]
 
 
@@ -53,133 +36,158 @@ def where_is(gpus: list[int]) -> list[tuple[int, int]]:
     ### END SOLUTION
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Ask for 1 to 4 nodes, with equally many GPUs, with unequally many, and with none on some."""
-    down = sorted(sizes, reverse=True)  # more nodes tell more
-    kinds = (EVEN, UNEVEN, WITHOUT, WITHOUT_TOO)
-    cases = [kind[nodes] for kind in kinds for nodes in down]
-    attempt_alone(attempt, ask_and_compare, case=cases)
-    return (
-        "the node and the local rank of every rank, on 1 to 4 nodes with 0 to 5 GPUs each, equally "
-        "many or not"
-    )
+def filled(gpus: list[int]) -> Places:
+    """All places, node after node."""
+    return [(node, local) for node, count in enumerate(gpus) for local in range(count)]
 
 
-def ask_and_compare(where_is: Callable, cases: list[list[int]]) -> None:
-    """In the process of the attempt: call it for each case."""
-    for gpus in cases:
-        given = list(gpus)
-        answer = where_is(given)
-        right = list(dealt_in_blocks(gpus))
-        problem = another_form(answer, sum(gpus)) or another_place(answer, right, gpus)
-        if not problem and given != gpus:
-            problem = f"gpus has become {in_words(given)}", "Which line changes the caller's list?"
-        if problem:
-            raise NotYet(f"where_is({gpus})", problem[0], in_text(right), problem[1])
+def as_if_each_had(gpus: list[int], count: int) -> Any:
+    """The places on nodes with `count` GPUs each; dividing by 0 fails in many ways."""
+    return [divmod(rank, count) for rank in range(sum(gpus))] if count else ANY
 
 
-def dealt_in_blocks(gpus: list[int]) -> Iterator[tuple[int, int]]:
-    """Node and local rank of rank 0, of rank 1, and so on."""
-    for node, count in enumerate(gpus):
-        yield from ((node, local) for local in range(count))
+def places_from(node: int, local: int):
+    """The places if nodes and local ranks are counted from these numbers."""
+    return lambda gpus: [(n + node, k + local) for n, k in filled(gpus)]
 
 
-def in_text(places: Any) -> str:
-    """All of the places: there are a few more than `in_words` would show."""
-    return f"[{', '.join(map(in_words, places))}]"
+CALLERS_LIST: list[int] = []
 
 
-def is_number(value: Any) -> bool:
-    """An int, and neither True nor False."""
-    return isinstance(value, int) and not isinstance(value, bool)
+def the_callers_list(gpus: list[int]) -> tuple[list[int]]:
+    """One list in all calls: what is remembered of it, is old in the next."""
+    CALLERS_LIST[:] = gpus
+    return (CALLERS_LIST,)
 
 
-def another_form(answer: Any, ranks: int) -> tuple[str, str] | None:
-    """What came back and where to look, if it is no list of pairs of numbers."""
-    if answer is None:
-        return "None", "Does the function return what it has found, on every path?"
-    if isinstance(answer, dict):
-        return in_words(answer), "A list is asked for: the rank is the index, it needs no key."
-    if not isinstance(answer, list | tuple):
-        look = "Is this a list? The caller looks into it as often as it likes, at any index."
-        return f"an object of type {type(answer).__name__}", look
-    if list(map(type, answer)) == [list, list] and ranks != 2:
-        return in_words(answer), "These are two lists. What stands at index r for rank r?"
-    for rank, place in enumerate(answer):
-        came_back = f"at index {rank}: {in_words(place)}, which is no pair of two numbers"
-        if not isinstance(place, list | tuple):
-            return came_back, "Node and local rank, both belong to a rank."
-        if len(place) != 2:
-            return came_back, "Node and local rank: two numbers. The rank itself is the index."
-        if not all(map(is_number, place)):
-            came_back = f"at index {rank} a pair of {' and '.join(type(n).__name__ for n in place)}"
-            return came_back, "Nodes and local ranks are whole numbers. Which line makes others?"
-    return None
+def plain(returned: Any, _: list[int]) -> Any:
+    """Named tuples as plain ones, which they are equal to."""
+    if not isinstance(returned, list | tuple):
+        return returned
+    return [tuple(place) if isinstance(place, tuple) else place for place in returned]
 
 
-def another_place(answer: Any, right: Places, gpus: list[int]) -> tuple[str, str] | None:
-    """What came back and where to look, if a rank lives elsewhere."""
-    places = [tuple(place) for place in answer]
-    return None if places == right else (in_text(places), thought(places, right, gpus))
+def is_place(value: Any) -> bool:
+    """A tuple of two whole numbers, of any library's kind."""
+    return isinstance(value, tuple) and len(value) == 2 and all(map(is_index, value))
 
 
-def thought(places: Places, right: Places, gpus: list[int]) -> str:
-    """The thought behind wrong places."""
-    for look, others in typical(right, gpus):
-        if places == others:
-            return look
-    nodes, locals_ = ([place[i] for place in places] for i in (0, 1))
-    if empty := [n for n in nodes if 0 <= n < len(gpus) and not gpus[n]]:
-        return (
-            f"Node {empty[0]} has no GPUs, and ranks live there. Which node is the next with any?"
+def equal(came: Any, right: Any) -> bool:
+    """Equal in the way in which `index` would find a place."""
+    return right is ANY or (isinstance(came, list) and all(map(is_place, came)) and came == right)
+
+
+def shown(value: Any) -> str:
+    """Places; numbers of a kind that looks like an int, but is none, with their type."""
+    if not isinstance(value, list):
+        return in_words(value)
+    odd = [one for one in value if isinstance(one, tuple) and not all(map(is_index, one))]
+    types = " and ".join(map(kind, odd[0])) if odd else ""
+    return in_words(value) + (f", where a place is a tuple of {types}" if odd else "")
+
+
+A_LIST = "gpus is a list: how many GPUs node 0 has, how many node 1 has, and so on."
+FORM = {
+    "A list is asked for: the rank is the index, it needs no key.": When(
+        lambda seen: isinstance(seen.value, dict)
+    ),
+    "Do you return what you have found, on every path?": When(lambda seen: seen.value is None),
+    "Is this a list? The caller looks into it as often as it likes, at any index.": When(
+        lambda seen: not isinstance(seen.value, list)
+    ),
+    "These are two lists. What does the caller find at index r for rank r?": When(
+        lambda seen: list(map(type, seen.value)) == [list, list] and len(seen.right) != 2
+    ),
+    "These pairs are lists. Does index find (node, local rank) among them?": When(
+        lambda seen: any(isinstance(place, list) for place in seen.value)
+    ),
+    "A place is two numbers, node and local rank. The rank itself is the index.": When(
+        lambda seen: not all(isinstance(place, tuple) and len(place) == 2 for place in seen.value)
+    ),
+    "Nodes and local ranks are whole numbers. Which line makes others of them?": When(
+        lambda seen: not all(map(is_place, seen.value))
+    ),
+}
+COUNTING = {
+    "The ranks are dealt out to the nodes like cards. When does the launcher leave a node?": (
+        lambda gpus: [(rank % len(gpus), rank // len(gpus)) for rank in range(sum(gpus))]
+    ),
+    "The ranks are dealt out in rounds, one on each node that has room. When does the launcher "
+    "leave a node?": lambda gpus: sorted(filled(gpus), key=lambda place: place[1]),
+    "This is (local rank, node). Which of the two comes first?": (
+        lambda gpus: [(local, node) for node, local in filled(gpus)]
+    ),
+    "The nodes are counted from 1. At which number does PyTorch begin to count?": places_from(1, 0),
+    "The local ranks are counted from 1. At which number does PyTorch begin to count?": (
+        places_from(0, 1)
+    ),
+    "Both are counted from 1. At which number does PyTorch begin to count?": places_from(1, 1),
+    "These are ranks, not local ranks: with which one does a node begin to count?": (
+        lambda gpus: [(node, rank) for rank, (node, _) in enumerate(filled(gpus))]
+    ),
+    "As if every node had as many GPUs as node 0. How many has each?": (
+        lambda gpus: as_if_each_had(gpus, gpus[0])
+    ),
+    "As if every node had as many GPUs as the mean. How many has each?": (
+        lambda gpus: as_if_each_had(gpus, sum(gpus) // len(gpus))
+    ),
+    "All ranks are on one node. When does the launcher go to the next?": (
+        lambda gpus: [(0, rank) for rank in range(sum(gpus))]
+    ),
+    "Two nodes with equally many GPUs are taken for the same one. What tells them apart?": (
+        lambda gpus: [(gpus.index(count), k) for count in gpus for k in range(count)]
+    ),
+    "A node without GPUs is not counted here. Which number does the node behind it have?": (
+        lambda gpus: filled([count for count in gpus if count])
+    ),
+    "A node without GPUs has been given a rank. How many run there?": (
+        lambda gpus: filled([max(1, count) for count in gpus])
+    ),
+    "The last node is missing. Up to which number are nodes counted?": (
+        lambda gpus: filled(gpus[:-1])
+    ),
+    "The last rank is missing. Up to which number are ranks counted?": (
+        lambda gpus: filled(gpus)[:-1]
+    ),
+    "The last GPU of each node is missing. Up to which number are they counted?": (
+        lambda gpus: filled([max(0, count - 1) for count in gpus])
+    ),
+    "One too many on each node. Up to which number are GPUs counted?": (
+        lambda gpus: filled([count + 1 for count in gpus])
+    ),
+    "A rank is on a node without GPUs. Which node is the next with any?": When(
+        lambda seen: (
+            {node for node, _ in seen.value} & {n for n, c in enumerate(seen.case) if not c}
         )
-    if places == right[: len(places)]:
-        return f"Ranks from {len(places)} on are missing. Where does the counting stop?"
-    if len(places) > len(set(places)):
-        twice = next(place for place in places if places.count(place) > 1)
-        return f"{twice} is there more than once. Can two ranks have the same GPU?"
-    if sorted(places) == sorted(right):
-        return "The places are right, their order is not. Where does rank 1 live?"
-    if strange := [(n, k) for n, k in places if not (0 <= n < len(gpus) and 0 <= k < gpus[n])]:
-        return f"There is no {strange[0]}: which nodes are there, and which GPUs do they have?"
-    if len(places) != len(right):
-        return f"There are {len(right)} GPUs. How many ranks has the launcher started?"
-    if nodes == [place[0] for place in right]:
-        return "The nodes are right. Where does the local rank begin again, and at which number?"
-    if locals_ == [place[1] for place in right]:
-        return "The local ranks are right. When does the launcher go to the next node?"
-    return "Which processes has the launcher started before it comes to a node?"
-
-
-def typical(right: Places, gpus: list[int]) -> Iterator[tuple[str, Places]]:
-    """Where to look, and the wrong places that this thought gives."""
-    ranks, nodes = range(len(right)), len(gpus)
-    cards = "The ranks are dealt out to the nodes like cards. When does the launcher leave a node?"
-    yield cards, [(rank % nodes, rank // nodes) for rank in ranks]
-    most = max(gpus)
-    yield cards, [(n, k) for k in range(most) for n in range(nodes) if k < gpus[n]]
-    yield "This is (local rank, node). Which of the two comes first?", [(k, n) for n, k in right]
-    one = "{} counted from 1. At which number does PyTorch begin to count?"
-    yield one.format("The nodes are"), [(n + 1, k) for n, k in right]
-    yield one.format("The local ranks are"), [(n, k + 1) for n, k in right]
-    yield one.format("Both are"), [(n + 1, k + 1) for n, k in right]
-    look = "These are ranks, not local ranks: with which one does a node begin to count?"
-    yield look, [(n, rank) for rank, (n, _) in enumerate(right)]
-    look = "A node without GPUs has been given a rank. How many live there?"
-    yield look, list(dealt_in_blocks([max(1, count) for count in gpus]))
-    look = "The last rank is missing. Up to which number are ranks counted?"
-    yield look, right[:-1]
-    look = "The last GPU of each node is missing. Up to which number are they counted?"
-    yield look, list(dealt_in_blocks([max(0, count - 1) for count in gpus]))
-    look = "One too many on each node. Up to which number are GPUs counted?"
-    yield look, list(dealt_in_blocks([count + 1 for count in gpus]))
-    if 0 not in gpus:
-        look = "The last node is missing. Up to which number are nodes counted?"
-        yield look, list(dealt_in_blocks(gpus[:-1]))
-        means = dict.fromkeys((sum(gpus) // nodes, math.ceil(sum(gpus) / nodes)), "the mean")
-        for count, what in (means | {n: f"node {i}" for i, n in enumerate(gpus)}).items():
-            look = f"As if every node had as many GPUs as {what}, {count}. How many has each?"
-            yield look, [divmod(rank, count) for rank in ranks]
-            yield look, list(dealt_in_blocks([count] * nodes))
-        look = "All ranks on one node. When does the launcher go to the next?"
-        yield look, [(0, rank) for rank in ranks]
+    ),
+    "The places are right, their order is not. Where does rank 1 run?": When(
+        lambda seen: sorted(seen.value) == seen.right
+    ),
+}
+CHECK = Alone(
+    # In the first, all nodes differ, and the mean is yet another number: most mistakes show there.
+    cases=[[2, 4, 5, 1], [3, 3], [2, 2, 2], [0, 4, 1, 0], [3, 0, 0, 2], [0, 2], [3], [2, 4, 5, 1]],
+    called="where_is({case})",
+    given=the_callers_list,
+    observe=plain,
+    looks=[
+        Look(
+            right=filled,
+            mistakes=FORM | COUNTING,
+            otherwise="Which processes has the launcher started before it comes to a node?",
+            words=shown,
+            same=equal,
+        )
+    ],
+    keeps="Which line changes the caller's list?",
+    errors={
+        "by zero": "A node may have no GPU. What is divided by, and must anything be divided?",
+        "out of range": "How many nodes are there, how many ranks, and which one is counted here?",
+        "process group": "There are no ranks here: one process says where all of them would run.",
+        "'int' and 'list'": A_LIST,
+        "'list' and 'int'": A_LIST,
+        "'list' object cannot be interpreted": A_LIST,
+        "'int' object is not iterable": "gpus[i] is a number. How does one count up to it?",
+    },
+    proves="the place of every rank, on 1 to 4 nodes with 0 to 5 GPUs each, equally many or not",
+)

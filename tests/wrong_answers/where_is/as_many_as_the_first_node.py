@@ -1,6 +1,5 @@
 # wrong: as if every node had as many GPUs as the first one
 # told: as many GPUs as node 0
-# right at: 1
 
 
 def where_is(gpus: list[int]) -> list[tuple[int, int]]:

@@ -1,6 +1,5 @@
 # wrong: deals the ranks out to the nodes in turn
 # told: dealt out to the nodes like cards
-# right at: 1
 
 
 def where_is(gpus: list[int]) -> list[tuple[int, int]]:

@@ -1,6 +1,5 @@
 # wrong: a node without GPUs gets no number
-# told: has no GPUs, and ranks live there
-# right at: 1
+# told: Which number does the node behind it have
 
 
 def where_is(gpus: list[int]) -> list[tuple[int, int]]:

@@ -1,6 +1,5 @@
 # wrong: goes on counting where the local rank begins again
 # told: These are ranks, not local ranks
-# right at: 1
 
 
 def where_is(gpus: list[int]) -> list[tuple[int, int]]:

@@ -1,6 +1,5 @@
 # wrong: as if the GPUs were spread evenly over the nodes
 # told: as many GPUs as the mean
-# right at: 1
 
 
 def where_is(gpus: list[int]) -> list[tuple[int, int]]:
