@@ -132,7 +132,8 @@ def refuse_changes(check: OnRanks, name: str, one: Seen) -> None:
     """Raise NotYet if an argument is not as it was."""
     if one.changed:
         called = said(check, name, one.case, one.rank)
-        came = f"{' and '.join(one.changed)} changed on rank {one.rank}"
+        where = f" on rank {one.rank}" if check.group else ""
+        came = f"{' and '.join(one.changed)} changed{where}"
         raise NotYet(called, came, UNTOUCHED, check.keeps)
 
 
