@@ -1,7 +1,7 @@
-"""Name the collective: what four ranks held before it, and what it has given to each.
+"""Name eight collectives by what four ranks held before each call, and what it gave them.
 
-A dash means that the call gives this rank nothing: what is in its tensors afterwards is not
-promised by anybody. Of a call with a root (`src` or `dst`), rank 0 is the root.
+A dash means that the call gives this rank nothing. Where a call has a root (`src` or `dst`), the
+root is rank 0.
 
 | | rank 0 | rank 1 | rank 2 | rank 3 |
 |---|---|---|---|---|
@@ -22,21 +22,20 @@ promised by anybody. Of a call with a root (`src` or `dst`), rank 0 is the root.
 | **H** before | 6 | 5 | 9 | 2 |
 | after | 6 5 9 2 | - | - | - |
 
-Your function returns a dict: for each letter one of broadcast, scatter, reduce, gather, all_reduce,
-all_gather, reduce_scatter and all_to_all. A call that combines numbers adds them up, unless another
-operation stands behind its name, as in "reduce PRODUCT". If several calls give the same, each is
-right: ranks make the call that you name, and then fewer ranks do, with fewer numbers.
+Your function returns a dict with one name for each letter: broadcast, scatter, reduce, gather,
+all_reduce, all_gather, reduce_scatter or all_to_all. A call that combines numbers adds them up. If
+it does something else, write SUM, AVG, PRODUCT, MIN or MAX behind its name: "reduce PRODUCT". Where
+several calls give the same result, each of them is right.
 """
 
+import math
 import re
-from collections.abc import Callable
+from statistics import fmean
 from typing import Any
 
-import torch
-import torch.distributed as dist
+from ddp_workbook.exercises import ANY, Alone, Look, NotYet, Seen, When, in_words
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
-
+MINUTES = 15
 HINTS = [
     "Three questions tell them apart. Does one rank get something, or do all? Is it a piece, or "
     "everything? Is there a number that nobody had before?",
@@ -45,12 +44,10 @@ HINTS = [
     "In B nothing but the count of the numbers has changed. In E and G look for the largest number "
     "of each column. G's numbers come from two ranks, so nobody can have handed them out alone.",
 ]
-SIZES = (4, 3, 2, 1)  # the table's own first
-OPS = {op: getattr(dist.ReduceOp, op) for op in ("SUM", "AVG", "PRODUCT", "MIN", "MAX")}
-COMBINES = {"reduce", "all_reduce", "reduce_scatter"}
-MOVES = {"broadcast", "scatter", "gather", "all_gather", "all_to_all"}
-NO_NAME = ("torch", "distributed", "dist", "op", "ReduceOp")  # words that may stand beside it
-CALLED = "name_the_collective()"
+MOVES = ("broadcast", "scatter", "gather", "all_gather", "all_to_all")
+COMBINES = ("reduce", "all_reduce", "reduce_scatter")
+OPS = {"SUM": sum, "AVG": fmean, "PRODUCT": math.prod, "MIN": min, "MAX": max}
+BESIDE = ("torch", "distributed", "dist", "op", "ReduceOp")  # words that may stand beside a name
 Held = list[list[float] | None]  # the numbers of each rank
 
 
@@ -90,111 +87,155 @@ ROWS = re.findall(r"\*\*(\w)\*\* before \| (.*) \|\n\| after \| (.*) \|", __doc_
 TABLE = {letter: (cells(before), cells(after)) for letter, before, after in ROWS}
 
 
-def held_by(letter: str, ranks: int) -> list[list[float]]:
-    """What the first ranks hold before; of longer rows as many numbers as there are ranks."""
-    return [row[:ranks] for row in TABLE[letter][0][:ranks]]
-
-
-def played(attempt: Callable, rank: int) -> dict[str, tuple]:
-    """In a rank: by letter, the name, and what it and the right one give to this rank."""
-    names = [names_in(attempt()) if rank == 0 else None]
-    dist.broadcast_object_list(names, src=0)  # so that all ranks make the same calls
-    right = names_in(name_the_collective())
-    return {one: (name, play(name, one), play(right[one], one)) for one, name in names[0].items()}
-
-
 def names_in(answer: Any) -> dict[str, str]:
-    """The names that are there, by letter; raises NotYet for other things than names."""
+    """ "all_reduce SUM" for "dist.all_reduce", by letter; "" where there is no name yet."""
     if not isinstance(answer, dict) or not set(answer) <= set(TABLE):
         look = "The dict stood in the cell at first. Are its letters and the return still there?"
-        raise NotYet(CALLED, in_words(answer), "a dict of names, with the letters A to H", look)
-    return {one: with_operation(one, answer[one]) for one in TABLE if answer.get(one)}
+        refuse(in_words(answer), "a dict of names, with the letters A to H", look)
+    return {letter: with_operation(letter, answer.get(letter)) for letter in TABLE}
 
 
 def with_operation(letter: str, name: Any) -> str:
-    """ "all_reduce SUM" for "dist.all_reduce"; raises NotYet for what is no name."""
-    came, text = f"{in_words(name)} for {letter}", getattr(name, "__name__", str(name))
-    words = [word for word in re.findall(r"\w+", text.replace("-", "_")) if word not in NO_NAME]
-    call = re.sub("(_into_tensor|_tensor|_single)$", "", words[0].lower()) if words else ""
-    ops = [word.upper() for word in words[1:]]
-    if call not in MOVES | COMBINES or len(ops) > 1 or not set(ops) <= set(OPS):
-        required = f"one of the eight names; behind it one of {', '.join(OPS)}, or nothing"
-        raise NotYet(CALLED, came, required, "Is it one of the eight, and spelt like that?")
-    if ops and call in MOVES:
+    """The name with its operation; raises NotYet for what is no name."""
+    came = f"{in_words(name)} for {letter}"
+    if name is None or name == "":
+        return ""
+    if not isinstance(name, str):
+        look = "Of which type are the values of the dict, according to the annotation?"
+        refuse(came, 'a str, such as "reduce" or "reduce PRODUCT"', look)
+    words = [word for word in re.findall(r"\w+", name.replace("-", "_")) if word not in BESIDE]
+    calls = [re.sub("(_into_tensor|_tensor|_single)$", "", word.lower()) for word in words]
+    call, ops = calls[0] if calls else "", [word.upper() for word in words[1:]] or ["SUM"]
+    if call not in MOVES + COMBINES or len(ops) > 1 or ops[0] not in OPS:
+        look = "Is it one of the eight, and spelt like that?"
+        if sum(one in MOVES + COMBINES for one in calls) > 1:
+            look = "Either of two names may be right. Which one shall be called?"
+        refuse(
+            came, f"one of the eight names, and behind it one of {', '.join(OPS)} or nothing", look
+        )
+    if words[1:] and call in MOVES:
         look = f"Does {call} combine numbers, or move them?"
-        raise NotYet(CALLED, came, "an operation only where numbers are combined", look)
-    return " ".join([call, *(ops or ["SUM"])])
+        refuse(came, "an operation only where numbers are combined", look)
+    return f"{call} {ops[0]}"
 
 
-def play(name: str, letter: str) -> list[float] | None:
-    """In a rank: make the call with the numbers of the table; what it gives to this rank."""
-    rank, ranks, (call, op) = dist.get_rank(), dist.get_world_size(), name.split()
-    mine = torch.tensor(held_by(letter, ranks)[rank], dtype=torch.float64)
-    if call in ("scatter", "reduce_scatter", "all_to_all") and len(mine) % ranks:
-        came, look = f"{call} cannot cut this into {ranks} pieces", "Is anything cut here?"
-        raise NotYet(in_call(letter, name, ranks), came, "a call that can be made", look)
-    pieces, op, root = list(mine.chunk(ranks)), OPS[op], rank == 0
-    own, arrived = torch.empty_like(pieces[0]), [torch.empty_like(one) for one in pieces]
-    everyone = [torch.empty_like(mine) for _ in range(ranks)]
-    filled, arguments = {
-        "broadcast": (mine, (mine, 0)),
-        "scatter": (own, (own, pieces if root else None, 0)),
-        "reduce": (mine, (mine, 0, op)),
-        "gather": (everyone, (mine, everyone if root else None, 0)),
-        "all_reduce": (mine, (mine, op)),
-        "all_gather": (everyone, (everyone, mine)),
-        "reduce_scatter": (own, (own, pieces, op)),
-        "all_to_all": (arrived, (arrived, pieces)),
+def refuse(came: str, required: str, look: str) -> None:
+    """Raise NotYet for an answer that names no calls."""
+    raise NotYet("name_the_collective()", came, required, look)
+
+
+def after(name: str, before: Held) -> Held:
+    """What the call gives to each rank."""
+    call, op = name.split()
+    ranks = len(before)
+    combined = [float(OPS[op](column)) for column in zip(*before, strict=True)]
+    everything = [number for row in before for number in row]
+
+    def pieces(row: list[float]) -> Held:
+        length = len(row) // ranks
+        return [row[rank * length : (rank + 1) * length] for rank in range(ranks)]
+
+    cut = [pieces(row) for row in before]
+    return {
+        "broadcast": [before[0]] * ranks,
+        "scatter": cut[0],
+        "reduce": [combined] + [None] * (ranks - 1),
+        "gather": [everything] + [None] * (ranks - 1),
+        "all_reduce": [combined] * ranks,
+        "all_gather": [everything] * ranks,
+        "reduce_scatter": pieces(combined),
+        "all_to_all": [[n for row in cut for n in row[rank]] for rank in range(ranks)],
     }[call]
-    getattr(dist, call)(*arguments)
-    given = torch.cat(filled) if isinstance(filled, list) else filled
-    return given.tolist() if root or call not in ("reduce", "gather") else None
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Compare what the named calls give with what the table says, at each world size."""
-    for ranks in sizes:
-        answers, _ = attempt_on_ranks(attempt, played, each=range(ranks))
-        for letter in answers[0]:
-            names, came, right = map(list, zip(*(one[letter] for one in answers), strict=True))
-            right = TABLE[letter][1] if ranks == SIZES[0] else right
-            if came != right:
-                called, look = in_call(letter, names[0], ranks), look_at(letter, came, right)
-                raise NotYet(called, in_rows(came), in_rows(right), look)
-        if missing := [one for one in TABLE if one not in answers[0]]:
-            came = f"right: {', '.join(answers[0]) or 'none'}; no name for {', '.join(missing)}"
-            raise NotYet(CALLED, came, "a name for each of A to H", "Where have the numbers gone?")
-    return "8 calls give what the table says on 4 ranks, and what fewer ranks need at 1 to 3"
+def given(seen: Seen) -> dict[str, Any]:
+    """By letter, what the named call gives; what is not named yet is not compared."""
+    names = seen.came.items()
+    return {one: after(name, TABLE[one][0]) if name else ANY for one, name in names}
 
 
-def in_call(letter: str, name: str, ranks: int) -> str:
-    """What was called, by how many ranks."""
-    held = in_rows(held_by(letter, ranks))
-    return f"{letter} of the table, with {name.removesuffix(' SUM')}, on ranks with {held}"
+def differs(how: Any) -> When:
+    """Fits if how(before, came, required) holds for a letter, the first that is wrong."""
+
+    def holds(seen: Seen) -> bool:
+        letter = first_wrong(seen)
+        return how(TABLE[letter][0], seen.value[letter], seen.right[letter])
+
+    return When(holds)
 
 
-def in_rows(held: list) -> str:
-    """ "1 2 on rank 0, - on rank 1", or "1 2 on every rank"."""
-    rows = ["-" if row is None else " ".join(f"{n:g}" for n in row) for row in held]
-    if len(rows) > 1 and len(set(rows)) == 1:
-        return f"{rows[0]} on every rank"
-    return ", ".join(f"{row} on rank {rank}" for rank, row in enumerate(rows))
+def first_wrong(seen: Seen) -> str:
+    """The letter that a page is about."""
+    return next(one for one in TABLE if seen.value[one] not in (ANY, seen.right[one]))
 
 
-def look_at(letter: str, came: Held, right: Held) -> str:
-    """The thought behind another result."""
-    for rank, (one, other) in enumerate(zip(came, right, strict=True)):
-        if (one is None) != (other is None):
-            gets = "nothing" if one is None else "something"
-            return f"Rank {rank} gets {gets} from this call. Who is to get something?"
-        if one is not None and len(one) != len(other):
-            return f"Count the numbers of rank {rank}. Whose are they, all or a piece of them?"
-    held = {number for row in held_by(letter, len(came)) for number in row}
-    new, needed = ([n for r in rows for n in r or () if n not in held] for rows in (came, right))
-    if new and needed:
-        return "The numbers are new ones in both. How are they combined?"
-    if new:
-        return f"{new[0]:g} was on no rank before. Are the required numbers new ones, too?"
-    if needed:
-        return f"{needed[0]:g} was on no rank before. How does it come about?"
-    return "Choose a rank that has other numbers now. On which ranks were those that it is to have?"
+def what_came(seen: Seen) -> str:
+    """ "all_reduce gives 1 2 on every rank"."""
+    letter = first_wrong(seen)
+    name, rows = seen.came[letter].removesuffix(" SUM"), seen.value[letter]
+    if [] in rows:
+        held = len(TABLE[letter][0][0])
+        return f"{name} cannot cut {held} number{'s' * (held > 1)} into {len(rows)} pieces"
+    return f"{name} gives {in_rows(rows)}"
+
+
+def in_rows(rows: Held) -> str:
+    """As the table shows them: "1 2 | -"."""
+    return " | ".join("-" if row is None else " ".join(f"{n:g}" for n in row) for row in rows)
+
+
+def new(rows: Held, before: Held) -> bool:
+    """Whether a number is among them that no rank held before."""
+    held = {number for row in before for number in row}
+    return any(number not in held for row in rows for number in row or ())
+
+
+CHECK = Alone(
+    cases=[()],
+    called=lambda case, letter: (
+        f"{letter} of the table, where the ranks hold {in_rows(TABLE[letter][0])}" if letter else ""
+    ),
+    observe=names_in,
+    looks=[
+        Look(
+            of=given,
+            right={letter: rows for letter, (_, rows) in TABLE.items()},
+            mistakes={
+                "The dash says who gets nothing here. Which ranks does this call give something?": (
+                    differs(lambda before, came, right: None in right and None not in came)
+                ),
+                "This call gives something to one rank alone. Which ranks get something here?": (
+                    differs(lambda before, came, right: None in came and None not in right)
+                ),
+                "How many numbers does each rank have before and after? Are they whole rows, "
+                "pieces of rows, or the rows of all ranks?": differs(
+                    lambda before, came, right: len(came[0]) != len(right[0])
+                ),
+                "Both are made of the numbers of several ranks. How are they combined here?": (
+                    differs(lambda before, came, right: new(came, before) and new(right, before))
+                ),
+                "This call makes numbers that no rank held before: without an operation behind its "
+                "name, it adds up. Did a rank hold the required ones?": differs(
+                    lambda before, came, right: new(came, before)
+                ),
+                "Some of the required numbers were on no rank before. How do they come about?": (
+                    differs(lambda before, came, right: new(right, before))
+                ),
+            },
+            otherwise="Choose one of the required numbers. On which rank was it before, and in "
+            "which place of its row?",
+            came=what_came,
+            required="{right}",
+            words=in_rows,
+        ),
+        Look(
+            of=lambda seen: [letter for letter, name in seen.came.items() if not name],
+            right=[],
+            otherwise="Where have the numbers gone, and are there new ones?",
+            came="no name for {value}; the names that are there are right",
+            required="a name for each of A to H",
+            words=", ".join,
+        ),
+    ],
+    proves="each of the 8 calls gives what the table says",
+)

@@ -1,6 +1,6 @@
 # wrong: everyone gets everything, and not a piece of each
-# told: C of the table, with all_gather, on
-# right at: 1
+# told: C of the table
+# told: all_gather gives
 def name_the_collective():
     return {
         "A": "reduce",

@@ -1,6 +1,6 @@
 # wrong: everyone gets the pieces, not one rank alone
-# told: H of the table, with all_gather, on
-# right at: 1
+# told: H of the table
+# told: all_gather gives
 def name_the_collective():
     return {
         "A": "reduce",

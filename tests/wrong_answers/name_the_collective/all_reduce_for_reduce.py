@@ -1,6 +1,6 @@
 # wrong: everyone gets the sum, not one rank alone
-# told: A of the table, with all_reduce, on
-# right at: 1
+# told: A of the table
+# told: all_reduce gives
 def name_the_collective():
     return {
         "A": "all_reduce",

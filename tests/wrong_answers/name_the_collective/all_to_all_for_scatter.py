@@ -1,6 +1,6 @@
 # wrong: pieces of all ranks, where one rank deals out its own
-# told: D of the table, with all_to_all, on
-# right at: 1
+# told: D of the table
+# told: all_to_all gives
 def name_the_collective():
     return {
         "A": "reduce",

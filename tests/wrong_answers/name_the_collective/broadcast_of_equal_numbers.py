@@ -1,6 +1,6 @@
 # wrong: takes many equal numbers for one that was handed round
-# told: B of the table, with broadcast, on
-# right at: 1
+# told: B of the table
+# told: broadcast gives
 def name_the_collective():
     return {
         "A": "reduce",

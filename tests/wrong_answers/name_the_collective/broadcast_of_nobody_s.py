@@ -1,6 +1,6 @@
 # wrong: takes the largest numbers for those of one rank
-# told: G of the table, with broadcast, on
-# right at: 1
+# told: G of the table
+# told: broadcast gives
 def name_the_collective():
     return {
         "A": "reduce",

@@ -1,6 +1,6 @@
 # wrong: one rank gets the pieces, not everyone
-# told: B of the table, with gather, on
-# right at: 1
+# told: B of the table
+# told: gather gives
 def name_the_collective():
     return {
         "A": "reduce",

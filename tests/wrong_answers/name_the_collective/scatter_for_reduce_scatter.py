@@ -1,6 +1,6 @@
 # wrong: deals out pieces without adding up
-# told: F of the table, with scatter, on
-# right at: 1
+# told: F of the table
+# told: scatter gives
 def name_the_collective():
     return {
         "A": "reduce",

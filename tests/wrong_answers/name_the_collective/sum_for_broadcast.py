@@ -1,6 +1,6 @@
 # wrong: adds up what is only handed round
-# told: E of the table, with all_reduce, on
-# right at: 1
+# told: E of the table
+# told: all_reduce gives
 def name_the_collective():
     return {
         "A": "reduce",

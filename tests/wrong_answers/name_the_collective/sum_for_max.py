@@ -1,6 +1,6 @@
 # wrong: adds up where the largest number wins
-# told: G of the table, with all_reduce, on
-# right at: 1
+# told: G of the table
+# told: all_reduce gives 18 20
 def name_the_collective():
     return {
         "A": "reduce",
