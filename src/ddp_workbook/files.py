@@ -1,6 +1,9 @@
 """Files that appear whole or not at all, and a folder for where the reader's is read-only."""
 
+import contextlib
 import os
+import secrets
+import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -9,13 +12,16 @@ from pathlib import Path
 def write_whole(path: Path, text: str) -> Path:
     """Write `text` as UTF-8 and return `path`; folders above it are made.
 
-    Two processes that write the same file at once do no harm. Raises OSError where it cannot be
-    written; nothing half-written is left then.
+    Two processes that write the same file at once do no harm. A file that is there keeps its
+    permissions. Raises OSError where it cannot be written; nothing half-written is left then.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    # The pid alone is not enough: two containers share a folder, and two threads a process.
+    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         part.write_text(text, encoding="utf-8", newline="\n")
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copymode(path, part)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
