@@ -116,7 +116,7 @@ def test_a_read_only_folder_is_no_obstacle(tmp_path, monkeypatch):
 
     monkeypatch.setattr(cells, "FOLDER", Path("/proc/no-folder-can-be-made-here"))
     saved = cells.save_cell("%%ranks 2", "1 + 1")
-    assert saved.read_text() == "# %%ranks 2\n1 + 1"
+    assert Path(saved.path).read_text() == saved.text == "# %%ranks 2\n1 + 1"
 
 
 def test_rank_values_keep_markup_as_text():

@@ -2,9 +2,11 @@
 
 import ast
 import hashlib
+import linecache
 import os
 import sys
 import types
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -17,24 +19,45 @@ FOLDER = Path("work") / "cells"
 VALUE = "__value_of_the_cell__"
 
 
-def save_cell(header: str, source: str) -> Path:
-    """Write the cell to a file below `work/` in the current folder and return its absolute path.
+@dataclass(frozen=True)
+class Cell:
+    """A worker: runs `text`, which is also in the file at `path`. `bare`: without a process group.
+
+    Ranks get the text itself: another kernel may write the file meanwhile.
+    """
+
+    path: str
+    text: str
+    bare: bool = False
+
+    def __call__(self) -> dict[str, str] | None:
+        """In a rank: run the cell, see `run_cell`."""
+        return run_cell(self.path, self.bare, self.text)
+
+
+def save_cell(header: str, source: str, bare: bool = False) -> Cell:
+    """Write the cell to a file below `work/` in the current folder, for the reader to look at.
 
     `header` (the magic's own line) becomes a comment, so that line numbers are those of the page.
-    Equal cells share a file; two kernels that write the same one at once do no harm. Where the
-    folder is read-only, a temporary one is used.
+    Equal cells share a file. Where the folder is read-only, a temporary one is used.
     """
     text = f"# {header}\n{source}"
     name = f"cell_{hashlib.sha256(text.encode()).hexdigest()[:8]}.py"
     try:
-        return write_whole(FOLDER.absolute() / name, text)
+        path = write_whole(FOLDER.absolute() / name, text)
     except OSError:
-        return write_whole(temporary_folder() / name, text)
+        path = write_whole(temporary_folder() / name, text)
+    return Cell(str(path), text, bare)
 
 
 def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
-    """Code of the cell that keeps the value of a last expression; may raise SyntaxError."""
+    """Code of the cell that keeps the value of a last expression; may raise SyntaxError.
+
+    `text` is run, and shown in errors, whatever the file holds; without it, the file is read.
+    """
     text = Path(path).read_text(encoding="utf-8") if text is None else text
+    # No time of change: linecache keeps the lines, and does not look into the file again.
+    linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
     tree = ast.parse(text, str(path))
     if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
         last = tree.body[-1]
@@ -43,7 +66,7 @@ def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
     return compile(tree, str(path), "exec")
 
 
-def run_cell(path: str, bare: bool) -> dict[str, str] | None:
+def run_cell(path: str, bare: bool, text: str | None = None) -> dict[str, str] | None:
     """In a rank: run the cell; return how its last value shows, by MIME type, or None without one.
 
     rank, world_size, device, torch and dist are in scope. `bare`: no process group is made.
@@ -60,7 +83,7 @@ def run_cell(path: str, bare: bool) -> dict[str, str] | None:
         "dist": dist,
     }
     module.__dict__.update(names)
-    exec(compile_cell(path), module.__dict__)
+    exec(compile_cell(path, text), module.__dict__)
     return shown(module.__dict__.get(VALUE))
 
 

@@ -1,7 +1,6 @@
 """`%%ranks N`: the cell below it runs on N ranks."""
 
 import traceback
-from pathlib import Path
 
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
@@ -9,7 +8,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from ddp_workbook.errors import LaunchRefused
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.notebook.cells import compile_cell, run_cell, save_cell
+from ddp_workbook.notebook.cells import Cell, compile_cell, save_cell
 from ddp_workbook.notebook.display import RankValues
 
 FRESH = (
@@ -36,20 +35,19 @@ class RanksMagics(Magics):
         The cell sees rank, world_size, device, torch and dist, with the process group ready.
         """
         asked = parse_argstring(self.ranks, line)
-        path = save_cell(f"%%ranks {line}", cell)
-        refuse_bad_syntax(path)
+        saved = save_cell(f"%%ranks {line}", cell, asked.bare)
+        refuse_bad_syntax(saved)
         if not RanksMagics.said:
             RanksMagics.said = True
             print(FRESH)
-        call = Call(run_cell, (str(path), asked.bare))
-        shown = run_ranks(call, asked.ranks, asked.timeout, quiet=True)
+        shown = run_ranks(Call(saved), asked.ranks, asked.timeout, quiet=True)
         return RankValues(shown) if any(value is not None for value in shown) else None
 
 
-def refuse_bad_syntax(path: Path) -> None:
+def refuse_bad_syntax(cell: Cell) -> None:
     """Raise LaunchRefused with the line that is no valid Python, once and not on every rank."""
     try:
-        compile_cell(path)
+        compile_cell(cell.path, cell.text)
     except SyntaxError as error:
         _, *lines = traceback.format_exception_only(error)
         message = f"line {error.lineno} of this cell is no valid Python.\n{''.join(lines).rstrip()}"
