@@ -73,11 +73,16 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(ipython) -> None:
-    """What `%load_ext ddp_workbook` does: add `%%ranks` and `%%exercise`, start the fork server."""
+    """What `%load_ext ddp_workbook` does: start the fork server, add `%%ranks` and `%%exercise`.
+
+    Its `%%writefile` and what it does after each cell are for two kernels in one folder.
+    """
     from ddp_workbook.launcher.fork_server import warm_up
 
     warm_up()  # it imports torch while the lines below do
     from ddp_workbook.exercises.judging.magics import ExerciseMagics
     from ddp_workbook.notebook.ranks_magic import RanksMagics
+    from ddp_workbook.notebook.writefile_magic import WritefileMagics, after_a_cell
 
-    ipython.register_magics(RanksMagics, ExerciseMagics)
+    ipython.register_magics(RanksMagics, ExerciseMagics, WritefileMagics)
+    ipython.events.register("post_run_cell", after_a_cell)

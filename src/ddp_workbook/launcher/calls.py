@@ -5,7 +5,7 @@ import os
 import runpy
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -61,6 +61,18 @@ class Call:
             return self.script.path
         module = sys.modules.get(getattr(self.worker, "__module__", None) or "")
         return getattr(module, "__file__", None)
+
+    @property
+    def cell(self) -> str:
+        """The text that is the worker, if that is a notebook's cell; "" for others."""
+        text = getattr(self.worker, "text", "")
+        return text if isinstance(text, str) else ""
+
+    def files(self, modules: Iterable[str]) -> list[str]:
+        """The file that the worker is, or that it runs, and those of the named modules."""
+        named = getattr(getattr(self.worker, "__wrapped__", self.worker), "path", None)
+        imported = [getattr(sys.modules.get(one), "__file__", None) for one in modules]
+        return [str(file) for file in (named, *imported) if file]
 
     def run(self) -> Any:
         """In a rank: call the worker."""

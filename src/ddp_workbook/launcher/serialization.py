@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ddp_workbook.errors import LaunchRefused, Unsendable
+from ddp_workbook.launcher import reader_files
 from ddp_workbook.launcher.calls import Call, Own
 
 CELL = (
@@ -32,16 +33,18 @@ SHORT.maxother = 60
 class Packer(pickle.Pickler):
     """Pickles functions by name and tensors off the GPU, refuses what only this process knows.
 
-    `needs_main` tells afterwards whether something lives in the script that runs as `__main__`.
+    `modules` tells afterwards which modules must be imported for what is inside.
     """
 
-    needs_main = False
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.modules: set[str] = set()
 
     def reducer_override(self, obj: Any):
         """Called for each object: a way to rebuild it, or NotImplemented for pickle's own way."""
         if isinstance(obj, (types.FunctionType, type)):
             refuse_if_unreachable(obj)
-            self.needs_main |= obj.__module__ == "__main__"
+            self.modules.add(str(obj.__module__))
             if isinstance(obj, types.FunctionType) and is_stale(obj):
                 return import_by_name, (obj.__module__, obj.__qualname__)
         elif type(obj) in (torch.Tensor, torch.nn.Parameter) and travels_badly(obj):
@@ -127,8 +130,8 @@ def pack(obj: Any) -> bytes:
     return _pack(obj)[0]
 
 
-def _pack(obj: Any) -> tuple[bytes, bool]:
-    """Bytes of `obj`, and whether a part of it lives in `__main__`."""
+def _pack(obj: Any) -> tuple[bytes, set[str]]:
+    """Bytes of `obj`, and the modules in which parts of it live."""
     target = io.BytesIO()
     packer = Packer(target, pickle.HIGHEST_PROTOCOL)
     try:
@@ -142,7 +145,7 @@ def _pack(obj: Any) -> tuple[bytes, bool]:
             f"{short_repr(obj)} cannot be pickled ({error}), and only pickled "
             "objects can go from one process to another."
         ) from error
-    return target.getvalue(), packer.needs_main
+    return target.getvalue(), packer.modules
 
 
 def unpack(data: bytes) -> Any:
@@ -153,10 +156,13 @@ def unpack(data: bytes) -> Any:
 def pack_call(call: Call) -> tuple[bytes, bool]:
     """The call's bytes for the ranks, and whether they must run the script that is `__main__` here.
 
-    Raises LaunchRefused naming what cannot travel.
+    With it go the reader's files that it needs, as they are now. Raises LaunchRefused naming what
+    cannot travel.
     """
     try:
-        return _pack(call)
+        data, modules = _pack(call)
+        files = reader_files.as_of_now(call.files(modules), call.cell)
+        return pickle.dumps(WithFiles(files, data)), "__main__" in modules
     except Unsendable:
         parts = {"The worker": call.worker}
         given = [value for value in call.args if not isinstance(value, Own)]
@@ -169,6 +175,22 @@ def pack_call(call: Call) -> tuple[bytes, bool]:
                 label = "" if name == "The worker" else f"{name} cannot be sent to the ranks. "
                 raise LaunchRefused(label + str(error)) from None
         raise LaunchRefused("Worker and arguments cannot be sent together.") from None
+
+
+class WithFiles:
+    """A packed call, and the files to be found when its worker is imported; unpacks to the call."""
+
+    def __init__(self, files: dict[str, bytes], call: bytes):
+        self.files, self.call = files, call
+
+    def __reduce__(self):
+        return call_with_files, (self.files, self.call)
+
+
+def call_with_files(files: dict[str, bytes], call: bytes) -> Call:
+    """In a rank: the call, whose worker is imported from `files`, where it is one of them."""
+    reader_files.run_these(files)
+    return unpack(call)
 
 
 def short_repr(obj: Any) -> str:

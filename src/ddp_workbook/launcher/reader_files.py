@@ -1,0 +1,144 @@
+"""The reader's files that ranks are about to run: as they are now, and what others changed in them.
+
+Two kernels may work in one folder, and an editor, too. A kernel remembers its files as it wrote or
+imported them. At a launch it looks at those that the worker imports, says which are different now,
+and sends their texts along: what is written meanwhile cannot run on some ranks alone, or unseen.
+"""
+
+import _io
+import ast
+import io
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddp_workbook.diagnostics import user_code
+
+CHANGED = (
+    "{file} is not as this notebook {did} it: it was changed in an editor, or by another notebook. "
+    "The ranks run it as it is now.{mend}"
+)
+MEND = " To have this notebook's own again, run the cell that writes it."
+WROTE, IMPORTED = "wrote", "imported"
+
+
+@dataclass
+class Known:
+    """A file as this kernel `did` write or import it; `told` is another text that was announced."""
+
+    data: bytes
+    did: str
+    told: bytes | None = None
+
+
+KNOWN: dict[str, Known] = {}  # by real path; empty in a process that watches no imports
+SPECS: dict[str, object] = {}  # of modules that were looked at; a reload makes a new one
+
+
+def wrote(path: str | os.PathLike, data: bytes, *, behind: bytes = b"") -> None:
+    """Remember that this kernel has written `data`, where it was appended `behind` other lines.
+
+    If this kernel had written lines there before, those count: another's are not its own.
+    """
+    real = os.path.realpath(path)
+    if behind and real in KNOWN and KNOWN[real].did == WROTE:
+        behind = KNOWN[real].data
+    KNOWN[real] = Known(behind + data, WROTE)
+
+
+def note_imports() -> None:
+    """Remember the reader's files that this kernel has imported, or reloaded, since the last call.
+
+    From the first call on, launches look at files.
+    """
+    for name, module in list(sys.modules.items()):
+        namespace = getattr(module, "__dict__", {})
+        spec, file = namespace.get("__spec__"), namespace.get("__file__")
+        if spec is None or SPECS.get(name) is spec:
+            continue
+        SPECS[name] = spec
+        if not isinstance(file, str) or not _is_the_readers(file):
+            continue
+        real = os.path.realpath(file)
+        if real not in KNOWN or KNOWN[real].did == IMPORTED:
+            data = _read(real)
+            if data is not None:
+                KNOWN[real] = Known(data, IMPORTED)
+
+
+def as_of_now(starts: Iterable[str], text: str = "") -> dict[str, bytes]:
+    """Texts of the known files that the files `starts`, or a cell's `text`, import, themselves too.
+
+    Prints a line for each that somebody else has changed, once for each change.
+    """
+    if SPECS:
+        note_imports()
+    if not KNOWN:
+        return {}
+    found: dict[str, bytes] = {}
+    waiting = [os.path.realpath(file) for file in starts if _is_the_readers(file)]
+    waiting += _imports(text)
+    while waiting:
+        file = waiting.pop()
+        if file not in found and (data := _read(file)) is not None:
+            found[file] = data
+            waiting += _imports(data)
+    known = {file: data for file, data in sorted(found.items()) if file in KNOWN}
+    for file, data in known.items():
+        _say_if_changed(file, data)
+    return known
+
+
+def run_these(files: dict[str, bytes]) -> None:
+    """In a rank: where Python opens one of `files` to run it, it gets the text in `files`."""
+    if not files:
+        return
+    really_open = io.open_code
+
+    def open_code(path: str) -> io.IOBase:
+        data = files.get(os.path.realpath(path))
+        return really_open(path) if data is None else io.BytesIO(data)
+
+    io.open_code = _io.open_code = open_code  # runpy takes the first, the import system the second
+
+
+def _is_the_readers(file: str) -> bool:
+    """True for a file that is neither a library's nor the workbook's."""
+    is_source = file.endswith(".py") and not file.startswith(user_code.BOOK)
+    return is_source and not user_code.is_library(file)
+
+
+def _read(file: str) -> bytes | None:
+    try:
+        return Path(file).read_bytes()
+    except OSError:  # thrown away since: the rank that imports it says so
+        return None
+
+
+def _imports(source: str | bytes) -> list[str]:
+    """The known files whose names `source` imports, wherever in it."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # the rank that imports it says so
+        return []
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {node.module or "", *(f"{node.module or ''}.{a.name}" for a in node.names)}
+    parts = [name.strip(".").replace(".", os.sep) for name in names if name]
+    ends = [f"{os.sep}{part}{end}" for part in parts for end in (".py", f"{os.sep}__init__.py")]
+    return [file for file in KNOWN if file.endswith(tuple(ends))]
+
+
+def _say_if_changed(file: str, data: bytes) -> None:
+    known = KNOWN[file]
+    if data == known.data:
+        known.told = None
+    elif data != known.told:
+        known.told = data
+        mend = MEND if known.did == WROTE else ""
+        print(CHANGED.format(file=user_code.short(file), did=known.did, mend=mend), flush=True)

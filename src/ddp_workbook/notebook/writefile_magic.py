@@ -1,0 +1,57 @@
+"""`%%writefile`, as IPython has it, for a folder in which two kernels work."""
+
+import os
+from pathlib import Path
+
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import parse_argstring
+from IPython.core.magics.osm import OSMagics
+
+from ddp_workbook.files import write_whole
+from ddp_workbook.launcher import reader_files
+
+
+@magics_class
+class WritefileMagics(Magics):
+    """Takes the place of IPython's own magic of that name, with its arguments and words."""
+
+    @cell_magic
+    def writefile(self, line: str, cell: str) -> None:
+        """Write the cell to a file, at its end with -a. See `%%writefile` of IPython.
+
+        The file appears whole, so that no rank of another kernel reads half of it, and this kernel
+        remembers what it wrote: a launch says when somebody else has changed that.
+        """
+        asked = parse_argstring(OSMagics.writefile, line)
+        named = asked.filename
+        if named[:1] == named[-1:] and named[:1] in ('"', "'"):
+            named = named[1:-1]
+        named = os.path.expanduser(named)
+        path = Path(os.path.realpath(named))
+        exists, before = path.exists(), b""
+        try:
+            if not can_be_replaced(path):
+                raise PermissionError(path)
+            before = path.read_bytes() if asked.append and exists else b""
+            write_whole(path, before.decode() + cell)
+        except (OSError, UnicodeError):  # IPython writes it in place, or raises what is wrong
+            OSMagics(self.shell).writefile(line, cell)
+        else:
+            done = ("Appending to" if asked.append else "Overwriting") if exists else "Writing"
+            print(done, named)
+        reader_files.wrote(path, cell.encode(), behind=before)
+
+
+def can_be_replaced(path: Path) -> bool:
+    """True for a file that may be written, or made in a folder that is there; no device, no pipe.
+
+    A read-only file could be replaced, too, but its owner wants to be asked.
+    """
+    if path.exists():
+        return path.is_file() and os.access(path, os.W_OK)
+    return path.parent.is_dir()
+
+
+def after_a_cell(*_: object) -> None:
+    """For IPython's event `post_run_cell`: remember what the cell has imported."""
+    reader_files.note_imports()
