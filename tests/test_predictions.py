@@ -25,7 +25,8 @@ def own_folder(tmp_path, monkeypatch):
 
 
 def kept(name: str):
-    return json.loads(Path("work/predictions", f"{name}.json").read_text())
+    [path] = Path("work/predictions").glob(f"{name}.*.json")
+    return json.loads(path.read_text())
 
 
 def test_a_guess_is_kept_and_said():

@@ -1,10 +1,16 @@
-"""`predict` keeps a reader's guess; `reveal` shows it beside the formula and the measurement."""
+"""`predict` keeps a reader's guess; `reveal` shows it beside the formula and the measurement.
+
+Each kernel keeps its guesses in files of its own: two in one folder keep both, and each reveals its
+own. A kernel that has none yet finds the latest.
+"""
 
 import contextlib
 import json
 import math
 import numbers
+import re
 import reprlib
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +24,7 @@ from ddp_workbook.figures.style import Picture, show, style
 from ddp_workbook.files import temporary_folder, write_whole
 
 FOLDER = Path("work") / "predictions"
+KERNEL = secrets.token_hex(4)  # in the names of this kernel's guesses
 COLUMNS = ("your guess", "formula", "measured")
 
 Guess = float | str | Mapping[Any, Any] | None
@@ -37,7 +44,7 @@ class Said(str):
 
 
 def predict(name: str, value: Guess = None) -> Said:
-    """Keep the reader's guess under `name`, in place of an earlier one.
+    """Keep the reader's guess under `name`, in place of an earlier one of this kernel.
 
     A guess is a number, a word, or a dict with one of them for each case. None, or a dict of None,
     is no guess yet: the earlier one is shown. Raises PredictionError for anything else.
@@ -50,7 +57,7 @@ def predict(name: str, value: Guess = None) -> Said:
         return Said(f"{name}: you said {_text(kept)} last time.")
     text = json.dumps(guess)
     try:
-        write_whole(FOLDER.absolute() / f"{name}.json", text)
+        write_whole(_own(name), text)
     except OSError:  # read-only
         write_whole(_instead(name), text)
     return Said(f"{name}: you say {_text(guess)}.")
@@ -125,11 +132,26 @@ def _plain(name: str, value: Any) -> float | str | None:
 
 
 def _kept(name: str) -> Any:
-    """The guess kept under `name`, None if there is none."""
-    for path in (_instead(name), FOLDER.absolute() / f"{name}.json"):
+    """The guess kept under `name`, this kernel's own or else the latest; None if there is none."""
+    for path in (_instead(name), _own(name), *_others(name)):
         with contextlib.suppress(OSError):
             return json.loads(path.read_text(encoding="utf-8"))
     return None
+
+
+def _own(name: str) -> Path:
+    """The file of this kernel's guess."""
+    return FOLDER.absolute() / f"{name}.{KERNEL}.json"
+
+
+def _others(name: str) -> list[Path]:
+    """The files of all guesses under `name`, the latest first; one without a kernel is older."""
+    file, found = re.compile(rf"{re.escape(name)}(\.[0-9a-f]{{8}})?\.json"), []
+    with contextlib.suppress(OSError):
+        for path in FOLDER.absolute().iterdir():
+            if file.fullmatch(path.name):
+                found.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def _instead(name: str) -> Path:
