@@ -1,0 +1,289 @@
+"""Two kernels in one folder: what one writes never takes the place of the other's unseen."""
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+
+from ddp_workbook.exercises.judging import attempts
+from ddp_workbook.launcher.launch import launch
+from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (a fixture)
+from tests.test_kernels import Kernel
+from tests.test_ranks_magic import ANSI
+from tests.workers import saving
+
+WORKER = "def who():\n    return {whose!r}\n"
+CHANGED = "is not as this notebook {did} it"
+NAME = "mean_over_ranks"
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Two kernels whose current folder is the same: `a` and `b`, and that `folder`."""
+    place, kernels = tmp_path_factory.mktemp("two"), {}
+    folder = place / "folder"
+    (folder / "work").mkdir(parents=True)
+    try:
+        for name in ("a", "b"):
+            (place / name).mkdir()
+            kernels[name] = Kernel(place / name)
+        start = f"import os; os.chdir({str(folder)!r})\n%load_ext ddp_workbook\n"
+        start += "from ddp_workbook import launch, predict, reveal, progress"
+        requests = [kernel.send(start) for kernel in kernels.values()]
+        pages = [k.answer(request) for k, request in zip(kernels.values(), requests, strict=True)]
+        assert pages == ["", ""]
+        yield SimpleNamespace(**kernels, folder=folder)
+    finally:
+        for kernel in kernels.values():
+            kernel.close()
+
+
+def write(kernel: Kernel, name: str, text: str) -> str:
+    """Run a `%%writefile` cell; what it printed."""
+    return kernel.run(f"%%writefile work/{name}.py\n{text}")
+
+
+def run(kernel: Kernel, name: str, ranks: int = 2) -> str:
+    """Import `who` of that file as pages do, and launch it."""
+    return kernel.run(f"from work.{name} import who\nprint(launch(who, ranks={ranks}))")
+
+
+# Cells
+
+
+def test_a_ranks_cell_runs_what_stands_in_it_whatever_is_saved_under_its_name(two):
+    """The other kernel overwrites every cell's file as fast as it can."""
+    two.b.run(
+        "import threading, pathlib\n"
+        "stop = threading.Event()\n"
+        "def overwrite():\n"
+        "    while not stop.wait(0.0005):\n"
+        "        for path in pathlib.Path('work/cells').glob('cell_*.py'):\n"
+        "            path.write_text('\\n\\nprint(\"theirs\", 1 / 0)')\n"
+        "threading.Thread(target=overwrite, daemon=True).start()"
+    )
+    try:
+        for number in range(3):
+            page = two.a.run(f"%%ranks 2\nprint('mine', {number})")
+            assert page.count(f"mine {number}") == 2 and "theirs" not in page
+        page = two.a.run("%%ranks 2\nx = 1\nraise ValueError('mine')")
+        assert "raise ValueError('mine')" in page and "theirs" not in page
+    finally:
+        two.b.run("stop.set()")
+
+
+# Workers in files
+
+
+def test_a_worker_that_the_other_kernel_wrote_is_said_once_and_own_ones_are_not(two):
+    write(two.a, "shared", WORKER.format(whose="a's"))
+    assert run(two.a, "shared").split("\n") == ['["a\'s", "a\'s"]', ""]
+    write(two.b, "shared", WORKER.format(whose="b's"))
+    assert CHANGED.format(did="wrote") not in run(two.b, "shared")
+    page = run(two.a, "shared")
+    assert "work/shared.py " + CHANGED.format(did="wrote") in page and "b's" in page
+    assert "run the cell that writes it" in page
+    assert "not as" not in run(two.a, "shared")  # the reader knows
+    write(two.a, "shared", WORKER.format(whose="a's again"))
+    assert run(two.a, "shared").count("\n") == 1
+    page = run(two.b, "shared")
+    assert CHANGED.format(did="wrote") in page and "a's again" in page
+
+
+def test_equal_files_of_two_kernels_are_no_news(two):
+    for kernel in (two.a, two.b, two.a):
+        write(kernel, "equal", WORKER.format(whose="both"))
+        assert "not as" not in run(kernel, "equal")
+    assert "not as" not in run(two.b, "equal")
+
+
+def test_a_file_that_the_worker_imports_is_looked_at_and_no_other(two):
+    write(two.a, "below", WORKER.format(whose="a's"))
+    write(two.a, "unused", WORKER.format(whose="a's"))
+    write(two.a, "above", "from work.below import who as other\n\ndef who():\n    return other()\n")
+    run(two.a, "above")
+    for name in ("below", "unused"):
+        write(two.b, name, WORKER.format(whose="b's"))
+    page = run(two.a, "above")
+    assert "work/below.py is not as" in page and "b's" in page and "unused" not in page
+    write(two.b, "below", WORKER.format(whose="b's, too"))
+    page = two.a.run("%%ranks 1\nfrom work.below import who\nprint(who())")
+    assert "work/below.py is not as" in page and "b's, too" in page
+
+
+def test_a_function_among_the_arguments_and_a_script_are_looked_at(two):
+    write(two.a, "argument", WORKER.format(whose="a's"))
+    write(two.a, "calling", "def call(function):\n    return function['it']()\n")
+    write(two.a, "script", "print('a')\n")
+    write(two.b, "argument", WORKER.format(whose="b's"))
+    write(two.b, "script", "print('b')\n")
+    two.a.run("from work.argument import who\nfrom work.calling import call")
+    assert "work/argument.py is not as" in two.a.run("launch(call, {'it': who}, ranks=1)")
+    page = two.a.run("launch('work/script.py', ranks=1)")
+    assert "work/script.py is not as" in page and "[rank 0] b" in ANSI.sub("", page)
+
+
+def test_an_edit_in_an_editor_is_what_runs_next(two):
+    """Of a file that a cell wrote, and of one that the notebook only imports."""
+    (two.folder / "work/edited.py").write_text(WORKER.format(whose="at first"))
+    assert "not as" not in run(two.a, "edited")
+    (two.folder / "work/edited.py").write_text(WORKER.format(whose="an edit"))
+    page = run(two.a, "edited")
+    assert "an edit" in page and "work/edited.py " + CHANGED.format(did="imported") in page
+    assert "run the cell" not in page
+    write(two.a, "edited", WORKER.format(whose="a cell"))
+    assert "not as" not in run(two.a, "edited")
+    (two.folder / "work/edited.py").write_text(WORKER.format(whose="a second edit"))
+    page = run(two.a, "edited")
+    assert "a second edit" in page and "in an editor" in page
+
+
+def test_a_reload_takes_notice_of_an_edit(two):
+    path = two.folder / "work/reloaded.py"
+    path.write_text(WORKER.format(whose="at first"))
+    run(two.a, "reloaded")
+    path.write_text(WORKER.format(whose="an edit of another length"))
+    two.a.run("import importlib, work.reloaded; importlib.reload(work.reloaded)")
+    page = run(two.a, "reloaded")
+    assert "an edit" in page and "not as" not in page
+
+
+def test_a_file_of_several_cells_is_compared_as_a_whole(two):
+    def both(kernel, whose):
+        write(kernel, "parts", f"WHOSE = {whose!r}\n")
+        return kernel.run("%%writefile -a work/parts.py\ndef who():\n    return WHOSE")
+
+    assert both(two.a, "a's").startswith("Appending to work/parts.py")
+    assert "not as" not in run(two.a, "parts")
+    both(two.b, "b's")
+    assert "work/parts.py is not as" in run(two.a, "parts")
+    both(two.a, "a's")
+    assert "not as" not in run(two.a, "parts")
+
+
+def test_all_ranks_run_the_files_as_they_were_at_the_launch(two):
+    """The other kernel writes while the ranks import: they run what this kernel has looked at."""
+    write(two.a, "late", WORKER.format(whose="a's"))
+    text = "from pathlib import Path\nimport os, time\n"
+    text += "Path(f'begun{os.environ.get(\"RANK\")}').touch()\n"
+    text += "while not Path('go').exists():\n    time.sleep(0.01)\n"
+    text += "from work.late import who as other\n\ndef who():\n    return other()\n"
+    write(two.a, "early", text)
+    (two.folder / "go").touch()
+    run(two.a, "early")
+    for name in ("go", "begun0", "begun1"):
+        (two.folder / name).unlink(missing_ok=True)
+    request = two.a.send("print(launch(who, ranks=2, timeout=20))")
+    assert wait_until(lambda: all((two.folder / f"begun{r}").exists() for r in (0, 1)), 20)
+    write(two.b, "late", WORKER.format(whose="b's"))
+    (two.folder / "go").touch()
+    assert two.a.answer(request) == '["a\'s", "a\'s"]\n'
+    page = two.a.run("print(launch(who, ranks=2, timeout=20))")
+    assert "work/late.py is not as" in page and "b's" in page
+
+
+def test_writefile_says_what_ipythons_own_says(two):
+    assert write(two.a, "new", "x = 1\n") == "Writing work/new.py\n"
+    assert write(two.a, "new", "x = 2\n") == "Overwriting work/new.py\n"
+    assert (two.folder / "work/new.py").read_text() == "x = 2\n"
+    assert "No such file or directory" in two.a.run("%%writefile nowhere/x.py\n1")
+    os.chmod(two.folder / "work/new.py", 0o755)
+    (two.folder / "link.py").symlink_to("work/new.py")
+    two.a.run("%%writefile link.py\nx = 3")
+    assert (two.folder / "link.py").is_symlink()
+    assert (two.folder / "work/new.py").read_text() == "x = 3\n"
+    assert (two.folder / "work/new.py").stat().st_mode & 0o777 == 0o755
+
+
+# Guesses
+
+
+def test_each_kernel_reveals_its_own_guess_and_both_are_kept(two):
+    two.a.run("predict('bytes', 5)")
+    two.b.run("predict('bytes', 7)")
+    shown = "print(predict('bytes'), reveal('bytes', measured=6).iloc[0, 0])"
+    assert two.a.run(shown) == "bytes: you said 5 last time. 5\n"
+    assert two.b.run(shown) == "bytes: you said 7 last time. 7\n"
+    kept = (two.folder / "work/predictions").iterdir()
+    assert sorted(json.loads(path.read_text()) for path in kept) == [5, 7]
+    two.a.run("predict('bytes', 6)")
+    assert two.b.run(shown).endswith(" 7\n") and two.a.run(shown).endswith(" 6\n")
+
+
+# Exercises
+
+
+SOLVE = """
+from ddp_workbook import yours
+from ddp_workbook.exercises.judging import attempts
+attempts.note_solved(attempts.save({name!r}, {text!r}), "{name} is solved")
+"""
+ASK = f"print(yours({NAME!r}).path.read_text(), progress('start_here'))"
+
+
+def test_each_kernel_goes_on_with_its_own_solution(two):
+    """Both have solved the exercise; each calls its own solution, also after the other's."""
+    two.a.run(SOLVE.format(name=NAME, text="# a's"))
+    two.b.run(SOLVE.format(name=NAME, text="# b's"))
+    for kernel, own in ((two.a, "a's"), (two.b, "b's")):
+        page = kernel.run(ASK)
+        assert f"# {own}" in page and "1 of 1 solved" in page
+    # What passed last is what a later kernel finds; after it is thrown away, the one before.
+    found = SimpleNamespace(**found_by_a_new_process(two.folder))
+    assert found.solved.endswith("# b's") and found.progress.startswith("Exercises of this")
+    for note in (two.folder / attempts.FOLDER).glob(f"{NAME}.2.*"):
+        note.unlink()
+    assert found_by_a_new_process(two.folder)["solved"].endswith("# a's")
+    assert "# a's" in two.b.run(ASK)
+
+
+def found_by_a_new_process(folder: Path) -> dict[str, str]:
+    [found] = launch(saving.found, NAME, str(folder), ranks=1)
+    return found
+
+
+def test_the_attempt_of_last_time_is_this_kernels_own(two):
+    """`<name>.py` is the latest of both; each page names the file in which its own stands."""
+    ask = "print(attempts.saved('where_is').read_text())"
+    save = "from ddp_workbook.exercises.judging import attempts\nattempts.save('where_is', {!r})"
+    two.a.run(save.format("# a's"))
+    two.b.run(save.format("# b's"))
+    assert "# a's" in two.a.run(ask) and "# b's" in two.b.run(ask)
+    (two.folder / attempts.FOLDER / "where_is.py").write_text("# an editor's")
+    assert "# an editor's" in two.a.run(ask) and "# an editor's" in two.b.run(ask)
+
+
+def test_two_processes_that_save_and_solve_at_the_same_moment_lose_nothing(tmp_path):
+    """Equal and different attempts, and the notes of those that passed."""
+    both = launch(saving.save_and_solve_at_once, NAME, 30, str(tmp_path), ranks=2)
+    for rank, paths in enumerate(both):
+        for number, path in enumerate(paths):
+            text = Path(path).read_text().partition("\n")[2]
+            assert text == saving.attempt(number, rank)
+    notes = (tmp_path / attempts.FOLDER).glob("*.solved")
+    told = "".join(note.read_text() for note in notes)
+    numbers = [(n, r) for n in range(30) for r in range(2) if r == 0 or n % 3]
+    assert [pair for pair in numbers if "{} of rank {}\n".format(*pair) not in told] == []
+    assert not [path for path in (tmp_path / attempts.FOLDER).iterdir() if path.name[0] == "."]
+
+
+def test_two_processes_that_write_the_same_file_at_once(tmp_path):
+    """Also where they have the same pid, as in two containers: whole files, and no error."""
+    texts = launch(saving.write_at_once, str(tmp_path / "file"), 300, ranks=2)
+    assert (tmp_path / "file").read_text() in texts
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_no_two_pages_write_the_same_file():
+    """A reader has several of them open, and each runs its own workers."""
+    writers: dict[str, set[str]] = {}
+    for page in sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb")):
+        for cell in nbformat.read(page, 4).cells:
+            if cell.source.startswith("%%writefile"):
+                file = cell.source.partition("\n")[0].split()[-1]
+                writers.setdefault(file, set()).add(page.name)
+    assert len(writers) > 40
+    assert {file: pages for file, pages in writers.items() if len(pages) > 1} == {}
