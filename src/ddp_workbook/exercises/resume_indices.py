@@ -1,67 +1,48 @@
-"""What is left of an epoch for a rank, after the job was stopped in the middle of it.
+"""Return the samples that a rank still has to train on, after a job was stopped in mid-epoch.
 
-The epoch's order is the one that all ranks of all runs share: what torch.randperm makes of n, the
-number of samples, with a torch.Generator that is seeded with seed + epoch. The job has trained on
-the first `done` samples of that order: all ranks together, and all runs of this epoch together, for
-it may have been stopped more than once. How many ranks there were then is not known, and `done`
-need not be a multiple of any number of ranks.
+The order of the epoch is the same on all ranks and in all runs: the permutation of 0 to n - 1 that
+torch.randperm makes with a torch.Generator seeded with seed + epoch. The job has trained on the
+first `done` samples of that order, all ranks together. It may have been stopped several times in
+this epoch, and may have had any number of ranks, so `done` need not be a multiple of anything.
 
-Now there are world_size ranks. What is left is dealt to them like cards, in the order: its first
-sample to rank 0, the second to rank 1, and so on, and after the last rank to rank 0 again. So each
-sample that is left comes once, on one rank, and nothing is added to make the ranks equal: some get
-one sample more than others, or none. With done == n nothing is left for any rank.
+Now there are world_size ranks. The samples that are left are dealt like cards, in the epoch's
+order: the first to rank 0, the second to rank 1, and so on; after the last rank comes rank 0 again.
+
+- Each sample that is left goes to one rank, once.
+- Nothing is added or left out to make the ranks equal: a rank may get one sample more than another,
+  or none at all. If done == n, every rank gets an empty list.
 
 You need no process group and no sampler.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_alone, in_words
+from ddp_workbook.exercises import Alone, Look, Seen, When, in_words
 from ddp_workbook.exercises.judging.dealing import (
-    Lists,
-    compare_type,
+    A_LIST_OF_INT,
+    MISTAKES,
+    UNEXPLAINED,
+    Deal,
+    all_came,
+    all_right,
     dealt,
-    in_blocks,
-    in_text,
-    shuffled,
+    lengths,
+    one_of,
+    together,
 )
 
+MINUTES = 8
 HINTS = [
-    "Write down the order of 10 samples and strike out the first 4. Who gets the fifth, now that "
+    "Write down an order of 10 samples and strike out the first 4. Who gets the fifth, now that "
     "there are 3 ranks? Does it matter how many there were before?",
-    "The order does not depend on ranks. So make all of it anew, as in the run that was stopped, "
-    "and then leave out what was done.",
-    "The first sample for rank 0 is at place done of the order. At which place is rank 1's first, "
-    "and how many places further is its next?",
+    "The order does not depend on the ranks. Make all of it again, as in the run that was stopped; "
+    "only then leave out what was done.",
+    "The first sample for rank 0 is at place `done` of the order. At which place is rank 1's first "
+    "one, and how many places further is its second?",
 ]
-
-FOR_ERRORS = {
-    "process group": "There is no group. Which arguments say who asks, and among how many?",
-    "randperm()": "randperm wants n, and generator=, a torch.Generator. What does it get here?",
-    "by zero": "Nothing may be left: n - done can be 0. What do you divide by then?",
-    "out of range": "There may be fewer samples left than ranks, or none.",
-    "empty": "There may be fewer samples left than ranks, or none.",
-}
-AGAIN = "This is the whole epoch. What has been trained on before the stop?"
-PER_RANK = "Every rank leaves out that many samples of its own. Whose samples does done count?"
-AS_BEFORE = "This suits a run that had as many ranks as now. What if it had more, or fewer?"
-WHOSE_TURN = "The dealing goes on as if nothing had happened. Who gets the first one that is left?"
-BLOCKS = "Each rank has a block of what is left. To whom does a dealer give the second card?"
-LONGER = "Some samples are added, so that all ranks get equally many. Do they have to?"
-SHORTER = "Some samples are left out, so that all ranks get equally many. Do they have to?"
-SORTED = "The right samples are left, by their numbers. What is lost in a set, or in sorting?"
-NUMBERS = "Left out are the samples with numbers below done. Are those the ones that are done?"
-NO_STRIDE = "Ranks begin at the right places. Whose are the samples behind, one after the other?"
-ONE_OFF = "One sample too many is taken as done, or one too few."
-OWN_ORDER = "Each rank has the right samples. In which order did the epoch have them?"
-NEW_ORDER = "The right samples are left, in another order than the epoch's. What is shuffled anew?"
-OTHER_ORDER = "Not the order before the stop. Of how many samples was it, and with what seeded?"
-SIZES = (1, 2, 3, 4)  # world sizes after the stop
-
-Case = tuple[int, int, int, int, int]  # n, epoch, seed, done, world_size
 
 
 def resume_indices(
@@ -75,98 +56,132 @@ def resume_indices(
     ### END SOLUTION
 
 
-def cases_of(size: int) -> list[Case]:
-    """Two that tell much, then all of at most nine samples, nothing left at first."""
-    done = size + 1
-    n = max(9, done * size + size + 2)
-    cases = [(n, 3, 20, done, size), (n, 0, 0, done, size)]
-    return cases + [(n, 2, 7, done, size) for n in range(9, -1, -1) for done in range(n, -1, -1)]
+@dataclass(frozen=True, kw_only=True)
+class Stop(Deal):
+    """An epoch that was stopped, and the ranks after it."""
 
+    done: int
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Compare with the rest of the order, dealt; one rank last, for it tells least."""
-    cases = [case for size in sorted(sizes, reverse=True) for case in cases_of(size)]
-    attempt_alone(attempt, compare_cases, case=cases)
-    return (
-        "wherever epochs of 0 to 9 samples stop, and in longer ones, 1 to 4 ranks train once on "
-        "each sample that is left, in the epoch's order"
-    )
+    def cards(self, order: list[int]) -> list[int]:
+        """What is left of an order."""
+        return order[self.done :]
 
-
-def compare_cases(resume_indices: Callable, cases: list[Case]) -> None:
-    """In the process of the attempt: call it for every rank of each case."""
-    for n, epoch, seed, done, size in cases:
-        order = shuffled(n, seed + epoch)
-        called = (
-            f"resume_indices({n}, epoch={epoch}, seed={seed}, done={done}, rank, world_size={size})"
-            f"\ndone: {in_words(order[:done])}\nleft: {in_words(order[done:])}"
+    @property
+    def in_words(self) -> str:
+        """The call, and what it is about."""
+        return (
+            f"resume_indices({self.n}, epoch={self.epoch}, seed={self.seed}, done={self.done}, "
+            f"rank, world_size={self.size})\n"
+            f"done: {in_words(self.order[: self.done])}\nleft: {in_words(self.right)}"
         )
-        lists = []
-        for rank in range(size):
-            lists.append(resume_indices(n, epoch, seed, done, rank, size))
-            compare_type(called, rank, lists[-1])
-        if lists != (wanted := dealt(order[done:], size)):
-            look = thought(lists, n, epoch, seed, done)
-            came_back = f"{in_text(lists)}\n{what_became(order, done, lists)}"
-            raise NotYet(called, came_back, in_text(wanted), look)
 
 
-def what_became(order: list[int], done: int, lists: Lists) -> str:
-    """Which samples the epoch uses several times and which never, if it goes on so."""
-    times = Counter(order[:done] + [sample for own in lists for sample in own])
+def cases() -> list[Stop]:
+    """Some in which mistakes differ, many ranks first; then all stops of short epochs."""
+    telling, short = [], []
+    for size in (4, 3, 2, 1):
+        samples = {"n": size * (size + 2) + 2, "done": size + 1, "size": size}
+        telling += [Stop(epoch=3, seed=20, **samples), Stop(epoch=0, seed=0, **samples)]
+        for n in (5, 2, 1, 0):
+            stops = range(n, -1, -1)
+            short += [Stop(n=n, done=done, size=size, epoch=2, seed=7) for done in stops]
+    large = Stop(n=40_000, done=39_990, size=3, epoch=1, seed=2**31)
+    return [*telling, telling[0], large, *short]
+
+
+def what_came(seen: Seen) -> str:
+    """The lists, which samples the epoch uses several times if it goes on so, and which never."""
+    times = Counter(seen.case.order[: seen.case.done] + together(seen))
     twice = [sample for sample in times if times[sample] > 1]
-    never = [sample for sample in order if not times[sample]]
-    return f"in the whole epoch more than once: {in_words(twice)}, never: {in_words(never)}"
+    never = [sample for sample in seen.case.order if not times[sample]]
+    words = f"in the whole epoch more than once: {in_words(twice)}, never: {in_words(never)}"
+    return f"{all_came(seen)}\n{words}"
 
 
-def thought(lists: Lists, n: int, epoch: int, seed: int, done: int) -> str:
-    """The thought behind wrong lists."""
-    size, given = len(lists), [sample for own in lists for sample in own]
-    if done == n:
-        return "All samples are done. What is left for a rank then?"
-    for why, order in orders(n, epoch, seed):
-        for part, found in parts(order, size, done):
-            if lists == found:
-                return f"{why} {part}".strip()
-    if strange := set(given) - set(range(n)):
-        return f"The samples are 0 to {n - 1}. Where does {min(strange)} come from?"
-    left = shuffled(n, seed + epoch)[done:]
-    longer = all(own[: len(r)] == r for own, r in zip(lists, dealt(left, size), strict=True))
-    if longer and len({len(own) for own in lists}) == 1:
-        return LONGER
-    if sorted(given) == sorted(left):
-        same = [*map(sorted, lists)] == [*map(sorted, dealt(left, size))]
-        return OWN_ORDER if same and size > 1 else NEW_ORDER
-    if len(given) == len(left):
-        return OTHER_ORDER
-    return "Strike out the done ones, and write a rank under each that is left. What differs?"
+def whole(case: Stop, rank: int) -> list[list[int]]:
+    """What a rank had at the beginning of the epoch, padded or not."""
+    padded = case.order + case.order[: -case.n % case.size]
+    return [order[rank :: case.size] for order in (case.order, padded)]
 
 
-def orders(n: int, epoch: int, seed: int) -> Iterator[tuple[str, list[int]]]:
-    """The right order, then others, each with the thought behind it."""
-    yield "", shuffled(n, seed + epoch)
-    yield "The order is not shuffled. Which one had the run before the stop?", [*range(n)]
-    yield "This is the order of epoch 0. What makes it another one?", shuffled(n, seed)
-    yield "This is the order for seed 0. What is seed for?", shuffled(n, epoch)
-    yield "Is the generator seeded?", shuffled(n, torch.Generator().initial_seed())
+def as_before(case: Stop, rank: int) -> list[list[int]]:
+    """That, without a share of what is done, rounded down or up."""
+    shares = case.done // case.size, -(-case.done // case.size)
+    return [own[share:] for own in whole(case, rank) for share in shares]
 
 
-def parts(order: list[int], size: int, done: int) -> Iterator[tuple[str, Lists]]:
-    """What the ranks get of an order: the right lists, then others with the thought behind them."""
-    n, left, ranks = len(order), order[done:], range(size)
-    yield "", dealt(left, size)
-    yield PER_RANK, dealt(order[done * size :], size)
-    for shares in (dealt(order, size), dealt(order + order[: -n % size], size)):
-        yield AGAIN, shares
-        yield AS_BEFORE, [own[done // size :] for own in shares]
-        yield AS_BEFORE, [own[-(-done // size) :] for own in shares]
-    yield "All ranks get the same. Where does the rank come in?", [left] * size
-    yield WHOSE_TURN, [[order[i] for i in range(done, n) if i % size == r] for r in ranks]
-    yield from ((BLOCKS, blocks) for blocks in in_blocks(left, size))
-    yield "These are the samples that are done, not those that are left.", dealt(order[:done], size)
-    yield SHORTER, dealt(left[: len(left) // size * size], size)
-    yield SORTED, dealt(sorted(left), size)
-    yield NUMBERS, dealt([sample for sample in order if sample >= done], size)
-    yield NO_STRIDE, [left[rank:] for rank in ranks]
-    yield ONE_OFF, dealt(order[done + 1 :], size)
-    yield ONE_OFF, dealt(order[max(0, done - 1) :], size)
+def only_added(seen: Seen) -> bool:
+    """Whether the ranks' lists are right but for more at their ends, and equally long."""
+    begin = all(one.value[: len(one.right)] == one.right for one in seen.everyone)
+    return begin and len(set(lengths(seen)[0])) == 1
+
+
+CHECK = Alone(
+    cases=cases,
+    times=lambda case: case.size,
+    given=lambda case, rank: (case.n, case.epoch, case.seed, case.done, rank, case.size),
+    called=lambda case: case.in_words,
+    looks=[
+        A_LIST_OF_INT,
+        Look(
+            right=dealt(lambda case: case.right),
+            mistakes={
+                "All samples are done. What is left for a rank then?": When(
+                    lambda seen: seen.case.done == seen.case.n
+                ),
+                **MISTAKES,
+                "The order is not shuffled. Which one did the run have before the stop?": dealt(
+                    lambda case: case.cards(list(range(case.n)))
+                ),
+                "Every rank leaves out `done` samples of its own. Whose samples does `done` "
+                "count?": lambda case, rank: case.order[rank :: case.size][case.done :],
+                "This is the whole epoch. What has been trained on before the stop?": one_of(whole),
+                "This suits a run that had as many ranks as now, and stopped after whole steps. "
+                "What if it had more ranks, or fewer?": one_of(as_before),
+                "The dealing goes on as if nothing had happened. Who gets the first one that is "
+                "left?": lambda case, rank: case.right[(rank - case.done) % case.size :: case.size],
+                "Ranks begin at the right places. Who gets the samples behind, one after the "
+                "other?": lambda case, rank: case.right[rank:],
+                "These are the samples that are done. Which are left?": dealt(
+                    lambda case: case.order[: case.done]
+                ),
+                "Some samples are left out, so that all ranks get equally many. Do they have to?": (
+                    dealt(lambda case: case.right[: len(case.right) // case.size * case.size])
+                ),
+                "The right samples are left, by their numbers. What is lost in a set, or in "
+                "sorting?": dealt(lambda case: sorted(case.right)),
+                "Left out are the samples with numbers below done. Are those the ones that are "
+                "done?": dealt(lambda case: [i for i in case.order if i >= case.done]),
+                "Sample 0 is lost. Which of your lines takes a 0 for nothing?": (
+                    lambda case, rank: [i for i in case.right[rank :: case.size] if i]
+                ),
+                "One sample too many is taken as done.": dealt(lambda case: case.right[1:]),
+                "One sample too few is taken as done.": dealt(
+                    lambda case: case.order[max(0, case.done - 1) :]
+                ),
+                "Some samples are added, so that all ranks get equally many. Do they have to?": (
+                    When(only_added)
+                ),
+                **UNEXPLAINED,
+                "The right samples are left, in another order than the epoch's. What is shuffled "
+                "anew?": When(lambda seen: sorted(together(seen)) == sorted(seen.case.right)),
+                "Not the order before the stop. Of how many samples was it, and with what "
+                "seeded?": When(lambda seen: lengths(seen)[0] == lengths(seen)[1]),
+            },
+            otherwise="Strike out the done ones, and write a rank under each that is left. What "
+            "differs?",
+            came=what_came,
+            required=all_right,
+        ),
+    ],
+    errors={
+        "process group": "There is no group. Which arguments say who asks, and among how many?",
+        "without overflow": "A data set can be large. Which numbers does the dtype hold?",
+        "randperm()": "randperm wants n, and generator=, a torch.Generator. What does it get here?",
+        "by zero": "Nothing may be left: n - done can be 0. What do you divide by then?",
+        "out of range": "There may be fewer samples left than ranks, or none.",
+        "empty": "There may be fewer samples left than ranks, or none.",
+    },
+    proves="wherever epochs of 0 to 5 samples stop, and in longer ones, 1 to 4 ranks train once on "
+    "each sample that is left, in the epoch's order",
+)

@@ -1,6 +1,5 @@
 # wrong: every rank gets all that is left
 # told: All ranks get the same
-# right at: 1
 import torch
 
 

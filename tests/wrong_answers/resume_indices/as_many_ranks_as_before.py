@@ -1,6 +1,5 @@
 # wrong: takes this run's share of done, which is another if the number of ranks was another
 # told: as many ranks as now
-# right at: 1
 import torch
 
 

@@ -1,6 +1,5 @@
 # wrong: deals what is left in blocks
-# told: a block of what is left
-# right at: 1
+# told: a block of neighbours
 import torch
 
 

@@ -1,6 +1,5 @@
 # wrong: each rank leaves out done samples of its own share
-# told: Every rank leaves out that many samples of its own
-# right at: 1
+# told: Every rank leaves out `done` samples of its own
 import torch
 
 

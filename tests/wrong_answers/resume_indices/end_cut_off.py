@@ -1,6 +1,5 @@
 # wrong: leaves samples out, so that all ranks get equally many
 # told: Some samples are left out
-# right at: 1
 import torch
 
 

@@ -1,6 +1,5 @@
 # wrong: begins at the right place, and takes all from there
 # told: Ranks begin at the right places
-# right at: 1
 import torch
 
 

@@ -1,6 +1,5 @@
 # wrong: makes what is left longer, so that all ranks get equally many, as the sampler does
 # told: Some samples are added
-# right at: 1
 import torch
 
 

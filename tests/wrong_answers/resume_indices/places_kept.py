@@ -1,6 +1,5 @@
 # wrong: a place of the order keeps its rank, so that rank 0 does not get the first one left
 # told: as if nothing had happened
-# right at: 1
 import torch
 
 

@@ -1,48 +1,148 @@
 """Samples dealt to ranks: what the checks of the samplers' exercises compare with, and say."""
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
-from ddp_workbook.exercises.judging.not_yet import NotYet
+from ddp_workbook.exercises.judging.check import Look, Seen, When
+from ddp_workbook.exercises.judging.same import is_index, kind, same
 from ddp_workbook.exercises.judging.values import in_words
 
-Lists = list[list[int]]  # the samples of each rank
+
+@lru_cache
+def permutation(n: int, seed: int, times: int) -> tuple[int, ...]:
+    """What randperm makes of n with a generator of this seed, when it draws for the n-th time."""
+    generator = torch.Generator().manual_seed(seed)
+    return tuple([torch.randperm(n, generator=generator) for _ in range(times)][-1].tolist())
 
 
-def compare_type(called: str, rank: int, answer: Any) -> None:
-    """Raise NotYet if it is no list of int."""
-    came_back, look = in_words(answer), "Which of your lines makes a list of plain numbers?"
-    if answer is None:
-        look = "Does the function return its list, on every path?"
-    elif type(answer) is not list:
-        came_back += f", of type {type(answer).__name__}"
-    elif kinds := {type(one).__name__ for one in answer} - {"int"}:
-        came_back += f", with {' and '.join(sorted(kinds))} in it"
-    else:
-        return
-    raise NotYet(called, f"on rank {rank}: {came_back}", "a list of int", look)
+@dataclass(frozen=True, kw_only=True)
+class Deal:
+    """A case: the samples of an epoch, and the ranks that get them."""
+
+    n: int
+    size: int
+    epoch: int
+    seed: int
+
+    def order_by(self, seed: int, times: int = 1) -> list[int]:
+        """The epoch's order, if the generator were seeded so, and asked so many times."""
+        return list(permutation(self.n, seed, times))
+
+    def cards(self, order: list[int]) -> list[int]:
+        """What of an order is dealt."""
+        return order
+
+    @property
+    def order(self) -> list[int]:
+        """The epoch's order."""
+        return self.order_by(self.seed + self.epoch)
+
+    @property
+    def right(self) -> list[int]:
+        """What is dealt to all ranks together."""
+        return self.cards(self.order)
 
 
-def in_text(lists: Lists) -> str:
-    """A line for each rank."""
-    return "\n".join(f"rank {rank}: {in_words(own)}" for rank, own in enumerate(lists))
+def dealt(cards: Callable[[Deal], list[int]]) -> Callable[[Deal, int], list[int]]:
+    """What a rank gets of these cards."""
+    return lambda case, rank: cards(case)[rank :: case.size]
 
 
-def shuffled(n: int, seed: int) -> list[int]:
-    """A permutation, as the task says."""
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist()
+def one_of(ways: Callable[..., list]) -> When:
+    """Holds if one and the same of the ways that (case, rank) may go explains every rank's list."""
+
+    def holds(seen: Seen) -> bool:
+        found = [[same(o.value, way) for way in ways(o.case, o.rank)] for o in seen.everyone]
+        return any(map(all, zip(*found, strict=True)))
+
+    return When(holds)
 
 
-def dealt(some: list[int], size: int) -> Lists:
-    """One after the other to each rank."""
-    return [some[rank::size] for rank in range(size)]
-
-
-def in_blocks(some: list[int], size: int) -> list[Lists]:
-    """A block to each rank: the last ones shorter, or one shorter than others at most."""
-    long, places = -(-len(some) // size), torch.arange(len(some)).tensor_split(size)
+def in_blocks(case: Deal, rank: int) -> list[list[int]]:
+    """A rank's block: the last ones shorter, one shorter than others at most, the last longer."""
+    some, size = case.right, case.size
+    long, short = -(-len(some) // size), len(some) // size
+    places = torch.arange(len(some)).tensor_split(size)[rank].tolist()
     return [
-        [some[rank * long :][:long] for rank in range(size)],
-        [[some[place] for place in block] for block in places],
+        some[rank * long :][:long],
+        [some[place] for place in places],
+        some[rank * short :] if rank == size - 1 else some[rank * short :][:short],
     ]
+
+
+def together(seen: Seen) -> list[int]:
+    """What all ranks got in this call."""
+    return [sample for one in seen.everyone for sample in one.value]
+
+
+def lengths(seen: Seen) -> tuple[list[int], list[int]]:
+    """How many samples each rank got, and how many it is to get."""
+    return [len(one.value) for one in seen.everyone], [len(one.right) for one in seen.everyone]
+
+
+def same_samples(seen: Seen) -> bool:
+    """Whether each rank has the right samples, in whatever order."""
+    return all(sorted(one.value) == sorted(one.right) for one in seen.everyone)
+
+
+def all_came(seen: Seen) -> str:
+    """What came back, a line for each rank."""
+    return "\n".join(f"rank {one.rank}: {in_words(one.value)}" for one in seen.everyone)
+
+
+def all_right(seen: Seen) -> str:
+    """What is right, a line for each rank."""
+    return "\n".join(f"rank {one.rank}: {in_words(one.right)}" for one in seen.everyone)
+
+
+def type_of(value: object) -> str:
+    """ "a list of int", "a list with a tensor in it", "None", as far as a reader's lists go."""
+    if not isinstance(value, list | tuple):
+        return kind(value)
+    others = [kind(one) for one in value if not is_index(one)]
+    return f"a list with {others[0]} in it" if others else "a list of int"
+
+
+A_LIST_OF_INT = Look(
+    of=lambda seen: type_of(seen.came),
+    right="a list of int",
+    mistakes={"Does the function return its list, on every path?": "None"},
+    otherwise="Which of your lines makes a list of plain numbers?",
+    came=lambda seen: f"on rank {seen.rank}: {in_words(seen.came)}, {seen.value}",
+    required="a list of int",
+)
+MISTAKES = {  # with any Deal
+    "The same call once more gives others. How do all ranks come to the same order?": When(
+        lambda seen: not all(same(seen.value, one.value) for one in seen.again)
+    ),
+    "This is the order of epoch 0. What makes it the order of another epoch?": dealt(
+        lambda case: case.cards(case.order_by(case.seed))
+    ),
+    "This is the order for seed 0. What is seed for?": dealt(
+        lambda case: case.cards(case.order_by(case.epoch))
+    ),
+    "Is the generator seeded?": dealt(
+        lambda case: case.cards(case.order_by(torch.Generator().initial_seed()))
+    ),
+    "The generator is seeded for epoch 0, and draws on. With what does the task seed it?": dealt(
+        lambda case: case.cards(case.order_by(case.seed, case.epoch + 1))
+    ),
+    "Each rank has an order of its own. Is there something in its seed that only it has?": (
+        lambda case, rank: case.cards(case.order_by(case.seed + case.epoch + rank))[
+            rank :: case.size
+        ]
+    ),
+    "All ranks get the same. Where does the rank come in?": lambda case: case.right,
+    "Each rank has a block of neighbours. When you deal cards, who gets the second one?": (
+        one_of(in_blocks)
+    ),
+}
+UNEXPLAINED = {  # behind all others
+    "The samples are 0 to n - 1. Where do the other numbers come from?": When(
+        lambda seen: set(together(seen)) - set(range(seen.case.n))
+    ),
+    "Each rank has the right samples. In which order does it come to them?": When(same_samples),
+}
