@@ -1,6 +1,8 @@
 """The errors that the workbook raises on purpose: pages to read, without its own frames."""
 
 from collections.abc import Sequence
+from enum import Enum
+from typing import Any
 
 
 class WorkbookError(Exception):
@@ -61,8 +63,35 @@ class RankFailed(WorkbookError, RuntimeError):
         self.positions, self.missed = list(positions), list(missed)
 
 
+class Proof(Enum):
+    """How a launch knows that its ranks hang; the value is for people."""
+
+    TIME = "the time limit"
+    STANDSTILL = "all unfinished ranks wait for each other"
+    IDLE = "nothing happens, and not all unfinished ranks wait for each other"
+    PROCESSOR_TIME = "a rank computes without an end"
+
+
 class RanksHung(RankFailed, TimeoutError):
-    """The ranks did not finish in time; `positions` holds for each rank where it stood."""
+    """The ranks did not finish in time, or cannot; `positions` tell for each rank where it stood.
+
+    `proof` says how the launch knows, `seconds` is its measure: the time limit, how long nothing
+    had happened, or the processor time that `rank` had used. Of the other proofs `rank` is None.
+    """
+
+    def __init__(
+        self, page: str, *, proof: Proof = Proof.TIME, seconds: float = 0.0, **failure: Any
+    ):
+        super().__init__(page, **failure)
+        self.proof, self.seconds = proof, seconds
+
+
+class TooBusyToTell(WorkbookError):
+    """The ranks neither finished nor proved to hang, for `seconds`: the machine is too busy."""
+
+    def __init__(self, page: str, *, seconds: float = 0.0):
+        super().__init__(page)
+        self.seconds = seconds
 
 
 class LaunchInterrupted(KeyboardInterrupt):

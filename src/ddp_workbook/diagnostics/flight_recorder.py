@@ -69,3 +69,11 @@ def members() -> dict[str, list[int]]:
     world = dist.distributed_c10d._world
     names, ranks = dict(world.pg_names), dict(world.pg_group_ranks)
     return {names[group]: sorted(ranks[group]) for group in ranks if group in names}
+
+
+def progress(record: dict | None) -> tuple:
+    """What changes whenever a rank enters or finishes a collective, or makes a group."""
+    if not record:
+        return ()
+    entries = [(e["group"], e["seq"], e["finished"]) for e in record["entries"]]
+    return (record["made"], *entries)

@@ -11,10 +11,21 @@ from ddp_workbook.diagnostics import advice
 from ddp_workbook.diagnostics.evidence import Ending, Evidence
 from ddp_workbook.diagnostics.mismatches import Mismatch, mismatches
 from ddp_workbook.diagnostics.positions import Position, position, standing
-from ddp_workbook.errors import RankFailed, RanksHung
+from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
 
 MOST_ROWS = 16
 LONGEST_TITLE = 200  # characters of an error's text in the first line; the traceback has it all
+HOW_THEY_HANG = {
+    Proof.TIME: "{who} did not finish within {seconds:g} s and {were} stopped.",
+    Proof.STANDSTILL: "{who} waited for other ranks, and nothing moved for {seconds:.1f} s.",
+    Proof.IDLE: "{who} did not finish, and nothing moved for {seconds:.1f} s.",
+    Proof.PROCESSOR_TIME: "{who} did not finish; rank {rank} computed for {seconds:.1f} s "
+    "of processor time.",
+}
+TOO_BUSY = (
+    "This machine is too busy to tell whether the ranks hang or only take long. They had not "
+    "finished after {seconds:g} s, and were stopped.\nTry again when less is running here."
+)
 SOURCE = re.compile(r"\[/\S+\.(?:cc|cpp|h|cu):\d+\] ?")  # where in PyTorch's own code it was raised
 
 
@@ -30,16 +41,37 @@ def failure(ranks: Sequence[Evidence]) -> RankFailed:
     return (_raised if first.outcome.ending is Ending.RAISED else _died)(first, ranks)
 
 
-def hang(ranks: Sequence[Evidence], timeout: float) -> RanksHung:
-    """The error for a launch that ran out of time."""
+def hang(
+    ranks: Sequence[Evidence],
+    seconds: float,
+    proof: Proof = Proof.TIME,
+    rank: int | None = None,
+) -> RanksHung:
+    """The error for a launch that ran out of time, or that is proven to hang.
+
+    `seconds` is what was measured, and `rank` whose processor time it is; see RanksHung.
+    """
     late = sum(rank.outcome is None for rank in ranks)
     who = "The rank" if len(ranks) == 1 else f"{late} of {len(ranks)} ranks"
     were = "was" if late == 1 else "were"
-    title = f"{who} did not finish within {timeout:g} s and {were} stopped."
+    title = HOW_THEY_HANG[proof].format(who=who, were=were, seconds=seconds, rank=rank)
     places, found, page = _page(ranks, title)
-    if not any(place.communicates for place in places):
+    if proof is Proof.TIME and not any(place.communicates for place in places):
         page += f" {advice.TAKE_LONGER}"
-    return RanksHung(page, reason=title, positions=places, missed=found)
+    return RanksHung(
+        page,
+        proof=proof,
+        seconds=seconds,
+        rank=rank,
+        reason=title,
+        positions=places,
+        missed=found,
+    )
+
+
+def too_busy(seconds: float) -> TooBusyToTell:
+    """The error for a launch that neither ended nor proved to hang in `seconds`."""
+    return TooBusyToTell(TOO_BUSY.format(seconds=seconds), seconds=seconds)
 
 
 def positions_page(ranks: Sequence[Evidence], title: str) -> str:

@@ -4,13 +4,14 @@ import contextlib
 import multiprocessing.spawn
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, TextIO
 
 from ddp_workbook.diagnostics import report
-from ddp_workbook.diagnostics.evidence import Evidence, Phase
+from ddp_workbook.diagnostics.evidence import Evidence
 from ddp_workbook.errors import (
     LaunchInterrupted,
     LaunchRefused,
@@ -24,16 +25,15 @@ from ddp_workbook.launcher.output import Printer
 from ddp_workbook.launcher.rank_environment import RankEnvironment, torchrun_line
 from ddp_workbook.launcher.rank_handle import RankHandle
 from ddp_workbook.launcher.rendezvous import loopback_store
+from ddp_workbook.launcher.standstill import Limits, Watch, connects, unfinished
 
 LEAVE = 2.0  # seconds that a rank has to go by itself after its worker returned
 SETTLE = 0.1  # seconds to see who else failed
 SETTLE_BLAME = 0.5  # seconds in which a rank that lost a peer may learn why the peer went
 LINGER = 0.5  # seconds that a rank which has returned keeps its connections for the others
 ANSWER = 0.3  # seconds that a rank has to say where it stands, and again after a signal
+LONG_ANSWER = 2.0  # the same, where nothing is decided by the clock
 LONGEST_WAIT = 3600.0  # seconds in one call; a longer timeout is waited for in several
-# Functions of torch in which a rank connects to all others.
-CONNECTING = ("init_process_group", "new_group")
-THEIR_FILE = os.path.join("torch", "distributed", "distributed_c10d.py")
 NO_GUARD = (
     "The worker lives in the script that launches it, so each rank runs that script again to find "
     'it. Put the lines that launch under `if __name__ == "__main__":`.'
@@ -82,24 +82,32 @@ def run_ranks(
     quiet: bool = False,
     threads: int | None = None,
     environment: dict[str, str] | None = None,
+    by_evidence: Limits | None = None,
+    output: TextIO | None = None,
+    cancelled: threading.Event | None = None,
 ) -> list:
     """`launch` with more to choose.
 
     `quiet` shows no torchrun line, `threads` is the number of torch threads of each rank,
-    `environment` holds extra environment variables for all ranks.
+    `environment` holds extra environment variables for all ranks. `by_evidence` takes the place of
+    `timeout`: the ranks are stopped when they are proven to hang, however busy the machine is, and
+    at the end of the patience in these limits TooBusyToTell is raised. What the ranks print goes to
+    `output` instead of stdout. Several launches may run side by side in threads: only the main
+    thread sees an interrupt, and can pass it on by setting `cancelled`.
     """
     rank_process.leave_if_the_script_runs_again()
+    timeout = by_evidence.patience if by_evidence else timeout
     preconditions.check(ranks, timeout, threads)
     packed, needs_main = serialization.pack_call(call)
     if not quiet and (line := torchrun_line(call, ranks)):
         print(line, flush=True)
-    printer = Printer(ranks)
+    printer = Printer(ranks, output)
     handles = [RankHandle(rank, printer) for rank in range(ranks)]
     try:
         store = loopback_store()
         around = RankEnvironment(ranks, store.port, threads, environment or {})
         _start(handles, around, packed, where_main_is() if needs_main else {})
-        _follow(handles, timeout, printer)
+        _follow(handles, timeout, printer, by_evidence and Watch(by_evidence), cancelled)
         results = [_unpack(handle) for handle in handles]
     except KeyboardInterrupt:
         raise LaunchInterrupted(_where_they_stand(handles, printer)) from None
@@ -151,21 +159,35 @@ def _unpack(handle: RankHandle) -> Any:
 # Following the ranks to their ends
 
 
-def _follow(handles: list[RankHandle], timeout: float, printer: Printer) -> None:
-    """Read the ranks until all have returned; raise at the first failure or when time is up."""
+def _follow(
+    handles: list[RankHandle],
+    timeout: float,
+    printer: Printer,
+    watch: Watch | None = None,
+    cancelled: threading.Event | None = None,
+) -> None:
+    """Read the ranks until all have returned; raise at the first failure or when time is up.
+
+    `watch` raises for ranks that are proven to hang; then time that is up proves nothing.
+    """
     deadline = time.monotonic() + timeout
     look_after = None  # when to see whether the ranks that have returned may go
-    while any(handle.outcome is None for handle in handles):
-        until = min(deadline, look_after or deadline)
+    while running := unfinished(handles):
+        if cancelled and cancelled.is_set():
+            raise KeyboardInterrupt
+        until = min(deadline, look_after or deadline, watch.next if watch else deadline)
         _read(handles, until - time.monotonic(), printer)
+        found = watch and watch.look(handles, lambda: _ask_for_long(handles, printer))
         late = time.monotonic() >= deadline
-        if late:
+        if late or found:
             _collect_positions(handles, printer)
         if any(handle.evidence.failed for handle in handles):
             _settle(handles, printer)
             raise report.failure(_evidence(handles))
-        if late and any(handle.outcome is None for handle in handles):
-            raise report.hang(_evidence(handles), timeout)
+        if found and unfinished(handles) == running:
+            raise report.hang(_evidence(handles), found.seconds, found.proof, found.rank)
+        if late and unfinished(handles):
+            raise report.too_busy(timeout) if watch else report.hang(_evidence(handles), timeout)
         look_after = _look_after(handles, look_after, printer)
 
 
@@ -191,13 +213,6 @@ def _look_after(handles: list[RankHandle], planned: float | None, printer: Print
     for handle in waiting:
         handle.let_go()
     return None
-
-
-def connects(rank: Evidence) -> bool:
-    """True for a rank that has not reached its worker, or is making a process group in it."""
-    if rank.phase in (Phase.STARTING, Phase.IMPORTING):
-        return True
-    return any(file.endswith(THEIR_FILE) and name in CONNECTING for file, _, name in rank.stack)
 
 
 def _read(handles: list[RankHandle], patience: float, printer: Printer) -> None:
@@ -231,10 +246,18 @@ def _collect_positions(handles: list[RankHandle], printer: Printer) -> None:
         handle.look_from_outside()
 
 
-def _ask(handles: list[RankHandle], ask: Callable, printer: Printer) -> None:
+def _ask_for_long(handles: list[RankHandle], printer: Printer) -> None:
+    """Ask the unfinished ranks where they stand, and wait for answers also of a busy machine."""
+    ready = [handle for handle in unfinished(handles) if handle.listener]
+    _ask(ready, RankHandle.ask_position, printer, LONG_ANSWER)
+
+
+def _ask(
+    handles: list[RankHandle], ask: Callable, printer: Printer, patience: float = ANSWER
+) -> None:
     for handle in handles:
         ask(handle)
-    end = time.monotonic() + ANSWER
+    end = time.monotonic() + patience
     while time.monotonic() < end and any(handle.silent for handle in handles):
         _read(handles, 0.02, printer)
 
@@ -274,7 +297,8 @@ def _end(handles: list[RankHandle], printer: Printer) -> None:
         while any(not h.ended for h in handles) and time.monotonic() < end:
             _read(handles, end - time.monotonic(), printer)
         if busy := [str(handle.rank) for handle in handles if not handle.ended]:
-            print(STILL_BUSY.format(ranks=", ".join(busy), seconds=LEAVE))
+            told = STILL_BUSY.format(ranks=", ".join(busy), seconds=LEAVE)
+            print(told, file=printer.file)
     for handle in handles:
         handle.end()
     for handle in handles:

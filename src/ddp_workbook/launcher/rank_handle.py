@@ -37,6 +37,7 @@ class RankHandle:
         self.pipes: list[Connection] = []
         self.process = None
         self.pid: int | None = None  # None before the process has started
+        self.listener: int | None = None  # the thread that answers questions, as the system counts
 
     @property
     def outcome(self) -> Outcome | None:
@@ -99,6 +100,7 @@ class RankHandle:
         self.evidence.phase = message.get("phase", self.evidence.phase)
         self.evidence.record = message.get("record", self.evidence.record)
         self.evidence.stack = message.get("stack", self.evidence.stack)
+        self.listener = message.get("listener", self.listener)
         if "ending" in message:
             self.evidence.outcome = Outcome(
                 message["ending"],

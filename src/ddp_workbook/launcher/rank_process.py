@@ -138,6 +138,7 @@ class Reporter:
 def answer_questions(report: Connection, reporter: Reporter) -> None:
     """Say where this rank stands whenever the kernel asks; gloo waits without the GIL."""
     main_thread, decoder = threading.main_thread().ident, framing.Decoder()
+    reporter.send(listener=threading.get_native_id())  # what this thread does, nobody asked for
     with contextlib.suppress(EOFError, OSError):
         while True:
             for question, _ in decoder.feed(framing.read_some(report)):

@@ -1,0 +1,214 @@
+"""What the threads of a rank have done, as the system counts it: their turns at a processor.
+
+Linux counts for each thread its turns at a processor and their length. A thread that sleeps has no
+turn, one that waits for a processor shows as runnable: on a machine however busy, no turn and not
+runnable means that nothing happened. Measured on gloo, 2 cores, beside 0, 6 and 20 busy loops: a
+deadlocked rank has no turn, but for gloo's own loop, which looks around every 10 ms, for 0.03 ms
+each time, and queues for up to 150 ms a second. Elsewhere, and on Linux without these numbers, only
+processor time is known.
+"""
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import psutil
+
+NANO = 1e-9
+STORE = b"(pt_tcpstore"  # the name of the store's thread begins so (torch 2.13)
+MOST_PROCESSES = 100  # of one rank that are looked at
+# A thread that polls: at least so many turns while it is watched, none of them longer on average.
+TURNS = 3
+SHORT_TURN = 0.0002  # seconds
+# Threads other than the worker's that are up to more than this share of a processor do work.
+WORK = 0.05
+NOISE = 0.005  # seconds of processor that are no work in however short a time
+LITTLE = 0.1  # share of a processor that polling takes at most
+SHORT_TURN_OF_WORKER = 0.0005  # seconds; a computation keeps its processor for 1 to 3 ms
+
+
+class Glance(NamedTuple):
+    """The worker's own thread: cheap to ask."""
+
+    turns: int  # at a processor, so far
+    state: str  # R runs or queues, S sleeps, D waits for a disk, T is stopped; "" unknown
+
+
+class Thread(NamedTuple):
+    """One thread of a rank or of a process that it started."""
+
+    run: float  # seconds on a processor
+    queued: float  # seconds runnable without one; counted when it gets one
+    turns: int
+    state: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """All threads of a rank, by number, but for the one that answers the launch's questions."""
+
+    time: float  # time.monotonic()
+    worker: int  # the number of the worker's own thread
+    threads: dict[int, Thread]
+
+    @property
+    def run(self) -> float:
+        """Seconds of processor of all threads."""
+        return sum(thread.run for thread in self.threads.values())
+
+    @property
+    def busy(self) -> bool:
+        """True if the worker's thread runs or queues now, or any thread waits for a disk."""
+        states = [thread.state for thread in self.threads.values()]
+        return "D" in states or self.threads[self.worker].state == "R"
+
+
+def queues_are_seen() -> bool:
+    """True where the system counts turns; Linux may be built without, or not count."""
+    return _numbers(f"/proc/self/task/{os.getpid()}/schedstat")[2] > 0
+
+
+def glance(pid: int) -> Glance:
+    """The worker's own thread, whose number is that of the process; OSError if it is gone."""
+    if not SEEN:
+        return Glance(0, "")
+    thread = _thread(pid, pid)
+    return Glance(thread.turns, thread.state)
+
+
+def read(pid: int, leave_out: int | None = None) -> Reading:
+    """All threads of the rank and of its children, but for `leave_out`; OSError if it is gone."""
+    now = time.monotonic()
+    if not SEEN:
+        return Reading(now, pid, {pid: Thread(processor(pid), 0.0, 0, "")})
+    threads = _threads(pid)
+    threads.pop(leave_out, None)
+    for child in _family(pid)[1:]:
+        with contextlib.suppress(OSError):  # it has ended
+            threads |= _threads(child)
+    return Reading(now, pid, threads)
+
+
+def processor(pid: int) -> float:
+    """Seconds of processor that a rank has had, with all that it started."""
+    total = 0.0
+    for process in _family(pid):
+        with contextlib.suppress(psutil.Error):
+            times = psutil.Process(process).cpu_times()
+            total += times.user + times.system
+            total += getattr(times, "children_user", 0) + getattr(times, "children_system", 0)
+    return total
+
+
+def store_queues() -> bool:
+    """True if the launch's store, a thread of this process, has an answer to give and no processor.
+
+    All ranks that wait for the store look still then.
+    """
+    folder = "/proc/self/task"
+    if not SEEN:
+        return False
+    for number in os.listdir(folder):
+        with contextlib.suppress(OSError):  # it has ended
+            stat = _read(f"{folder}/{number}/stat")
+            if STORE in stat and stat.rpartition(b")")[2].split()[0] == b"R":
+                return True
+    return False
+
+
+def still(before: Reading, now: Reading) -> bool:
+    """True if the worker's thread had no turn, and no other did work; polling is no work."""
+    if now.busy or before.threads.keys() != now.threads.keys():
+        return False
+    if before.threads[before.worker].turns != now.threads[now.worker].turns:
+        return False
+    return now.run - before.run <= max(NOISE, WORK * (now.time - before.time))
+
+
+def settled(before: Reading, now: Reading) -> bool:
+    """True if no thread waits for a processor that it needs.
+
+    Each has slept all the time, or polls: it has come to its turn again and again, and each time
+    found next to nothing to do. One that had a turn or two may have brought something.
+    """
+    for number, thread in now.threads.items():
+        turns = thread.turns - before.threads[number].turns
+        run = thread.run - before.threads[number].run
+        sleeps = turns == 0 and thread.state != "R"
+        if not sleeps and (turns < TURNS or run > turns * SHORT_TURN):
+            return False
+    return True
+
+
+def idles(before: Reading, now: Reading) -> bool:
+    """True if the rank took next to no processor, and its worker did not queue for one either."""
+    return _share(before, now, queue=True) < LITTLE
+
+
+def polls(before: Reading, now: Reading) -> bool:
+    """True if the rank took next to no processor, and its worker only in short turns.
+
+    On a busy machine each such turn is queued for, so that `idles` says nothing.
+    """
+    old, new = before.threads.get(before.worker), now.threads[now.worker]
+    if old is None or _share(before, now, queue=False) >= LITTLE:
+        return False
+    return new.run - old.run <= (new.turns - old.turns) * SHORT_TURN_OF_WORKER
+
+
+def _share(before: Reading, now: Reading, queue: bool) -> float:
+    """Of the time between both, the part with a processor; `queue`: or in the queue for one."""
+    taken = now.run - before.run
+    if queue:
+        taken += now.threads[now.worker].queued - before.threads[before.worker].queued
+    return taken / (now.time - before.time)
+
+
+def _threads(process: int) -> dict[int, Thread]:
+    return {int(n): _thread(process, int(n)) for n in os.listdir(f"/proc/{process}/task")}
+
+
+def _thread(process: int, number: int) -> Thread:
+    folder = f"/proc/{process}/task/{number}"
+    run, queued, turns = _numbers(f"{folder}/schedstat")
+    state = _read(f"{folder}/stat").rpartition(b")")[2].split()[0].decode()
+    return Thread(run * NANO, queued * NANO, turns, state)
+
+
+def _family(pid: int) -> list[int]:
+    """The process and what it has started, as far as it still lives."""
+    if not SEEN:
+        with contextlib.suppress(psutil.Error):
+            return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+        return [pid]
+    family = [pid]
+    for process in family:  # grows as it is walked
+        with contextlib.suppress(OSError):
+            for number in os.listdir(f"/proc/{process}/task"):
+                family += map(int, _read(f"/proc/{process}/task/{number}/children").split())
+        if len(family) > MOST_PROCESSES:
+            break
+    return family[:MOST_PROCESSES]
+
+
+def _numbers(path: str) -> tuple[int, int, int]:
+    """The three numbers of a `schedstat`: ns of processor, ns in the queue, turns."""
+    run, queued, turns = map(int, _read(path).split())
+    return run, queued, turns
+
+
+def _read(path: str) -> bytes:
+    """A small file of /proc; `open` takes three times as long."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 1 << 16)
+    finally:
+        os.close(descriptor)
+
+
+try:
+    SEEN = queues_are_seen()
+except (OSError, ValueError):  # macOS, Windows, some containers
+    SEEN = False

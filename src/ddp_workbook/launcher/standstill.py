@@ -1,0 +1,321 @@
+"""Hung or merely slow: what the ranks have done tells it, and no clock.
+
+On a machine that many share, a right answer may take a minute, and a wrong one must not. So a
+launch that is followed by evidence ends as hung when it is proven, and otherwise goes on.
+"""
+
+import contextlib
+import linecache
+import os
+import sysconfig
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ddp_workbook.diagnostics import flight_recorder
+from ddp_workbook.diagnostics.evidence import Evidence, Phase
+from ddp_workbook.diagnostics.positions import COMMUNICATION, State, position
+from ddp_workbook.diagnostics.user_code import is_own
+from ddp_workbook.errors import Proof
+from ddp_workbook.launcher import activity
+from ddp_workbook.launcher.activity import Reading
+from ddp_workbook.launcher.rank_handle import RankHandle
+
+FIRST_LOOK = 0.2  # seconds from the start: most launches have ended by then
+EVERY = 0.1  # seconds between two looks; one takes 0.1 ms a rank that runs, 0.3 ms one that waits
+QUIET = 0.2  # seconds of standstill after which it is worth asking where the ranks stand
+LATELY = 20  # looks that are kept
+SETTLES = 0.4  # seconds of late in which every thread must have slept, or have had its turns
+SEVERAL = 3  # times as long if several poll: send and recv leave no trace on gloo
+SUMMED = 0.5  # seconds between two sums of processor time
+CLOSES = 2.0  # seconds in which a rank that has returned cuts off those who wait for it
+EVERY_UNSEEN = 0.5  # seconds between two looks there: psutil walks through all processes
+UNSEEN = 5.0  # seconds of standstill at least where no queue for a processor can be seen
+# Functions of torch in which a rank connects to all others.
+CONNECTING = ("init_process_group", "new_group")
+THEIR_FILE = os.path.join("torch", "distributed", "distributed_c10d.py")
+STANDARD_LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "")
+LIBRARIES = tuple(
+    os.path.join(sysconfig.get_path(name), "") for name in ("purelib", "platlib")
+)  # below the standard library's folder
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much evidence makes a hang; all times in seconds.
+
+    Made for checks, whose ranks compute on the CPU for a second or two and talk over loopback: a
+    GPU, or a slow network, may work while all ranks stand still. Where no queue for a processor
+    can be seen (macOS, Windows), each standstill must last 5 s, and ranks that a busy machine keeps
+    waiting for that long look hung.
+    """
+
+    standstill: float = 0.4  # all unfinished ranks wait for each other
+    new_group: float = 2.0  # the same, one of them in new_group, which asks the launch's store
+    connecting: float = 20.0  # in init_process_group: a slow name server takes 10
+    idle: float = 5.0  # one of them waits for something else: a sleep, a lock, a file
+    polling: float = 10.0  # one of them looks around now and then, the others stand still
+    processor: float = 4.0  # of processor time in one phase, mostly inside the worker
+    slow: float = 5.0  # of wall time, then `on_slow` is called once, unless all ranks stand
+    patience: float = 300.0  # of wall time, then TooBusyToTell is raised
+    on_slow: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A hang, proven: by what, and the seconds that it lasted, or of processor that it took."""
+
+    proof: Proof
+    seconds: float
+    rank: int | None = None  # the rank whose processor time it is
+
+
+class Watch:
+    """Looks at the unfinished ranks of one launch again and again, until they are proven hung."""
+
+    def __init__(self, limits: Limits):
+        self.limits, self.begun = limits, time.monotonic()
+        self.next = self.begun + FIRST_LOOK
+        self.slow_at: float | None = self.begun + limits.slow
+        self.processor = ProcessorTime(limits)
+        self.standstill = Standstill(limits)
+        self.polling = Polling(limits)
+
+    def look(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> Finding | None:
+        """Take a look if it is time; `ask` has the unfinished ranks say where they stand."""
+        if time.monotonic() < self.next or any(handle.evidence.failed for handle in handles):
+            return None
+        found = None
+        with contextlib.suppress(OSError):  # a rank or a thread of it has just ended
+            found = (
+                self.processor.look(handles)
+                or self.standstill.look(handles, ask)
+                or self.polling.look(handles, ask)
+            )
+        self.next = time.monotonic() + (EVERY if activity.SEEN else EVERY_UNSEEN)
+        if found is None:
+            self._say_once_that_it_is_slow()
+        return found
+
+    def _say_once_that_it_is_slow(self) -> None:
+        """Not while all stand: that is no sign of a busy machine."""
+        late = self.slow_at is not None and time.monotonic() >= self.slow_at
+        if late and not self.standstill.readings:
+            self.slow_at = None
+            if self.limits.on_slow:
+                self.limits.on_slow()
+
+
+class ProcessorTime:
+    """A rank that never ends because it never stops computing."""
+
+    def __init__(self, limits: Limits):
+        self.limits, self.next = limits, 0.0
+        self.begun: dict[int, tuple[Phase, float]] = {}  # processor time as each entered its phase
+
+    def look(self, handles: Sequence[RankHandle]) -> Finding | None:
+        """The rank that has used up its processor time, if one has."""
+        if time.monotonic() < self.next:
+            return None
+        self.next = time.monotonic() + SUMMED
+        for handle in unfinished(handles):
+            used, phase = activity.processor(handle.pid), handle.evidence.phase
+            if self.begun.get(handle.rank, (None, 0))[0] is not phase:
+                self.begun[handle.rank] = (phase, used)
+            used -= self.begun[handle.rank][1]
+            if used > self.limits.processor:
+                return Finding(Proof.PROCESSOR_TIME, used, handle.rank)
+        return None
+
+
+class Standstill:
+    """All unfinished ranks stand: none runs, none waits for a processor, none for a disk."""
+
+    def __init__(self, limits: Limits):
+        self.limits = limits
+        self.glances: dict[int, activity.Glance] = {}
+        self._restart()
+
+    def _restart(self) -> None:
+        self.readings: list[dict[int, Reading]] = []  # since all stand still
+        self.places: dict[int, tuple] | None = None  # where they stood when first asked
+        self.asked = 0.0
+
+    def look(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> Finding | None:
+        """A proof if all have stood for long enough, at the same places before and after."""
+        if not self._all_stand(handles) or self._lasts() < QUIET:
+            return None
+        if self.places is None:
+            return self._ask(handles, ask)
+        if (
+            self._lasts() < needed(handles, self.limits)
+            or not self._settled()
+            or activity.store_queues()
+        ):
+            return None
+        if time.monotonic() - self.asked < self.limits.standstill:
+            return None
+        before = self.places
+        self._ask(handles, ask)
+        if not self._all_stand(handles) or self.places != before:
+            return None
+        return Finding(proof(handles), self._lasts())
+
+    def _ask(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> None:
+        ask()
+        self.asked = time.monotonic()
+        self.places = {handle.rank: place(handle.evidence) for handle in unfinished(handles)}
+
+    def _lasts(self) -> float:
+        """Seconds that this standstill has lasted."""
+        first, last = (next(iter(self.readings[i].values())).time for i in (0, -1))
+        return last - first
+
+    def _all_stand(self, handles: Sequence[RankHandle]) -> bool:
+        """Look at the workers' threads, and if these stand, at all others; note what is seen."""
+        glances = {handle.rank: activity.glance(handle.pid) for handle in unfinished(handles)}
+        moved, self.glances = glances != self.glances, glances
+        if moved or not glances:
+            self._restart()
+            return False
+        now = {h.rank: activity.read(h.pid, h.listener) for h in unfinished(handles)}
+        if any(reading.busy for reading in now.values()):
+            self._restart()
+            return False
+        if self.readings and not all(
+            activity.still(self.readings[-1][rank], now[rank]) for rank in now
+        ):
+            self._restart()
+        self.readings.append(now)
+        del self.readings[1:-LATELY]
+        return True
+
+    def _settled(self) -> bool:
+        """True if of late no thread of any rank has waited for a processor that it needs."""
+        now = self.readings[-1]
+        return any(
+            all(now[rank].time - before[rank].time >= SETTLES for rank in now)
+            and all(activity.settled(before[rank], now[rank]) for rank in now)
+            for before in self.readings[:-1]
+        )
+
+
+class Polling:
+    """A rank looks around now and then, in one function, and nothing comes of it."""
+
+    def __init__(self, limits: Limits):
+        self.limits = limits
+        self.stretch = limits.polling / 2  # two in a row, with the same functions, are a proof
+        self.readings: dict[int, Reading] = {}  # at the start of this stretch
+        self.since = 0.0  # when all began to do next to nothing
+        self.disk = False  # one waited for a disk meanwhile
+        self.several = False  # more than one moved: they may be at work with each other
+        self.functions: dict[int, tuple] | None = None
+
+    def look(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> Finding | None:
+        """A proof if for long all have stood or polled, in the same functions all the time."""
+        running = unfinished(handles)
+        if {handle.rank for handle in running} != self.readings.keys():
+            return self._restart(running)
+        self.disk |= any(activity.glance(handle.pid).state == "D" for handle in running)
+        if any(time.monotonic() - r.time < self.stretch for r in self.readings.values()):
+            return None
+        now = {handle.rank: activity.read(handle.pid, handle.listener) for handle in running}
+        pairs = [(self.readings[rank], now[rank]) for rank in now]
+        if self.disk or not next_to_nothing(pairs):
+            return self._restart(running)
+        self.readings = now
+        self.several |= len(moving(pairs)) > 1
+        ask()
+        functions = {h.rank: function(h.evidence) for h in unfinished(handles)}
+        if self.functions is None or functions != self.functions:
+            self.functions, self.since = functions, time.monotonic() - self.stretch
+            return None
+        least = self.limits.polling * (SEVERAL if self.several else 1)
+        lasted = time.monotonic() - self.since
+        enough = lasted >= max(least, needed(handles, self.limits))
+        return Finding(proof(handles), lasted) if enough else None
+
+    def _restart(self, running: Sequence[RankHandle]) -> None:
+        self.disk, self.several, self.functions = False, False, None
+        self.readings = {h.rank: activity.read(h.pid, h.listener) for h in running}
+
+
+def moving(pairs: list[tuple[Reading, Reading]]) -> list[tuple[Reading, Reading]]:
+    """Of the readings before and now, one pair a rank, those between which the rank moved."""
+    return [pair for pair in pairs if not activity.still(*pair)]
+
+
+def next_to_nothing(pairs: list[tuple[Reading, Reading]]) -> bool:
+    """True if all idled, or one polled and the workers of the others had no turn."""
+    if all(activity.idles(*pair) for pair in pairs):
+        return True
+    moved = moving(pairs)
+    return activity.SEEN and len(moved) == 1 and activity.polls(*moved[0])
+
+
+def connects(rank: Evidence) -> bool:
+    """True for a rank that has not reached its worker, or is making a process group in it."""
+    if rank.phase in (Phase.STARTING, Phase.IMPORTING):
+        return True
+    return any(file.endswith(THEIR_FILE) and name in CONNECTING for file, _, name in rank.stack)
+
+
+def unfinished(handles: Sequence[RankHandle]) -> list[RankHandle]:
+    """The ranks without an outcome."""
+    return [handle for handle in handles if handle.outcome is None]
+
+
+def needed(handles: Sequence[RankHandle], limits: Limits) -> float:
+    """Seconds that a standstill must last: as long as the rank needs that may stand the longest."""
+    least = [needs(handle.evidence, limits) for handle in unfinished(handles)]
+    leaving = any(handle.outcome and not handle.ended for handle in handles)
+    return max(*least, CLOSES if leaving else 0.0, 0.0 if activity.SEEN else UNSEEN)
+
+
+def proof(handles: Sequence[RankHandle]) -> Proof:
+    """What a standstill of the unfinished ranks proves."""
+    communicate = all(waits_for_others(handle.evidence) for handle in unfinished(handles))
+    return Proof.STANDSTILL if communicate else Proof.IDLE
+
+
+def needs(rank: Evidence, limits: Limits) -> float:
+    """Seconds that a rank must stand at its place, all others too, to be taken for hung."""
+    calls = {name for file, _, name in rank.stack if file.endswith(THEIR_FILE)}
+    if rank.phase is Phase.STARTING or "init_process_group" in calls:
+        return limits.connecting
+    if "new_group" in calls:
+        return limits.new_group
+    waits = waits_for_others(rank) and "monitored_barrier" not in calls  # it ends by itself
+    return limits.standstill if waits else limits.idle
+
+
+def waits_for_others(rank: Evidence) -> bool:
+    """True if the rank stands in a call that communicates, its worker's own or the machinery's."""
+    if rank.phase is not Phase.WORKING or not rank.stack:
+        return False
+    if in_standard_library(rank.stack[0][0]):
+        return False  # a lock, a queue, a socket, a process: of these nothing is known
+    place = position(rank)
+    if place.file:
+        # A Work's own wait has no frame; with arguments it may end by itself.
+        return place.state is State.WAITING or (not place.call and ".wait()" in place.text)
+    file, line, _ = rank.stack[0]
+    waits = any(part in file for file, _, _ in rank.stack for part in COMMUNICATION)
+    return waits or place.state is State.RETURNED or ".wait(" in linecache.getline(file, line)
+
+
+def in_standard_library(file: str) -> bool:
+    """True for a file of Python itself; installed packages lie in a folder below."""
+    return file.startswith(STANDARD_LIBRARY) and not file.startswith(LIBRARIES)
+
+
+def place(rank: Evidence) -> tuple:
+    """All that must be the same before and after: the stack, and what was entered and finished."""
+    return tuple(rank.stack), flight_recorder.progress(rank.record)
+
+
+def function(rank: Evidence) -> tuple:
+    """The reader's innermost function, else the innermost one, and what was entered, finished."""
+    own = next((frame for frame in rank.stack if is_own(frame[0])), (rank.stack or [None])[0])
+    return own and (own[0], own[2]), flight_recorder.progress(rank.record)
