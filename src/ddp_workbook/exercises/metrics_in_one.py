@@ -1,55 +1,47 @@
-"""Compute mean loss and accuracy over the samples of all ranks, with one collective.
+"""Compute the mean loss and the accuracy over the samples of all ranks, with one collective.
 
-Each rank has evaluated samples of its own, and has counted: `loss_sum`, the sum of their losses,
-`correct`, how many of them it got right, and `count`, how many they are. Your function is called
-once on all ranks. It returns, on every rank, the same two numbers: the mean loss of all samples,
-and the part of all samples that is correct, from 0 to 1. A rank may be without samples, and has
-three zeros then, but never all of them.
+Each rank has evaluated samples of its own: `loss_sum` is the sum of their losses, `correct` says
+how many of them it got right, and `count` how many there were. Your function is called once on
+every rank. On every rank it returns the same two floats: the mean loss over all samples, and the
+fraction of all samples that are correct, from 0 to 1.
 
-- A call makes one collective, whatever the number of ranks.
-- Both numbers are right to 12 digits, also where the ranks have counted very far. float32 cannot
-  count so: it has all whole numbers up to 2 ** 24 = 16,777,216, and beyond that not even all odd
-  ones. 20,000,001 becomes 20,000,000.
+- A call makes one collective at most, whatever the number of ranks.
+- Both numbers are right to 12 digits, also for tiny losses and for many millions of samples.
+- A rank may have no samples. Then its three numbers are 0. At least one rank has some.
+
+float32 holds every whole number up to 2 ** 24 = 16,777,216. Beyond that it skips the odd ones:
+20,000,001 becomes 20,000,000.
 """
 
 import math
-import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
-from ddp_workbook.exercises.judging.single_number import number_in
+from ddp_workbook.exercises import Look, OnRanks, When, in_words
+from ddp_workbook.exercises.judging.same import is_number, kind
 
+MINUTES = 12
 HINTS = [
-    "A mean of means would be wrong, for ranks differ in their count. Which sums over the ranks do "
+    "A mean of means would be wrong, for the ranks' counts differ. Which sums over the ranks do "
     "you need, and how many tensors must they be?",
     "One tensor holds three numbers as well as one, if they have one dtype. Which dtype has "
     "fractions, and all whole numbers up to 2 ** 53?",
-    "torch.tensor makes float32 of Python's floats, unless you say dtype=torch.float64. Add up the "
-    "tensor over the ranks, and only then divide: two quotients, by the same number.",
+    "torch.tensor makes float32 of Python's floats unless you name another dtype. And when do you "
+    "divide, before the numbers travel or after?",
 ]
-FOR_ERRORS = {
-    "division by zero": "A rank may be without samples. Which count divides, and when?",
-    "Invalid function argument": "A collective takes a tensor. Who makes one of these numbers?",
-    "zero-dimensional": "cat needs a dimension to lay tensors behind each other. Have they one?",
-}
-SIZES = (1, 2, 3, 4)
-PAUSE = 0.03  # seconds that the others come later than rank 0: what is not waited for, shows
-# What ranks 0 to 3 have: float32 is exact for the first, and for none of the second.
-FEW = [(6.5, 3, 8), (5.25, 17, 24), (30.25, 5, 32), (22.5, 33, 64)]
+# What ranks 0 to 3 have evaluated. The first losses have digits that float32 and billionths lack.
+FEW = [(0.00123456789012, 3, 8), (5.25012345678, 17, 24), (-3.75, 5, 32), (22.625, 33, 64)]
 MANY = [
-    (30_123_456.7, 20_000_001, 33_554_433),
+    (30_123_456_789.7, 20_000_001, 33_554_433),
     (9_876_543.21, 17_000_003, 20_000_005),
     (70_000_000.9, 18_765_433, 41_000_003),
     (16_000_000.3, 30_000_001, 37_777_777),
 ]
-OWN = "These are the rank's own numbers. "
-MEETING = "Who sends them, who waits for what arrives, and who uses it?"
+NOTHING = (0.0, 0, 0)
+Case = list[tuple[float, int, int]]
 
 
 def metrics_in_one(loss_sum: float, correct: int, count: int) -> tuple[float, float]:
@@ -62,136 +54,133 @@ def metrics_in_one(loss_sum: float, correct: int, count: int) -> tuple[float, fl
     ### END SOLUTION
 
 
-def cases(size: int) -> list[list[tuple[float, int, int]]]:
-    """What each rank has, in each call; in the last one the last of several ranks has nothing."""
-    last = [(0.0, 0, 0)] if size > 1 else FEW[:1]
-    return [FEW[:size], MANY[:size], [*FEW[: size - 1], *last]]
+def cases(size: int) -> list[Case]:
+    """Four calls; in the last two a rank has no samples, and another has diverged."""
+    few, many = FEW[:size], MANY[:size]
+    if size == 1:
+        return [few, many, few]
+    return [few, many, [NOTHING, (math.inf, 17, 24), *few[2:]], [*many[:-1], NOTHING]]
 
 
-def each_case(metrics_in_one: Callable, item: tuple[int, int]) -> list[dict]:
-    """In a rank, for each case: what came back, in words and as two numbers."""
-    (rank, size), answers = item, []
-    time.sleep(PAUSE if rank else 0)
-    for case in cases(size):
-        try:
-            answers.append(metrics_in_one(*case[rank]))
-        except ZeroDivisionError:  # the last case; perhaps the rank has never had more than its own
-            came = numbers_in(answers[0]) if answers else None
-            if came and near(came, quotients(FEW[rank], FEW[rank][2]), 1e-4):
-                raise wrong(rank, FEW[:size], in_words(answers[0]), OWN + MEETING) from None
-            raise
-    time.sleep(2 * PAUSE if size > 1 and not rank else 0)
-    return [{"words": in_words(one), "values": numbers_in(one)} for one in answers]
-
-
-def numbers_in(answer: Any) -> list[float] | None:
-    """Two numbers, or tensors of one element; None for all else."""
-    if isinstance(answer, Tensor) and answer.dim():
-        answer = list(answer)
-    if not isinstance(answer, list | tuple) or len(answer) != 2:
-        return None
-    values = [number_in(one) for one in answer]
-    return None if None in values else values
-
-
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Compare both numbers with those of one process, then count what went over the wire."""
-    for size in sizes:
-        each = [(rank, size) for rank in range(size)]
-        answers, wire = attempt_on_ranks(attempt, each_case, each=each)
-        for number, case in enumerate(cases(size)):
-            values = [answer[number]["values"] for answer in answers]
-            for rank, answer in enumerate(answers):
-                ops = set(wire.loc[wire["rank"] == rank, "op"])
-                compare_answer(rank, case, values, answer[number]["words"], ops)
-        for rank in range(size):
-            compare_calls(rank, len(cases(size)), wire[wire["rank"] == rank])
-    return "12 digits at 1 to 4 ranks, of 0 to 41,000,003 samples each, with one collective"
-
-
-def compare_answer(rank: int, case: list[tuple], values: list, words: str, ops: set[str]) -> None:
-    """Raise NotYet if the two numbers of this rank are not those over all samples."""
+def total(case: Case) -> tuple[float, int, int]:
+    """The sums over the ranks."""
     loss_sum, correct, count = map(sum, zip(*case, strict=True))
-    value, right = values[rank], [loss_sum / count, correct / count]
-    if value is None or not near(value, right, 1e-12):
-        if value and near(value, right, 1e-4):  # in_words cuts the digits that differ
-            words = f"({value[0]:.14g}, {value[1]:.14g})"
-        raise wrong(rank, case, words, look_at(rank, case, values, ops))
+    return loss_sum, correct, count
 
 
-def wrong(rank: int, case: list[tuple], words: str, look: str) -> NotYet:
-    """The four sentences about what came back in this case."""
-    held = [f"({one:,}, {two:,}, {n:,}) on rank {r}" for r, (one, two, n) in enumerate(case)]
-    loss_sum, correct, count = map(sum, zip(*case, strict=True))
-    return NotYet(
-        f"metrics_in_one(loss_sum, correct, count), with {', '.join(held)}",
-        f"{words} on rank {rank}",
-        f"({loss_sum / count:.14g}, {correct / count:.14g}) on every rank, of {count:,} samples",
-        look,
-    )
+def divided(sums: Sequence[float], count: float | None = None) -> tuple[float, ...]:
+    """Loss and correct by a count, by their own if none is given; 0 where there are no samples."""
+    count = sums[2] if count is None else count
+    return tuple(one / count if count else 0.0 for one in sums[:2])
 
 
-def near(values: list[float], others: list[float], tolerance: float) -> bool:
-    """Both pairs equal, but for a relative error."""
-    return all(map(partial(math.isclose, rel_tol=tolerance), values, others))
+def added_means(case: Case) -> list[float]:
+    """The sums of the ranks' own means."""
+    return [sum(means) for means in zip(*map(divided, case), strict=True)]
 
 
-def look_at(rank: int, case: list[tuple], values: list, ops: set[str]) -> str:
-    """The thought behind two wrong numbers."""
-    value, size, own = values[rank], len(case), case[rank]
-    if value is None:
-        return "A pair of numbers is to come back, on every rank: mean loss, then accuracy."
-    *sums, count = map(sum, zip(*case, strict=True))
-    right, means = quotients(sums, count), [quotients(one, one[2]) for one in case]
-    if near(value, right, 1e-4):
-        return "Nearly right. Which dtype has each tensor? Which of these numbers does it not have?"
-    if near(value, right[::-1], 1e-4):
-        return "The right numbers, one in the place of the other. Which comes first?"
-    if near(value, [right[0], 100 * right[1]], 1e-4):
-        return "The accuracy is a part of 1 here, and no percentage."
-    if ops & {"reduce", "gather"} and rank:
-        return "After reduce or gather one rank alone has the result. How do the others get it?"
-    if any(map(math.isnan, value)):
-        return "nan is 0 / 0, or inf / inf. Who divides by its own count, or is a dtype too small?"
-    if size > 1 and all(one and near(one, means[0], 1e-4) for one in values):
-        return "This is rank 0's own, on every rank. Where are the samples of the others?"
-    added, largest = [
-        [f(n) for n in zip(*of, strict=True)] for f, of in ((sum, means), (max, case))
-    ]
-    cut = [sum(int(one[0]) for one in case), sums[1]]
-    typical = [
-        (quotients(cut, count), "Fractions of the losses are gone. Which numbers has the dtype?"),
-        (means[rank], OWN + (MEETING if ops else "Nothing was sent.")),
-        (
-            quotients(added, size),
-            "The mean of the ranks' own means. Has each rank as many samples?",
-        ),
-        (sums, "Sums over all ranks. By what must they be divided?"),
-        (quotients(sums, size), "Sums, by the number of ranks. By what must they be divided?"),
-        (quotients(sums, own[2]), "The sums over all ranks were divided by this rank's own count."),
-        (quotients(added, count), "The ranks' own means, by the samples. Is a mean a sum?"),
-        (added, "The ranks' own means, added up. How often does each of them count?"),
-        (quotients(largest, largest[2]), "The largest of the ranks. How are numbers combined?"),
-    ]
-    thoughts = [thought for numbers, thought in typical if near(value, numbers, 1e-4)]
-    return [*thoughts, "Whose samples are in each number, and by how many was it divided?"][0]
+def near(tolerance: float) -> Callable[[Any, Any], bool]:
+    """Whether two pairs of numbers are equal, but for a relative error."""
+
+    def equal(came: Any, right: Any) -> bool:
+        return is_pair(came) and is_pair(right) and all(map(close, came, right, [tolerance] * 2))
+
+    def close(one: float, other: float, tolerance: float) -> bool:
+        return math.isclose(one, other, rel_tol=tolerance) or (one != one and other != other)
+
+    return equal
 
 
-def quotients(sums: Any, count: int) -> list[float]:
-    """The first two of the sums by a count; of no samples there is none."""
-    return [one / count if count else 0.0 for one in sums[:2]]
+def is_pair(came: Any) -> bool:
+    """Whether it is two numbers, and no tensors."""
+    return isinstance(came, list | tuple) and len(came) == 2 and all(map(is_number, came))
 
 
-def compare_calls(rank: int, calls: int, ops: Any) -> None:
-    """Raise NotYet if this rank made more collectives than calls."""
-    if len(ops) > calls:
-        look = "Which numbers could travel in the same tensor?"
-        if "uint8" in set(ops["dtype"]):
-            look = "Objects travel as pickled bytes. How many collectives does that take, and why?"
-        each = ", ".join(f"{op} {n} times" for op, n in ops["op"].value_counts(sort=False).items())
-        raise NotYet(
-            f"metrics_in_one, {calls} times",
-            f"the right numbers, after {len(ops)} operations on rank {rank}: {each}",
-            f"{calls}, one for each call: a trip costs the same for one number and for three",
-            look,
+def in_digits(came: Any) -> str:
+    """Two numbers with all digits that count; other values with their kinds."""
+    if is_pair(came):
+        return f"({came[0]:.14g}, {came[1]:.14g})"
+    inside = came if isinstance(came, list | tuple) else [came]
+    return f"{in_words(came)}: {' and '.join(map(kind, inside[:3]))}"
+
+
+MISTAKES = {
+    "Two floats are asked for. What kind of object do you return instead?": When(
+        lambda seen: seen.came is not None and not is_pair(seen.came)
+    ),
+    "After reduce or gather, one rank alone has the result. How do the others get it?": When(
+        lambda seen: seen.rank and {"reduce", "gather"} & {*seen.ops}
+    ),
+    "The numbers are right, and in each other's place. Which comes first?": (
+        lambda case: divided(total(case))[::-1]
+    ),
+    "This accuracy is a percentage. A fraction from 0 to 1 is asked for.": (
+        lambda case: (divided(total(case))[0], 100 * divided(total(case))[1])
+    ),
+    "The fractions of the losses are gone. Which numbers can the dtype hold?": (
+        lambda case: divided(
+            (sum(int(one) for one, _, _ in case if one < math.inf), *total(case)[1:])
         )
+    ),
+    "These are rank {rank}'s own numbers, and nothing was sent. How do the others' get here?": When(
+        lambda seen: not seen.ops and near(1e-4)(seen.came, divided(seen.case[seen.rank]))
+    ),
+    "These are rank 0's numbers, on every rank. Where are the samples of the others?": (
+        lambda case: divided(case[0])
+    ),
+    "These are rank {rank}'s own numbers. Into which tensor does the collective write, and which "
+    "numbers do you divide?": lambda case, rank: divided(case[rank]),
+    "This is the mean of the ranks' means. How much should a rank with few samples weigh against "
+    "one with many?": lambda case: divided(added_means(case), len(case)),
+    "These are the ranks' means, added up. What makes a mean of them, and does each of them count "
+    "the same?": added_means,
+    "These are sums over all ranks. By what must they be divided?": lambda case: total(case)[:2],
+    "These are sums, divided by the number of ranks. How many samples are in them?": (
+        lambda case: divided(total(case), len(case))
+    ),
+    "The sums over all ranks were divided by this rank's own count. Whose samples are in them?": (
+        lambda case, rank: divided(total(case), case[rank][2])
+    ),
+    "This is made of the largest numbers of any rank. How does the collective combine them?": (
+        lambda case: divided([max(column) for column in zip(*case, strict=True)])
+    ),
+    "nan comes of 0 / 0. Which rank divides by its own count?": When(
+        lambda seen: is_pair(seen.came) and any(map(math.isnan, seen.came))
+    ),
+}
+CHECK = OnRanks(
+    cases=cases,
+    called=lambda case: f"the ranks had (loss_sum, correct, count) = {case}",
+    given=lambda case, rank: case[rank],
+    looks=[
+        Look(
+            right=lambda case: divided(total(case)),
+            mistakes=MISTAKES,
+            otherwise="Whose samples are in each number, and by how many was it divided?",
+            same=near(1e-4),
+            words=in_digits,
+        ),
+        Look(
+            right=lambda case: divided(total(case)),
+            mistakes={
+                "Nearly right. A loss that travels as a whole number of something is rounded. How "
+                "many digits are left of a tiny one?": When(
+                    lambda seen: any(row["dtype"].startswith("int") for row in seen.wire)
+                ),
+            },
+            otherwise="Nearly right: the last digits are lost. Which dtype does each tensor have "
+            "when it is made, and which of these numbers does it not hold?",
+            same=near(1e-12),
+            words=in_digits,
+        ),
+    ],
+    most=1,
+    too_much="Which numbers could travel in the same tensor, and which dtype holds all of them?",
+    errors={
+        "division by zero": "A rank may have no samples. Which count divides here, and when?",
+        "Invalid function argument": "A collective takes a tensor. Which line makes one?",
+        "zero-dimensional": "cat puts tensors behind each other along a dimension. Have these one?",
+        "infinity": "A loss may be inf. Which dtype can hold that?",
+    },
+    proves="12 digits at 1 to 4 ranks, of 0 to 41,000,003 samples each, with one collective",
+)

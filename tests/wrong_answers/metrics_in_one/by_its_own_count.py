@@ -1,5 +1,5 @@
 # wrong: divides the sums of all by the count of one
-# told: divided by this rank's own count
+# told: by this rank's own count
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: divides by the number of ranks
-# told: By what must they be divided
+# told: These are sums
 import torch
 import torch.distributed as dist
 

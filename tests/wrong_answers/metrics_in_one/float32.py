@@ -1,5 +1,5 @@
 # wrong: counts in the dtype that torch takes for floats
-# told: Which dtype has each tensor
+# told: the last digits are lost
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: every rank counts the same, whatever its count
-# told: The mean of the ranks' own means
+# told: the mean of the ranks' means
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: a rank without samples divides by its own count
-# told: A rank may be without samples
+# told: A rank may have no samples
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: three numbers as an object
-# told: Objects travel as pickled bytes
+# told: An object collective is two
 import torch.distributed as dist
 
 

@@ -1,5 +1,5 @@
 # wrong: reduce leaves the sums on rank 0 alone
-# told: After reduce or gather one rank alone has the result
+# told: After reduce or gather, one rank alone
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: accuracy first
-# told: one in the place of the other
+# told: in each other's place
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: MAX in place of SUM
-# told: The largest of the ranks
+# told: the largest numbers of any rank
 # right at: 1
 import torch
 import torch.distributed as dist

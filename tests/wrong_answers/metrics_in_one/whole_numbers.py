@@ -1,5 +1,5 @@
 # wrong: counts exactly, and cuts the losses
-# told: Fractions of the losses are gone
+# told: The fractions of the losses are gone
 import torch
 import torch.distributed as dist
 
