@@ -9,6 +9,7 @@ from benchmarks import (
     many_ranks,
     notebook_times,
     recorded_run,
+    room,
     step_overhead,
 )
 
@@ -21,5 +22,6 @@ ROWS = {
     "64-ranks": many_ranks.measure,
     "dp-ddp": recorded_run.measure,
     "exercises": exercise_checks.measure,
+    "room": room.measure,
     "notebooks": notebook_times.measure,
 }

@@ -20,6 +20,7 @@ from benchmarks import (
     many_ranks,
     notebook_times,
     recorded_run,
+    room,
     starters,
     step_overhead,
     table,
@@ -241,13 +242,12 @@ def test_the_recorded_run(monkeypatch, tmp_path):
 
 
 def test_exercise_checks(monkeypatch):
-    """A time for each exercise, the lateness of a hang, and a solution that is none is seen."""
+    """A time for each exercise, one for a hang, and a solution that is none is seen."""
     monkeypatch.setattr(exercise_checks, "names", lambda: ["mean_over_ranks"])
-    monkeypatch.setattr(exercise_checks.on_ranks, "LAUNCH_LIMIT", 1.0)
     median, slowest, late = exercise_checks.measure(quick=True)
     assert 0.05 < median.value <= slowest.value < 30
     assert "mean_over_ranks" in median.note
-    assert -0.1 < late.value < 10
+    assert 0.1 < late.value < 80
     monkeypatch.setattr(exercise_checks.Exercise, "solution", "def mean_over_ranks(x):\n    1\n")
     with pytest.raises(AssertionError, match="not right"):
         exercise_checks.measure(quick=True)
@@ -255,11 +255,24 @@ def test_exercise_checks(monkeypatch):
 
 def test_the_slowest_exercise_and_the_latest_hang_decide():
     """One exercise in time does not excuse another."""
-    lines = exercise_checks.lines({"a": [1.0, 1.0], "b": [1.0, 3.5]}, {"x": 0.1, "y": 2.5})
+    lines = exercise_checks.lines({"a": [1.0, 1.0], "b": [1.0, 3.5]}, {"x": 0.1, "y": 12.5})
     assert [line.met for line in lines] == [False, False, False]
     assert "the slowest of them: b" in lines[1].what
     assert "worst: y" in lines[2].compared_with
     assert all(line.met for line in exercise_checks.lines({"a": [0.5]}, {"x": 0.1}))
+
+
+def test_a_room_of_few():
+    """Readers who begin at once: right answers are accepted, those that hang are told so."""
+    right, wrong = room.measure(quick=True)
+    assert right.met and wrong.met, right.note
+
+
+def test_a_reader_who_is_refused_misses_the_row(monkeypatch):
+    monkeypatch.setattr(room, "verdicts", lambda attempts: (["Not yet: hangs"] * len(attempts), 1))
+    right, wrong = room.measure(quick=True)
+    assert not right.met and wrong.met
+    assert "Not yet" in right.note
 
 
 def test_notebook_times(monkeypatch):

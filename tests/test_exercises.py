@@ -7,27 +7,21 @@ of it), and at which sizes, if at any, it is right all the same:
     # told: This is the sum over the ranks
     # right at: 1
 
-`# hangs: yes` stops it after two seconds and not five, where nothing else ends it.
-
 A push judges each wrong answer as its reader meets it, a check that stops at the first size at
 which it fails, and at 4 ranks where that is another one. `--all` judges it, and the solution, at
 every size alone.
 """
 
 import ast
-import contextlib
 import re
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
 from ddp_workbook.exercises import CHAPTERS
-from ddp_workbook.exercises.judging import attempts, on_ranks
+from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import FOLDER, Exercise, names
 from ddp_workbook.exercises.judging.judge import examine, judge
 from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
@@ -89,25 +83,14 @@ def exercise(name: str) -> Exercise:
 def judged(wrong: WrongAnswer) -> list[Verdict]:
     """The verdict as a reader meets it, then that at 4 ranks, where it is another one."""
     attempt = attempts.save(wrong.name, wrong.text)
-    with time_of(wrong):
-        found = [judge(exercise(wrong.name), attempt)]
-        if (
-            attempt.ranks and attempt.ranks < wrong.largest
-        ):  # without ranks all sizes are one launch
-            found.append(at_one_size(wrong.name, attempt, wrong.largest))
+    found = [judge(exercise(wrong.name), attempt)]
+    if attempt.ranks and attempt.ranks < wrong.largest:  # without ranks all sizes are one launch
+        found.append(at_one_size(wrong.name, attempt, wrong.largest))
     return found
-
-
-@contextlib.contextmanager
-def time_of(wrong: WrongAnswer) -> Iterator[None]:
-    """The seconds that a launch of this answer has."""
-    with patch.object(on_ranks, "LAUNCH_LIMIT", 2.0 if wrong.said("hangs") else 5.0):
-        yield
 
 
 def at_one_size(name: str, attempt: attempts.Attempt, size: int) -> Verdict:
     """The verdict of a check at one size alone."""
-    attempt.deadline = time.monotonic() + attempts.TIME_LIMIT
     return judge(exercise(name), attempt, sizes=(size,))
 
 
@@ -235,8 +218,7 @@ def test_a_wrong_answer_gets_its_message_at_every_size(wrong):
     """In checks of one size each; where it is said to be right, it passes."""
     attempt = attempts.save(wrong.name, wrong.text)
     for size in exercise(wrong.name).sizes:
-        with time_of(wrong):
-            verdict = at_one_size(wrong.name, attempt, size)
+        verdict = at_one_size(wrong.name, attempt, size)
         if size in wrong.right_at:
             assert verdict.kind == SOLVED, f"right at {size}, it says: {verdict!r}"
             continue

@@ -4,6 +4,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
+from typing import TextIO
 
 from ddp_workbook.figures.palette import ansi, rank_colour
 
@@ -85,16 +86,17 @@ class RankOutput:
 
 
 class Printer:
-    """Prints the ranks' lines to the reader's stdout, each with its rank in colour."""
+    """Prints the ranks' lines, each with its rank in colour, on the page or into a file."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, file: TextIO | None = None) -> None:
+        self.file = file
         self.most_lines = max(100, MOST_LINES // ranks)  # of each rank
         self.batch: list[str] = []
 
     def line(self, rank: int, text: str) -> None:
         """Take one line of a rank."""
-        mark = f"[rank {rank}]"
-        self.batch.append(f"{ansi(rank_colour(rank), mark) if in_colour() else mark} {text}")
+        mark, coloured = f"[rank {rank}]", self.file is None and in_colour()
+        self.batch.append(f"{ansi(rank_colour(rank), mark) if coloured else mark} {text}")
 
     def flush(self) -> None:
         """Print what has come since the last flush."""
@@ -102,7 +104,7 @@ class Printer:
             return
         text, self.batch = "\n".join(self.batch), []
         try:
-            print(text, flush=True)
+            print(text, file=self.file, flush=True)
         except UnicodeEncodeError:  # a terminal that knows few characters
             encoding = sys.stdout.encoding
             print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)

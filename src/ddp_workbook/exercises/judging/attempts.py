@@ -1,6 +1,7 @@
 """The reader's attempts: each is a file before anything of it runs, and none is overwritten."""
 
 import contextlib
+import threading
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -28,6 +29,7 @@ class Attempt:
     ranks: int = 0  # of the launch that ran last; 0 before, and where no group was made
     printed: str = ""  # what it printed
     answers: list[Any] | None = None  # what the function returned in it, where no probe was sent
+    cancelled: threading.Event | None = None  # set by an interrupt, where launches run in threads
 
 
 def save(name: str, code: str) -> Attempt:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,11 +27,18 @@ WORKING_ON = "still at work when your function returned"
 class Calls:
     """Makes the calls of an exercise's check at this world size.
 
-    `only` is the number of a single one, and for `Alone` the rank that it is made for, or None.
+    `only` is the number of a single one, and for `Alone` the rank that it is made for, or None. The
+    file `progress` is written to once a call after the first one is made.
     """
 
-    def __init__(self, name: str, size: int, only: tuple[int, int | None] | None = None):
-        self.name, self.size, self.only = name, size, only
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        only: tuple[int, int | None] | None = None,
+        progress: str = "",
+    ):
+        self.name, self.size, self.only, self.progress = name, size, only, progress
 
     def __call__(self, function: Callable, item: Any) -> list[list[dict]]:
         """In a rank: for each call, and each time that it is made here, what was seen."""
@@ -40,8 +48,9 @@ class Calls:
         for number, case in enumerate(check.cases_of(self.size)):
             if self.only and number != self.only[0]:
                 continue
-            if check.group and number:
-                wait_for_the_others(number)
+            if number and not self.only:
+                wait_for_the_others(number) if check.group else None
+                Path(self.progress).write_text(f"{number}")
             ranks = [rank] if check.group else range(check.ranks_of(case, self.size))
             if self.only and self.only[1] is not None:
                 ranks = [self.only[1]]

@@ -1,16 +1,20 @@
 """The engine of all checks that are data: makes the calls, compares, and says what is so."""
 
 import contextlib
+import tempfile
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Any
 
-from ddp_workbook.errors import RankFailed, RanksHung
+from ddp_workbook.errors import RankFailed
 from ddp_workbook.exercises.judging.attempts import Attempt
 from ddp_workbook.exercises.judging.calls import Calls, said
 from ddp_workbook.exercises.judging.check import Look, OnRanks, Seen
 from ddp_workbook.exercises.judging.diagnosis import diagnose, wrong, wrong_parts
 from ddp_workbook.exercises.judging.not_yet import NotYet
-from ddp_workbook.exercises.judging.on_ranks import attempt_alone, attempt_on_ranks
+from ddp_workbook.exercises.judging.on_ranks import run_probe
 from ddp_workbook.exercises.judging.same import same
 
 UNTOUCHED = "What you are given stays as it is, for the caller goes on with it"
@@ -28,37 +32,68 @@ AN_OBJECT = (
 def examine_calls(check: OnRanks, attempt: Attempt, sizes: Sequence[int] | None = None) -> str:
     """What the attempt has proved. Raises NotYet, and what `launch` raises.
 
-    The largest world size comes first: in small ones, mistakes are alike.
+    The largest world size comes first, for in small ones mistakes are alike; then the others side
+    by side, for ranks mostly wait.
     """
-    for size in sorted(sizes or check.sizes, reverse=True) or (0,):
-        compare_all(check, attempt, size, calls_of(check, attempt, size))
+    largest, *others = sorted(sizes or check.sizes, reverse=True) or [0]
+    examine_size(check, attempt, largest)
+    if others:
+        side_by_side(check, attempt, others)
     return check.proves
+
+
+def examine_size(check: OnRanks, attempt: Attempt, size: int) -> None:
+    """Raise NotYet if the attempt is wrong at this world size."""
+    compare_all(check, attempt, size, calls_of(check, attempt, size))
+
+
+def side_by_side(check: OnRanks, attempt: Attempt, sizes: Sequence[int]) -> None:
+    """Examine these sizes at the same time; of those that are wrong, the first one is told."""
+    interrupt = threading.Event()
+    copies = [replace(attempt, cancelled=interrupt) for _ in sizes]
+    with ThreadPoolExecutor(len(sizes)) as pool:
+        tasks = [
+            pool.submit(examine_size, check, copy, size)
+            for copy, size in zip(copies, sizes, strict=True)
+        ]
+        try:
+            wait(tasks)
+        finally:
+            interrupt.set()  # by now either all have ended, or a KeyboardInterrupt is on its way
+    for copy, task in zip(copies, tasks, strict=True):
+        if error := task.exception():
+            attempt.ranks, attempt.printed = copy.ranks, copy.printed
+            raise error
 
 
 def calls_of(check: OnRanks, attempt: Attempt, size: int) -> list[list[Seen]]:
     """All calls of a world size. A failure in a later call is seen in the light of the first."""
-    try:
-        return made(check, attempt, size)
-    except (NotYet, RankFailed, RanksHung) as failure:
-        if len(check.cases_of(size)) > 1:
-            compare_all(check, attempt, size, made(check, attempt, size, only=(0, None)))
-            failure.later = True
-        raise
+    with tempfile.NamedTemporaryFile("rb") as progress:
+        try:
+            return made(check, attempt, size, progress=progress.name)
+        except (NotYet, RankFailed):
+            if not progress.read():
+                raise
+            first = made(check, attempt, size, only=(0, None))
+            compare_all(check, attempt, size, first)
+            raise
 
 
 def made(
-    check: OnRanks, attempt: Attempt, size: int, only: tuple[int, int | None] | None = None
+    check: OnRanks,
+    attempt: Attempt,
+    size: int,
+    only: tuple[int, int | None] | None = None,
+    progress: str = "",
 ) -> list[list[Seen]]:
     """Make the calls; for each of them, what was seen on each rank.
 
-    `only` is the number of a single call, and for `Alone` perhaps the rank that it is made for.
+    `only` is the number of a single call, and for `Alone` perhaps the rank that it is made for. The
+    file `progress` is written to once a call after the first one is made.
     """
-    probe = Calls(attempt.name, size, only)
-    if check.group:
-        answers, _ = attempt_on_ranks(attempt, probe, each=[None] * size)
-        calls = [[one for answer in answers for one in answer[n]] for n in range(len(answers[0]))]
-    else:
-        calls = attempt_alone(attempt, probe)
+    probe = Calls(attempt.name, size, only, progress)
+    answers = run_probe(attempt, probe, size if check.group else 0)
+    calls = [[one for answer in answers for one in answer[n]] for n in range(len(answers[0]))]
     cases = check.cases_of(size)
     call, rank = only or (0, None)
     return [
@@ -90,7 +125,7 @@ def right_if_made_first(
     """Whether a call that went wrong after others is right without them: it makes it once more."""
     if seen.call == 0 and (check.group or seen.rank == 0):
         return False
-    with contextlib.suppress(NotYet, RankFailed, RanksHung):
+    with contextlib.suppress(NotYet, RankFailed):
         rank = None if check.group else seen.rank
         return diagnose(look, made(check, attempt, size, only=(seen.call, rank))) is None
     return False

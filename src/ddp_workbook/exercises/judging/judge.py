@@ -6,17 +6,30 @@ from pathlib import Path
 
 from ddp_workbook.diagnostics.advice import for_hang
 from ddp_workbook.diagnostics.positions import Position, State
-from ddp_workbook.errors import RankFailed, RanksHung, WorkbookError
-from ddp_workbook.exercises.judging import advice, attempts, on_ranks
+from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell, WorkbookError
+from ddp_workbook.exercises.judging import advice, attempts
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
 from ddp_workbook.exercises.judging.catalogue import Exercise
 from ddp_workbook.exercises.judging.not_yet import NotYet
 from ddp_workbook.exercises.judging.source import same_code
 from ddp_workbook.exercises.judging.syntax import unreadable
 from ddp_workbook.exercises.judging.values import in_words
-from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
+from ddp_workbook.exercises.judging.verdict import (
+    NOT_ATTEMPTED,
+    NOT_YET,
+    SOLVED,
+    UNDECIDED,
+    Verdict,
+)
 
 INSIDE_TORCH = re.compile(r"\[(?:enforce fail at )?[^\]\s]+:\d+\] ?")  # a line of its C++ code
+PROOFS = {  # how it is known that an attempt will not end
+    Proof.TIME: "stopped after {seconds:g} s",
+    Proof.STANDSTILL: "all wait, and nothing has moved for {seconds:.1f} s",
+    Proof.IDLE: "nothing has moved for {seconds:.1f} s",
+    Proof.PROCESSOR_TIME: "after {seconds:.1f} s of processor time",
+}
+AGAIN = "Nothing is known of your answer. Run the cell again when less is running here."
 OUTSIDE = {  # what a report says of a worker, said of the reader's function
     State.OUTSIDE: "is outside of your function, in the check's own lines",
     State.STARTING: "is before your function",
@@ -49,6 +62,8 @@ def judge(exercise: Exercise, attempt: Attempt, **choice: Sequence[int]) -> Verd
         return _not_yet(attempt, problem.rows)
     except RanksHung as hang:
         return _hangs(attempt, hang)
+    except TooBusyToTell as busy:
+        return _too_busy(attempt, busy)
     except RankFailed as failure:
         return _fails(attempt, failure, exercise.words_for_errors)
     except WorkbookError:
@@ -78,15 +93,19 @@ def _not_yet(
 
 
 def _hangs(attempt: Attempt, hang: RanksHung) -> Verdict:
-    """Where each rank stands, in the reader's own lines."""
+    """Where each rank stands, in the reader's own lines, and how the check knows."""
     waits = bool(hang.missed) or any(place.communicates for place in hang.positions)
-    limit = f"stopped after {round(attempt.seconds, 1):g} s"
-    if attempt.seconds < on_ranks.LAUNCH_LIMIT - 0.1:
-        limit += f", with which the check had taken its {attempts.TIME_LIMIT:g} s"
     rows = _places(hang.positions, attempt, waits) + _missed(hang)
     look = for_hang(hang.positions, hang.missed)
+    proof = PROOFS[hang.proof].format(seconds=hang.seconds)
     verb = "hangs" if waits else "does not end"
-    return _not_yet(attempt, [*rows, ("look at", look)], verb, f"({limit})")
+    return _not_yet(attempt, [*rows, ("look at", look)], verb, f"({proof})")
+
+
+def _too_busy(attempt: Attempt, busy: TooBusyToTell) -> Verdict:
+    """No lesson: nothing is known of the answer."""
+    title = f"{attempt.name}: this machine is too busy to tell (after {busy.seconds:g} s)"
+    return Verdict(UNDECIDED, title, [("look at", AGAIN)], attempt.printed)
 
 
 def _places(positions: Sequence[Position], attempt: Attempt, waits: bool) -> list[tuple[str, str]]:

@@ -1,12 +1,11 @@
-"""How a check runs an attempt: on real ranks, with a time limit, recorded."""
+"""How a check runs an attempt: on real ranks, until they return or are proven to hang."""
 
 import contextlib
 import io
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import pandas as pd
 
@@ -15,9 +14,13 @@ from ddp_workbook.exercises.judging.in_rank import InRank
 from ddp_workbook.launcher import fork_server
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.recording.collectives import recorded
+from ddp_workbook.launcher.standstill import Limits
+from ddp_workbook.recording.collectives import as_table
+from ddp_workbook.recording.dispatch_mode import Recorded
 
-LAUNCH_LIMIT = 5.0  # seconds for one launch
+IDLE = 3.0  # seconds in which no rank does anything, and not all of them wait for each other
+PROCESSOR = 2.0  # seconds of processor time for one rank; a right answer needs a few tenths
+SLOW = "This machine is busy; the check goes on."
 READY: set[int | None] = set()  # fork servers that have started a rank
 
 
@@ -30,11 +33,15 @@ def attempt_on_ranks(
     the attempt in its own way instead; it may raise NotYet. The wire is the table of
     `record_collectives`; calls that the probe itself makes are in it, with an empty `line`.
 
-    Raises what `launch` raises; a rank that hangs is stopped after LAUNCH_LIMIT seconds, or at the
-    end of the check's own time.
+    Raises what `launch` raises; RanksHung only for a hang that is proven, on however busy a
+    machine, and TooBusyToTell at the end of a long patience.
     """
     attempt.ranks = len(each)
-    return _run(attempt, probe, list(each), group=True)
+    worker = InRank(attempt.name, attempt.path, probe, list(each), group=True)
+    outcomes = _run(attempt, Recorded(worker), len(each))
+    answers = [answer for answer, _ in outcomes]
+    attempt.answers = None if probe else answers
+    return answers, as_table([rows for _, rows in outcomes])
 
 
 def attempt_alone(attempt: Attempt, probe: Callable | None = None, *, case: Any = None) -> Any:
@@ -43,37 +50,46 @@ def attempt_alone(attempt: Attempt, probe: Callable | None = None, *, case: Any 
     `probe` as in `attempt_on_ranks`. Raises what `launch` raises.
     """
     attempt.ranks = 0
-    answers, _ = _run(attempt, probe, [case], group=False)
+    answers = _run(attempt, InRank(attempt.name, attempt.path, probe, [case], group=False), 1)
+    attempt.answers = None if probe else answers
     return answers[0]
 
 
-def _run(attempt: Attempt, probe: Callable | None, each: list, *, group: bool) -> tuple:
-    attempt.deadline += _seconds_until_ranks_can_start()
-    attempt.seconds = min(LAUNCH_LIMIT, attempt.time_left)
+def run_probe(attempt: Attempt, probe: Callable, ranks: int) -> list:
+    """`probe(function, None)` on so many ranks, 0 for a process without a group; unrecorded."""
+    attempt.ranks, group = ranks, ranks > 0
+    each = [None] * max(1, ranks)
+    return _run(attempt, InRank(attempt.name, attempt.path, probe, each, group), len(each))
+
+
+def _run(attempt: Attempt, worker: Callable, ranks: int) -> list:
+    start_fork_server()
     attempt.answers = None
-    worker = InRank(attempt.name, attempt.path, probe, each, group)
-    with _kept_output(attempt):
-        answers, wire = recorded(worker, ranks=len(each), timeout=attempt.seconds)
-    attempt.answers = None if probe else answers
-    return answers, wire
+    limits = Limits(idle=IDLE, processor=PROCESSOR, on_slow=lambda: print(SLOW))
+    with _kept_output(attempt) as text:
+        return run_ranks(
+            Call(worker),
+            ranks,
+            quiet=True,
+            by_evidence=limits,
+            output=text,
+            cancelled=attempt.cancelled,
+        )
 
 
-def _seconds_until_ranks_can_start() -> float:
-    """Wait for a new fork server, which imports torch; no attempt is to blame for that time."""
-    start = time.monotonic()
+def start_fork_server() -> None:
+    """Wait for a new fork server, which imports torch, before anything is measured."""
     if fork_server.METHOD == "forkserver" and fork_server.server_pid() not in READY - {None}:
         run_ranks(Call(os.getpid), 1, quiet=True)
         READY.add(fork_server.server_pid())
-    return time.monotonic() - start
 
 
 @contextlib.contextmanager
-def _kept_output(attempt: Attempt) -> Iterator[None]:
+def _kept_output(attempt: Attempt) -> Iterator[TextIO]:
     """What the ranks print is a part of the verdict, not a page before it."""
     text = io.StringIO()
     try:
-        with contextlib.redirect_stdout(text):
-            yield
+        yield text
     finally:
         attempt.printed = text.getvalue().replace(str(attempt.path), YOUR_CELL)
         if not attempt.ranks:  # its only process is no rank

@@ -4,7 +4,13 @@ import html
 from dataclasses import dataclass, field
 
 SOLVED, NOT_YET, NOT_ATTEMPTED = "solved", "not yet", "not attempted"
-COLOURS = {SOLVED: "#00999a", NOT_YET: "#cc8200", NOT_ATTEMPTED: "#74687b"}  # 3 : 1 on both pages
+UNDECIDED = "undecided"  # the machine was too busy to tell
+COLOURS = {  # 3 : 1 on both pages
+    SOLVED: "#00999a",
+    NOT_YET: "#cc8200",
+    NOT_ATTEMPTED: "#74687b",
+    UNDECIDED: "#74687b",
+}
 LONGEST = 700  # characters of one row
 MOST_LINES = 30  # shown of what the attempt printed
 LONGEST_LINE = 200  # characters of one of them
@@ -25,7 +31,7 @@ FOLDED = "margin:0.4em 0"
 
 @dataclass
 class Verdict:
-    """A title, labelled rows, and what the attempt printed. `kind` is one of three words."""
+    """A title, labelled rows, and what the attempt printed. `kind` is one of the words above."""
 
     kind: str
     title: str
