@@ -1,5 +1,5 @@
 # wrong: an index that is a list makes a new tensor
-# told: are a copy
+# told: makes a new tensor in new memory
 import math
 
 

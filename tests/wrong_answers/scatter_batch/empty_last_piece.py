@@ -1,6 +1,5 @@
 # wrong: a piece for every device, even if no row is left for it
 # told: a piece without rows
-# right at: 1
 import math
 
 

@@ -1,6 +1,5 @@
 # wrong: blocks of images, but the labels are dealt out
 # told: Are the labels cut at the same places
-# right at: 1
 def scatter_batch(images, labels, devices):
     pieces = images.chunk(devices)
     return [(piece, labels[device::devices]) for device, piece in enumerate(pieces)]

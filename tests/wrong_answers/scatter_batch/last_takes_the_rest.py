@@ -1,6 +1,5 @@
 # wrong: 2, 2, 2, 4 instead of 3, 3, 3, 1
 # told: The last piece is the longest
-# right at: 1
 def scatter_batch(images, labels, devices):
     devices = min(devices, len(images))
     length = len(images) // devices

@@ -1,6 +1,5 @@
 # wrong: the rows that are left over after equal pieces go to nobody
-# told: No piece holds rows
-# right at: 1
+# told: Some rows are in no piece
 def scatter_batch(images, labels, devices):
     length = max(1, len(images) // devices)
     pieces = []

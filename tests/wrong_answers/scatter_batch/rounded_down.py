@@ -1,6 +1,5 @@
 # wrong: rounds the length down, and needs more pieces for the rest
-# told: More pieces than devices
-# right at: 1
+# told: more pieces than devices
 def scatter_batch(images, labels, devices):
     length = max(1, len(images) // devices)
     return list(zip(images.split(length), labels.split(length), strict=True))
