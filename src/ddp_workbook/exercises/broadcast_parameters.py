@@ -1,55 +1,41 @@
 """Give every rank the model of rank 0, in place.
 
-Each rank has built the same model, and filled it differently. Your function is called once, on all
-ranks, before the training. Afterwards the model is equal on all of them, bit for bit: every
-parameter, a frozen one as well, and every buffer, such as BatchNorm's running mean and its counter,
-has the value that rank 0 had. Only values change:
+Each rank has built the same model, with other numbers in it. Your function is called on all ranks,
+once for each model, before the training begins. What you are given:
 
-- The optimizer exists already and knows the parameters. So the model keeps its Parameters, and
-  they, as well as the buffers, keep their memory: `data_ptr()` is the same as before.
-- A parameter that wants a gradient still does, and a frozen one still does not.
+- Some parameters are frozen. One is channels_last, so it is not contiguous, and one is a view into
+  a larger tensor.
+- The buffers, all of them persistent, include BatchNorm's running mean and its counter, which is
+  an integer.
+- The optimizer exists already and holds the parameters.
 
-How many messages that takes, and of which kind, is up to you. All buffers are persistent.
+What must be true afterwards, on every rank:
+
+- Every parameter and every buffer has the value that rank 0 had, bit for bit.
+- The model has the same Parameters as before, and its parameters and buffers still have their
+  memory: `data_ptr()` has not changed.
+- `requires_grad` is what it was.
+
+How many messages that takes, and of which kind, is up to you.
 """
 
-import time
-from typing import Any
+from collections.abc import Callable
 
-import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
+from ddp_workbook.exercises import Look, OnRanks, Seen, When
 
+MINUTES = 10
 HINTS = [
     "One of the collectives gives the numbers of one rank, its source, to all others. Who calls "
     "it, how often, and who is the source?",
     "model.parameters() and model.buffers() are two lists. Together they are the whole model, in "
     "the same order on all ranks.",
-    "dist.broadcast fills the tensor that you hand to it, where that tensor lies. "
-    "parameter.detach() is the same memory, of which autograd takes no notes.",
+    "A collective fills the memory of the tensor that it is given. parameter.detach() is a tensor "
+    "in the parameter's memory, but autograd does not watch it.",
 ]
-
-FOR_ERRORS = {
-    "can't be cast": "BatchNorm's counter is an integer. Does a broadcast compute anything?",
-    "leaf Variable": "A parameter is to be filled. How, so that autograd takes no notes of it?",
-    "as parameter": "This puts another tensor in the parameter's place. Can it be filled instead?",
-}
-SIZES = (1, 2, 3, 4)
-FROZEN = "inner.bias"
-FILLED = (1, 2, 4, 8)  # rank r has rank 0's numbers times this: no mean, no sum is a rank's own
-PAUSE = 0.05  # seconds that rank 0 comes later than the others: what is not waited for, shows
-LATEST = 0.5  # seconds in which wrong values may still become right ones
-LATE = (
-    "The values still changed after your function had returned. Who waits for the collectives that "
-    "it started?"
-)
-LOOK_AT_MEMORY = (
-    "The optimizer, and whatever else holds the old tensor, will never see the new one. Where do "
-    "the numbers that arrive go?"
-)
-LOOK_AT_FLAG = "Only numbers travel. Which line decides anew whether a gradient is wanted?"
 
 
 def broadcast_parameters(model: nn.Module) -> None:
@@ -60,139 +46,222 @@ def broadcast_parameters(model: nn.Module) -> None:
     ### END SOLUTION
 
 
-class SmallModel(nn.Module):
-    """A layer whose bias is frozen, BatchNorm with its buffers, and a layer of another dtype."""
+class Small(nn.Module):
+    """Parameters and buffers of several dtypes, with more than one way to lie in memory."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner = nn.Linear(2, 3)
-        self.get_parameter(FROZEN).requires_grad_(False)
-        self.norm = nn.BatchNorm1d(3)
-        self.outer = nn.Linear(3, 1, dtype=torch.float64)
+        self.kernel = nn.Parameter(torch.zeros(2, 2, 1, 2).to(memory_format=torch.channels_last))
+        self.window = nn.Parameter(torch.zeros(12)[5:8])
+        self.frozen = nn.Parameter(torch.zeros(5), requires_grad=False)
+        self.inner = nn.Linear(1, 4, dtype=torch.float64)
+        self.norm = nn.BatchNorm1d(2)
 
     def content(self) -> dict[str, Tensor]:
         """Parameters and buffers by name."""
         return dict([*self.named_parameters(), *self.named_buffers()])
 
-    def filled_by(self, rank: int) -> dict[str, Tensor]:
-        """What `rank` holds under each name: no number twice, and some need all of their bits."""
-        values = {}
-        for number, (name, tensor) in enumerate(self.content().items()):
-            indices = torch.arange(tensor.numel()).reshape(tensor.shape)
-            signs = 1 - 2 * (indices % 2)  # so that rank 0 has neither the largest nor the smallest
-            more = {torch.float64: 0.1, torch.int64: 2**24}.get(tensor.dtype, 0)
-            numbers = (indices + 10 * number + 1).to(tensor.dtype) + more
-            values[name] = numbers * signs * FILLED[rank]
-        return values
+
+CONTENT = Small().content()
+BUFFERS = dict(Small().named_buffers())
 
 
-def before_and_after(broadcast_parameters: Any, rank: int) -> dict[str, Any]:
-    """In a rank: by name, what is not as it was, and the values at once and a moment later."""
-    model = SmallModel()
-    for name, value in model.filled_by(rank).items():
+def held(call: int, rank: int) -> dict[str, Tensor]:
+    """What `rank` holds: each rank's numbers are other ones, and some need all of their bits."""
+    values = {}
+    for number, (name, tensor) in enumerate(CONTENT.items(), start=1):
+        indices = torch.arange(tensor.numel()).reshape(tensor.shape)
+        more = {torch.float64: 0.1, torch.int64: 2**53}.get(tensor.dtype, 0.25)
+        signs = 1 - 2 * ((indices + call) % 2)  # so that rank 0 has no largest and no smallest one
+        values[name] = (indices + 10 * number).to(tensor.dtype).add(more) * signs * 2**rank
+    odd = [-0.0, torch.nan, torch.inf, 1.5]  # rank 0 has the first one, rank 1 the next
+    values["kernel"][0, 0, 0] = torch.tensor([odd[rank], odd[0] if rank == 2 else 2.5])
+    return values
+
+
+def model_of(case: list[dict], rank: int) -> tuple[Small]:
+    """The argument of a call. It remembers what its tensors were, and where."""
+    model = Small()
+    for name, value in case[rank].items():
         model.content()[name].data.copy_(value)
-    before = {name: (one, one.detach(), one.requires_grad) for name, one in model.content().items()}
-    if rank == 0:
-        time.sleep(PAUSE)
-    broadcast_parameters(model)
-    at_once, end = values(model), time.monotonic() + LATEST
-    while not_right(values(model)) and time.monotonic() < end:
-        time.sleep(PAUSE)
-    changes = {name: change(model.content().get(name), *was) for name, was in before.items()}
-    return {"changes": changes, "at once": at_once, "later": values(model)}
+    model.built = {  # the second of each keeps the memory from being used again
+        name: (one, one.detach(), one.data_ptr(), one.requires_grad)
+        for name, one in model.content().items()
+    }
+    return (model,)
 
 
-def values(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of parameters and buffers, by name."""
-    return {name: tensor.detach().clone() for name, tensor in model.content().items()}
+def seen_of(_: None, model: Small) -> dict:
+    """What is to be seen of the model after a call, and the orders that a set would give here."""
+    now, names = model.content(), list(CONTENT)
+    sets = [set(names), set(CONTENT), {*names[: -len(BUFFERS)]} | {*BUFFERS}]
+    return {
+        "values": {name: now.get(name) for name in names},
+        "changes": {name: change(now.get(name), *was) for name, was in model.built.items()},
+        "orders": [list(one) for one in sets],
+    }
 
 
-def not_right(values: dict[str, Tensor]) -> set[str]:
-    """The names under which there is something else than rank 0's value."""
-    filled = SmallModel().filled_by(0)
-    return {name for name, right in filled.items() if not same(values.get(name), right)}
-
-
-def change(now: Tensor | None, was: Tensor, memory: Tensor, wants_gradient: bool) -> str:
+def change(now: Tensor | None, was: Tensor, _: Tensor, memory: int, wants_gradient: bool) -> str:
     """What is different about a tensor, apart from its values; "" if nothing is."""
     if now is not was and isinstance(was, nn.Parameter):
         return "is another Parameter than before"
-    if now is None or now.data_ptr() != memory.data_ptr():
+    if now is None or now.data_ptr() != memory:
         return "lies in other memory than before"
-    if now.requires_grad != wants_gradient:
-        return f"has requires_grad={now.requires_grad}"
-    return ""
+    return "" if now.requires_grad == wants_gradient else f"has requires_grad={now.requires_grad}"
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Compare every parameter and buffer with rank 0's, on every rank, at each world size."""
-    for size in sizes:
-        answers, wire = attempt_on_ranks(attempt, before_and_after, each=range(size))
-        for rank, answer in enumerate(answers):
-            compare_answer(rank, answer, size, what_came(rank, wire))
-    return (
-        "every parameter and buffer has rank 0's values, bit for bit and in its old memory, at 1 "
-        "to 4 ranks"
-    )
+def identical(one: dict | Tensor | None, other: dict | Tensor) -> bool:
+    """Equal in dtype, shape and every bit; one nan is as good as another."""
+    if isinstance(other, dict):
+        return all(identical(one[name], other[name]) for name in other)
+    if not isinstance(one, Tensor) or one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    equal = (one == other) & (one.signbit() == other.signbit())
+    return bool((equal | (one.isnan() & other.isnan())).all())
 
 
-def compare_answer(rank: int, answer: dict[str, Any], size: int, came: str) -> None:
-    """Raise NotYet for the first tensor of this rank that is not as it must be."""
-    filled = [SmallModel().filled_by(r) for r in range(size)]
-    wrong = not_right(answer["at once"])
-    for name, right in filled[0].items():
-        held = ", ".join(f"{in_words(one[name])} on rank {r}" for r, one in enumerate(filled))
-        called = f"broadcast_parameters(model), where {name} was {held}"
-        if changed := answer["changes"][name]:
-            raise NotYet(
-                called,
-                f"{name} {changed} on rank {rank}",
-                "the same tensor as before: only its numbers change",
-                LOOK_AT_FLAG if "requires_grad" in changed else LOOK_AT_MEMORY,
-            )
-        if name in wrong:
-            value, later = answer["at once"][name], answer["later"][name]
-            look = LATE if same(later, right) else look_at(name, value, rank, filled, wrong, came)
-            words = in_words(value) if in_words(value) != in_words(right) else value.tolist()
-            raise NotYet(called, f"{words} on rank {rank}", f"{in_words(right)} everywhere", look)
+def own_where(passed_over: Callable) -> Callable:
+    """The mistake of passing over some tensors: they are this rank's own, the others rank 0's."""
+    return lambda case, rank: {
+        name: case[rank if passed_over(name) else 0][name] for name in CONTENT
+    }
 
 
-def same(one: Tensor | None, other: Tensor) -> bool:
-    """Equal in dtype, shape, and every number."""
-    return one is not None and one.dtype == other.dtype and torch.equal(one, other)
+def part(seen: Seen) -> tuple[Tensor, list[Tensor]]:
+    """The first tensor that is wrong, and what each of the ranks had held in its place."""
+    name = next(one for one in CONTENT if not identical(seen.value[one], seen.right[one]))
+    return seen.value[name], [own[name] for own in seen.case]
 
 
-def what_came(rank: int, wire: pd.DataFrame) -> str:
-    """Where to look if the whole model of this rank is as before."""
-    if wire.empty:
-        return "No rank has sent anything. Which tensors does your function find in the model?"
-    if not wire["received"][wire["rank"] == rank].sum():
-        return "Nothing came to this rank. Who sends to whom?"
-    return "Something came to this rank, but not into its model. Which tensor was filled?"
+def near(calculate: Callable) -> When:
+    """For a mistake that calculates something from what all ranks held."""
+
+    def holds(seen: Seen) -> bool:
+        came, each = part(seen)
+        if not isinstance(came, Tensor) or came.shape != each[0].shape:
+            return False
+        right = calculate([one.double() for one in each])
+        return torch.allclose(came.double(), right, rtol=1e-2, equal_nan=True)
+
+    return When(holds)
 
 
-def look_at(
-    name: str, value: Tensor, rank: int, filled: list[dict], wrong: set[str], came: str
-) -> str:
-    """The thought behind a wrong value."""
-    own = [one[name] for one in filled]
-    if rank and same(value, own[rank]):
-        buffers = set(dict(SmallModel().named_buffers()))
-        if wrong == buffers:
-            return f"{name} is a buffer, no parameter. Which of the model's lists holds it?"
-        if FROZEN in wrong <= {FROZEN, *buffers}:
-            return f"{name} is frozen: no step will ever make it equal. Who passes over it?"
-        if wrong < filled[0].keys():
-            return f"Other tensors have come to rank {rank}, {name} has not. Who passes over it?"
-        return came
-    sources = [r for r in range(len(own)) if same(value, own[r])]
-    if sources:
-        return f"These are the numbers of rank {sources[0]}. Who is the source, on every rank?"
-    if value.shape == own[0].shape:
-        total, value = sum(own).double(), value.double()
-        if torch.allclose(value, own[0].double(), rtol=1e-3):
-            return "This is nearly rank 0's value. In which dtype has it travelled?"
-        for what, numbers in {"mean": total / len(own), "sum": total}.items():
-            if torch.allclose(value, numbers):
-                return f"This is the {what} over the ranks. Asked for are rank 0's own numbers."
-    return "Which rank's numbers are in this tensor, and what has been calculated with them?"
+def has_own(seen: Seen) -> bool:
+    """Whether the first tensor that is wrong is as it was."""
+    came, each = part(seen)
+    return seen.rank > 0 and identical(came, each[seen.rank])
+
+
+def has_all_its_own(seen: Seen) -> bool:
+    """Whether all of this rank's model is as it was."""
+    return seen.rank > 0 and identical(seen.value, seen.case[seen.rank])
+
+
+def where_they_held(case: list[dict], name: str) -> str:
+    """ ", where frozen was [1, 2] on rank 0, [2, 4] on rank 1", of one tensor."""
+    each = ", ".join(f"{own[name].tolist()} on rank {r}" for r, own in enumerate(case) if name)
+    return f", where {name} was {each}" if name else ""
+
+
+def order_of_a_set(seen: Seen) -> bool:
+    """Whether the tensors went out, or came, in the order that a set gives in this process."""
+    sent = [(row["shape"], row["dtype"]) for row in seen.wire]
+    kinds = {
+        name: (tuple(one.shape), str(one.dtype).removeprefix("torch."))
+        for name, one in CONTENT.items()
+    }
+    return any(sent == [kinds[name] for name in order] for order in seen.came["orders"])
+
+
+CHECK = OnRanks(
+    cases=lambda size: [[held(call, rank) for rank in range(size)] for call in (0, 1)],
+    called=lambda case, name: f"broadcast_parameters(model){where_they_held(case, name)}",
+    given=model_of,
+    observe=seen_of,
+    looks=[
+        Look(
+            of=lambda seen: seen.came["changes"],
+            right=dict.fromkeys(CONTENT, ""),
+            mistakes={
+                "Only numbers travel. Which line decides anew whether a gradient is wanted?": When(
+                    lambda seen: "requires_grad" in next(filter(None, seen.value.values()))
+                ),
+            },
+            otherwise="The optimizer, and whatever else holds the old tensor, will never see the "
+            "new one. Where do the numbers that arrive go?",
+            came="{part} {value} on rank {rank}",
+            required="the same tensor as before: only its numbers change",
+            words=str,
+        ),
+        Look(
+            of=lambda seen: seen.came["values"],
+            right=lambda case: case[0],
+            mistakes={
+                "No rank has sent anything. Which tensors does your function find in the model?": (
+                    When(lambda s: has_all_its_own(s) and not any(one.wire for one in s.everyone))
+                ),
+                "Nothing came to this rank. Who sends to whom?": When(
+                    lambda s: has_all_its_own(s) and not any(row["received"] for row in s.wire)
+                ),
+                "Something came to this rank, but not into its model. Which tensor was filled?": (
+                    When(has_all_its_own)
+                ),
+                "Only the buffers are wrong. A buffer is no parameter: which of the model's lists "
+                "holds it?": own_where(lambda name: name in BUFFERS),
+                "A frozen parameter is a part of the model, too, and no training step will ever "
+                "make it equal. Which line passes over it?": own_where(lambda n: n == "frozen"),
+                "Only the counter is wrong. It is an integer: which line passes over it?": (
+                    own_where(lambda name: not CONTENT[name].is_floating_point())
+                ),
+                "This weight is channels_last, so it is not contiguous. Is what you hand to the "
+                "collective its memory, or a copy?": own_where(lambda name: name == "kernel"),
+                "This parameter does not begin where its storage begins. Where does the memory "
+                "begin that you hand to the collective?": own_where(lambda n: n == "window"),
+                "Something else has come to rank {rank}, but not this. Which line passes over "
+                "it?": When(has_own),
+                "As numbers they are equal, but 0.0 has other bits than -0.0. Which line "
+                "calculates with the values?": When(
+                    lambda seen: torch.equal(part(seen)[0], part(seen)[1][0])
+                ),
+                "This is nearly rank 0's value. In which dtype has it travelled?": (
+                    near(lambda each: each[0])
+                ),
+                "These are the numbers of the last rank. Who is the source, on every rank?": (
+                    near(lambda each: each[-1])
+                ),
+                "This is the mean over the ranks. Asked for are rank 0's own numbers.": (
+                    near(lambda each: sum(each) / len(each))
+                ),
+                "This is the sum over the ranks. Asked for are rank 0's own numbers.": near(sum),
+                "nan and inf of other ranks show here, though only rank 0's numbers should. Which "
+                "calculation lets them through? nan times 0 is nan.": When(
+                    lambda seen: bool((part(seen)[0].isnan() & ~part(seen)[1][0].isnan()).any())
+                ),
+            },
+            otherwise="Which rank's numbers are in this tensor, and what has been calculated with "
+            "them?",
+            same=identical,
+            words=lambda value: str(value.tolist() if isinstance(value, Tensor) else value),
+        ),
+        Look(
+            of=order_of_a_set,
+            right=False,
+            otherwise="A set of names has another order in every process: it depends on the hash "
+            "seed, which the ranks share here, and under torchrun do not. Which order is the same "
+            "in all processes?",
+            came="what is right, sent in the order of a set of names",
+            required="an order on which all ranks agree",
+        ),
+    ],
+    errors={
+        "can't be cast": "BatchNorm's counter is an integer. Does a broadcast compute anything?",
+        "leaf Variable": "A parameter is to be filled. How, so that autograd takes no notes of it?",
+        "as parameter": "This puts another tensor in the parameter's place. Can it be filled?",
+        "view size is not compatible": "Not every parameter is contiguous: one is channels_last.",
+        "has to be contiguous": "One parameter is channels_last. What can you send in its place, "
+        "and how do the numbers that arrive get into it?",
+    },
+    proves="every parameter and buffer has rank 0's values, bit for bit and in its old memory, at "
+    "1 to 4 ranks",
+)

@@ -1,5 +1,5 @@
 # wrong: parameters only
-# told: is a buffer, no parameter
+# told: Only the buffers are wrong
 # right at: 1
 import torch.distributed as dist
 

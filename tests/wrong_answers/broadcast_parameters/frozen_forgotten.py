@@ -1,5 +1,5 @@
 # wrong: passes over what wants no gradient
-# told: is frozen
+# told: A frozen parameter is a part of the model
 # right at: 1
 import torch.distributed as dist
 

@@ -6,7 +6,9 @@ import torch.distributed as dist
 
 def broadcast_parameters(model):
     for tensor in (*model.parameters(), *model.buffers()):
+        message = tensor.detach().contiguous()
         if dist.get_rank() == 0 and dist.get_world_size() > 1:
-            dist.send(tensor.detach(), dst=1)
+            dist.send(message, dst=1)
         if dist.get_rank() == 1:
-            dist.recv(tensor.detach(), src=0)
+            dist.recv(message, src=0)
+            tensor.detach().copy_(message)

@@ -1,5 +1,5 @@
 # wrong: thinks of the weights alone
-# told: Other tensors have come to rank 1
+# told: Something else has come to rank 1, but not this
 # right at: 1
 import torch.distributed as dist
 
