@@ -7,9 +7,8 @@ of it), and at which sizes, if at any, it is right all the same:
     # told: This is the sum over the ranks
     # right at: 1
 
-A push judges each wrong answer as its reader meets it, a check that stops at the first size at
-which it fails, and at 4 ranks where that is another one. `--all` judges it, and the solution, at
-every size alone.
+A push judges each wrong answer as its reader meets it: the check begins with the largest size and
+stops where it fails. `--all` judges it, and the solution, at every size alone.
 """
 
 import ast
@@ -52,11 +51,6 @@ class WrongAnswer:
         """Sizes at which nobody could tell that it is wrong."""
         return {int(number) for line in self.said("right at") for number in line.split(",")}
 
-    @property
-    def largest(self) -> int:
-        """The largest size, of up to 4, at which it is wrong: in small ones mistakes are alike."""
-        return max(set(range(1, 5)) - self.right_at, default=0)
-
 
 WRONG_ANSWERS = [
     WrongAnswer(name, path) for name in names() for path in sorted((WRONG / name).glob("*.py"))
@@ -80,13 +74,9 @@ def exercise(name: str) -> Exercise:
 
 
 @cache
-def judged(wrong: WrongAnswer) -> list[Verdict]:
-    """The verdict as a reader meets it, then that at 4 ranks, where it is another one."""
-    attempt = attempts.save(wrong.name, wrong.text)
-    found = [judge(exercise(wrong.name), attempt)]
-    if attempt.ranks and attempt.ranks < wrong.largest:  # without ranks all sizes are one launch
-        found.append(at_one_size(wrong.name, attempt, wrong.largest))
-    return found
+def judged(wrong: WrongAnswer) -> Verdict:
+    """The verdict as a reader meets it, at the largest size at which the answer is wrong."""
+    return judge(exercise(wrong.name), attempts.save(wrong.name, wrong.text))
 
 
 def at_one_size(name: str, attempt: attempts.Attempt, size: int) -> Verdict:
@@ -196,19 +186,18 @@ def secrets(wrong: WrongAnswer, verdict: Verdict) -> list[str]:
 
 @each_wrong_answer
 def test_a_wrong_answer_gets_its_message(wrong):
-    """At once, and at 4 ranks; and neither verdict prints the solution."""
-    for verdict in judged(wrong):
-        assert verdict.kind == NOT_YET, repr(verdict)
-        assert verdict.rows[-1][0] == "look at"
-        assert tells(wrong, verdict), repr(verdict)
-        assert secrets(wrong, verdict) == []
+    """And the verdict does not print the solution."""
+    verdict = judged(wrong)
+    assert verdict.kind == NOT_YET, repr(verdict)
+    assert verdict.rows[-1][0] == "look at"
+    assert tells(wrong, verdict), repr(verdict)
+    assert secrets(wrong, verdict) == []
 
 
 @each_wrong_answer
 def test_a_wrong_answer_does_not_get_the_message_of_another(wrong):
-    """At 4 ranks, where mistakes are least alike."""
     others = [one for one in WRONG_ANSWERS if one.name == wrong.name and one != wrong]
-    verdict = judged(wrong)[-1]
+    verdict = judged(wrong)
     assert [one.path.stem for one in others if tells(one, verdict)] == [], repr(verdict)
 
 

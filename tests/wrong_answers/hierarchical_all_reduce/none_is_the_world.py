@@ -1,5 +1,4 @@
 # wrong: ranks that are no leaders call on group None, which is the world
-# hangs: yes
 # told: hangs at
 # right at: 1
 import torch.distributed as dist

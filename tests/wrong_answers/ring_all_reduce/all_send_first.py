@@ -1,5 +1,4 @@
 # wrong: a send waits for its receive, and all ranks send first
-# hangs: yes
 # told: hangs
 # told: dist.send(leaving, after)
 # right at: 1

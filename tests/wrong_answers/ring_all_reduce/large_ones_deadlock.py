@@ -1,5 +1,4 @@
 # wrong: only small tensors are sent with isend; with large ones all ranks send first and wait
-# hangs: yes
 # told: hangs
 # told: dist.send(pieces[first].contiguous(), after)
 # right at: 1

@@ -1,5 +1,4 @@
 # wrong: all ranks receive first, and src is no exception
-# hangs: yes
 # told: waits in recv
 # right at: 1
 import torch.distributed as dist
