@@ -48,14 +48,18 @@ __all__ = list(HOMES)
 # Whoever imports these is about to launch: the fork server imports torch while this process does.
 LAUNCHING = ("launcher.launch", "recording.collectives")
 
+# Compiled and imported in each rank of a check otherwise, which doubles the rank's start.
+JUDGING = (f"{__name__}.exercises.judging.in_rank", f"{__name__}.exercises.judging.calls")
+
 
 def __getattr__(name: str):
     """Import one of the names above from its module (PEP 562)."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if HOMES[name] in LAUNCHING and not is_started_by_another():
-        from ddp_workbook.launcher.fork_server import warm_up
+        from ddp_workbook.launcher.fork_server import preload, warm_up
 
+        preload(*JUDGING)
         warm_up()
     # Kept here: `launch` is the function, also once the module of that name is imported.
     globals()[name] = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
@@ -77,8 +81,9 @@ def load_ipython_extension(ipython) -> None:
 
     Its `%%writefile` and what it does after each cell are for two kernels in one folder.
     """
-    from ddp_workbook.launcher.fork_server import warm_up
+    from ddp_workbook.launcher.fork_server import preload, warm_up
 
+    preload(*JUDGING)
     warm_up()  # it imports torch while the lines below do
     from ddp_workbook.exercises.judging.magics import ExerciseMagics
     from ddp_workbook.notebook.ranks_magic import RanksMagics

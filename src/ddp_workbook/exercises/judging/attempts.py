@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ class Attempt:
     printed: str = ""  # what it printed
     answers: list[Any] | None = None  # what the function returned in it, where no probe was sent
     cancelled: threading.Event | None = None  # set by an interrupt, where launches run in threads
+    first_was_right: bool = False  # where a later call failed
+    said: set[str] = field(default_factory=set)  # to the reader, while the check went on
 
 
 def save(name: str, code: str) -> Attempt:

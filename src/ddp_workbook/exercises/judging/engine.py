@@ -22,6 +22,7 @@ KEPT = (
     "Made first, this call is right; after the other calls it is wrong. What does your function "
     "keep from one call to the next?"
 )
+MEMORY = "Into which memory do the results of two calls point, and who fills it again?"
 BARRIER = "What does the barrier add? A collective is a meeting already."
 AN_OBJECT = (
     "An object collective is two: the lengths go first, then the objects as bytes. In which tensor "
@@ -62,7 +63,8 @@ def side_by_side(check: OnRanks, attempt: Attempt, sizes: Sequence[int]) -> None
             interrupt.set()  # by now either all have ended, or a KeyboardInterrupt is on its way
     for copy, task in zip(copies, tasks, strict=True):
         if error := task.exception():
-            attempt.ranks, attempt.printed = copy.ranks, copy.printed
+            for name in ("ranks", "printed", "first_was_right"):
+                setattr(attempt, name, getattr(copy, name))
             raise error
 
 
@@ -76,6 +78,7 @@ def calls_of(check: OnRanks, attempt: Attempt, size: int) -> list[list[Seen]]:
                 raise
             first = made(check, attempt, size, only=(0, None))
             compare_all(check, attempt, size, first)
+            attempt.first_was_right = True
             raise
 
 
@@ -116,6 +119,7 @@ def compare_all(check: OnRanks, attempt: Attempt, size: int, calls: list[list[Se
     for call in calls:
         for one in call:
             refuse_changes(check, attempt.name, one)
+            refuse_overwritten(check, attempt.name, one)
             refuse_too_much(check, attempt.name, one)
 
 
@@ -170,6 +174,15 @@ def refuse_changes(check: OnRanks, name: str, one: Seen) -> None:
         where = f" on rank {one.rank}" if check.group else ""
         came = f"{' and '.join(one.changed)} changed{where}"
         raise NotYet(called, came, UNTOUCHED, check.keeps)
+
+
+def refuse_overwritten(check: OnRanks, name: str, one: Seen) -> None:
+    """Raise NotYet if a later call has changed what this one returned."""
+    if one.overwritten:
+        where = f" on rank {one.rank}" if check.group else ""
+        came = f"what is right{where}, which a later call has changed"
+        required = "the result of a call stays as it is, whatever is called later"
+        raise NotYet(said(check, name, one.case, one.rank), came, required, MEMORY)
 
 
 def refuse_too_much(check: OnRanks, name: str, one: Seen) -> None:

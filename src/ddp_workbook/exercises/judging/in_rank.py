@@ -23,8 +23,7 @@ from ddp_workbook.exercises.judging.values import in_words
 from ddp_workbook.launcher.process_group import set_up
 
 WHOLE_CELL = "your cell, from top to bottom"
-
-user_code.hide(os.path.dirname(os.path.dirname(__file__)))  # a check is no line of the reader's
+EXERCISES = os.path.dirname(os.path.dirname(__file__))  # a check is no line of the reader's
 
 
 class InRank:
@@ -38,9 +37,11 @@ class InRank:
     def __init__(self, name: str, path: Path, probe: Callable | None, each: list, group: bool):
         self.name, self.path, self.probe = name, str(path), probe
         self.each, self.group = each, group
+        user_code.hide(EXERCISES)  # from the reports, which are made where this is made
 
     def __call__(self) -> Any:
         """Run in a rank; returns what the attempt, or the probe, returned."""
+        user_code.hide(EXERCISES)
         user_code.call_it(self.path, YOUR_CELL)
         threading.excepthook = say_briefly
         rank = int(os.environ["RANK"])

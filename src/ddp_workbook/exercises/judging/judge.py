@@ -30,6 +30,7 @@ PROOFS = {  # how it is known that an attempt will not end
     Proof.PROCESSOR_TIME: "after {seconds:.1f} s of processor time",
 }
 AGAIN = "Nothing is known of your answer. Run the cell again when less is running here."
+FIRST_WAS_RIGHT = "the first call gave what is right; this is a later one, with other values"
 OUTSIDE = {  # what a report says of a worker, said of the reader's function
     State.OUTSIDE: "is outside of your function, in the check's own lines",
     State.STARTING: "is before your function",
@@ -89,6 +90,8 @@ def _not_yet(
 ) -> Verdict:
     at = f"at {attempt.ranks} rank{'s' * (attempt.ranks > 1)}" if attempt.ranks else ""
     title = " ".join(filter(None, [f"Not yet: {attempt.name}", verb, at, note]))
+    if attempt.first_was_right:
+        rows = [("before", FIRST_WAS_RIGHT), *rows]
     return Verdict(NOT_YET, title, rows, attempt.printed)
 
 

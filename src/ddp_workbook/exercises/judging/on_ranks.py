@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 import pandas as pd
 
+from ddp_workbook.exercises.judging import calls
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
 from ddp_workbook.exercises.judging.in_rank import InRank
 from ddp_workbook.launcher import fork_server
@@ -20,6 +21,7 @@ from ddp_workbook.recording.dispatch_mode import Recorded
 
 IDLE = 3.0  # seconds in which no rank does anything, and not all of them wait for each other
 PROCESSOR = 2.0  # seconds of processor time for one rank; a right answer needs a few tenths
+fork_server.preload(InRank.__module__, calls.__name__)
 SLOW = "This machine is busy; the check goes on."
 READY: set[int | None] = set()  # fork servers that have started a rank
 
@@ -65,7 +67,7 @@ def run_probe(attempt: Attempt, probe: Callable, ranks: int) -> list:
 def _run(attempt: Attempt, worker: Callable, ranks: int) -> list:
     start_fork_server()
     attempt.answers = None
-    limits = Limits(idle=IDLE, processor=PROCESSOR, on_slow=lambda: print(SLOW))
+    limits = Limits(idle=IDLE, processor=PROCESSOR, on_slow=lambda: _say_once(attempt, SLOW))
     with _kept_output(attempt) as text:
         return run_ranks(
             Call(worker),
@@ -75,6 +77,12 @@ def _run(attempt: Attempt, worker: Callable, ranks: int) -> list:
             output=text,
             cancelled=attempt.cancelled,
         )
+
+
+def _say_once(attempt: Attempt, words: str) -> None:
+    if words not in attempt.said:
+        attempt.said.add(words)
+        print(words)
 
 
 def start_fork_server() -> None:
