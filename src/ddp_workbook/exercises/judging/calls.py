@@ -39,6 +39,7 @@ class Calls:
         progress: str = "",
     ):
         self.name, self.size, self.only, self.progress = name, size, only, progress
+        self.returned: list[tuple[Any, dict]] = []  # of each call: the object, and what was seen
 
     def __call__(self, function: Callable, item: Any) -> list[list[dict]]:
         """In a rank: for each call, and each time that it is made here, what was seen."""
@@ -57,6 +58,8 @@ class Calls:
             if check.group and check.pause and comes_late(number, rank, self.size):
                 time.sleep(check.pause)
             seen.append([self.call(check, function, case, one) for one in ranks])
+        for returned, one in self.returned:
+            one["overwritten"] = not unchanged(returned, one["came"])
         return seen
 
     def call(self, check: OnRanks, function: Callable, case: Any, rank: int) -> dict:
@@ -80,7 +83,9 @@ class Calls:
             for number, (one, was) in enumerate(zip(held, before, strict=False))
             if not unchanged(one, was)
         ]
-        return {"came": came, "wire": watch.rows, "changed": changed}
+        one = {"came": came, "wire": watch.rows, "changed": changed}
+        self.returned += [] if check.observe else [(returned, one)]
+        return one
 
 
 def said(check: OnRanks, name: str, case: Any, rank: int, part: str = "") -> str:
@@ -122,6 +127,8 @@ def copied(value: Any) -> Any:
 
 def unchanged(now: Any, before: Any) -> bool:
     """Whether a value is what it was, bit for bit."""
+    if now is before:
+        return True
     if isinstance(now, nn.Module):
         now = copied(now)
     if isinstance(now, torch.Tensor):

@@ -24,6 +24,7 @@ class Seen:
     came: Any  # what `observe` made of it
     wire: list[dict] = field(default_factory=list)  # rows of `record_collectives`, without rank
     changed: list[str] = field(default_factory=list)  # arguments that are not as they were
+    overwritten: bool = False  # what it returned has changed by the time of the last call
     everyone: list["Seen"] = field(default_factory=list, repr=False)  # this call, on all ranks
     others: list["Seen"] = field(default_factory=list, repr=False)  # this rank, the calls before
     again: list["Seen"] = field(default_factory=list, repr=False)  # this rank, same case, not now
