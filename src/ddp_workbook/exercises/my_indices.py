@@ -1,64 +1,47 @@
-"""The samples that a rank gets in an epoch: those that torch's DistributedSampler gives it.
+"""Return the samples of one rank in one epoch: the same that torch's DistributedSampler gives it.
 
-1. The epoch's order of the n samples, on all ranks the same: 0 to n - 1; or, with `shuffle`, what
-   torch.randperm makes of n with a torch.Generator that is seeded with seed + epoch.
-2. All ranks get equally many. If n is no multiple of world_size, the order is made longer: it goes
-   on from its own start, round and round if need be, up to the next multiple. With `drop_last` its
-   end is cut off instead, down to the multiple below, which can be none at all.
-3. They are dealt like cards: the order's first sample to rank 0, the second to rank 1, and so on,
-   and after the last rank to rank 0 again.
+1. The epoch has an order of the samples 0 to n - 1, the same on all ranks. Without `shuffle` it is
+   0, 1, 2 and so on. With `shuffle` it is the permutation that torch.randperm makes of n with a
+   torch.Generator seeded with seed + epoch.
+2. All ranks get equally many samples. If n is no multiple of world_size, the order is made longer,
+   up to the next multiple: it starts again from its own beginning, several times if need be. With
+   `drop_last` its end is cut off instead, down to the multiple below, which can be 0.
+3. The order is dealt like cards: its first sample to rank 0, the second to rank 1, and so on; after
+   the last rank comes rank 0 again.
 
-n can be 0: every rank gets an empty list. You need no process group, and no DistributedSampler:
-your own lines do what it does.
+n can be 0: every rank gets an empty list. You need no process group. Do not use DistributedSampler:
+the exercise is to write what it does.
 """
 
-from collections.abc import Callable, Iterator
-from itertools import product
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils.data import DistributedSampler
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_alone
-from ddp_workbook.exercises.judging.dealing_before import (
-    Lists,
-    compare_type,
+from ddp_workbook.exercises import Alone, Look, NotYet, Seen, When
+from ddp_workbook.exercises.judging.dealing import (
+    A_LIST_OF_INT,
+    MISTAKES,
+    UNEXPLAINED,
+    Deal,
+    all_came,
+    all_right,
     dealt,
-    in_blocks,
-    in_text,
-    shuffled,
+    lengths,
+    permutation,
 )
 
+MINUTES = 12
 HINTS = [
     "Three questions, one after the other: in which order do the samples come, how many are dealt "
     "in all, and which of those come to this rank?",
-    "With n = 1 and 4 ranks four are dealt. Which sample is at place 0 of the order, and which at "
-    "1, 2 and 3? At place n and behind it, the remainder of a division tells.",
-    "manual_seed of a torch.Generator returns it, and randperm takes it as generator=. For each "
-    "rank n / world_size, rounded down or up. range can begin anywhere, and take every k-th.",
+    "With n = 1 and 4 ranks, four samples are dealt. Which sample is at place 0 of the longer "
+    "order, and which at 1, 2 and 3? Behind place n - 1, the remainder of a division tells.",
+    "manual_seed of a torch.Generator returns the generator. Each rank gets n / world_size "
+    "samples, rounded down or up. Which places of the order are rank 0's, and which are rank 1's?",
 ]
-FOR_ERRORS = {
-    "process group": "There is no group. Which arguments say who asks, and among how many?",
-    "by zero": "n can be 0, or smaller than world_size. What do you divide by then?",
-    "randperm()": "randperm wants n, and generator=, a torch.Generator. What does it get here?",
-    "out of range": "How long is the list, and how far do you read? Think of n = 0, too.",
-    "float": "Half a sample cannot be dealt. What does / give?",
-    "list": "Which of your names is a list here, and which a range, a tensor or a number?",
-}
-BY_CHANCE = "The same call once more gives others. How do all ranks come to the same order?"
-OF_ITS_OWN = "Each rank has an order of its own. Is there something in its seed that only it has?"
-OWN_PART = "The samples are dealt first, and shuffled then. Which of the rules comes first?"
-TOO_LATE = "The order is made longer first, and shuffled then. Which of the rules comes first?"
-OTHER_SHUFFLE = "Another shuffle. Which function makes it, and with what is it seeded?"
-OTHER_CARDS = "Write down what is dealt, and its rank under each card. Where is the first mistake?"
-BLOCKS = "Each rank has a block of the order. To whom does a dealer give the second card?"
-ROUND = "Right so far, but too short still. How often must the order go round?"
-END = "The order goes on with its own end. Where does it begin again?"
-TOO_SHORT = "More is cut off than need be. By how much is n above a multiple of world_size?"
-SIZES = (1, 2, 3, 4, 12)  # world sizes
-MORE = list(product((*range(14, -1, -1), 100), (True, False), (False, True)))  # n, two flags
-
-Case = tuple[int, int, int, bool, bool, int]  # n, world_size, epoch, shuffle, drop_last, seed
 
 
 def my_indices(
@@ -81,46 +64,69 @@ def my_indices(
     ### END SOLUTION
 
 
-def cases_of(size: int) -> list[Case]:
-    """One rule after the other, without shuffling at first; then what else there is."""
-    even = size * max(3, 8 // size)  # 8 to 36 samples
-    lengths = (even, even + 1, even + size - 1, min(size - 1, 1))
-    rules = [(n, size, 0, False, last, 0) for last in (False, True) for n in lengths]
-    rules += [(even, size, epoch, True, False, seed) for seed in (0, 5) for epoch in (0, 2)]
-    rules += [(even + 1, size, 2, True, last, 5) for last in (False, True)]
-    return rules + [(n, size, 3, shuffle, drop_last, 10) for n, shuffle, drop_last in MORE]
+@dataclass(frozen=True, kw_only=True)
+class Epoch(Deal):
+    """An epoch of a DistributedSampler."""
+
+    shuffle: bool
+    drop_last: bool
+
+    def order_by(self, seed: int, times: int = 1) -> list[int]:
+        """The epoch's order with such a generator, if it is asked at all."""
+        return super().order_by(seed, times) if self.shuffle else list(range(self.n))
+
+    def cards(self, order: list[int]) -> list[int]:
+        """An order made longer, or shorter."""
+        each = self.n // self.size if self.drop_last else -(-self.n // self.size)
+        return (order * self.size)[: each * self.size]
+
+    @property
+    def more(self) -> int:
+        """How many samples are missing to the next multiple."""
+        return -self.n % self.size
+
+    @property
+    def options(self) -> tuple:
+        """The arguments that have a default."""
+        return self.epoch, self.shuffle, self.drop_last, self.seed
+
+    @property
+    def in_words(self) -> str:
+        """The call."""
+        words = "epoch={}, shuffle={}, drop_last={}, seed={}".format(*self.options)
+        if self.options == DEFAULTS:
+            return f"my_indices({self.n}, rank, {self.size}), so that {words}"
+        return f"my_indices({self.n}, rank, {self.size}, {words})"
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Compare with DistributedSampler; 4 ranks first, for they tell most in few numbers."""
-    ordered = sorted(sizes, key=lambda size: (size == 1, size > 4, -size))
-    cases = [case for size in ordered for case in cases_of(size)]
-    attempt_alone(attempt, compare_cases, case=cases)
-    return (
-        "every rank gets what DistributedSampler gives it, for 0 to 14 and more samples, at "
-        "world sizes 1 to 4 and 12, with and without shuffle and drop_last"
-    )
+DEFAULTS = (0, True, False, 0)
 
 
-def compare_cases(my_indices: Callable, cases: list[Case]) -> None:
-    """In the process of the attempt: call it for every rank of each case."""
-    right = [by_sampler(*case) for case in cases]
-    DistributedSampler.__init__ = refuse  # in this process, which nobody else uses
-    for case, wanted in zip(cases, right, strict=True):
-        called, lists = ask(my_indices, case)
-        if lists != wanted:
-            again = ask(my_indices, case)[1]
-            look = thought(lists, wanted, *case) if again == lists else BY_CHANCE
-            raise NotYet(called, in_text(lists), in_text(wanted), look)
+def cases() -> list[Epoch]:
+    """One rule after the other, without shuffling at first; then few samples, by many flags."""
+    found = []
+    for size in (4, 3, 2, 1):
+        even = size * max(3, 8 // size)  # 8 to 12 samples
+        lengths = (even, even + 1, even + size - 1, min(size - 1, 1))
+        rules = [(n, 0, False, last, 0) for last in (False, True) for n in lengths]
+        rules += [(even, epoch, True, False, seed) for seed in (0, 5) for epoch in (0, 2)]
+        rules += [(even + 1, 2, True, last, 5) for last in (False, True)]
+        found += [case_of(size, *rule) for rule in rules]
+    again = found[8:12]
+    flags = [(shuffle, last) for shuffle in (False, True) for last in (False, True)]
+    few = [(size, n, *two) for size in (4, 3, 2, 1, 7) for n in (2, 0) for two in flags]
+    return [*found, *again, *(case_of(size, n, 3, *two, 10) for size, n, *two in few)]
 
 
-def by_sampler(n: int, size: int, epoch: int, shuffle: bool, drop_last: bool, seed: int) -> Lists:
-    """What DistributedSampler gives to each rank."""
-    every, options = range(size), (shuffle, seed, drop_last)
-    samplers = [DistributedSampler(range(n), size, rank, *options) for rank in every]
-    for sampler in samplers:
-        sampler.set_epoch(epoch)
-    return list(map(list, samplers))
+def case_of(size: int, n: int, epoch: int, shuffle: bool, drop_last: bool, seed: int) -> Epoch:
+    """A case."""
+    return Epoch(n=n, size=size, epoch=epoch, seed=seed, shuffle=shuffle, drop_last=drop_last)
+
+
+def arguments(case: Epoch, rank: int) -> tuple:
+    """Those of a call; from now on, in this process of the attempt, no sampler can be made."""
+    DistributedSampler.__init__ = refuse
+    return (case.n, rank, case.size, *(case.options if case.options != DEFAULTS else ()))
 
 
 def refuse(*_: Any, **__: Any) -> None:
@@ -129,84 +135,128 @@ def refuse(*_: Any, **__: Any) -> None:
     raise NotYet("my_indices", "a DistributedSampler is asked", "lines that do what it does", look)
 
 
-def ask(my_indices: Callable, case: Case) -> tuple[str, Lists]:
-    """The call in words, and what it returns on each rank; NotYet if it is no list of int."""
-    n, size, *options = case
-    words = "epoch={}, shuffle={}, drop_last={}, seed={}".format(*options)
-    called = f"my_indices({n}, rank, {size}, {words})"
-    if options == [0, True, False, 0]:
-        called, options = f"my_indices({n}, rank, {size}), so that {words}", []
-    lists = []
-    for rank in range(size):
-        lists.append(my_indices(n, rank, size, *options))
-        compare_type(called, rank, lists[-1])
-    return called, lists
+def longer(cards: Callable[[Epoch], list[int]]) -> Callable:
+    """A mistake in making orders longer."""
+    return dealt(lambda case: case.right if case.drop_last else cards(case))
 
 
-def thought(lists: Lists, wanted: Lists, n: int, size: int, *options: Any) -> str:
-    """The thought behind wrong lists."""
-    epoch, shuffle, drop_last, seed = options
-    for why, order in orders(n, epoch, shuffle, seed):
-        for part, some in cards(order, size, drop_last):
-            if lists == dealt(some, size):
-                return f"{why} {part}".strip()
-            if lists in in_blocks(some, size):
-                return f"{why} {BLOCKS}".strip()
-    if strange := {sample for own in lists for sample in own} - set(range(n)):
-        return f"{n} samples, and none of them is {min(strange)}. Where does it come from?"
-    if size > 1 and all(own == lists[0] for own in lists):
-        return "All ranks get the same. Where does the rank come in?"
-    if all(own == right[: len(own)] for own, right in zip(lists, wanted, strict=True)):
-        return ROUND
-    if lengths := {len(own) for own in lists} - {len(wanted[0])}:
-        return f"Samples on a rank: {min(lengths)}. Does every rank get as many as it must?"
-    if size > 1 and [*map(sorted, lists)] == [*map(sorted, wanted)]:
-        return "Each rank has the right samples. In which order does it come to them?"
-    if not shuffle:
-        return OTHER_CARDS
-    late = [place % n for place in shuffled(size * len(wanted[0]), seed + epoch)]
-    by_rank = [shuffled(n, seed + epoch + rank) for rank in range(size)]
-    found = {
-        TOO_LATE: lists == dealt(late, size),
-        OF_ITS_OWN: all(
-            own == dealt(next(cards(order, size, drop_last))[1], size)[rank]
-            for rank, (own, order) in enumerate(zip(lists, by_rank, strict=True))
+def shorter(cards: Callable[[Epoch], list[int]]) -> Callable:
+    """A mistake in making orders shorter."""
+    return dealt(lambda case: cards(case) if case.drop_last else case.right)
+
+
+def each_drops_one(case: Epoch, rank: int) -> list[int]:
+    """What is left if every rank leaves out its last one, where n is no multiple."""
+    if case.drop_last and case.more:
+        return case.order[rank :: case.size][:-1]
+    return case.right[rank :: case.size]
+
+
+def shuffled_late(case: Epoch) -> list[int]:
+    """Made longer or shorter first, shuffled then."""
+    places = permutation(len(case.right), case.seed + case.epoch, 1)
+    return [place % case.n for place in places] if case.shuffle else case.right
+
+
+def own_parts_shuffled(seen: Seen) -> bool:
+    """Whether each rank has what it would have without shuffling, in another order."""
+    plain = seen.case.cards(list(range(seen.case.n)))
+    parts = [sorted(plain[one.rank :: seen.size]) for one in seen.everyone]
+    return seen.size > 1 and [sorted(one.value) for one in seen.everyone] == parts
+
+
+CHECK = Alone(
+    cases=cases,
+    times=lambda case: case.size,
+    given=arguments,
+    called=lambda case: case.in_words,
+    looks=[
+        A_LIST_OF_INT,
+        Look(
+            right=dealt(lambda case: case.right),
+            mistakes={
+                **MISTAKES,
+                "It is not shuffled, and shuffle is True.": dealt(
+                    lambda case: case.cards(list(range(case.n)))
+                ),
+                "It is shuffled, and shuffle is False.": dealt(
+                    lambda case: case.cards(Deal.order_by(case, case.seed + case.epoch))
+                ),
+                "The order is made longer first, and shuffled then. Which of the rules comes "
+                "first?": dealt(shuffled_late),
+                "Not all ranks get equally many. What becomes of the order before it is dealt?": (
+                    longer(lambda case: case.order)
+                ),
+                "drop_last is False, and yet samples are left out.": longer(
+                    lambda case: case.order[: case.n // case.size * case.size]
+                ),
+                "Right so far, but still too short. How often must the order go round?": longer(
+                    lambda case: case.order + case.order[: case.more]
+                ),
+                "The order goes on with its own end. Where does it begin again?": longer(
+                    lambda case: case.order + case.order[case.n - case.more :]
+                ),
+                "The order goes on backwards. Where does it begin again?": longer(
+                    lambda case: case.order + case.order[::-1][: case.more]
+                ),
+                "Only the last sample comes again. Where does the order begin again?": longer(
+                    lambda case: case.order + case.order[-1:] * case.more
+                ),
+                "Only the first sample comes again. Which one follows it?": longer(
+                    lambda case: case.order + case.order[:1] * case.more
+                ),
+                "Samples 0, 1 and so on come again. Does the order begin so?": longer(
+                    lambda case: case.order + [i % case.n for i in range(case.more)]
+                ),
+                "More is added than need be. How many are missing to a multiple?": longer(
+                    lambda case: [
+                        case.order[place % case.n]
+                        for place in range((case.n // case.size + 1) * case.size if case.n else 0)
+                    ]
+                ),
+                "Not all ranks get equally many. What does drop_last do to the order?": shorter(
+                    lambda case: case.order
+                ),
+                "drop_last is True. Is the order made longer then?": shorter(
+                    lambda case: (case.order * case.size)[: case.n + case.more]
+                ),
+                "The order has lost its beginning, not its end.": shorter(
+                    lambda case: case.order[case.n % case.size :]
+                ),
+                "More is cut off than need be. By how much is n above a multiple of world_size?": (
+                    shorter(lambda case: case.order[: -(case.n % case.size)])
+                ),
+                "Every rank leaves out one. Which ranks had one more than the others?": (
+                    each_drops_one
+                ),
+                **UNEXPLAINED,
+                "The samples are dealt first, and shuffled then. Which of the rules comes first?": (
+                    When(own_parts_shuffled)
+                ),
+                "Right so far, but too short. How far must the order go on?": When(
+                    lambda seen: all(o.value == o.right[: len(o.value)] for o in seen.everyone)
+                ),
+                "Does every rank get as many as it must?": When(
+                    lambda seen: lengths(seen)[0] != lengths(seen)[1]
+                ),
+                "Another shuffle. Which function makes it, and with what is it seeded?": When(
+                    lambda seen: seen.case.shuffle
+                ),
+            },
+            otherwise="Write down what is dealt, and its rank under each card. Where is the first "
+            "mistake?",
+            came=all_came,
+            required=all_right,
         ),
-        OWN_PART: size > 1 and [*map(sorted, lists)] == [*map(sorted, dealt([*range(n)], size))],
-    }
-    return next((look for look, fits in found.items() if fits), OTHER_SHUFFLE)
-
-
-def orders(n: int, epoch: int, shuffle: bool, seed: int) -> Iterator[tuple[str, list[int]]]:
-    """The right order, then others, each with the thought behind it."""
-    plain, right = list(range(n)), shuffled(n, seed + epoch)
-    yield "", right if shuffle else plain
-    if shuffle:
-        yield "It is not shuffled, and shuffle is True.", plain
-        yield "This is the order of epoch 0. What makes it another one?", shuffled(n, seed)
-        yield "This is the order for seed 0. What is seed for?", shuffled(n, epoch)
-    else:
-        yield "It is shuffled, and shuffle is False.", right
-
-
-def cards(order: list[int], size: int, drop_last: bool) -> Iterator[tuple[str, list[int]]]:
-    """What is dealt of an order: the right cards, then others with the thought behind them."""
-    n, down, up = len(order), len(order) // size * size, -(-len(order) // size) * size
-    longer, more = [order[place % n] for place in range(up)], up - n
-    yield "", longer[:down] if drop_last else longer
-    if drop_last:
-        yield "Not all ranks get equally many. What does drop_last do to the order?", order
-        yield "drop_last is True. Is the order made longer then?", longer
-        yield "The order has lost its beginning, not its end.", order[n - down :]
-        yield TOO_SHORT, order[: max(0, down - size)]
-        yield TOO_SHORT, []
-    else:
-        yield "Not all ranks get equally many. What becomes of the order before?", order
-        yield "drop_last is False, and yet samples are left out.", order[:down]
-        yield ROUND, order + order[:more]
-        yield END, order + order[n - more :]
-        yield END, order + order[::-1][:more]
-        yield END, order + order[-1:] * more
-        yield "Only the first sample comes again. Which follows on it?", order + order[:1] * more
-        yield "Samples 0, 1 and so on come again. Does the order begin so?", [*order, *range(more)]
-        yield "More is added than need be. How many are missing?", order + order[:size]
+    ],
+    errors={
+        "process group": "There is no group. Which arguments say who asks, and among how many?",
+        "by zero": "n can be 0, or smaller than world_size. What do you divide by then?",
+        "randperm()": "randperm wants n, and generator=, a torch.Generator. What does it get here?",
+        "out of range": "How long is the list, and how far do you read? Think of n = 0, too.",
+        "float": "Half a sample cannot be dealt. What does / give?",
+        "list": "Which of your names is a list here, and which a range, a tensor or a number?",
+    },
+    proves="every rank gets what DistributedSampler gives it, for 0 to 13 samples, at world sizes "
+    "1 to 4 and 7, with and without shuffle and drop_last",
+)

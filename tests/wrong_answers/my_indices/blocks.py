@@ -1,6 +1,5 @@
 # wrong: each rank gets a block of the order instead of every world_size-th sample
-# told: Each rank has a block of the order
-# right at: 1
+# told: Each rank has a block of neighbours
 import torch
 
 

@@ -1,7 +1,6 @@
 # wrong: with drop_last nothing is added, and nothing is cut off either
 # told: Not all ranks get equally many
 # told: drop_last=True
-# right at: 1
 import torch
 
 

@@ -1,6 +1,5 @@
 # wrong: cuts off at the beginning of the order
 # told: has lost its beginning
-# right at: 1
 import torch
 
 

@@ -1,6 +1,5 @@
 # wrong: makes the order longer also where drop_last asks to cut it
 # told: Is the order made longer then
-# right at: 1
 import torch
 
 

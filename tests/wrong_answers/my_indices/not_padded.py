@@ -1,7 +1,6 @@
 # wrong: takes every world_size-th sample, and adds nothing where n is no multiple
 # told: Not all ranks get equally many
 # told: drop_last=False
-# right at: 1
 import torch
 
 

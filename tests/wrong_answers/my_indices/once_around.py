@@ -1,6 +1,5 @@
 # wrong: adds the order once, which is too little where it is shorter than half of the ranks
-# told: too short still
-# right at: 1, 2
+# told: still too short. How often must the order go round
 import torch
 
 

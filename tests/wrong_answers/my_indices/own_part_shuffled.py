@@ -1,6 +1,5 @@
 # wrong: deals first, and shuffles what a rank has got
 # told: dealt first, and shuffled then
-# right at: 1
 import torch
 
 

@@ -1,6 +1,5 @@
 # wrong: makes the list longer, or shorter, before it is shuffled
 # told: made longer first, and shuffled then
-# right at: 1
 import torch
 
 

@@ -1,6 +1,5 @@
 # wrong: fills up with samples 0, 1, 2 instead of the first ones of the order
 # told: Samples 0, 1 and so on come again
-# right at: 1
 import torch
 
 

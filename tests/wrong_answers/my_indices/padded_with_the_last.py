@@ -1,6 +1,5 @@
 # wrong: makes the order longer with its last samples instead of its first ones
-# told: goes on with its own end
-# right at: 1
+# told: Only the last sample comes again
 import torch
 
 

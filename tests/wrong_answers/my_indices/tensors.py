@@ -1,5 +1,5 @@
 # wrong: a list of tensors with one number each
-# told: with Tensor in it
+# told: a list with a tensor in it
 import torch
 
 
