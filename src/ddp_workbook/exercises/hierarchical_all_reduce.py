@@ -1,61 +1,55 @@
 """Add up a tensor over all ranks, so that little of it travels between the nodes.
 
-Inside a node sending is fast, between the nodes it is slow. The first rank of each node is its
-leader. Your function is called on all ranks, with a tensor of the same shape and dtype, and with
-two groups that have been made before:
+Sending is fast inside a node and slow between nodes. The first rank of each node is its leader.
+Your function is called on all ranks, with a tensor of the same shape and dtype, and with two groups
+that exist already:
 
-- `inside` has the ranks of the own node; the leader is its first rank.
-- `between` has the leaders of all nodes. Ranks that are no leaders are not in it, and get None.
+- `inside` holds the ranks of the rank's own node; the leader is the first of them.
+- `between` holds the leaders of all nodes. On all other ranks `between` is None.
 
-When it returns, the tensor itself holds the sum over all ranks, on every rank; what it returns does
-not matter. What happens inside the nodes is up to you. Between them:
+Nodes may have different numbers of ranks, also a single one, and there may be a single node. The
+tensor may be the transpose of another one.
 
-- Only leaders take part in an operation in which there are ranks of several nodes.
-- Each leader takes part in one of these. It hands over the tensor's bytes, and receives as many.
+When your function returns, the tensor itself holds the sum over all ranks, on every rank; what the
+function returns does not matter. No operation is still running then, so that the caller may change
+the tensor at once. What happens inside a node is up to you. Between nodes:
 
-Nodes may have unequal numbers of ranks, or one rank only, and there may be one node only. What has
-been started is waited for: the caller may change the tensor at once.
+- Only leaders take part in an operation that joins ranks of several nodes.
+- Each leader takes part in one such operation. It hands over as many bytes as the tensor has, and
+  receives as many.
 """
 
-import math
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
+from ddp_workbook.exercises import Look, OnRanks, Seen, When
+from ddp_workbook.exercises.judging.same import same
+from ddp_workbook.exercises.judging.values import in_words
 
+MINUTES = 15
 HINTS = [
     "Three steps. What does the leader know after the first one, and which ranks still lack the "
     "sum after the second one?",
     "First only the leader of a node needs the node's sum. A rank can tell from `between` whether "
     "it is a leader.",
-    "reduce, all_reduce and broadcast each take a group. group_dst=0 and group_src=0 mean the "
-    "first rank of that group; dst and src would be its number in the world.",
+    "Which three collectives do that? reduce and broadcast name one rank: group_dst and group_src "
+    "count inside the group, dst and src in the world.",
 ]
-FOR_ERRORS = {
-    "is not part of group": "dst and src are numbers in the world. How can a rank be named by its "
-    "number inside the group?",
-    "NoneType": "On which ranks is `between` None, and what are they to do with it?",
-    "can't be cast": "A sum of integers is an integer. What is divided here?",
-}
-SIZES = (1, 2, 3, 4, 6)
-Nodes = list[list[int]]  # the ranks of each one; the first of them leads it
+Nodes = tuple[tuple[int, ...], ...]  # the ranks of each one; the first of them leads it
+Case = tuple[Nodes, Callable[[int], Tensor]]  # and what a rank holds
 LAYOUTS: dict[int, list[Nodes]] = {  # at each world size
-    1: [[[0]]],
-    2: [[[0, 1]], [[0], [1]]],
-    3: [[[0], [1, 2]], [[0, 1], [2]]],
-    4: [[[0, 1], [2, 3]], [[0], [1, 2, 3]]],
-    6: [[[0, 1], [2], [3, 4, 5]]],
+    1: [((0,),)],
+    2: [((0, 1),), ((0,), (1,))],
+    3: [((0,), (1, 2)), ((0, 1), (2,))],
+    4: [((0, 1), (2, 3)), ((0,), (1, 2, 3))],
+    6: [((0, 1), (2,), (3, 4, 5)), ((0,), (1, 2, 3), (4, 5))],
 }
-KINDS = [((5,), torch.float32), ((2, 2), torch.int64)]  # shape and dtype of the first and second
-PATIENCE = 2.5  # seconds, with ranks that do not come back
-PAUSE = 0.03  # seconds that some ranks come later: what is not waited for, shows
 
 
 def hierarchical_all_reduce(
@@ -70,131 +64,195 @@ def hierarchical_all_reduce(
     ### END SOLUTION
 
 
-def numbers(call: int, factor: int) -> Tensor:
-    """What a rank holds in this call; `factor` is 1 on rank 0, 10 on rank 1, 100 on rank 2."""
-    shape, dtype = KINDS[call % len(KINDS)]
-    return torch.arange(1, math.prod(shape) + 1, dtype=dtype).reshape(shape) * factor
+def cases(size: int) -> list[Case]:
+    """Three calls, on two layouts of nodes in turn."""
+    kinds = (powers_of_ten, fractions, large)
+    return list(zip(LAYOUTS[size] * len(kinds), kinds, strict=False))
 
 
-def all_calls(hierarchical_all_reduce: Callable, layouts: list[Nodes]) -> list[dict]:
-    """In a rank: what came of each call, until something is wrong on one of the ranks."""
-    answers: list[dict[str, Any]] = []
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    alone = dist.new_group([rank], use_local_synchronization=True)
-    for nodes in layouts:
-        leaders = [node[0] for node in nodes]
-        inside, _ = dist.new_subgroups_by_enumeration(nodes)
-        between = dist.new_group(leaders)
-        for late in (leaders[1:][-1:], {*range(ranks)} - {*leaders}):
-            tensor, total = (numbers(len(answers), f) for f in (10**rank, int("1" * ranks)))
-            memory = tensor.detach()  # what the caller still holds if `tensor` gets other memory
-            time.sleep(PAUSE if rank in late else 0)
-            returned = hierarchical_all_reduce(tensor, inside, between if rank in leaders else None)
-            answers.append({"value": memory.clone()})
-            if wrong := not torch.equal(answers[-1]["value"], total):
-                time.sleep(4 * PAUSE)
-                answers[-1]["late"] = torch.equal(memory, total)
-                answers[-1]["elsewhere"] = any(same(one, total) for one in (tensor, returned))
-            dist.barrier(alone)  # in the wire this marks the end of a call
-            if trouble(f"call {len(answers)}", wrong):
-                return answers
-    return answers
+def powers_of_ten(rank: int) -> Tensor:
+    """Numbers whose sum says by its digits how often each rank's are in it."""
+    return torch.tensor([1, 2, 3]) * 10**rank
 
 
-def same(one: Any, other: Tensor) -> bool:
-    """A tensor of equal dtype, shape and numbers."""
-    return isinstance(one, Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+def fractions(rank: int) -> Tensor:
+    """Of both signs, transposed, in the middle of other memory; inf on rank 1."""
+    whole = (torch.arange(10.0).reshape(5, 2) + 0.3) * (-2) ** rank
+    whole[1, 1] = torch.inf if rank == 1 else 0.7
+    return whole[1:4].T
 
 
-def trouble(call: str, wrong: bool) -> bool:
-    """True if something is wrong on a rank, or if one does not come out of this call."""
-    store = dist.distributed_c10d._get_default_store()
-    keys = [f"{call} {rank}" for rank in range(dist.get_world_size())]
-    store.set(keys[dist.get_rank()], str(wrong))
-    end = time.monotonic() + PATIENCE
-    while not store.check(keys):
-        if time.monotonic() > end:
-            return True
-        time.sleep(0.002)
-    return any(store.get(key) == b"True" for key in keys)
+def large(rank: int) -> Tensor:
+    """A single number, negative on odd ranks, which float32 cannot hold."""
+    return torch.tensor((2**25 + 1) * (-3) ** rank)
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Compare the sums on all ranks, then what went between the nodes, in each layout."""
-    for ranks in sizes:
-        answers, wire = attempt_on_ranks(attempt, all_calls, each=[LAYOUTS[ranks]] * ranks)
-        wire["call"] = (wire["line"] == "").groupby(wire["rank"]).cumsum()
-        wire = wire[wire["line"] != ""]
-        for call, of_ranks in enumerate(zip(*answers, strict=True)):
-            nodes, own = LAYOUTS[ranks][call // 2], numbers(call, 1)
-            called = (
-                f"hierarchical_all_reduce(tensor, inside, between) on the nodes {nodes}; rank 0 "
-                f"held {in_words(own)}, each next rank ten times as much"
-            )
-            total = numbers(call, int("1" * ranks))
-            wrong = [r for r, one in enumerate(of_ranks) if not same(one["value"], total)]
-            if wrong:
-                came = f"{in_words(of_ranks[wrong[0]]['value'])} on rank {wrong[0]}"
-                look = look_at_sum(wrong, of_ranks[wrong[0]], own, nodes)
-                raise NotYet(called, came, f"{in_words(total)} on every rank", look)
-            compare_wire(called, own.nbytes, nodes, wire[wire["call"] == call])
-    return "the sum at 1 to 6 ranks on 1 to 3 nodes; its bytes once to and once from each leader"
+@cache
+def groups(nodes: Nodes) -> tuple[ProcessGroup, ProcessGroup]:
+    """This rank's node, and the leaders; in a rank."""
+    inside, _ = dist.new_subgroups_by_enumeration([list(node) for node in nodes])
+    return inside, dist.new_group([node[0] for node in nodes])
 
 
-def look_at_sum(wrong: list[int], answer: dict, one: Tensor, nodes: Nodes) -> str:
-    """The thought behind a wrong sum: a rank's numbers are in it as often as its digit says."""
-    rank, ranks = wrong[0], sum(map(len, nodes))
-    node = next(node for node in nodes if rank in node)
-    if answer["late"]:
-        return "The sum came after your function had returned. Who waits for it?"
-    if answer["elsewhere"]:
-        return "The sum is in another tensor. Where does the caller look for it?"
-    if not set(wrong) & {node[0] for node in nodes}:
-        return f"The leaders have the sum over all ranks, rank {rank} has not. Who tells it?"
-    times = (answer["value"].double() / one).flatten()
-    if torch.allclose(times, torch.full_like(times, int("1" * ranks) / ranks)):
-        return "This is the mean over the ranks. By how much is a sum larger than a mean?"
-    if not torch.equal(times, times.round()):
-        return "This is no sum of what the ranks held. What else is calculated here?"
-    if len(times.unique()) > 1:
-        return "Some are added up, some not. On which ranks is what a reduce leaves of any use?"
-    digits = [int(times[0]) // 10**other % 10 for other in range(ranks)]
-    if (most := max(digits)) > 1:
-        return f"Numbers of rank {digits.index(most)} are in it {most} times. Which steps add them?"
-    if [other for other in range(ranks) if digits[other]] == node:
-        return f"This is the sum over the node {node}. How do the leaders put theirs together?"
-    missing = [other for other in range(ranks) if not digits[other]]
-    before = f"This is what rank {rank} had before. " if times[0] == 10**rank else ""
-    return f"{before}The numbers of ranks {missing} are missing. At which step do they join?"
+def given(case: Case, rank: int) -> tuple[Tensor, ProcessGroup, ProcessGroup | None]:
+    """The arguments. All groups are made before the first call: to make them is a meeting."""
+    nodes, held = case
+    inside, between = {one: groups(one) for one in LAYOUTS[len(ranks(case))]}[nodes]
+    return held(rank), inside, between if leads(nodes, rank) else None
 
 
-def compare_wire(called: str, size: int, nodes: Nodes, wire: pd.DataFrame) -> None:
-    """Raise NotYet if the wrong ranks, or too many bytes, have gone between the nodes."""
-    node_of = {rank: node for node, ranks in enumerate(nodes) for rank in ranks}
-    for rank, node in node_of.items():
-        rows = wire[wire["rank"] == rank]
-        rows = rows[[len({node_of[one] for one in met_by(row, node_of)}) > 1 for row in rows.iloc]]
-        if rows.empty:
-            continue
-        ops, sent, came = ", ".join(rows["op"]), rows["bytes"].sum(), rows["received"].sum()
-        did = f"rank {rank} took part in {ops} with ranks of other nodes"
-        required = "of each node its leader alone, with one operation"
-        if rank != nodes[node][0] or len(rows) > 1:
-            look = "Each one is a trip between the nodes. Which operation leaves all with the sum?"
-            if rank != nodes[node][0]:
-                look = "What can this rank tell the other nodes that its leader cannot?"
-            raise NotYet(called, did, required, look)
-        if (sent, came) != (size, size):
-            look = "How many bytes has the tensor? What else is handed over, or in which dtype?"
-            if came > sent:
-                look = "How much would a leader receive in this way if there were a hundred nodes?"
-            did += f": {sent} bytes handed over, {came} received"
-            raise NotYet(called, did, f"{size} bytes handed over, {size} received", look)
+def observe(returned: Any, tensor: Tensor, *_: Any) -> dict[str, Any]:
+    """What the caller's tensor holds, and a tensor that came back."""
+    return {"tensor": tensor, "returned": returned if isinstance(returned, Tensor) else None}
 
 
-def met_by(row: pd.Series, everyone: Iterable[int]) -> Iterable[int]:
-    """The ranks that an operation brings together."""
+def called(case: Case) -> str:
+    """The nodes, and what their ranks held."""
+    held = ", ".join(f"{in_words(case[1](rank))} on rank {rank}" for rank in ranks(case))
+    name = "hierarchical_all_reduce(tensor, inside, between)"
+    return f"{name} on the nodes {case[0]}\nwhich held {held}"
+
+
+def ranks(case: Case) -> tuple[int, ...]:
+    """Those of all nodes."""
+    return sum(case[0], ())
+
+
+def node_of(nodes: Nodes, rank: int) -> tuple[int, ...]:
+    """The ranks of its node."""
+    return next(node for node in nodes if rank in node)
+
+
+def leads(nodes: Nodes, rank: int) -> bool:
+    """Whether it is the first of its node."""
+    return node_of(nodes, rank)[0] == rank
+
+
+def total(case: Case) -> Tensor:
+    """The sum over all ranks."""
+    return sum(map(case[1], ranks(case)))
+
+
+def of_the_node(case: Case, rank: int) -> Tensor:
+    """The sum over the rank's node."""
+    return sum(map(case[1], node_of(case[0], rank)))
+
+
+def leaders_are_right(seen: Seen) -> bool:
+    """Whether all leaders have the sum."""
+    return all(same(one.value, one.right) for one in seen.everyone if leads(seen.case[0], one.rank))
+
+
+def crossing(seen: Seen) -> list[tuple[str, int, int]]:
+    """Of each operation that has joined ranks of several nodes: name, bytes sent, received."""
+    node = node_of(seen.case[0], seen.rank)
+    return [
+        (row["op"], row["bytes"], row["received"])
+        for row in seen.wire
+        if not set(met_in(row, seen)) <= set(node)
+    ]
+
+
+def met_in(row: dict, seen: Seen) -> list[int]:
+    """The ranks that an operation joins."""
     if row["op"] in ("send", "recv"):
-        return {row["rank"], row["rank"] if pd.isna(row["peer"]) else row["peer"]}
-    group = row["group"]
-    return everyone if group == "default" else map(int, group.split()[1].split(","))
+        return [seen.rank, seen.rank if row["peer"] is None else row["peer"]]
+    group = row["group"].removeprefix("ranks ")
+    return list(range(seen.size)) if group == "default" else list(map(int, group.split(",")))
+
+
+def due(case: Case, rank: int) -> list[tuple[int, int]]:
+    """Bytes sent and received in the one operation of a leader, if there are several nodes."""
+    there_are = len(case[0]) > 1 and leads(case[0], rank)
+    return [(total(case).nbytes, total(case).nbytes)] if there_are else []
+
+
+def took_part(seen: Seen) -> str:
+    """What the rank did with ranks of other nodes."""
+    if not seen.value:
+        return f"rank {seen.rank} did nothing"
+    ops, sent, received = zip(*crossing(seen), strict=True)
+    done = f"{sum(sent)} bytes handed over, {sum(received)} received"
+    return f"rank {seen.rank} took part in {' and '.join(ops)}: {done}"
+
+
+SUM = Look(
+    of=lambda seen: seen.came["tensor"],
+    right=total,
+    mistakes={
+        "The sum is in another tensor. Where does the caller look for it?": When(
+            lambda seen: same(seen.came["returned"], seen.right)
+        ),
+        "This is the mean over the ranks. By how much is a sum larger than a mean?": (
+            lambda case: (total(case) / len(ranks(case))).to(total(case).dtype)
+        ),
+        "This is the sum over rank {rank}'s node. How do the leaders put theirs together?": (
+            of_the_node
+        ),
+        "Nothing of this rank's has changed. Into which memory do your operations write?": (
+            lambda case, rank: case[1](rank)
+        ),
+        "This is the larger one of the node's sum and the sum over all ranks. Is a sum always "
+        "larger than its parts?": (
+            lambda case, rank: torch.max(total(case), of_the_node(case, rank))
+        ),
+        "inf times 0 is nan. What makes a 0 of any number?": (
+            lambda case, rank: total(case) + (0 * total(case) if node_of(case[0], rank)[1:] else 0)
+        ),
+        "The sums of the nodes are in it several times. Which steps add them?": (
+            lambda case: sum(len(node) * sum(map(case[1], node)) for node in case[0])
+        ),
+        "Only the leaders' numbers are in it. At which step do the other ranks join?": (
+            lambda case: sum(case[1](node[0]) for node in case[0])
+        ),
+        "What do your operations carry, and in which dtype?": When(
+            lambda seen: (
+                {row["dtype"] for row in seen.wire}
+                - {"", str(seen.right.dtype).removeprefix("torch.")}
+            )
+        ),
+        "An operation starts while an earlier one is still under way. Which one needs the other's "
+        "result?": When(lambda seen: any(row.get("under_way") for row in seen.wire)),
+        "The leaders have the sum over all ranks, rank {rank} has not. Who tells it?": When(
+            leaders_are_right
+        ),
+    },
+    otherwise="Print the tensor on every rank after each step. On which ranks is what a reduce "
+    "leaves there of any use?",
+)
+BETWEEN = Look(
+    of=lambda seen: [(sent, received) for _, sent, received in crossing(seen)],
+    right=due,
+    mistakes={
+        "What can a rank that is no leader tell the other nodes that its leader cannot?": When(
+            lambda seen: any(one.value for one in seen.everyone if one.right == [])
+        ),
+        "Each one is a trip between the nodes. Which operation leaves all with the sum?": When(
+            lambda seen: len(seen.value) > 1
+        ),
+        "How much would a leader receive in this way if there were a hundred nodes?": When(
+            lambda seen: seen.value[0][1] > seen.value[0][0]
+        ),
+    },
+    otherwise="How many bytes has the tensor? What else is handed over, or in which dtype?",
+    came=lambda seen: "with ranks of other nodes\n" + "\n".join(map(took_part, seen.everyone)),
+    required=lambda seen: (
+        "of each node its leader alone, with one operation: "
+        f"{total(seen.case).nbytes} bytes handed over, and as many received"
+    ),
+)
+CHECK = OnRanks(
+    cases=cases,
+    sizes=(1, 2, 3, 4, 6),
+    called=called,
+    given=given,
+    observe=observe,
+    looks=[SUM, BETWEEN],
+    errors={
+        "is not part of group": "dst and src are numbers in the world. How can a rank be named by "
+        "its number inside the group?",
+        "NoneType": "On which ranks is `between` None, and what are they to do with it?",
+        "can't be cast": "A sum of integers is an integer. What is divided here?",
+    },
+    proves="the sum at 1 to 6 ranks on 1 to 3 nodes; its bytes once to and once from each leader",
+)

@@ -1,5 +1,5 @@
 # wrong: the leaders do not wait for each other
-# told: Who waits for it
+# told: still at work when your function returned
 # right at: 1
 import torch.distributed as dist
 from torch import Tensor

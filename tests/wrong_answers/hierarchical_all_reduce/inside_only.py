@@ -1,5 +1,5 @@
 # wrong: never looks at the other nodes
-# told: This is the sum over the node
+# told: How do the leaders put theirs together
 # right at: 1
 import torch.distributed as dist
 from torch import Tensor

@@ -1,5 +1,5 @@
 # wrong: the leaders add up what they have, without their nodes
-# told: are missing. At which step do they join
+# told: Only the leaders' numbers are in it
 # right at: 1
 import torch.distributed as dist
 from torch import Tensor

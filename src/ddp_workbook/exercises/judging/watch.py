@@ -16,7 +16,8 @@ WAITING = ("wait", "synchronize", "get_future", "is_completed")
 class Watch(Recorder):
     """Records like its parent; and knows of each asynchronous operation whether it was waited for.
 
-    Of a Work that Python has started, the dispatcher sees the same object that the caller gets.
+    Of a Work that Python has started, the dispatcher sees the same object that the caller gets. In
+    such an operation's row, `under_way` is the number of those that nobody had waited for before.
     """
 
     def __init__(self) -> None:
@@ -58,6 +59,7 @@ class Watch(Recorder):
             returned = result if isinstance(result, tuple | list) else (result,)
             for one in returned:
                 if isinstance(one, torch.ScriptObject):
+                    self.rows[-1]["under_way"] = len(self.unwaited)
                     self.started.append((self.rows[-1], dist.Work.unbox(one)))
         return result
 

@@ -1,0 +1,17 @@
+# wrong: all ranks meet in a barrier
+# told: took part in all_reduce and barrier
+# right at: 1,2
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+
+def hierarchical_all_reduce(
+    tensor: Tensor, inside: ProcessGroup, between: ProcessGroup | None
+) -> None:
+    """Replace `tensor` (any shape) by its sum over all ranks, in place, node by node."""
+    dist.reduce(tensor, group_dst=0, group=inside)
+    if between is not None:
+        dist.all_reduce(tensor, group=between)
+    dist.barrier()
+    dist.broadcast(tensor, group_src=0, group=inside)
