@@ -23,7 +23,6 @@ KEPT = (
     "keep from one call to the next?"
 )
 MEMORY = "Into which memory do the results of two calls point, and who fills it again?"
-MEMORY = "Into which memory do the results of two calls point, and who fills it again?"
 BARRIER = "What does the barrier add? A collective is a meeting already."
 AN_OBJECT = (
     "An object collective is two: the lengths go first, then the objects as bytes. In which tensor "
@@ -121,7 +120,6 @@ def compare_all(check: OnRanks, attempt: Attempt, size: int, calls: list[list[Se
         for one in call:
             refuse_changes(check, attempt.name, one)
             refuse_overwritten(check, attempt.name, one)
-            refuse_overwritten(check, attempt.name, one)
             refuse_too_much(check, attempt.name, one)
 
 
@@ -176,15 +174,6 @@ def refuse_changes(check: OnRanks, name: str, one: Seen) -> None:
         where = f" on rank {one.rank}" if check.group else ""
         came = f"{' and '.join(one.changed)} changed{where}"
         raise NotYet(called, came, UNTOUCHED, check.keeps)
-
-
-def refuse_overwritten(check: OnRanks, name: str, one: Seen) -> None:
-    """Raise NotYet if a later call has changed what this one returned."""
-    if one.overwritten:
-        where = f" on rank {one.rank}" if check.group else ""
-        came = f"what is right{where}, which a later call has changed"
-        required = "the result of a call stays as it is, whatever is called later"
-        raise NotYet(said(check, name, one.case, one.rank), came, required, MEMORY)
 
 
 def refuse_overwritten(check: OnRanks, name: str, one: Seen) -> None:
