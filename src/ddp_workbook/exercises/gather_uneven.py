@@ -1,32 +1,29 @@
 """Give every rank the tensors of all ranks, in rank order, although they differ in length.
 
 Your function is called on all ranks, each with a tensor of its own. The tensors have the same dtype
-and the same shape, but for dimension 0, their length: it may be another one on each rank, also 0 on
-some ranks or on all. They have one dimension or more. What comes back, on every rank, is the list
-of all tensors as they were: number r is that of rank r, with its length, its shape, and its dtype.
+and one dimension or more. They agree in all dimensions but the first one, their length: it may
+differ from rank to rank, and be 0 on some ranks or on all. Every rank returns the list of all
+tensors as they were: number r is that of rank r, with its length, shape and dtype.
 
 - A call makes two collectives at most, whatever the number of ranks, and no send or recv.
-- It moves tensors, not objects: pickling costs bytes and time, and who unpickles runs what comes.
-- A rank receives no more than each rank's tensor padded to the length of the longest one, and
-  64 bytes from each rank for all else that you need.
+- A rank receives from each rank no more than the longest tensor has, and 64 bytes for all else.
+- `tensor` stays as it is. What one call has returned stays as it is in later calls.
 
-On gloo, a collective on tensors that differ in size ends the process, or gives wrong numbers and
-says nothing. `tensor` stays as it is.
+On gloo, a collective on tensors that differ in size ends the process, or gives wrong numbers
+without an error. Collectives take contiguous tensors; `tensor` may be a view that is not one.
 """
 
-import time
 from collections.abc import Callable
-from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
-import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
+from ddp_workbook.exercises import ANY, Look, OnRanks, Seen, When
+from ddp_workbook.exercises.judging.same import same
 
+MINUTES = 20
 HINTS = [
     "all_gather takes tensors of one size. Could yours be made so? What does every rank have to "
     "know for that, and how does it get to know it?",
@@ -35,21 +32,7 @@ HINTS = [
     "After the second all_gather each of the tensors still has its padding, and you have the "
     "lengths, in rank order. Which rows of tensor r are rank r's?",
 ]
-PADDED = "How long is what you pad to, here, and which other dimensions has it?"
-UNLIKE = "Tensors of unlike size met in a collective. Which size has each, and who knows it?"
-FOR_ERRORS = {"expanded size": PADDED, "number of sizes": PADDED}
-FOR_ERRORS |= {"invalid tensor size": UNLIKE, "SIGABRT": UNLIKE}
-SIZES = (1, 2, 3, 4)
-PAUSE = 0.02  # seconds that the others come later than rank 0
 FOR_ALL_ELSE = 64  # bytes from each rank
-# Lengths on ranks 0 to 3, the other dimensions, and the dtype. Each case has its number.
-CASES = [
-    ([2, 3, 1, 4], (), torch.float64),
-    ([150, 40, 7, 90], (), torch.float32),
-    ([0, 0, 0, 0], (3, 2), torch.float32),
-    ([3, 0, 5, 0], (2,), torch.int64),  # the last one: who does not come then, is missed
-]
-ONE_HAS_IT = "After gather or reduce one rank alone has the result. How do the others get it?"
 
 
 def gather_uneven(tensor: Tensor) -> list[Tensor]:
@@ -66,133 +49,207 @@ def gather_uneven(tensor: Tensor) -> list[Tensor]:
     ### END SOLUTION
 
 
-def numbers(case: int, rank: int) -> Tensor:
-    """A rank's tensor; in one case it ends with 0, in others it has numbers that float32 lacks."""
-    lengths, rest, dtype = CASES[case]
-    first = {torch.float32: 101, torch.float64: 100.1, torch.int64: 10**8 + 1}[dtype] * (rank + 1)
-    tensor = torch.arange(lengths[rank] * torch.Size(rest).numel(), dtype=dtype) + first
-    tensor[-1:] *= dtype != torch.float64
-    return tensor.reshape(lengths[rank], *rest)
+class Case(NamedTuple):
+    """The lengths on ranks 0, 1, ..., the other dimensions, the dtype, and the first number."""
+
+    lengths: list[int]
+    rest: tuple[int, ...]
+    dtype: torch.dtype
+    first: float
+    contiguous: bool = False
 
 
-class Late(TorchDispatchMode):
-    """Comes late to each collective, so that whoever does not wait for it reads too early."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operator as it is."""
-        time.sleep(PAUSE if func.namespace == "c10d" else 0)
-        return func(*args, **(kwargs or {}))
-
-
-def each_case(gather_uneven: Callable, rank: int) -> list[dict]:
-    """In a rank, for each case: what came back, at once and later, and tensor."""
-    answers, came = [], []
-    for case in range(len(CASES)):
-        tensor = numbers(case, rank)
-        with Late() if rank else nullcontext():
-            came.append(gather_uneven(tensor))
-        answers.append({"came": copied(came[-1]), "tensor": tensor})
-    time.sleep(3 * PAUSE if dist.get_world_size() > 1 and not rank else 0)
-    return [{**answer, "later": copied(one)} for answer, one in zip(answers, came, strict=True)]
+CASES = [
+    Case([2, 3, 1, 4], (2,), torch.float64, -3.1, contiguous=True),
+    Case([4, 1, 3, 2], (2,), torch.float64, 100.1),  # of the same size when padded
+    Case([150, 40, 7, 90], (), torch.float32, -20),
+    Case([0, 0, 0, 0], (3, 2), torch.float32, 1),
+    Case([259, 3, 0, 80], (), torch.bfloat16, 1),  # a length that this dtype does not hold
+    Case([3, 0, 5, 0], (2,), torch.int64, 10**8 + 1),
+]
 
 
-def copied(came: Any) -> list | str:
-    """Copies of the tensors in a list; all else in words."""
-    if not isinstance(came, list | tuple):
-        return f"{in_words(came)}, a {type(came).__name__}," if came is not None else "None"
-    return [one.detach().clone() if isinstance(one, Tensor) else in_words(one) for one in came]
+def cases(size: int) -> list[Case]:
+    """The calls at this world size."""
+    return [case._replace(lengths=case.lengths[:size]) for case in CASES]
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Compare the lists with what the ranks held, then look at the wire, at each world size."""
-    for size in sizes:
-        answers, wire = attempt_on_ranks(attempt, each_case, each=range(size))
-        for case in range(len(CASES)):
-            for rank, answer in enumerate(answers):
-                ops = set(wire.loc[wire["rank"] == rank, "op"])
-                compare_answer(case, rank, size, answer[case], ops)
-        for rank in range(size):
-            compare_wire(rank, size, wire[wire["rank"] == rank])
-    return "tensors of 0 to 150 rows at 1 to 4 ranks: two collectives, padded to the longest"
+def tensor_of(case: Case, rank: int) -> Tensor:
+    """A rank's tensor: it begins in the middle of its memory, and ends with zeros."""
+    rows, first = case.lengths[rank] + 1, case.first * (rank + 1)
+    counted = torch.arange(rows * torch.Size(case.rest).numel(), dtype=case.dtype) + first
+    counted = counted.reshape(rows, *case.rest)
+    counted[-1] = 0
+    if case.contiguous or rows == 1:  # of an empty one, `contiguous` would keep the strides
+        return counted[1:]
+    return torch.stack([counted, counted], -1)[1:, ..., 0]
 
 
-def compare_answer(case: int, rank: int, size: int, answer: dict, ops: set[str]) -> None:
-    """Raise NotYet if this rank's list is not that of all tensors."""
-    rights, came = [numbers(case, r) for r in range(size)], answer["came"]
-    held = ", ".join(f"{in_words(right)} on rank {r}" for r, right in enumerate(rights))
-    called = f"gather_uneven(tensor), where tensor was {held}"
-    required = f"a list of {size} tensor{'s' * (size > 1)}, on every rank"
-    of_one = rank and ops & {"gather", "reduce"}
-    if isinstance(came, str) or len(came) != size:
-        look = "One tensor of each rank is to come back, on every way through the function."
-        words = came if isinstance(came, str) else f"a list of {len(came)}: {in_words(came)}"
-        raise NotYet(called, f"{words} on rank {rank}", required, ONE_HAS_IT if of_one else look)
-    for owner, (value, right) in enumerate(zip(came, rights, strict=True)):
-        if not same(value, right):
-            words, wanted = in_words(value), in_words(right)
-            if isinstance(value, Tensor) and words == wanted:
-                words, wanted = in_full(value), in_full(right)
-            look = ONE_HAS_IT if of_one else look_at(owner, rank, answer, rights)
-            required = f"{wanted}, as it was on rank {owner}"
-            raise NotYet(called, f"{words} as number {owner} of rank {rank}'s list", required, look)
-    if not same(answer["tensor"], rights[rank]):
-        words, look = f"tensor has changed on rank {rank}", "Which line writes into it?"
-        raise NotYet(called, f"the right list, but {words}", "tensor as it was", look)
+def by_number(tensors: Any) -> dict[str, Any]:
+    """The items of a list by their places."""
+    return {f"number {n}": tensor for n, tensor in enumerate(tensors)}
 
 
-def in_full(tensor: Tensor) -> str:
-    """What in_words leaves out: all digits, the shape, and the dtype."""
-    return f"{tensor.flatten()[:4].tolist()} in shape {tuple(tensor.shape)} and {tensor.dtype}"
+def each(made: Callable[[Tensor], Tensor]) -> Callable:
+    """A mistake that makes something else of each rank's tensor."""
+    return lambda case: by_number(made(tensor_of(case, r)) for r in range(len(case.lengths)))
 
 
-def same(one: Any, other: Tensor) -> bool:
-    """Equal in dtype, shape, and every number."""
-    return isinstance(one, Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+def tensor_where(holds: Callable[[Tensor, Tensor, Tensor, Seen], Any]) -> When:
+    """A mistake that shows in the first wrong tensor: (it, what is right, the rank's own, seen)."""
+
+    def fits(seen: Seen) -> bool:
+        wrong = next(one for one in seen.right if not same(seen.value[one], seen.right[one]))
+        value, right = seen.value[wrong], seen.right[wrong]
+        own = seen.right[f"number {seen.rank}"]
+        return isinstance(value, Tensor) and bool(holds(value, right, own, seen))
+
+    return When(fits)
 
 
-def look_at(owner: int, rank: int, answer: dict, rights: list[Tensor]) -> str:
-    """The thought behind a wrong tensor, number `owner` of this rank's list."""
-    came, later, right = answer["came"], answer["later"], rights[owner]
-    value, rows, own = came[owner], len(right), rights[rank]
+def begins(one: Tensor, other: Tensor) -> bool:
+    """Whether one tensor is the beginning of the other, in its values."""
+    return (
+        one.shape[1:] == other.shape[1:]
+        and len(one) <= len(other)
+        and torch.equal(one.double(), other[: len(one)].double())
+    )
+
+
+def gathered_in_its_dtype(value: Tensor, right: Tensor, own: Tensor, seen: Seen) -> bool:
+    """Whether the first thing that went over the wire, a length, had the dtype of the tensors."""
+    first = seen.wire[0] if seen.wire else {"dtype": "", "bytes": 0}
+    return (
+        len(value) != len(right)
+        and first["dtype"] == f"{own.dtype}".removeprefix("torch.")
+        and first["bytes"] <= own.element_size()
+    )
+
+
+def in_full(value: Any) -> str:
+    """A tensor's first numbers with all digits, its shape, and its dtype."""
     if not isinstance(value, Tensor):
-        return "The list holds something else than tensors. What was to be put there?"
-    if isinstance(later, list) and all(map(same, later, rights)):
-        return "The tensors were not there yet, but a moment later. Who waits for the collective?"
-    if all(any(same(one, other) for one in came) for other in rights):
-        return "These are the right tensors in another order. What decides which is the first?"
-    if rank != owner and same(value, own):
-        return f"This is rank {rank}'s own tensor. How does rank {owner}'s get here?"
-    if value.shape == right.shape:
-        if torch.allclose(value.double(), right.double(), rtol=1e-6, atol=0.5):
-            return "In which dtype do the numbers travel, and in which do they come back?"
-    elif value.dim() and value.shape[1:] == right.shape[1:]:
-        if len(value) > rows and torch.equal(value[:rows].to(right.dtype), right):
-            return f"Rank {owner}'s tensor has {rows} rows. What stands behind them?"
-        if len(value) < rows and torch.equal(value.to(right.dtype), right[: len(value)]):
-            if rank != owner and len(value) == len(own):
-                return "It has as many rows as the rank's own tensor. Whose length cuts it?"
-            if torch.equal(value, right[right != 0]):
-                return "A 0 may be data, and not padding. What else tells where a tensor ends?"
-            return "Rows are missing at its end. What decides where it is cut?"
-    if value.numel() == right.numel() and torch.equal(value.flatten(), right.flatten()):
-        return "The numbers are right, the shape is not. Where did its other dimensions get lost?"
-    return f"Follow one row of rank {owner}'s: where is it in each tensor that you send or fill?"
+        return f"{value!r}"
+    shown = ", ".join(map(str, value.flatten()[:4].tolist())) + ", …" * (value.numel() > 4)
+    dtype = f"{value.dtype}".removeprefix("torch.")
+    return f"[{shown}] of shape {tuple(value.shape)} in {dtype}"
 
 
-def compare_wire(rank: int, size: int, rows: pd.DataFrame) -> None:
-    """Raise NotYet for too many operations or bytes on this rank."""
-    called, right = f"gather_uneven, {len(CASES)} times", "the right lists, after"
-    if len(rows) > 2 * len(CASES):
-        each = ", ".join(f"{op} {n} times" for op, n in rows["op"].value_counts(sort=False).items())
-        came = f"{right} {len(rows)} operations on rank {rank}: {each}"
-        look = "Every one of them costs a trip. How many would a call need with a hundred ranks?"
-        raise NotYet(called, came, f"{2 * len(CASES)} at most, two collectives a call", look)
-    each = [max(numbers(case, r).nbytes for r in range(size)) for case in range(len(CASES))]
-    most, received = size * sum(one + FOR_ALL_ELSE for one in each), rows["received"].sum()
-    if received > most:
-        look = "To which length is padded, and in which dtype does it travel?"
-        if "uint8" in set(rows["dtype"]):
-            look = "Bytes went over the wire, more than the tensors have. Are they pickled objects?"
-        came, required = f"{right} {received:,} bytes for rank {rank}", f"{most:,} at most"
-        required += f": from each rank what the longest has, and {FOR_ALL_ELSE} bytes, in each call"
-        raise NotYet(called, came, required, look)
+def where_held(case: Case, part: str) -> str:
+    """What the page is about: the ranks' lengths, and the tensor of one of them."""
+    dtype = f"{case.dtype}".removeprefix("torch.")
+    rest = "".join(f" x {n}" for n in case.rest)
+    shapes = ", ".join(f"{n}{rest} on rank {r}" for r, n in enumerate(case.lengths))
+    return f"gather_uneven(tensor), where tensor was {dtype} of shape {shapes}"
+
+
+ONE_HAS_IT = When(lambda seen: seen.rank and {"gather", "reduce"} & {*seen.ops})
+WORDS_FOR_ONE = "After gather or reduce one rank alone has the result. How do the others get it?"
+UNLIKE = "Tensors of unlike size met in a collective. Which size has each, and who knows it?"
+PADDED = "How long is what you pad to, here, and which other dimensions has it?"
+MISTAKES = {
+    WORDS_FOR_ONE: ONE_HAS_IT,
+    "These are the right tensors in another order. What decides which is the first?": When(
+        lambda seen: all(
+            any(same(one, right) for one in seen.value.values()) for right in seen.right.values()
+        )
+    ),
+    "This is rank {rank}'s own tensor. How do those of the others get here?": (
+        lambda case, rank: by_number([tensor_of(case, rank)] * len(case.lengths))
+    ),
+    "These numbers are rounded. In which dtype do they travel, and come back?": tensor_where(
+        lambda value, right, own, seen: (
+            value.shape == right.shape
+            and torch.allclose(value.double(), right.double(), rtol=1e-6, atol=0.5)
+        )
+    ),
+    "The numbers are right, the shape is not. Where did its other dimensions get lost?": (
+        tensor_where(lambda value, right, own, seen: torch.equal(value.flatten(), right.flatten()))
+    ),
+    "The length travels in the tensor's own dtype. Which whole numbers does that dtype hold?": (
+        tensor_where(gathered_in_its_dtype)
+    ),
+    "It has more rows than the tensor that it was. What stands behind that one's?": tensor_where(
+        lambda value, right, own, seen: begins(right, value)
+    ),
+    "It has as many rows as rank {rank}'s own tensor. Whose length cuts it?": tensor_where(
+        lambda value, right, own, seen: begins(value, right) and len(value) == len(own)
+    ),
+    "A 0 may be data, and not padding. What else tells where a tensor ends?": tensor_where(
+        lambda value, right, own, seen: (
+            torch.equal(value, right[right != 0])
+            or (begins(value, right) and not right[len(value) :].any())
+        )
+    ),
+    "Rows are missing at its end. What decides where it is cut?": tensor_where(
+        lambda value, right, own, seen: begins(value, right)
+    ),
+    "Negative numbers have become 0. Which is larger, they or the 0 of the padding?": each(
+        lambda tensor: tensor.clamp(min=0)
+    ),
+    "These numbers stand before the tensor in its storage. Where does a slice begin there?": each(
+        lambda tensor: tensor.as_strided(tensor.shape, tensor.contiguous().stride(), 0)
+    ),
+    "In the first call the tensors were contiguous, here they are not. What does a collective do "
+    "with such a tensor?": tensor_where(
+        lambda value, right, own, seen: seen.call == 1 and value.shape == right.shape
+    ),
+}
+CHECK = OnRanks(
+    cases=cases,
+    called=where_held,
+    given=lambda case, rank: (tensor_of(case, rank),),
+    looks=[
+        Look(
+            right=lambda case: [ANY] * len(case.lengths),
+            mistakes={WORDS_FOR_ONE: ONE_HAS_IT},
+            otherwise="One tensor of each rank is to come back, on every path through it.",
+            required="a list of {size} tensors on every rank",
+        ),
+        Look(
+            of=lambda seen: by_number(seen.came),
+            right=each(lambda tensor: tensor),
+            mistakes=MISTAKES,
+            otherwise="Follow one row of this tensor: where is it in each tensor that you send, "
+            "and in each that is filled?",
+            came="{part} of the list is {value} {where}",
+            required="{right}",
+            words=in_full,
+        ),
+        Look(
+            of=lambda seen: {"send", "recv"} & {*seen.ops},
+            right=set(),
+            otherwise="Which collective moves a tensor of each rank to all of them?",
+            came="rank {rank} made a {value}",
+            required="collectives alone",
+            words=" and a ".join,
+        ),
+        Look(
+            of=lambda seen: sum(row["received"] for row in seen.wire),
+            right=lambda case: (
+                len(case.lengths)
+                * (max(tensor_of(case, r).nbytes for r in range(len(case.lengths))) + FOR_ALL_ELSE)
+            ),
+            mistakes={
+                "These bytes are more than the tensors have. Are they pickled objects?": When(
+                    lambda seen: any(row["dtype"] == "uint8" for row in seen.wire)
+                ),
+            },
+            otherwise="To which length is padded, and in which dtype does it travel?",
+            came="the right list, after {value} bytes for rank {rank}",
+            required=f"{{right}} at most: from each rank what the longest has, and {FOR_ALL_ELSE}",
+            same=lambda came, right: came <= right,
+        ),
+    ],
+    most=2,
+    too_much="Which of these could be spared? How many would there be with a hundred ranks?",
+    keeps="Which line writes into it?",
+    errors={
+        "expanded size": PADDED,
+        "number of sizes": PADDED,
+        "invalid tensor size": UNLIKE,
+        "SIGABRT": UNLIKE,
+        "contiguous": "A collective takes contiguous tensors. Is this one a view of another?",
+    },
+    proves="tensors of 0 to 259 rows at 1 to 4 ranks: two collectives, padded to the longest",
+)

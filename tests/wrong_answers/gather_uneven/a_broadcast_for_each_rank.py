@@ -1,5 +1,5 @@
 # wrong: as many collectives as ranks, and one more
-# told: Every one of them costs a trip
+# told: How many would there be with a hundred ranks
 # right at: 1
 import torch
 import torch.distributed as dist
@@ -10,7 +10,7 @@ def gather_uneven(tensor):
     lengths = [torch.empty_like(length) for _ in range(dist.get_world_size())]
     dist.all_gather(lengths, length)
     everyone = [tensor.new_empty(n.item(), *tensor.shape[1:]) for n in lengths]
-    everyone[dist.get_rank()] = tensor
+    everyone[dist.get_rank()] = tensor.contiguous()
     for rank, one in enumerate(everyone):
         dist.broadcast(one, src=rank)
     return everyone

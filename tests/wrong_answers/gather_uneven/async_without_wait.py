@@ -1,6 +1,5 @@
 # wrong: reads the tensors before they are there
-# told: Who waits for the collective
-# right at: 1
+# told: still at work when your function returned
 import torch
 import torch.distributed as dist
 

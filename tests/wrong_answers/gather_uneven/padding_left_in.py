@@ -1,5 +1,5 @@
 # wrong: returns the padded tensors
-# told: What stands behind them
+# told: more rows than the tensor that it was
 # right at: 1
 import torch
 import torch.distributed as dist
