@@ -8,13 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.errors import WorkbookError
+from ddp_workbook.errors import TooBusyToTell, WorkbookError
 from ddp_workbook.exercises import CHAPTERS
-from ddp_workbook.exercises.judging import attempts, reader
+from ddp_workbook.exercises.judging import attempts, on_ranks, reader
 from ddp_workbook.exercises.judging.catalogue import UnknownExercise, find
 from ddp_workbook.exercises.judging.judge import examine
 from ddp_workbook.exercises.judging.reader import hint, progress, solution
-from ddp_workbook.exercises.judging.verdict import COLOURS, NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
+from ddp_workbook.exercises.judging.verdict import (
+    COLOURS,
+    NOT_ATTEMPTED,
+    NOT_YET,
+    SOLVED,
+    UNDECIDED,
+    Verdict,
+)
 from ddp_workbook.exercises.judging.yours import yours
 from ddp_workbook.launcher.launch import launch
 from tests.leftovers import alive, no_rank_left, wait_until  # noqa: F401 (a fixture)
@@ -48,9 +55,7 @@ def saved(folder: Path = FOLDER) -> dict[str, str]:
 def test_an_attempt_is_saved_before_anything_of_it_runs(own_folder, monkeypatch):
     class ACheckThatLooks:
         name, stub = NAME, EXERCISE.stub
-
-        class module:
-            check = staticmethod(lambda attempt: found.append((saved(), attempt.path.read_text())))
+        check = staticmethod(lambda attempt: found.append((saved(), attempt.path.read_text())))
 
     found = []
     examine(ACheckThatLooks, "x = 1\n")
@@ -304,8 +309,16 @@ def test_no_verdict_is_known_by_its_colour_alone(own_folder):
         NOT_YET: examine(EXERCISE, SYNTAX).title,
         NOT_ATTEMPTED: examine(EXERCISE, EXERCISE.stub).title,
     }
-    assert set(titles) == set(COLOURS)
+    assert {*titles, UNDECIDED} == set(COLOURS)
     assert all(kind in title.lower() for kind, title in titles.items())
+
+
+def test_a_machine_that_is_too_busy_says_so_in_words(own_folder, monkeypatch):
+    def too_busy(*args, **kwargs):
+        raise TooBusyToTell("", seconds=300)
+
+    monkeypatch.setattr(on_ranks, "run_ranks", too_busy)
+    assert "too busy to tell (after 300 s)" in examine(EXERCISE, EXERCISE.solution).title
 
 
 @pytest.mark.parametrize("colour", COLOURS.values())
@@ -359,12 +372,12 @@ def test_run_all_passes_over_an_untouched_stub(page):
 
 
 def test_a_wrong_attempt_is_a_verdict_with_the_pages_line(page):
-    assert page["wrong"].startswith(f"Not yet: {NAME} raises NameError at 1 rank\n")
+    assert page["wrong"].startswith(f"Not yet: {NAME} raises NameError at 4 ranks\n")
     assert "your line 7: return vlaue" in page["wrong"]
 
 
 def test_what_an_attempt_prints_stands_in_the_verdict_alone(page):
-    assert page["prints"].startswith("Not yet") and page["prints"].count("[rank 0] 4.0") == 1
+    assert page["prints"].startswith("Not yet") and page["prints"].count("[rank 0] 4.") == 1
 
 
 def test_the_kernel_outlives_an_attempt_and_its_random_numbers_are_its_own(page):
