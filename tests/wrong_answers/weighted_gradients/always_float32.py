@@ -1,6 +1,6 @@
 # wrong: a result that begins as float32 zeros, whatever the parameter's dtype
-# told: Which line decides them here
-# told: float64
+# told: parameter 2 is float32 ()
+# told: All come back in the same dtype
 import torch
 
 

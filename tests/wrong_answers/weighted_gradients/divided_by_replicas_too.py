@@ -1,6 +1,5 @@
 # wrong: weighted right, and then the mean of the replicas on top
 # told: by the number of replicas as well
-# right at: 1
 def weighted_gradients(gradients, rows):
     combined = []
     for of_one in zip(*gradients, strict=True):

@@ -1,6 +1,5 @@
 # wrong: divides by the rows of the first piece, as if all were as long
 # told: You divide by the rows of replica 0
-# right at: 1
 def weighted_gradients(gradients, rows):
     combined = []
     for of_one in zip(*gradients, strict=True):

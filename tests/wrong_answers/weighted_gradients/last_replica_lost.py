@@ -1,5 +1,5 @@
 # wrong: a range that ends one too early
-# told: gradient is not in it
+# told: The last replica's gradient is not in it
 import torch
 
 

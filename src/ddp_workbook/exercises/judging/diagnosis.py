@@ -9,16 +9,18 @@ import torch
 from ddp_workbook.exercises.judging.check import Look, Seen, When, ask
 from ddp_workbook.exercises.judging.same import is_number, kind, same
 
-NOTHING = (
-    "Does the function return its result, on every path? A collective fills its tensors and "
-    "returns None."
-)
+NOTHING = "Does the function return its result, on every path?"
+FILLS = " A collective fills its tensors and returns None."
 A_WORK = (
     "A collective with async_op=True returns this at once, before there is a result. Who waits for "
     "it, and which tensor holds the result then?"
 )
 EARLIER = (
     "This is what an earlier call returned. What does your function keep from one call to the next?"
+)
+ROUNDED = (
+    "This is right up to the rounding of float32, and float64 is asked for. Through which dtype do "
+    "these numbers go on their way?"
 )
 ANOTHER_KIND = "This is {came}; {right} is asked for. Which of your lines decides that?"
 
@@ -100,14 +102,23 @@ def of_its_kind(look: Look, seen: Seen) -> str:
     """Where to look if what came is of another type, or belongs to another call; "" if not."""
     value, right = seen.value, seen.right
     if value is None and right is not None:
-        return NOTHING
+        return NOTHING + FILLS * bool(seen.wire)
     if isinstance(value, torch.distributed.Work):
         return A_WORK
     if kind(value) != kind(right) and not (is_number(value) and is_number(right)):
         return ANOTHER_KIND.format(came=kind(value), right=kind(right))
     if any((look.same or same)(value, one.value) for one in seen.others if one.right is not None):
         return EARLIER
-    return ""
+    return ROUNDED if same(in_float32(value), in_float32(right)) else ""
+
+
+def in_float32(value: Any) -> Any:
+    """The value with its float64 tensors as float32."""
+    if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
+        return value.float()
+    if isinstance(value, dict):
+        return {key: in_float32(one) for key, one in value.items()}
+    return [*map(in_float32, value)] if isinstance(value, list | tuple) else value
 
 
 def worded(words: str, seen: Seen) -> str:
