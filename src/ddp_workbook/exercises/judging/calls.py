@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ class Calls:
         arguments = check.arguments(case, rank)
         before = [copied(one) for one in arguments] if check.keeps else []
         held = [one.detach() if isinstance(one, torch.Tensor) else one for one in arguments]
-        with Watch() as watch:
+        with Watch(partial(said, check, self.name, case, rank)) as watch:
             returned = function(*arguments)
         if check.waits and watch.unwaited:
             raise NotYet(

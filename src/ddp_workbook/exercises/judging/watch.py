@@ -1,15 +1,18 @@
 """In a rank: what a call sends, and which of its collectives nobody waits for."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from ddp_workbook.exercises.judging.not_yet import NotYet
 from ddp_workbook.recording.dispatch_mode import Recorder, threads_recorded
 
 FROM_PYTHON = "distributed_c10d.py"  # who waits for what DDP's reducer starts is DDP's own affair
 KEPT: list[dist.Work] = []  # gloo may never carry out a send or receive that nobody keeps
+MOST = 100  # sends and receives of a rank in one call: far more than any task needs
 WAITING = ("wait", "synchronize", "get_future", "is_completed")
 
 
@@ -20,8 +23,9 @@ class Watch(Recorder):
     such an operation's row, `under_way` is the number of those that nobody had waited for before.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, called: Callable[[], str]) -> None:
         super().__init__([])
+        self.called = called
         self.started: list[tuple[dict, dist.Work]] = []
         self.asked: set[int] = set()
         self.threads = threads_recorded(self.rows)
@@ -54,6 +58,8 @@ class Watch(Recorder):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run the operator; keep the Work of one that was called from Python."""
         before = len(self.rows)
+        if func._schema.name in ("c10d::send", "c10d::recv_"):
+            self.refuse_message(dist.ProcessGroup.unbox(args[1]), args[2])
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if len(self.rows) > before and called_from_python():
             returned = result if isinstance(result, tuple | list) else (result,)
@@ -62,6 +68,16 @@ class Watch(Recorder):
                     self.rows[-1]["under_way"] = len(self.unwaited)
                     self.started.append((self.rows[-1], dist.Work.unbox(one)))
         return result
+
+    def refuse_message(self, group: dist.ProcessGroup, peer: int) -> None:
+        """Raise NotYet for a rank that is not there, at which gloo crashes, and for a flood."""
+        if peer not in range(group.size()):
+            came = f"rank {group.rank()} sends to rank {peer}, or receives from it"
+            look = "Who comes after the last rank, and who before rank 0?"
+            raise NotYet(self.called(), came, f"one of ranks 0 to {group.size() - 1}", look)
+        if sum(row["op"] in ("send", "recv") for row in self.rows) == MOST:
+            came, look = f"more than {MOST} messages", "Which numbers can travel together?"
+            raise NotYet(self.called(), came, "as many as the task says, and no more", look)
 
     @property
     def unwaited(self) -> list[dict]:
