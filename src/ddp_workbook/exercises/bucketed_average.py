@@ -1,28 +1,32 @@
 """Average the gradients in buckets: several in one all_reduce, because each one costs a round trip.
 
-Your function is called between `backward` and `step`. Afterwards every `.grad` is, on every rank,
-the mean over the ranks. A bucket is one tensor, in which gradients lie flat, one behind the other:
+Your function is called between `backward` and `step`, on all ranks alike. Afterwards every `.grad`
+holds, on every rank, the mean over the ranks. A bucket is one flat tensor that holds several
+gradients, one behind the other. The rules:
 
-- Gradients are taken in the order in which backward makes them: the last parameter's first.
+- Take the gradients in the order in which backward makes them: the last parameter's first.
 - A gradient joins the bucket of the one before it if both have the same dtype and the bucket then
-  has `cap_bytes` bytes or fewer. Otherwise it begins the next bucket. So one that is larger than
+  has at most `cap_bytes` bytes. Otherwise it begins the next bucket, so one that is larger than
   `cap_bytes` travels alone. (A bucket of DDP may go over its limit with the last gradient.)
-- Each bucket is sent with one all_reduce, in this order, on all ranks. Nothing else is sent.
+- Send each bucket with one all_reduce, in this order, and send nothing else.
 
-All ranks have the same model. A parameter without gradient has none on any rank, and stays so.
+All ranks have the same model. A parameter without gradient has none on any rank: it takes no room
+in a bucket, and stays without. In the next call `cap_bytes` may be another number, and other
+parameters may have a gradient. Not every gradient is contiguous.
 """
 
 import math
-import time
 from collections.abc import Callable
-from itertools import product
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
+from ddp_workbook.exercises import Look, OnRanks, Seen, When
+from ddp_workbook.exercises.judging.gradients import Gradients, mean, total, where_they_held
 
+MINUTES = 20
 HINTS = [
     "A tensor knows its nbytes. What decides whether the next gradient still joins the bucket?",
     "torch.cat lays flat tensors one behind the other. The way back is split with the lengths of "
@@ -30,17 +34,6 @@ HINTS = [
     "Begin a bucket with the first gradient that is left. While the next one has its dtype and "
     "fits under the cap, move it over. Send, write back, and begin again until none is left.",
 ]
-FOR_ERRORS = {
-    "non-empty list": "A bucket without gradients: what if the very first one is above the cap?",
-    "NoneType": "A parameter without gradient: what is its .grad, and what then?",
-    "assigned grad": "Has the part of the bucket the gradient's shape and dtype again?",
-}
-SIZES = (1, 2, 3, 4)
-PAUSE = 0.05  # seconds that the others come later than rank 0: what is not waited for, shows
-CAP = 40  # bytes
-# From the end: one above the cap, a bucket that is just full, one not quite, one of another dtype.
-SHAPES = [(2,), (3,), (11,), (1,), (3,), (), (3,), (2,), (4,), (2, 2), (3,), (4,), (2, 3), (9, 5)]
-FROZEN, FLOAT64 = 6, (4, 5, 7)  # numbers of parameters; the others have float32
 
 
 def bucketed_average(model: nn.Module, cap_bytes: int) -> None:
@@ -53,9 +46,9 @@ def bucketed_average(model: nn.Module, cap_bytes: int) -> None:
         while gradients and gradients[0].dtype == dtype and gradients[0].nbytes <= room:
             bucket.append(gradients.pop(0))
             room -= bucket[-1].nbytes
-        mean = torch.cat([gradient.flatten() for gradient in bucket]) / dist.get_world_size()
-        dist.all_reduce(mean)  # the sum of what was divided before
-        for gradient, part in zip(bucket, mean.split([g.numel() for g in bucket]), strict=True):
+        flat = torch.cat([gradient.flatten() for gradient in bucket]) / dist.get_world_size()
+        dist.all_reduce(flat)  # the sum of what was divided before
+        for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
             gradient.copy_(part.view_as(gradient))
     ### GIVEN
     # gradients = [p.grad for p in reversed(list(model.parameters())) if p.grad is not None]
@@ -63,138 +56,220 @@ def bucketed_average(model: nn.Module, cap_bytes: int) -> None:
     ### END SOLUTION
 
 
-def gradient_of(number: int, rank: int) -> Tensor:
-    """What `rank` holds for the parameter of this number: equal ones nowhere."""
-    dtype = torch.float64 if number in FLOAT64 else torch.float32
-    counting = torch.arange(1, math.prod(SHAPES[number]) + 1, dtype=dtype) + 100 * number
-    return counting.reshape(SHAPES[number]) * 2**rank
+# From the end, with a cap of 40 bytes: one above it, a bucket that is just full, one that is not,
+# and float64 between float32.
+SHAPES = [(2,), (3,), (11,), (1,), (3,), (), (3,), (2,), (4,), (2, 2), (3,), (4,), (2, 3), (9, 5)]
+FLOAT64 = (4, 5, 7)
+MODEL = nn.ParameterDict(  # one for all calls
+    {
+        f"p{number:02}": torch.zeros(shape, dtype=torch.float64 if number in FLOAT64 else None)
+        for number, shape in enumerate(SHAPES)
+    }
+)
 
 
-TAKEN = [gradient_of(number, 0) for number in range(len(SHAPES)) if number != FROZEN][::-1]
+class Call(NamedTuple):
+    """A cap, and the gradients of each rank, by parameter."""
+
+    cap: int
+    held: list[Gradients]
+
+    @property
+    def taken(self) -> list[Tensor]:
+        """The gradients that there are, the last parameter's first."""
+        return [one for one in reversed(self.held[0].values()) if one is not None]
 
 
-def averaged(bucketed_average: Callable, rank: int) -> list[Tensor | None]:
-    """In a rank: copies of the gradients as the attempt leaves them."""
-    model = nn.ParameterList(nn.Parameter(gradient_of(n, 0)) for n in range(len(SHAPES)))
-    for number, parameter in enumerate(model):
-        parameter.grad = gradient_of(number, rank)
-    model[FROZEN].requires_grad, model[FROZEN].grad = False, None
-    time.sleep(PAUSE if rank else 0)
-    bucketed_average(model, CAP)
-    at_once = [None if p.grad is None else p.grad.detach().clone() for p in model]
-    time.sleep(2 * PAUSE if dist.get_world_size() > 1 and not rank else 0)
-    return at_once
+def calls(size: int) -> list[Call]:
+    """Other caps; and at last another parameter without gradient, and an overflow on one rank."""
+    return [
+        Call(cap, [held(number, rank, without) for rank in range(size)])
+        for number, (cap, without) in enumerate([(40, "p06"), (64, "p06"), (40, "p10")])
+    ]
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Look at the buckets that went out, then at the gradients, on every rank at each size."""
-    for world_size in sizes:
-        answers, wire = attempt_on_ranks(attempt, averaged, each=range(world_size))
-        for rank in range(world_size):
-            rows = wire[wire["rank"] == rank]
-            if len(rows) or world_size > 1:  # a rank alone has nobody to send to
-                compare_buckets(rank, rows["bytes"].tolist(), sorted(set(rows["op"])))
-        for rank, answer in enumerate(answers):
-            compare_gradients(rank, answer, world_size)
-    return f"gradients averaged in buckets of {REQUIRED} bytes, at 1 to 4 ranks"
+def held(call: int, rank: int, without: str) -> Gradients:
+    """What `rank` holds: no sum and no mean is one of them. One of them is not contiguous."""
+    own: Gradients = {}
+    for number, (name, parameter) in enumerate(MODEL.items(), start=1):
+        counting = torch.arange(parameter.numel(), dtype=parameter.dtype) + number + 0.3 + 50 * call
+        own[name] = (counting * (-1) ** number * 3**rank).reshape(parameter.shape)
+    own["p12"] = own["p12"].t().contiguous().t()
+    if call == 2 and rank == 1:
+        own["p01"][0] = torch.inf
+    return own | {without: None}
 
 
-def packed(gradients: list[Tensor], cap: Callable, mixed: bool = False) -> list[int]:
-    """Bytes of each bucket, if the bucket b may have cap(b) bytes, and perhaps several dtypes."""
+def arguments(call: Call, rank: int) -> tuple[nn.Module, int]:
+    """The model with the gradients of this rank, and the cap."""
+    for name, gradient in call.held[rank].items():
+        MODEL[name].grad = None if gradient is None else gradient.clone()
+    return MODEL, call.cap
+
+
+def packed(
+    call: Call,
+    limit: Callable[[list[Tensor]], float] | None = None,
+    gradients: list[Tensor] | None = None,
+    among: Callable = lambda buckets, one: buckets[-1:],
+    mixed: bool = False,
+) -> list[int]:
+    """Bytes of each bucket, if a bucket may have limit(bucket) bytes.
+
+    `among` gives the buckets that a gradient may join; of `mixed` ones, whatever their dtype.
+    """
     buckets: list[list[Tensor]] = []
-    for one in gradients:
-        last = buckets[-1] if buckets else []
-        fits = sum(gradient.nbytes for gradient in [*last, one]) <= cap([*last, one])
-        if last and fits and (mixed or last[0].dtype == one.dtype):
-            last.append(one)
+    limit = limit or (lambda bucket: call.cap)
+    for one in call.taken if gradients is None else gradients:
+        for bucket in among(buckets, one):
+            fits = sum(gradient.nbytes for gradient in [*bucket, one]) <= limit([*bucket, one])
+            if fits and (mixed or bucket[0].dtype == one.dtype):
+                bucket.append(one)
+                break
         else:
             buckets.append([one])
     return [torch.cat([one.flatten() for one in bucket]).nbytes for bucket in buckets]
 
 
-CAPS = {
-    "These buckets begin with the first parameter. Where does backward begin?": lambda b: CAP,
-    "Each gradient travels alone. Which of them could travel together?": lambda b: 0,
-    "No bucket ends because it is full. What is cap_bytes for?": lambda b: math.inf,
-    "May a bucket have cap_bytes exactly, or not?": lambda b: CAP - 1,
-    "Too many bytes: do you look before a gradient joins, or after?": lambda b: CAP + b[-1].nbytes,
-    "Do you look at bytes before one joins, or after?": lambda b: CAP - 1 + b[-1].nbytes,
-    "Does cap_bytes limit numbers, or bytes?": lambda b: CAP * b[0].element_size(),
-    "Has a number of float64 four bytes, too?": lambda b: CAP * b[0].element_size() / 4,
-}
-REQUIRED = packed(TAKEN, lambda b: CAP)
+def count_goes_on(call: Call) -> list[int]:
+    """The buckets, if the count of bytes is set back where one is full, but not for a dtype."""
+    buckets, count, dtype = [], 0, None
+    for one in call.taken:
+        full = dtype == one.dtype and count + one.nbytes > call.cap
+        if full or dtype != one.dtype:
+            buckets.append(0)
+        buckets[-1] += one.nbytes
+        count, dtype = (0 if full else count) + one.nbytes, one.dtype
+    return buckets
 
 
-def compare_buckets(rank: int, sent: list[int], ops: list[str]) -> None:
-    """Raise NotYet if this rank did not send the buckets of the task."""
-    if sent != REQUIRED or ops != ["all_reduce"]:
-        sizes = ", ".join(f"{g.nbytes}{' (float64)' * (g.element_size() == 8)}" for g in TAKEN)
-        raise NotYet(
-            f"bucketed_average(model, {CAP}); the gradients have {sizes} bytes, the last one first",
-            f"rank {rank} sent {f'{sent} bytes, by ' + ' and '.join(ops) if ops else 'nothing'}",
-            f"{REQUIRED} bytes on every rank, one all_reduce for each bucket",
-            look_at_buckets(sent, ops),
-        )
+def with_zeros(call: Call) -> list[Tensor]:
+    """The gradients, and zeros where there is none."""
+    given = [MODEL[n] if one is None else one for n, one in call.held[0].items()]
+    return given[::-1]
 
 
-def look_at_buckets(sent: list[int], ops: list[str]) -> str:
-    """The thought behind wrong buckets."""
-    if sent and ops != ["all_reduce"]:
-        return "Which collective gives every rank the sum, and needs no other one?"
-    if sent == REQUIRED[: len(sent)]:
-        return "Gradients are left. Which line sends the last bucket, and is it reached?"
-    if len(sent) == 1:
-        return "All are in one bucket. What do cap_bytes and the dtypes say to that?"
-    with_frozen = [gradient_of(number, 0) for number in reversed(range(len(SHAPES)))]
-    if sent == packed(with_frozen, lambda b: CAP):
-        return "A parameter without gradient takes up room. It needs no zeros."
-    for order, (thought, cap) in product((TAKEN, TAKEN[::-1]), CAPS.items()):
-        if sent == packed(order, cap):
-            return thought
-        if sent == packed(order, cap, mixed=True):
-            return "Two dtypes share a bucket, and cat widens one. What ends a bucket?"
-    if sorted(sent) == sorted(REQUIRED):
-        return "The sizes are right, the order is not. Which gradients are ready first?"
-    if sorted(sent) == sorted(packed(sorted(TAKEN, key=Tensor.element_size), lambda b: CAP)):
-        return "A bucket stayed open while another dtype was packed. What ends a bucket here?"
-    right = next(i for i in range(len(sent)) if sent[: i + 1] != REQUIRED[: i + 1])
-    return f"Number {right + 1} is the first that differs. What is in it, and what ends it?"
+def sent(seen: Seen) -> list[int]:
+    """Bytes of each operation; a rank alone needs to send nothing."""
+    alone = seen.size == 1 and not seen.wire
+    return packed(seen.case) if alone else [row["bytes"] for row in seen.wire]
 
 
-def compare_gradients(rank: int, answer: list, world_size: int) -> None:
-    """Raise NotYet for the first parameter of this rank whose gradient is not the mean."""
-    for number, gradient in enumerate(answer):
-        own = [None if number == FROZEN else gradient_of(number, r) for r in range(world_size)]
-        mean = None if number == FROZEN else sum(own) / world_size
-        if not same(gradient, mean):
-            raise NotYet(
-                f"bucketed_average(model, {CAP}); gradient {number} of each rank: {in_words(own)}",
-                f"{in_words(gradient)} on rank {rank}",
-                f"{in_words(mean)} on every rank",
-                look_at_gradient(gradient, mean, own, rank),
-            )
+def bytes_and_ops(seen: Seen) -> str:
+    """What a rank has sent, in words."""
+    ops = " and ".join(dict.fromkeys(seen.ops))
+    return f"rank {seen.rank} sent {f'{seen.value} bytes, by {ops}' if ops else 'nothing'}"
 
 
-def same(one: Tensor | None, other: Tensor | None) -> bool:
-    """Equal up to rounding, or both None."""
-    if one is None or other is None or one.shape != other.shape:
-        return one is other
-    return torch.allclose(one, other, equal_nan=True)
+def called(call: Call, name: str) -> str:
+    """The call, and what it is about: one gradient, or the bytes of all."""
+    if name:
+        return f"bucketed_average(model, {call.cap}){where_they_held(call.held, name)}"
+    each = [f"{one.nbytes}{' (float64)' * (one.element_size() == 8)}" for one in call.taken]
+    sizes = f"the gradients have {', '.join(each)} bytes, the last one first"
+    return f"bucketed_average(model, {call.cap}); {sizes}"
 
 
-def look_at_gradient(gradient: Tensor | None, mean: Tensor | None, own: list, rank: int) -> str:
-    """The thought behind a wrong gradient."""
-    if mean is None:
-        return "A parameter without gradient is passed over. It needs no zeros."
-    if gradient is None:
-        return "Where has it gone? Who sets .grad to None?"
-    if gradient.shape != own[0].shape:
-        return "In the bucket it was flat. Which shape must its part have in .grad?"
-    typical = {
-        "It is the rank's own. Is the mean written to .grad, and waited for?": own[rank],
-        "Only this rank's part is in it. Who waits for the all_reduce?": own[rank] / len(own),
-        "This is the sum over the ranks. By how much is a sum larger than a mean?": sum(own),
-        "This is the mean, divided by the number of ranks once more.": mean / len(own),
-        "Which part of which bucket is this parameter's? Is it so on all ranks?": gradient,
-    }
-    return next(thought for thought, value in typical.items() if same(gradient, value))
+BUCKETS = Look(
+    of=sent,
+    right=packed,
+    mistakes={
+        "Which collective gives every rank the sum? No other one is needed.": When(
+            lambda seen: set(seen.ops) - {"all_reduce"}
+        ),
+        "Was a bucket sent that holds no gradient? See what happens when the very first gradient "
+        "is above the cap.": When(lambda seen: 0 in seen.value),
+        "All are in one bucket. What do cap_bytes and the dtypes say to that?": (
+            lambda call: packed(call, lambda bucket: math.inf, mixed=True)
+        ),
+        "Each gradient travels alone. Which of them could travel together?": (
+            lambda call: packed(call, lambda bucket: 0)
+        ),
+        "No bucket ends because it is full. What is cap_bytes for?": (
+            lambda call: packed(call, lambda bucket: math.inf)
+        ),
+        "Buckets end before they are full. May a bucket have cap_bytes exactly?": (
+            lambda call: packed(call, lambda bucket: call.cap - 1)
+        ),
+        "These buckets are too large. Do you compare with the cap before a gradient joins, or "
+        "after?": lambda call: packed(call, lambda bucket: call.cap - 1 + bucket[-1].nbytes),
+        "Does cap_bytes limit numbers, or bytes?": (
+            lambda call: packed(call, lambda bucket: call.cap * bucket[0].element_size())
+        ),
+        "The buckets of float64 are too large. How many bytes has one of its numbers?": (
+            lambda call: packed(call, lambda bucket: call.cap * bucket[0].element_size() / 4)
+        ),
+        "Two dtypes share a bucket, and cat widens one. What ends a bucket?": (
+            lambda call: packed(call, mixed=True)
+        ),
+        "These buckets begin with the first parameter. Where does backward begin?": (
+            lambda call: packed(call, gradients=call.taken[::-1])
+        ),
+        "A parameter without gradient takes up room. It needs no zeros.": (
+            lambda call: packed(call, gradients=with_zeros(call))
+        ),
+        "A bucket stayed open while another dtype was packed. With which gradient alone may one "
+        "share a bucket?": lambda call: packed(
+            call, among=lambda buckets, one: [b for b in buckets if b[0].dtype == one.dtype][-1:]
+        ),
+        "A gradient has joined a bucket after the next one had begun. With which gradient alone "
+        "may one share a bucket?": lambda call: packed(call, among=lambda buckets, one: buckets),
+        "A bucket that begins because of its dtype ends too early. What is your count of bytes "
+        "when it begins?": count_goes_on,
+        "Gradients are left. Which line sends the last bucket, and is it reached?": When(
+            lambda seen: seen.value == seen.right[: len(seen.value)]
+        ),
+        "The sizes are right, the order is not. Which gradients are ready first?": When(
+            lambda seen: sorted(seen.value) == sorted(seen.right)
+        ),
+    },
+    otherwise="Find the first bucket whose bytes differ. Which gradients are in it, and what ended "
+    "it?",
+    came=bytes_and_ops,
+    required="{right} bytes on every rank, one all_reduce for each bucket",
+)
+
+GRADIENTS = Look(
+    of=lambda seen: seen.came,
+    right=lambda call: mean(call.held),
+    mistakes={
+        "A parameter without gradient is passed over. It needs no zeros.": lambda call: {
+            name: MODEL[name].detach() if one is None else one
+            for name, one in mean(call.held).items()
+        },
+        "Where has the gradient gone? Who sets .grad to None?": lambda call: dict.fromkeys(MODEL),
+        "It is the rank's own. Is the mean written to .grad?": lambda call, rank: call.held[rank],
+        "This one is not contiguous. Does your line write into the gradient, or into a copy?": (
+            lambda call, rank: mean(call.held) | {"p12": call.held[rank]["p12"]}
+        ),
+        "This is the sum over the ranks. By how much is a sum larger than a mean?": (
+            lambda call: total(call.held)
+        ),
+        "This is the mean, divided by the number of ranks once more.": (
+            lambda call: total(call.held, 1 / len(call.held) ** 2)
+        ),
+        "In the bucket it was flat. Which shape must its part have in .grad?": lambda call: {
+            name: one if one is None else one.flatten() for name, one in mean(call.held).items()
+        },
+    },
+    otherwise="Which part of which bucket is this parameter's? Is it so on all ranks?",
+)
+
+CHECK = OnRanks(
+    cases=calls,
+    called=called,
+    given=arguments,
+    observe=lambda _, model, cap: {n: p.grad for n, p in MODEL.items()},
+    looks=[BUCKETS, GRADIENTS],
+    keeps="Which tensors do you write into, the parameters or their gradients?",
+    errors={
+        "non-empty list": "A bucket without gradients: what if the very first one is above the "
+        "cap?",
+        "NoneType": "A parameter without gradient: what is its .grad, and what then?",
+        "assigned grad": "Has the part of the bucket the gradient's shape and dtype again?",
+        "view size is not compatible": "One gradient is not contiguous. Which other method makes "
+        "it flat?",
+    },
+    proves="gradients averaged in the buckets of the task, with caps of 40 and 64 bytes, at 1 to 4 "
+    "ranks",
+)

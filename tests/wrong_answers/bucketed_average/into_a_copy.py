@@ -1,0 +1,23 @@
+# wrong: reshape of a gradient that is not contiguous is a copy
+# told: This one is not contiguous
+# right at: 1
+import torch
+import torch.distributed as dist
+
+
+def bucketed_average(model, cap_bytes):
+    gradients = [p.grad for p in reversed(list(model.parameters())) if p.grad is not None]
+    buckets, used, dtype = [], 0, None
+    for gradient in gradients:
+        if not buckets or used + gradient.nbytes > cap_bytes or gradient.dtype != dtype:
+            buckets.append([])
+            used = 0
+        buckets[-1].append(gradient)
+        dtype = gradient.dtype
+        used += gradient.nbytes
+    for bucket in buckets:
+        flat = torch.cat([gradient.flatten() for gradient in bucket])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
+            gradient.reshape(-1).copy_(part)
