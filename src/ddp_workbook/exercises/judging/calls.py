@@ -19,7 +19,7 @@ from ddp_workbook.exercises.judging.values import in_words
 from ddp_workbook.exercises.judging.watch import Watch
 
 UNWAITED = (
-    "A collective that was started may end later than your function. Who waits for the ones that "
+    "An operation that was started may end later than your function. Who waits for the ones that "
     "yours has started?"
 )
 WORKING_ON = "still at work when your function returned"
