@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Sequence
 
-from ddp_workbook.diagnostics.mismatches import Kind, Mismatch
+from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, ranks_in_words
 from ddp_workbook.diagnostics.positions import TWO_SIDED, Position
 
 # (pattern in "Type: message", advice). The first that fits is given.
@@ -160,9 +160,8 @@ def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
     if not waiting and not found:
         return for_lines(elsewhere)
     if elsewhere:
-        who = " and ".join(f"rank {p.rank}" for p in elsewhere[:4])
-        more = " and others" if len(elsewhere) > 4 else ""
-        return f"{who.capitalize()}{more} did not come to it. {for_lines(elsewhere, alone=False)}"
+        who = ranks_in_words([place.rank for place in elsewhere])
+        return f"{who.capitalize()} did not come to it. {for_lines(elsewhere, alone=False)}"
     if calls & set(TWO_SIDED) or not (calls or found):
         return PAIRS  # no call: in `work.wait()`; of a collective the flight records would know
     if Kind.TENSORS in kinds:

@@ -58,7 +58,7 @@ def _in_making_groups(records: dict[int, dict]) -> list[Mismatch]:
         return []
     times = [
         f"{number or 'no'} {'call' if number == 1 else 'calls'} by "
-        + _ranks([rank for rank, made in calls.items() if made == number])
+        + ranks_in_words([rank for rank, made in calls.items() if made == number])
         for number in sorted(set(calls.values()), reverse=True)
     ]
     calls = f"new_group (init_device_mesh calls it too): {', '.join(times)}. {ALL_MUST}"
@@ -87,7 +87,7 @@ def _in_group(group: str, records: dict[int, dict], failed: bool) -> list[Mismat
             return [Mismatch(Kind.TENSORS if same_operation else Kind.OPERATIONS, differ)]
         if missing:
             entry = next(iter(there.values()))
-            who = f"entered by {_ranks(sorted(there))}, never by {_ranks(missing)}."
+            who = f"entered by {ranks_in_words(sorted(there))}, never by {ranks_in_words(missing)}."
             sentence = f"{call}, {_label(entry)}{_where(entry)}: {who}"
             return [Mismatch(Kind.MISSING, sentence)]
     return []
@@ -109,7 +109,7 @@ def _in_store_calls(positions: list[Position]) -> list[Mismatch]:
         there = [p.rank for p in positions if p.call == call]
         others = [p.rank for p in positions if p.call != call]
         if others:
-            who = f"entered by {_ranks(there)}, never by {_ranks(others)}"
+            who = f"entered by {ranks_in_words(there)}, never by {ranks_in_words(others)}"
             found.append(Mismatch(Kind.MISSING, f"{call}: {who}. {STORE_CALLS[call]}"))
     return found
 
@@ -127,7 +127,7 @@ def _members(group: str, records: dict[int, dict]) -> list[int] | None:
 
 
 def _name(group: str, ranks: list[int]) -> str:
-    return "the default group" if group == "0" else f"the group of {_ranks(ranks)}"
+    return "the default group" if group == "0" else f"the group of {ranks_in_words(ranks)}"
 
 
 def _kind(entry: dict) -> str:
@@ -153,10 +153,10 @@ def _who_came_with(there: dict[int, dict]) -> str:
     by_call: dict[str, list[int]] = {}
     for rank, entry in sorted(there.items()):
         by_call.setdefault(_label(entry) + _where(entry), []).append(rank)
-    return "; ".join(f"{_ranks(ranks)} came with {call}" for call, ranks in by_call.items())
+    return "; ".join(f"{ranks_in_words(ranks)} came with {call}" for call, ranks in by_call.items())
 
 
-def _ranks(ranks: list[int]) -> str:
+def ranks_in_words(ranks: list[int]) -> str:
     """ "rank 1", "ranks 0, 1 and 3", "ranks 0 to 15" """
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
@@ -168,4 +168,4 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def _absent(missing: list[int]) -> str:
-    return f"; {_ranks(missing)} never came." if missing else "."
+    return f"; {ranks_in_words(missing)} never came." if missing else "."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ddp_workbook.diagnostics.evidence import Ending, Evidence, Frame, Phase
-from ddp_workbook.diagnostics.user_code import WAITING_ROOMS, is_own, short
+from ddp_workbook.diagnostics.user_code import WAITING_ROOMS, is_machinery, is_own, short
 
 # Frames between the reader's line and the function that the line calls.
 WRAPPERS = (
@@ -123,7 +123,7 @@ def standing(evidence: Evidence, frames: Sequence[Frame] | None = None) -> Posit
         done = any((file, name) in WAITING_ROOMS for file, _, name in frames)
         return Position(evidence.rank, State.RETURNED if done else OF_PHASE[evidence.phase])
     file, line, _ = frames[index]
-    inside = frames[:index]
+    inside = [frame for frame in frames[:index] if not is_machinery(frame[0])]
     called = next((name for f, _, name in reversed(inside) if not f.endswith(WRAPPERS)), "")
     if called == "__init__":  # a class is called by its module's name: "distributed" is DDP
         called = os.path.splitext(os.path.basename(inside[-1][0]))[0]

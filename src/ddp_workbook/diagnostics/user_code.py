@@ -49,9 +49,14 @@ def is_library(file: str) -> bool:
     return file.startswith(LIBRARIES) and not file.startswith(BOOK)
 
 
+def is_machinery(file: str) -> bool:
+    """True for a file of the workbook that no page shows."""
+    return file.startswith(tuple(HIDDEN))
+
+
 def is_own(file: str) -> bool:
     """True for a file that the reader wrote or reads: no library, no machinery, no `<…>`."""
-    return not is_library(file) and not file.startswith((*HIDDEN, "<"))
+    return not is_library(file) and not is_machinery(file) and not file.startswith("<")
 
 
 def short(file: str) -> str:

@@ -1,12 +1,15 @@
 """In a rank: makes the calls of a check one after the other, and keeps what can be seen of each."""
 
+import random
 import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -22,6 +25,7 @@ UNWAITED = (
     "An operation that was started may end later than your function. Who waits for the ones that "
     "yours has started?"
 )
+SEED = 20_000  # of a process; no check uses it, or one near it
 WORKING_ON = "still at work when your function returned"
 
 
@@ -46,6 +50,8 @@ class Calls:
         """In a rank: for each call, and each time that it is made here, what was seen."""
         check: OnRanks = import_module(f"ddp_workbook.exercises.{self.name}").CHECK
         rank = dist.get_rank() if check.group else 0
+        random.seed(SEED + rank)  # what is drawn without a seed is another on each rank
+        torch.manual_seed(SEED + rank)
         seen = []
         for number, case in enumerate(check.cases_of(self.size)):
             if self.only and number != self.only[0]:
@@ -56,20 +62,25 @@ class Calls:
             ranks = [rank] if check.group else range(check.ranks_of(case, self.size))
             if self.only and self.only[1] is not None:
                 ranks = [self.only[1]]
-            if check.group and check.pause and comes_late(number, rank, self.size):
-                time.sleep(check.pause)
-            seen.append([self.call(check, function, case, one) for one in ranks])
+            late = check.group and comes_late(number, rank, self.size)
+            pause = check.pause if late else 0
+            seen.append([self.call(check, function, case, one, pause) for one in ranks])
         for returned, one in self.returned:
             one["overwritten"] = not unchanged(returned, one["came"])
         return seen
 
-    def call(self, check: OnRanks, function: Callable, case: Any, rank: int) -> dict:
-        """One call: what came of it, the wire, and which arguments have changed."""
+    def call(self, check: OnRanks, function: Callable, case: Any, rank: int, pause: float) -> dict:
+        """One call, `pause` seconds after its arguments are made, which may be a meeting of ranks.
+
+        Gives what came of it, the wire, and which arguments have changed.
+        """
         arguments = check.arguments(case, rank)
         before = [copied(one) for one in arguments] if check.keeps else []
         held = [one.detach() if isinstance(one, torch.Tensor) else one for one in arguments]
+        time.sleep(pause)
         with Watch(partial(said, check, self.name, case, rank)) as watch:
-            returned = function(*arguments)
+            call = check.caller or (lambda function, *arguments: function(*arguments))
+            returned = call(function, *arguments)
         if check.waits and watch.unwaited:
             raise NotYet(
                 said(check, self.name, case, rank),
@@ -80,8 +91,8 @@ class Calls:
         refuse_what_cannot_travel(self.name, returned) if check.observe is None else None
         came = copied(check.observe(returned, *held) if check.observe else returned)
         changed = [
-            f"argument {number}"
-            for number, (one, was) in enumerate(zip(held, before, strict=False))
+            name
+            for name, one, was in zip(parameters(self.name), held, before, strict=False)
             if not unchanged(one, was)
         ]
         one = {"came": came, "wire": watch.rows, "changed": changed}
@@ -96,6 +107,13 @@ def said(check: OnRanks, name: str, case: Any, rank: int, part: str = "") -> str
     arguments = check.arguments(case, rank) if "{given}" in check.called else ()
     given = ", ".join(map(in_words, arguments))
     return check.called.format(name=name, case=in_words(case), given=given, part=part)
+
+
+def parameters(name: str) -> list[str]:
+    """What the task calls the arguments of this exercise's function."""
+    return list(
+        signature(getattr(import_module(f"ddp_workbook.exercises.{name}"), name)).parameters
+    )
 
 
 def comes_late(call: int, rank: int, size: int) -> bool:
@@ -117,6 +135,8 @@ def copied(value: Any) -> Any:
     """The value with memory of its own: what happens later does not change it."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
+    if isinstance(value, numpy.ndarray):
+        return value.copy()
     if isinstance(value, nn.Module):
         return {name: copied(one) for name, one in value.state_dict().items()}
     if type(value) in (list, tuple):
@@ -132,10 +152,16 @@ def unchanged(now: Any, before: Any) -> bool:
         return True
     if isinstance(now, nn.Module):
         now = copied(now)
+    if isinstance(now, torch.Tensor) != isinstance(before, torch.Tensor):
+        return False
     if isinstance(now, torch.Tensor):
-        return now.shape == before.shape and bool(((now == before) | (now != now)).all())
+        both_nan = (now != now) & (before != before) if now.shape == before.shape else None
+        return both_nan is not None and (now.is_meta or bool(((now == before) | both_nan).all()))
+    if isinstance(now, numpy.ndarray):
+        return bool(numpy.array_equal(now, before))
     if type(now) in (list, tuple):
-        return len(now) == len(before) and all(map(unchanged, now, before))
+        alike = type(now) is type(before) and len(now) == len(before)
+        return alike and all(map(unchanged, now, before))
     if type(now) is dict:
         return list(now) == list(before) and all(unchanged(now[k], before[k]) for k in now)
     return bool(now == before)

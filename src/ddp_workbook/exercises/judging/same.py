@@ -41,7 +41,12 @@ def same(came: Any, right: Any) -> bool:
 
 def same_tensor(came: torch.Tensor, right: torch.Tensor) -> bool:
     """Equal in dtype, shape and numbers."""
-    if came.layout != right.layout or came.dtype != right.dtype or came.shape != right.shape:
+    if (
+        came.is_meta
+        or came.layout != right.layout
+        or came.dtype != right.dtype
+        or came.shape != right.shape
+    ):
         return False
     if not right.dtype.is_floating_point:
         return torch.equal(came.cpu(), right)
