@@ -8,7 +8,6 @@ import pandas as pd
 
 from ddp_workbook.launcher.calls import Call, call_of
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.standstill import Limits
 from ddp_workbook.recording.dispatch_mode import Recorded
 from ddp_workbook.recording.operations import FIELDS
 
@@ -71,13 +70,12 @@ def recorded(
     *args: Any,
     ranks: int = 2,
     timeout: float = 60,
-    by_evidence: Limits | None = None,
     **kwargs: Any,
 ) -> tuple[list, pd.DataFrame]:
-    """The worker's results, as from `run_ranks`, and the table of `record_collectives`."""
+    """The worker's results, as from `launch`, and the table of `record_collectives`."""
     call = call_of(worker, args, kwargs, ranks)
     call = Call(Recorded(call.worker), call.args, call.kwargs)
-    outcomes = run_ranks(call, ranks, timeout, quiet=True, by_evidence=by_evidence)
+    outcomes = run_ranks(call, ranks, timeout, quiet=True)
     return [result for result, _ in outcomes], as_table([rows for _, rows in outcomes])
 
 
