@@ -1,26 +1,30 @@
 """Run all replicas at the same time, each in a thread of its own.
 
-`scatter` has cut the batch, and replica i is called with input i. A small batch leaves the last
-replicas without an input: they are not called. There is at least one input, and never more inputs
-than replicas. A list comes back, with one output for each input, in the replicas' order, whoever
-is done first. And the caller must not notice the threads:
+`scatter` has cut the batch. Call replica i with input i, all at the same time, and return a list
+with one output for each input, in the order of the inputs, whichever replica is done first. There
+is at least one input, and there can be fewer inputs than replicas: a small batch leaves nothing
+for the last replicas, and they are not called.
 
-- An exception that a replica raises comes out of your function, with its own type and text.
-- Whether your function returns or raises, all its threads have ended by then.
-- Inside the caller's `torch.no_grad()` the outputs require no gradient, outside they do.
+The caller must not notice the threads:
+
+- If a replica raises an exception, your function raises it too, with the same type and text.
+- When your function returns or raises, all threads that it started have ended.
+- Inside the caller's `torch.no_grad()` the outputs require no gradient; outside they do.
 """
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_alone, in_words
+from ddp_workbook.exercises import Alone, Look, NotYet, When, in_words
 
+MINUTES = 15
 HINTS = [
     "A thread gives nothing back, no result and no exception, and you must start all of them "
     "before you wait for the first. What does concurrent.futures offer?",
@@ -29,21 +33,6 @@ HINTS = [
     "Whether gradients are wanted is a setting of each thread, and every new one starts with yes. "
     "Ask torch.is_grad_enabled() in the caller's thread; set it in the others.",
 ]
-
-FEWER = "A small batch has fewer inputs than there are replicas. How far does your loop go?"
-FOR_ERRORS = {
-    "zip() argument": FEWER,
-    "index out of range": FEWER,
-    "cannot pickle": "Threads share the caller's memory: no replica is copied or sent anywhere.",
-    "accelerator": "PyTorch's own function wants GPUs. Yours is to run on a CPU as well.",
-    "for *: 'NoneType'": FEWER,
-}
-SIZES = (1, 2, 3, 4)  # numbers of replicas
-FACTORS = (2.0, 3.0, 5.0, 7.0)  # replica i multiplies by the i-th: no two products are equal
-INPUTS = (1.0, 10.0, 100.0, 1000.0)
-PATIENCE = 1.0  # seconds that a replica waits for the others, which come within milliseconds
-STEP = 0.03  # seconds between one replica's end and the next one's
-GRACE = 0.1  # seconds in which a thread without work may end
 
 
 def parallel_apply(replicas: list[nn.Module], inputs: list[Tensor]) -> list[Tensor]:
@@ -60,140 +49,281 @@ def parallel_apply(replicas: list[nn.Module], inputs: list[Tensor]) -> list[Tens
     ### END SOLUTION
 
 
-class Meeting:
-    """Replicas with their inputs, of which replica `bad` raises; and what was seen of them."""
+class Case(NamedTuple):
+    """A call: how many replicas and inputs, and what is special about it."""
 
-    def __init__(self, size: int, count: int, bad: int | None = None):
-        self.before, self.barrier = set(threading.enumerate()), threading.Barrier(count)
-        self.called, self.running, self.at_once, self.threads = [], [], [], set()
-        sizes = [2] * (count - 1) + [1]  # as `scatter` cuts a batch
-        self.inputs = [torch.full((n, 1), x) for n, x in zip(sizes, INPUTS, strict=False)]
-        self.replicas = [Multiply(i, self) for i in range(size)]
-        for i, replica in enumerate(self.replicas):  # the last is done first, or the bad one
-            replica.seconds = STEP * (max(0, count - 1 - i) if bad is None else i != bad)
-            replica.raises = i == bad
-        factors = ", ".join(f"{factor:g}" for factor in FACTORS[:size])
-        self.call = f"replicas that multiply by {factors}; inputs {in_words(self.inputs)}"
-        self.call += "" if torch.is_grad_enabled() else "; inside torch.no_grad()"
-        self.call += "" if bad is None else f"; replica {bad} raises a ValueError"
+    replicas: int
+    inputs: int
+    grad: bool = True
+    bad: int | None = None  # the replica that raises
+    error: type[Exception] = ValueError
+
+
+FACTORS = (2.0, 3.0, 5.0, 7.0, 11.0, 13.0)  # replica i multiplies by the i-th
+INPUTS = (1.0, -10.0, 100.5, 1000.0, 0.25, -0.5)
+MOMENT = 0.005  # seconds between two looks of a replica that waits
+MOMENTS = 200  # looks until it gives up; fewer once one has, for then nobody comes
+
+
+class Meeting:
+    """What the replicas of a call know of each other, and what was seen of them."""
+
+    moments = MOMENTS
+
+    def __init__(self, case: Case):
+        self.case, self.before = case, set(threading.enumerate())
+        self.called, self.running, self.done = [], [], []
+        self.most, self.threads, self.timeouts = 0, set(), 0
+
+    def wait(self, holds: Callable[[], bool]) -> None:
+        """Until that holds, or for so long that it will not."""
+        for _ in range(Meeting.moments):
+            if holds():
+                return
+            time.sleep(MOMENT)
+        Meeting.moments = 4
 
 
 class Multiply(nn.Module):
-    """Replica i: multiplies by the i-th factor, or raises, some time after all have met."""
+    """Replica i: when all have come, multiplies by the i-th factor; the last replica ends first."""
 
     def __init__(self, number: int, meeting: Meeting):
         super().__init__()
         self.factor = nn.Parameter(torch.tensor(FACTORS[number]))
-        self.number, self.meeting, self.seconds, self.raises = number, meeting, 0.0, False
+        self.number, self.meeting = number, meeting
 
     def forward(self, rows: Tensor) -> Tensor:
         """rows * factor."""
-        meeting = self.meeting
+        meeting, case = self.meeting, self.meeting.case
         meeting.called.append(self.number)
         meeting.running.append(self.number)
-        meeting.at_once.append(len(meeting.running))
+        meeting.most = max(meeting.most, len(meeting.running))
         meeting.threads.add(threading.current_thread())
         try:
-            with suppress(threading.BrokenBarrierError):  # somebody did not come: `at_once` tells
-                meeting.barrier.wait(PATIENCE)
-            time.sleep(self.seconds)
-            if self.raises:
-                raise ValueError(f"replica {self.number} cannot read its rows")
+            meeting.wait(lambda: len(meeting.called) >= case.inputs)
+            if self.number == case.bad:
+                raise case.error(f"replica {self.number} cannot read its rows")
+            if case.bad is not None:
+                time.sleep(10 * MOMENT)  # so that it still runs when the exception comes out
+            elif self.number < case.inputs - 1:
+                meeting.wait(lambda: self.number + 1 in meeting.done)
             return rows * self.factor
         finally:
+            meeting.done.append(self.number)
             meeting.running.remove(self.number)
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Let replicas meet; with fewer inputs, inside no_grad, and with one that raises, too."""
-    attempt_alone(attempt, all_calls, case=tuple(sizes))
-    return "1 to 4 replicas run at once, in order, with small batches, no_grad and exceptions"
+def given(case: Case) -> tuple[list[nn.Module], list[Tensor]]:
+    """Replicas that share a meeting, and inputs; the last is the shortest."""
+    meeting = Meeting(case)
+    rows = [2] * (case.inputs - 1) + [1]
+    inputs = [torch.full((n, 1), x) for n, x in zip(rows, INPUTS, strict=False)]
+    return [Multiply(number, meeting) for number in range(case.replicas)], inputs
 
 
-def all_calls(parallel_apply: Any, sizes: tuple[int, ...]) -> None:
-    """In a process of its own: every call of the check; NotYet from the first that goes wrong."""
-    for size in sizes:
-        outputs_come(parallel_apply, Meeting(size, size))
-        outputs_come(parallel_apply, Meeting(size, max(1, size - 1)))
-        with torch.no_grad():
-            outputs_come(parallel_apply, Meeting(size, size))
-        for bad in sorted({0, size - 1}):
-            exception_comes(parallel_apply, Meeting(size, size, bad), bad)
+def watched(function: Callable, replicas: list[nn.Module], inputs: list[Tensor]) -> dict:
+    """Call it as the case says; threads begin late, and join with a timeout has little patience."""
+    meeting: Meeting = replicas[0].meeting
+    start, join = threading.Thread.start, threading.Thread.join
+
+    def start_late(thread: threading.Thread) -> None:
+        run = thread.run
+        thread.run = lambda: (time.sleep(MOMENT), run())
+        start(thread)
+
+    def join_briefly(thread: threading.Thread, timeout: float | None = None) -> None:
+        meeting.timeouts += timeout is not None
+        join(thread, None if timeout is None else min(timeout, MOMENT / 5))
+
+    with (
+        torch.set_grad_enabled(meeting.case.grad),
+        patch.object(threading.Thread, "start", start_late),
+        patch.object(threading.Thread, "join", join_briefly),
+    ):
+        try:
+            outcome = function(replicas, inputs)
+        except Exception as error:
+            if meeting.case.bad is None or isinstance(error, NotYet):
+                raise
+            outcome = f"{type(error).__name__}: {error}"
+    outputs = outcome if isinstance(outcome, list | tuple) else []
+    return {
+        "left": left(meeting),
+        "timeouts": meeting.timeouts,
+        "called": sorted(meeting.called),
+        "most": meeting.most,
+        "threads": len(meeting.threads - meeting.before),
+        "outcome": outcome,
+        "grads": {one.requires_grad for one in outputs if isinstance(one, Tensor)},
+    }
 
 
-def outputs_come(parallel_apply: Any, meeting: Meeting) -> None:
-    """Raise NotYet unless all ran at the same time, and the outputs are the right ones."""
-    outputs = parallel_apply(meeting.replicas, meeting.inputs)
-    threads_have_ended(meeting)
-    all_met(meeting)
-    required = [rows * factor for rows, factor in zip(meeting.inputs, FACTORS, strict=False)]
-    if look := look_at(outputs, required):
-        raise NotYet(meeting.call, in_words(outputs), f"the list {in_words(required)}", look)
-    wanted = torch.is_grad_enabled()
-    if any(output.requires_grad != wanted for output in outputs):
-        words = ["outputs that require no gradient", "outputs that require a gradient"]
-        look = "A new thread starts with gradients on. Who asks what the caller has set, and where?"
-        if wanted:
-            look = "A backward pass is to follow. What has cut the outputs off from the weights?"
-        raise NotYet(meeting.call, words[not wanted], words[wanted], look)
+def left(meeting: Meeting) -> str:
+    """Which thread has not ended; one that has nothing to do is given a moment."""
+    if meeting.running:
+        return f"replica {meeting.running[0]} was still running"
+    for _ in range(20):
+        if not set(threading.enumerate()) - meeting.before:
+            return ""
+        time.sleep(MOMENT)
+    return "a thread was left"
 
 
-def exception_comes(parallel_apply: Any, meeting: Meeting, bad: int) -> None:
-    """Raise NotYet unless the ValueError of replica `bad` comes out, after all have ended."""
-    problem = f"ValueError: replica {bad} cannot read its rows"
-    look = "An exception ends its own thread, no more. Who catches it there, and tells the caller?"
-    try:
-        came = f"no exception, but {in_words(parallel_apply(meeting.replicas, meeting.inputs))}"
-    except NotYet:
-        raise
-    except Exception as error:
-        came = f"{type(error).__name__}: {error}"
-        look = "This is another exception than the replica's. What became of that in its thread?"
-    threads_have_ended(meeting)
-    if not (came.startswith("ValueError: ") and problem.split(": ")[1] in came):
-        raise NotYet(meeting.call, came, problem, look)
+def right(case: Case) -> list[Tensor] | str:
+    """The outputs, or the exception."""
+    if case.bad is not None:
+        error = case.error(f"replica {case.bad} cannot read its rows")
+        return f"{case.error.__name__}: {error}"
+    return [one * factor for one, factor in zip(given(case)[1], FACTORS, strict=False)]
 
 
-def threads_have_ended(meeting: Meeting) -> None:
-    """Raise NotYet if a thread is left; one that has nothing to do is given a moment."""
-    running, end = meeting.running[:], time.monotonic() + GRACE
-    threads = () if running else set(threading.enumerate()) - meeting.before
-    for thread in threads:
-        thread.join(max(0, end - time.monotonic()))
-    if running or any(thread.is_alive() for thread in threads):
-        came = f"replica {running[0]} was still running" if running else "a thread was left"
-        look = "Who waits until each thread has ended, also if a replica raises an exception?"
-        raise NotYet(meeting.call, f"{came} when the call was over", "no thread is left then", look)
+def shown(outcome: Any) -> str:
+    """Outputs, or the text of an exception."""
+    return outcome if isinstance(outcome, str) else in_words(outcome)
 
 
-def all_met(meeting: Meeting) -> None:
-    """Raise NotYet unless each replica with an input ran once, all at the same time."""
-    called, count = sorted(meeting.called), len(meeting.inputs)
-    if called != list(range(count)):
-        came = f"calls of the replicas, counted from 0: {called}"
-        look = "Replica i gets input i, and rests if there is none. Which one gets which in yours?"
-        raise NotYet(meeting.call, came, f"one call of each of {list(range(count))}", look)
-    most, used = max(meeting.at_once), len(meeting.threads)
-    look = "How many threads may work at the same time, and how many replicas are to run?"
-    if meeting.threads <= meeting.before:
-        look = "All of them ran in the caller's own thread. What would start another one?"
-    elif used == 1:
-        look = "One thread ran them all. Are there others, or did you wait before the next call?"
-    elif most == 1:
-        look = "The threads took turns. What does each one wait for, before it starts or works?"
-    if most < count:
-        came = f"at most {most} of {count} replicas were running at a time"
-        raise NotYet(meeting.call, came, f"all {count} at the same time", look)
+def called(case: Case) -> str:
+    """The call in words."""
+    factors = ", ".join(f"{factor:g}" for factor in FACTORS[: case.replicas])
+    text = f"replicas that multiply by {factors}; inputs {in_words(given(case)[1])}"
+    text += "; inside torch.no_grad()" * (not case.grad)
+    return text + (
+        f"; replica {case.bad} raises a {case.error.__name__}" if case.bad is not None else ""
+    )
 
 
-def look_at(outputs: Any, required: list[Tensor]) -> str:
-    """The thought behind wrong outputs, "" for right ones."""
-    if not isinstance(outputs, list | tuple):
-        return "Is a list returned, one tensor for each input? To join them is the work of gather."
-    if any(not isinstance(one, Tensor) for one in outputs):
-        return "Not all of these are a replica's output. How does an output leave its thread?"
-    found = [[torch.equal(one, right) for one in outputs] for right in required]
-    if len(outputs) != len(required) or not all(map(any, found)):
-        return "Replica i gets input i. What happens to an input, or to an output, on its way?"
-    in_order = all(found[i][i] for i in range(len(required)))
-    return "" if in_order else "The right outputs, in another order. Who came first in this list?"
+FEWER = "There can be fewer inputs than replicas. How far does your loop go?"
+CHECK = Alone(
+    cases=[
+        Case(4, 4),
+        Case(4, 3),
+        Case(4, 4, grad=False),
+        Case(4, 4, bad=0),
+        Case(4, 4, bad=3, error=KeyError),
+        Case(1, 1),
+        Case(2, 1, grad=False),
+        Case(3, 3, bad=1, error=OSError),
+        Case(6, 6),
+        Case(4, 1),
+        Case(4, 4),
+    ],
+    called=called,
+    given=given,
+    caller=watched,
+    looks=[
+        Look(
+            of=lambda seen: seen.came["left"],
+            right="",
+            mistakes={
+                "join with a timeout comes back when that is over. Has the thread ended then?": (
+                    When(lambda seen: seen.came["timeouts"])
+                ),
+                "A thread that began in your function lives on. What ends the threads of a pool?": (
+                    "a thread was left"
+                ),
+            },
+            otherwise="Who waits until each thread has ended, also if a replica raises something?",
+            came="{value} when the call was over",
+            required="no thread is left then",
+            words=str,
+        ),
+        Look(
+            of=lambda seen: (
+                seen.came["most"]
+                if len(seen.came["called"]) == seen.case.inputs
+                else seen.case.inputs
+            ),
+            right=lambda case: case.inputs,
+            mistakes={
+                "All of them ran in the caller's own thread. What would start another one?": When(
+                    lambda seen: not seen.came["threads"]
+                ),
+                "One thread ran them all. Are there others? Did you wait before the next call?": (
+                    When(lambda seen: seen.came["threads"] == 1)
+                ),
+                "The threads took turns. What does each one wait for, before it starts or works?": (
+                    When(lambda seen: seen.came["most"] == 1)
+                ),
+                "How many threads may work at the same time, and how many replicas are to run?": (
+                    When(lambda seen: True)
+                ),
+            },
+            came="at most {value} ran at the same time",
+            required="all {right} run at the same time",
+        ),
+        Look(
+            of=lambda seen: seen.came["called"],
+            right=lambda case: list(range(case.inputs)),
+            mistakes={
+                "All calls have taken the last replica. When does a function read the variable of "
+                "the loop around it, when it is defined or when it runs?": (
+                    lambda case: [case.inputs - 1] * case.inputs
+                ),
+                "All calls have taken replica 0. Which one gets which input in yours?": (
+                    lambda case: [0] * case.inputs
+                ),
+            },
+            otherwise="Replica i gets input i, and rests if there is none. Which one gets which in "
+            "yours?",
+            came="calls of the replicas, counted from 0: {value}",
+            required="one call of each of {right}",
+        ),
+        Look(
+            of=lambda seen: seen.came["outcome"],
+            right=right,
+            mistakes={
+                "An exception ends its own thread, no more. Who catches it there, and tells the "
+                "caller?": When(
+                    lambda seen: isinstance(seen.value, list | tuple) and seen.case.bad is not None
+                ),
+                "This is not the replica's own exception. What became of that in its thread?": (
+                    When(lambda seen: isinstance(seen.value, str))
+                ),
+                "Is this a list with a tensor for each input? Joining them is the work of gather.": (
+                    When(lambda seen: isinstance(seen.value, Tensor))
+                ),
+                "The right outputs, in another order. Which came first in this list?": When(
+                    lambda seen: (
+                        sorted(map(shown, seen.value or [])) == sorted(map(shown, seen.right))
+                    )
+                ),
+                "Not all of these are outputs of a replica. How does an output leave its thread?": (
+                    When(lambda seen: {Tensor} < {Tensor, *map(type, seen.value or [])})
+                ),
+            },
+            otherwise="Replica i gets input i. What happens to an input or an output on its way?",
+            came=lambda seen: (
+                "no exception, but "
+                * isinstance(seen.right, str)
+                * (not isinstance(seen.value, str))
+                + shown(seen.value)
+            ),
+            required="{right}",
+            words=shown,
+        ),
+        Look(
+            of=lambda seen: seen.came["grads"],
+            right=lambda case: set() if case.bad is not None else {case.grad},
+            mistakes={
+                "A new thread starts with gradients on. Who asks what the caller has set?": (
+                    When(lambda seen: not seen.case.grad)
+                )
+            },
+            otherwise="A backward pass will follow. What has cut the outputs off from the weights?",
+            came=lambda seen: (
+                f"outputs that require {'a' if True in seen.value else 'no'} gradient"
+            ),
+            required=lambda seen: (
+                f"outputs that require {'a' if seen.case.grad else 'no'} gradient"
+            ),
+        ),
+    ],
+    errors={
+        "zip() argument": FEWER,
+        "index out of range": FEWER,
+        "cannot pickle": "Threads share the caller's memory: no replica has to be sent anywhere.",
+        "accelerator": "PyTorch's own function wants GPUs. Yours is to run on a CPU as well.",
+        "for *: 'NoneType'": FEWER,
+    },
+    proves="1 to 6 replicas run at once, in order, with small batches, no_grad and exceptions",
+)

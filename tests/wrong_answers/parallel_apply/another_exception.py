@@ -1,5 +1,6 @@
 # wrong: the caller cannot know what went wrong
-# told: another exception than the replica
+# told: RuntimeError: a replica has failed
+# told: This is not the replica
 import threading
 
 import torch

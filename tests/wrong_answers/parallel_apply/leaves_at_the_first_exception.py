@@ -1,7 +1,6 @@
 # wrong: an exception comes out while other replicas are still running
 # told: was still running when
 # told: Who waits until each thread has ended
-# right at: 1
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

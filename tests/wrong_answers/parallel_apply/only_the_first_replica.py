@@ -1,7 +1,6 @@
 # wrong: every input goes through replica 0
 # told: counted from 0: [0
-# told: Replica i gets input i, and rests if there is none
-# right at: 1
+# told: All calls have taken replica 0
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

@@ -1,6 +1,5 @@
 # wrong: who is done first comes first
-# told: Who came first in this list?
-# right at: 1
+# told: Which came first in this list?
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import torch

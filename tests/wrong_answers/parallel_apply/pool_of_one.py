@@ -1,6 +1,5 @@
 # wrong: all replicas share one thread
 # told: One thread ran them all
-# right at: 1
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

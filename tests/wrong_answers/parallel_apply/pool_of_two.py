@@ -1,6 +1,5 @@
 # wrong: two threads for any number of replicas
 # told: How many threads may work at the same time
-# right at: 1, 2
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

@@ -1,5 +1,5 @@
 # wrong: the outputs stay inside
-# told: Is a list returned
+# told: Does the function return its result, on every path
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

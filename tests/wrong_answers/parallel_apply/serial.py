@@ -1,5 +1,4 @@
 # wrong: one replica after the other, without threads
 # told: in the caller's own thread
-# right at: 1
 def parallel_apply(replicas, inputs):
     return [replica(rows) for replica, rows in zip(replicas, inputs, strict=False)]

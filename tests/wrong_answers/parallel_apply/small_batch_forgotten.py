@@ -1,6 +1,5 @@
 # wrong: counts the replicas, not the inputs
-# told: A small batch has fewer inputs
-# right at: 1
+# told: There can be fewer inputs than replicas
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

@@ -85,6 +85,7 @@ class OnRanks:
     proves: str  # what is known of an attempt that has passed
     called: str | Callable[..., str] = "{name}({given})"
     given: Callable[..., tuple] | None = None  # the arguments; run in the rank
+    caller: Callable[..., Any] | None = None  # (function, *arguments), where a plain call won't do
     observe: Callable[..., Any] | None = None  # (returned, *arguments) -> what is compared; there
     right: Any = None  # these four: a single Look
     mistakes: Mapping[str, Any] = field(default_factory=dict)
