@@ -7,43 +7,46 @@ three columns are
     3 4 5
 
 so rank 4 is in the row [3, 4, 5] and in the column [1, 4]. Your function is called on all ranks,
-with the same numbers, of which the product is the world size. It returns two process groups: first
-that of the rank's own row, then that of its own column. What makes them is up to you. Where it is
-`new_group`, every rank makes the same groups in the same order, also those that it is not in.
+with the same numbers; their product is the world size. It returns two process groups: that of the
+rank's own row, then that of its own column. A row or a column of one rank is a group as well.
+
+What makes the groups is up to you. A plain `new_group` is a meeting of all ranks: every rank makes
+every group, also those that it is not in, and all ranks in the same order.
 """
 
 import json
 import operator
-import time
-from collections.abc import Callable
+from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import ProcessGroup
+from torch.distributed import DistStoreError, ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
+from ddp_workbook.diagnostics import user_code
+from ddp_workbook.exercises import Look, NotYet, OnRanks, Seen, When
+from ddp_workbook.exercises.judging import unordered
+from ddp_workbook.exercises.judging.values import in_words
 
+MINUTES = 12
 HINTS = [
     "How many groups are there altogether, on a grid of two rows and three columns? Each of the "
     "six ranks calls new_group as often as that, and keeps two of what it gets.",
     "The numbers 0, 1, 2, ... as a tensor with two dimensions are the grid, and its transpose has "
     "the columns as rows. tolist() gives new_group what it wants.",
     "Make one list of the groups of all rows, another one of those of all columns. Which number "
-    "has the row of rank r, and which its column? One comes from r // columns, one from the rest.",
+    "has the row of rank r, and which its column? What does a division by columns tell?",
 ]
-FOR_ERRORS = {
-    "out of range": "How many rows are there, and how many columns? Which of them is used here?",
-    "duplicate entries": "A rank is in a column once. How far apart are a column's ranks?",
-    "'list' object cannot be": "new_group takes the ranks of one group. How many are in this list?",
-    "invalid for input of size": "Which comes first in the shape of a grid, rows or columns?",
+Grid = tuple[int, int]  # rows and columns
+GRIDS: dict[int, list[Grid]] = {  # at each world size
+    1: [(1, 1)],
+    2: [(1, 2), (2, 1)],
+    3: [(1, 3), (3, 1)],
+    4: [(2, 2), (4, 1)],
+    6: [(2, 3), (3, 2), (2, 3)],
 }
-SIZES = (1, 2, 3, 4, 6)
-# Rows and columns at each world size.
-GRIDS = {1: [(1, 1)], 2: [(1, 2), (2, 1)], 3: [(1, 3)], 4: [(4, 1), (2, 2)], 6: [(2, 3), (3, 2)]}
-PATIENCE = 2  # seconds, with ranks that do not come to new_group
-LINES = ("row", "column")
 
 
 def row_and_column_groups(rows: int, columns: int) -> tuple[ProcessGroup, ProcessGroup]:
@@ -61,43 +64,44 @@ def row_and_column_groups(rows: int, columns: int) -> tuple[ProcessGroup, Proces
 class Register:
     """Compares what the ranks ask new_group for: NotYet if these are not the same groups in order.
 
-    Where they would hang is a matter of luck. Groups that their members make alone pass.
+    Otherwise it would be luck whether they hang. Groups that their members make alone pass.
     """
 
-    def __init__(self, called: str):
-        self.called, self.count = called, 0
-        self.make = dist.distributed_c10d._new_group_with_tag  # new_group and all others call it
-        self.store = dist.PrefixStore(called, dist.distributed_c10d._get_default_store())
+    number = count()
 
-    def __enter__(self) -> None:
+    def __init__(self, grid: Grid):
+        self.called, self.calls = f"row_and_column_groups{grid}", 0
+        self.make = dist.distributed_c10d._new_group_with_tag  # new_group and all others call it
+        store = dist.distributed_c10d._get_default_store()
+        self.store = dist.PrefixStore(f"groups {next(self.number)}", store)
         dist.distributed_c10d._new_group_with_tag = self.compare_and_make
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    @user_code.wait_in
+    def close(self) -> None:
+        """After the reader's function: this rank makes no further group."""
         dist.distributed_c10d._new_group_with_tag = self.make
-        if kind is None:
-            self.compare_ranks(None)  # no further group
+        self.compare(None)
 
     def compare_and_make(self, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         """In place of the function; `ranks` as new_group takes them."""
         if not kwargs.get("use_local_synchronization"):
             every = range(dist.get_world_size()) if ranks is None else ranks
-            self.compare_ranks(sorted(map(operator.index, every)))
+            self.compare(sorted(map(operator.index, every)))
         return self.make(ranks, *args, **kwargs)
 
-    def compare_ranks(self, ranks: list[int] | None) -> None:
+    def compare(self, ranks: list[int] | None) -> None:
         """Raise NotYet if another rank makes another group now."""
-        self.count += 1
-        keys = [f"{self.count} {rank}" for rank in range(dist.get_world_size())]
+        self.calls += 1
+        keys = [f"{self.calls} {rank}" for rank in range(dist.get_world_size())]
         self.store.set(keys[dist.get_rank()], json.dumps(ranks))
-        end = time.monotonic() + PATIENCE
-        while not self.store.check(keys):
-            if time.monotonic() > end:  # one does something else: the verdict is about that
-                return
-            time.sleep(0.002)
+        try:
+            self.store.wait(keys, timedelta(seconds=2))
+        except DistStoreError:  # a rank does something else: the verdict is about that
+            return
         made = [json.loads(self.store.get(key)) for key in keys]
         if any(group != ranks for group in made):
             each = ", ".join(f"{group or 'none'} on rank {rank}" for rank, group in enumerate(made))
-            came, required = f"call {self.count} of new_group: {each}", "the same on all ranks"
+            came, required = f"call {self.calls} of new_group: {each}", "the same on all ranks"
             raise NotYet(self.called, came, required, look_at_calls(made))
 
 
@@ -107,94 +111,133 @@ def look_at_calls(made: list[list[int] | None]) -> str:
         return "Some ranks make more groups than others. Is there a call under an if?"
     if all(rank in group for rank, group in enumerate(made)):
         return "Each rank comes to a group that it is in. Who else must come to it, and when?"
+    if unordered.GONE_THROUGH:
+        return "A set of texts has another order in every process. Which loop goes through one?"
     return "In which order does a rank make the groups, and what decides that?"
 
 
-def members_and_sums(row_and_column_groups: Callable, grids: list[tuple[int, int]]) -> None:
-    """In a rank: make the groups of each grid, compare the members on all ranks, and use them."""
-    for rows, columns in grids:
-        called = f"row_and_column_groups({rows}, {columns})"
-        with Register(called):
-            returned = row_and_column_groups(rows, columns)
-        found: list = [None] * rows * columns
-        dist.all_gather_object(found, members_of(returned))
-        for rank, members in enumerate(found):
-            if members != (right := right_members(rank, rows, columns)):
-                came, look = members if isinstance(members, tuple) else ("", "")
-                came = came or f"the groups of {members[0]} and of {members[1]}"
-                look = look or look_at_members(members, right, rank, rows, columns)
-                required = f"the groups of the row {right[0]} and of the column {right[1]}"
-                raise NotYet(called, f"{came}, on rank {rank}", required, look)
-        for group, ranks in zip(returned, found[dist.get_rank()], strict=True):
-            number = torch.tensor(10 ** dist.get_rank())
-            dist.all_reduce(number, group=group)
-            if number != sum(10**rank for rank in ranks):
-                came, look = f"a wrong sum over the group of {ranks}", "Is it the same on all?"
-                raise NotYet(called, came, "the sum over its members", look)
+REGISTERS: list[Register] = []  # that of the call under way
 
 
-def right_members(rank: int, rows: int, columns: int) -> list[list[int]]:
+def given(grid: Grid) -> Grid:
+    """The arguments; from now on, the groups that are made are compared."""
+    REGISTERS[:] = [Register(grid)]
+    unordered.Unordered.mixed = True
+    return grid
+
+
+def observe(returned: Any, *_: int) -> Any:
+    """Of two groups their members; of anything else, what it is."""
+    REGISTERS.pop().close()
+    if isinstance(returned, ProcessGroup | DeviceMesh):
+        return "one group" if isinstance(returned, ProcessGroup) else "a DeviceMesh"
+    return list(map(members, returned)) if isinstance(returned, list | tuple) else returned
+
+
+def members(group: Any) -> list[int] | str:
+    """The ranks of a group, or what else this is in words."""
+    if isinstance(group, ProcessGroup):
+        return sorted(dist.get_process_group_ranks(group))
+    if isinstance(group, list) and any(isinstance(one, ProcessGroup) for one in group):
+        return f"a list of length {len(group)}"
+    return in_words(group)
+
+
+def lines(grid: Grid, rank: int) -> list[list[int]]:
     """The rank's row, and its column."""
+    rows, columns = grid
     first = rank // columns * columns
     return [[*range(first, first + columns)], [*range(rank % columns, rows * columns, columns)]]
 
 
-def members_of(returned: Any) -> list[list[int]] | tuple[str, str]:
-    """The members of both groups; or, if there are no two groups, what there is, and a thought."""
-    if returned is None:
-        return "None", "Does the function return the groups, on every path?"
-    if isinstance(returned, DeviceMesh):
-        return "a DeviceMesh", "The mesh has made the groups. How does it hand one out?"
-    if isinstance(returned, ProcessGroup) or not isinstance(returned, list | tuple):
-        words = "one group" if isinstance(returned, ProcessGroup) else in_words(returned)
-        return words, "Two groups are asked for: that of the row, then that of the column."
-    for which, group in zip(LINES, returned, strict=False):
-        if not isinstance(group, ProcessGroup):
-            return another_kind(group, which)
-    if len(returned) != 2:
-        return f"{len(returned)} values", "Which two groups are asked for?"
-    return [sorted(dist.get_process_group_ranks(group)) for group in returned]
+def turned(grid: Grid, rank: int) -> list[list[int]]:
+    """The same, if rows and columns are taken for each other."""
+    return lines(grid[::-1], rank)
 
 
-def another_kind(value: Any, which: str) -> tuple[str, str]:
-    """What stands in the place of a group, and where to look."""
-    items, words = list(value) if isinstance(value, list | tuple) else [], in_words(value)
-    look = "This is no group. What makes one, and what does that return?"
-    if value is None or (type(value) is int and value == dist.GroupMember.NON_GROUP_MEMBER):
-        look = f"new_group gives this to ranks outside the group. In which {which} is this rank?"
-    elif any(isinstance(one, ProcessGroup) for one in items):
-        words = f"a {type(value).__name__} of length {len(items)}"
-        look = f"Only one of these groups is asked for: in which {which} is this rank?"
-    elif items:
-        look = "Are these ranks? What makes a group of them?"
-    return f"for the {which} {words}", look
+def there_is(*words: str) -> When:
+    """In the place of a group there is something that begins like this."""
+    return When(lambda seen: any(one.startswith(words) for one in seen.value if type(one) is str))
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Look at the members of both groups on every rank, then use them, on each grid."""
-    for ranks in sorted(sizes, reverse=True):  # larger grids tell more
-        attempt_on_ranks(attempt, members_and_sums, each=[GRIDS[ranks]] * ranks)
-    return "both groups have the right members on every rank, and add up, on grids of 1 to 6 ranks"
+def too_large(seen: Seen) -> bool:
+    """Whether a group has all ranks, and should not."""
+    return any(len(one) == seen.size > len(its) for one, its in pairs(seen))
 
 
-def look_at_members(
-    members: list[list[int]], right: list[list[int]], rank: int, rows: int, columns: int
-) -> str:
-    """The thought behind groups of other ranks."""
-    turned = right_members(rank, columns, rows)
-    thoughts = {
-        "with their places changed" if rows != columns else "in the other order": right[::-1],
-        f"of a grid with rows of {rows}": turned,
-        "of a grid that is filled column by column": turned[::-1],
-    }
-    if fits := [thought for thought, groups in thoughts.items() if groups == members]:
-        return f"These are the groups {', or '.join(fits)}. Where is rank 1, and what comes first?"
-    first = 0 if members[0] != right[0] else 1
-    which, own = LINES[first], members[first]
-    if len(own) == rows * columns:
-        return f"All ranks are in this group. Which of them are in rank {rank}'s {which}?"
-    if own == [rank]:
-        return f"Rank {rank} is alone in this group. Who else is in its {which}?"
-    if which == "column" and own == list(range(own[0], own[0] + rows)):
-        return "The ranks of a column are below each other. How far apart are their numbers?"
-    return f"Draw the grid. Which ranks are in the {which} of rank {rank}?"
+def alone(seen: Seen) -> bool:
+    """Whether the rank is in a group of one, and should not."""
+    return any(one == [seen.rank] != its for one, its in pairs(seen))
+
+
+def pairs(seen: Seen) -> list[tuple[list[int], list[int]]]:
+    """Of row and column, what came and what is right."""
+    return list(zip(seen.value, seen.right, strict=True))
+
+
+GROUPS = Look(
+    right=lines,
+    mistakes={
+        "Does the function return the groups, on every path?": When(
+            lambda seen: seen.value is None
+        ),
+        "The mesh has made the groups. How does it hand one out?": When(
+            lambda seen: seen.value == "a DeviceMesh"
+        ),
+        "Two groups are asked for: that of the row, then that of the column.": When(
+            lambda seen: not isinstance(seen.value, list) or len(seen.value) != 2
+        ),
+        "Only one of these groups is asked for: in which row, in which column is this rank?": (
+            there_is("a list of length")
+        ),
+        "None is no group. Where a collective takes a group, it stands for the whole world. Which "
+        "ranks are in this rank's row, which in its column?": there_is("None"),
+        "new_group returns this on ranks outside the group. In which row, in which column is this "
+        "rank?": there_is(str(dist.GroupMember.NON_GROUP_MEMBER)),
+        "Are these ranks? What makes a group of them?": there_is("[", "(", "range", "tensor"),
+        "This is no group. What makes one, and what does that return?": When(
+            lambda seen: any(isinstance(one, str) for one in seen.value)
+        ),
+        "These are the groups with their places changed. Which one comes first?": (
+            lambda grid, rank: lines(grid, rank)[::-1]
+        ),
+        "These are the groups of a grid that is filled column by column. Where is rank 1?": (
+            lambda grid, rank: turned(grid, rank)[::-1]
+        ),
+        "These are the groups of a grid on which rows and columns have changed. How many ranks has "
+        "a row?": turned,
+        "The ranks of a column are below each other. By how much does the number grow from one row "
+        "to the next?": lambda grid, rank: [lines(grid, rank)[0], turned(grid, rank)[1]],
+        "The ranks of a column are below each other. How far apart are their numbers?": (
+            lambda grid, rank: [lines(grid, rank)[0], turned(grid, rank)[0]]
+        ),
+        "All ranks are in this group. Which of them are in the row of rank {rank}, and which in "
+        "its column?": When(too_large),
+        "Rank {rank} is alone in a group. Who else is in its row, and who in its column?": (
+            When(alone)
+        ),
+    },
+    otherwise="Draw the grid. Which ranks are in the row of rank {rank}, and which in its column?",
+    words=lambda value: (
+        " and ".join(one if isinstance(one, str) else f"the group of {one}" for one in value)
+        if isinstance(value, list)
+        else in_words(value)
+    ),
+)
+CHECK = OnRanks(
+    cases=lambda size: GRIDS[size],
+    sizes=(1, 2, 3, 4, 6),
+    called="row_and_column_groups{case}",
+    given=given,
+    observe=observe,
+    looks=[GROUPS],
+    errors={
+        "out of range": "How many rows are there, and how many columns? Which of them is used "
+        "here?",
+        "duplicate entries": "A rank is in a column once. How far apart are a column's ranks?",
+        "'list' object cannot be": "new_group takes the ranks of one group. How many are in this "
+        "list?",
+        "invalid for input of size": "Which comes first in the shape of a grid, rows or columns?",
+    },
+    proves="both groups have the right members on every rank, on grids of 1 to 6 ranks",
+)

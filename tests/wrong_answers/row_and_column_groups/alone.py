@@ -1,5 +1,5 @@
 # wrong: makes groups of one rank for the row
-# told: is alone in this group
+# told: is alone in a group
 # right at: 1
 import torch.distributed as dist
 from torch.distributed import ProcessGroup

@@ -1,5 +1,5 @@
 # wrong: returns the groups that were made last
-# told: to ranks outside the group
+# told: on ranks outside the group
 # right at: 1
 import torch.distributed as dist
 from torch.distributed import ProcessGroup

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_workbook.diagnostics import exceptions, user_code
+from ddp_workbook.exercises.judging import unordered
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL
 from ddp_workbook.exercises.judging.not_yet import NotYet
 from ddp_workbook.exercises.judging.process_state import LOOK_AT_STATE, State
@@ -59,7 +60,9 @@ class InRank:
         module = types.ModuleType(self.name)
         module.__file__ = self.path
         sys.modules[module.__name__] = module  # so that a class of the attempt can be pickled
-        code = compile(Path(self.path).read_text(encoding="utf-8"), self.path, "exec")
+        text = Path(self.path).read_text(encoding="utf-8")
+        code = unordered.compiled(text, self.path, module.__dict__)
+        module.__dict__["hash"] = hash_of_a_process
         with guard(WHOLE_CELL), no_leaving(WHOLE_CELL, "it runs to its end"):
             exec(code, module.__dict__)
         function = module.__dict__.get(self.name)
@@ -72,6 +75,21 @@ class InRank:
             )
         refuse_another_function(self.name, function, asked)
         return function
+
+
+def hash_of_a_process(value: Any) -> int:
+    """What the reader's cell gets from hash(): with text in it, another number in every call.
+
+    Ranks here are forks of one process. Under torchrun each has a PYTHONHASHSEED of its own.
+    """
+    return hash((value, os.environ["RANK"], Guarded.calls)) if has_text(value) else hash(value)
+
+
+def has_text(value: Any) -> bool:
+    """Whether Python's hash of a value depends on the process."""
+    if isinstance(value, tuple | frozenset):
+        return any(map(has_text, value))
+    return isinstance(value, str | bytes)
 
 
 def _defined(module: types.ModuleType, name: str) -> str:
@@ -91,11 +109,14 @@ def say_briefly(error: threading.ExceptHookArgs) -> None:
 class Guarded:
     """The reader's `function`; NotYet if it changes the process's state or wants to leave it."""
 
+    calls = 0
+
     def __init__(self, name: str, function: Callable, guard: Callable):
         self.name, self.function, self.guard = name, function, guard
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it."""
+        Guarded.calls += 1
         with (
             self.guard(self.name),
             no_leaving(self.name, "it returns to its caller, who has more to do"),
