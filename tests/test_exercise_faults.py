@@ -184,7 +184,7 @@ EVIL = "class Evil(Exception):\n    def __str__(self):\n        raise ValueError
     ),
     module=(f"import numpyy\n{cell(RIGHT)}", "numpyy", "your line 2", "is it installed"),
     recursion=(cell("return mean_over_ranks(value)"), "RecursionError", "What ends that"),
-    own_assert=(cell("return value") + "assert mean_over_ranks(1.0) == 2\n", "The assert is your"),
+    own_assert=(cell("return value") + "assert mean_over_ranks(1.0) == 2\n", "If it is your own"),
     broken_text=(cell("raise Evil('x')", before=EVIL), "raises Evil", "cannot be shown"),
     long_text=(cell("raise ValueError('x' * 10_000_000)"), "raises ValueError", "your line 7"),
     interrupt=(cell("raise KeyboardInterrupt"), "KeyboardInterrupt", "your line 7"),

@@ -31,8 +31,8 @@ FOR_ERRORS = [
         r"process group twice",
         "The group is there when your function is called. Nobody has to make it.",
     ),
-    (r"^AssertionError", "The assert is your own: what are the two values that it compares?"),
 ]
+AN_ASSERT = "An assert fails. If it is your own: what are the two values that it compares?"
 FOR_OTHER_ERRORS = (
     "What does each name on this line hold when it runs? A print before it shows that, by rank."
 )
@@ -53,4 +53,6 @@ def for_failure(failure: RankFailed, known: dict[str, str]) -> str:
         inside = advice.for_death(code, call) if code == -6 else ""
         return own or FOR_DEATHS.get(code) or inside or LEAVES
     ours = next((text for pattern, text in FOR_ERRORS if re.search(pattern, failure.reason)), "")
-    return own or ours or advice.for_error(failure.kind, failure.reason) or FOR_OTHER_ERRORS
+    known_there = advice.for_error(failure.kind, failure.reason)
+    others = AN_ASSERT if failure.kind == "AssertionError" else FOR_OTHER_ERRORS
+    return own or ours or known_there or others
