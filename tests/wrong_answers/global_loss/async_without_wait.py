@@ -1,7 +1,5 @@
 # wrong: reads the sums before they are there
-# told: This is the rank's own loss
-# told: who waits for it
-# right at: 1
+# told: still at work when your function returned
 import torch
 import torch.distributed as dist
 
