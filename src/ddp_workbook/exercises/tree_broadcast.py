@@ -4,24 +4,26 @@ Your function is called on all ranks, with a tensor of the same shape and dtype 
 the same `src`. When it returns, the tensor itself holds, on every rank, what it held on rank `src`.
 
 - No collective is used: nothing but `send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
-- Each rank but `src` receives once, the whole tensor. So N ranks need N - 1 messages.
-- Messages go in rounds. A rank sends one message a round at most, and none before the round after
-  it has received: its first send is in that round, its second in the next one. All is done within
-  log2 N rounds, rounded up: 1 for 2 ranks, 2 for 3 and 4, 3 for 5 to 8. A rank alone sends nothing.
+- Each rank but `src` receives once, the whole tensor in its own dtype. So N ranks need N - 1
+  messages.
+- Messages go in rounds. In a round a rank sends one message at most, and it sends none in the round
+  in which it receives, or before. All is done within log2 N rounds, rounded up: 1 for 2 ranks, 2
+  for 3 and 4, 3 for 5 to 8. A rank alone sends nothing.
 - What has been started is waited for. The caller may change the tensor at once.
+
+Messages take contiguous tensors. `tensor` may be a view that is not contiguous, such as `big.T`.
 """
 
-import math
-from collections.abc import Callable
+from typing import NamedTuple
 
-import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
-from ddp_workbook.exercises.judging.point_to_point import by_case, call
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
+from ddp_workbook.exercises.judging.point_to_point import MESSAGES_ALONE, sends_of
 
+MINUTES = 20
 HINTS = [
     "After the first round two ranks have the numbers. How many can have them after the second "
     "round, and after the third, if nobody who has them is idle?",
@@ -30,8 +32,6 @@ HINTS = [
     "Begin with a distance of 1 and double it each round, as long as it is below N. Ranks with a "
     "new number below the distance send that far, if a rank is there. Who receives?",
 ]
-SIZES = (1, 2, 3, 4, 7)
-KINDS = (((2, 3), torch.float32), ((), torch.int64), ((7,), torch.float64))  # shapes and dtypes
 
 
 def tree_broadcast(tensor: Tensor, src: int = 0) -> None:
@@ -39,111 +39,168 @@ def tree_broadcast(tensor: Tensor, src: int = 0) -> None:
     ### BEGIN SOLUTION
     rank, ranks = dist.get_rank(), dist.get_world_size()
     place = (rank - src) % ranks  # src has place 0
+    box = tensor.contiguous()  # the tensor itself, if it is contiguous
     distance = 1  # as many places have the numbers
     while distance < ranks:
         if place < distance and place + distance < ranks:
-            dist.send(tensor, (rank + distance) % ranks)
+            dist.send(box, (rank + distance) % ranks)
         elif distance <= place < 2 * distance:
-            dist.recv(tensor, (rank - distance) % ranks)
+            dist.recv(box, (rank - distance) % ranks)
         distance *= 2
+    tensor.copy_(box)
     ### END SOLUTION
 
 
-def numbers(src: int, rank: int) -> Tensor:
-    """What `rank` holds before the call: 101, 102, ... on rank 0; shape and dtype change by src."""
-    shape, dtype = KINDS[src % len(KINDS)]
-    return torch.arange(1, math.prod(shape) + 1, dtype=dtype).reshape(shape) + 100 * (rank + 1)
+class Case(NamedTuple):
+    """A call: who has the numbers, and the shape and dtype of the tensors."""
+
+    src: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    contiguous: bool = True
 
 
-def in_call(src: int) -> str:
-    """The call, and what is to be sent."""
-    arguments = f"tensor, src={src}" if src else "tensor"  # 0 is the default
-    return f"tree_broadcast({arguments}), where rank {src} had {in_words(numbers(src, src))}"
+KINDS = [((2, 3), torch.float64), ((), torch.int64), ((7,), torch.float32)]
 
 
-def from_each(tree_broadcast: Callable, rank: int) -> list[Tensor]:
-    """In a rank, for each src: what the tensor holds afterwards."""
-    answers = []
-    for src in range(dist.get_world_size()):
-        tensor = numbers(src, rank)
-        answers.append(tensor.detach())  # the caller's memory, whatever becomes of `tensor`
-        call(tree_broadcast, in_call(src), tensor, *([src] if src else []))
-    return answers
+def cases(ranks: int) -> list[Case]:
+    """Every rank as src, rank 1 first; then a tensor that is not contiguous."""
+    calls = [Case((n + 1) % ranks, *KINDS[n % len(KINDS)]) for n in range(ranks)]
+    return [*calls, Case(ranks - 1, (3, 4), torch.float64, contiguous=False)]
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Judge who sent to whom and when, then the numbers, from every src at each world size."""
-    for ranks in sizes:
-        answers, wire = attempt_on_ranks(attempt, from_each, each=range(ranks))
-        for src, tables in enumerate(by_case(in_call(0), wire)):
-            compare_messages(src, tables)
-            for rank, values in enumerate(answers):
-                compare_numbers(src, rank, values[src])
-    return "every rank as src, at 1 to 4 and 7 ranks: N - 1 messages in log2 N rounds, rounded up"
+def tensor_of(case: Case, rank: int) -> Tensor:
+    """What `rank` holds before the call: fractions, if the dtype has some, about 100 on rank 0."""
+    shape = torch.Size(case.shape)
+    counted = torch.arange(1, shape.numel() + 1).reshape(shape) * 1.1 + 100.3 * (rank + 1)
+    tensor = (counted * (-1) ** rank).to(case.dtype)
+    return tensor if case.contiguous else tensor.T.contiguous().T
 
 
-def compare_messages(src: int, tables: list[pd.DataFrame]) -> None:
-    """Raise NotYet if a rank gets the tensor never, twice, in pieces, or too late."""
-    called, nbytes = in_call(src), numbers(src, src).nbytes
-    for rank, rows in enumerate(tables):
-        for size in rows["bytes"][rows["bytes"] != nbytes]:
-            came = f"a message of {size} bytes on rank {rank}"
-            raise NotYet(called, came, f"{nbytes}, the whole tensor", "What does a message hold?")
-    sends = [rows["peer"][rows["op"] == "send"].tolist() for rows in tables]
-    gets = [sum(peers.count(rank) for peers in sends) for rank in range(len(tables))]
-    if problem := wrong_count(gets, src):
-        raise NotYet(called, *problem)
-    for rank, rows in enumerate(tables):
-        if rank != src and rows["op"].iloc[0] == "send":
-            came, look = f"rank {rank} sent before it had received", "What does it send then?"
-            raise NotYet(called, came, "a rank passes on what it has received", look)
-    rounds, idle = in_rounds(sends, src)
-    needs = (len(tables) - 1).bit_length()  # log2, rounded up
-    if len(rounds) > needs:
-        came = "; ".join(", ".join(f"{one} to {other}" for one, other in r) for r in rounds)
-        raise NotYet(
-            called,
-            f"{len(rounds)} rounds: rank {came}",
-            f"{needs} rounds for {len(tables)} ranks",
-            f"In round {idle[0]}, rank {idle[1]} has the numbers and is idle. Who lacks them?",
-        )
+def gets(seen: Seen) -> list[int]:
+    """How many messages were sent to each rank in this call."""
+    peers = [row["peer"] for one in seen.everyone for row in sends_of(one)]
+    return [peers.count(rank) for rank in range(seen.size)]
 
 
-def wrong_count(gets: list[int], src: int) -> tuple[str, str, str] | None:
-    """What came, what is required, and where to look if rank r gets gets[r] messages."""
-    required = f"one message to each rank but rank {src}"
-    lacking = [rank for rank, count in enumerate(gets) if not count and rank != src]
-    if gets[src] == len(lacking) == max(gets) == 1:
-        look = "What is src for, and which lines ask for it?"
-        return f"the numbers came from rank {lacking[0]}", f"from rank {src}", look
-    for rank, count in enumerate(gets):
-        if count > (rank != src):
-            came = f"{count} message{'s' * (count > 1)} to rank {rank}{' itself' * (rank == src)}"
-            return came, required, "Who sends to a rank that has the numbers already?"
-    if lacking:
-        look = "Who has the numbers after each round? Write it down for this number of ranks."
-        if not any(gets):
-            look = "No rank has sent anything. Who has the numbers at the beginning?"
-        return f"no message to rank {' and rank '.join(map(str, lacking))}", required, look
-    return None
+def sent_too_early(seen: Seen) -> bool:
+    """Whether a rank that is not src sent something before it had waited for its receive."""
+    first = next(iter(sends_of(seen)), None)
+    if seen.rank == seen.case.src or first is None:
+        return False
+    return seen.ops[0] == "send" or bool(first.get("under_way"))
 
 
-def in_rounds(sends: list[list[int]], src: int) -> tuple[list[list[tuple]], tuple | None]:
-    """Who sends to whom in each round; the round and rank where someone is idle first."""
-    has, rounds, idle = [src], [], None
+def rounds_of(seen: Seen) -> list[list[tuple[int, int]]]:
+    """Who sends to whom in each round, if everybody sends as early as the rules allow."""
+    sends = [[row["peer"] for row in sends_of(one)] for one in seen.everyone]
+    has, rounds = [seen.case.src], []
     while pairs := [(rank, sends[rank].pop(0)) for rank in has if sends[rank]]:
         rounds.append(pairs)
-        rest = [rank for rank in has if rank not in dict(pairs)]
-        idle = idle or ((len(rounds), rest[0]) if rest else None)
         has += [peer for _, peer in pairs]
-    return rounds, idle
+    return rounds
 
 
-def compare_numbers(src: int, rank: int, value: Tensor) -> None:
-    """Raise NotYet if this rank's tensor does not hold the numbers of rank `src`."""
-    if not torch.equal(value, right := numbers(src, src)):
-        look = "Whose numbers are these, and what has been done with them?"
-        if torch.equal(value, numbers(src, rank)):
-            look = "Something came to this rank, but not into its tensor. What was filled?"
-        came, required = f"{in_words(value)} on rank {rank}", f"{in_words(right)} there"
-        raise NotYet(in_call(src), came, required, look)
+def needed(ranks: int) -> int:
+    """log2, rounded up."""
+    return (ranks - 1).bit_length()
+
+
+def who_is_idle(seen: Seen) -> str:
+    """The rounds, and who has the numbers first without sending them."""
+    rounds, has = rounds_of(seen), {seen.case.src}
+    told = "; ".join(", ".join(f"{one} to {other}" for one, other in r) for r in rounds)
+    words = f"{len(rounds)} rounds: rank {told}"
+    for number, pairs in enumerate(rounds, start=1):
+        if idle := has - {rank for rank, _ in pairs}:
+            return f"{words}\nin round {number}, rank {min(idle)} has the numbers and is idle"
+        has |= {peer for _, peer in pairs}
+    return words
+
+
+def in_call(case: Case) -> str:
+    """The call, and what is to be sent."""
+    arguments = f"tensor, src={case.src}" if case.src else "tensor"  # 0 is the default
+    kind = "" if case.contiguous else ", a view that is not contiguous"
+    return (
+        f"tree_broadcast({arguments}), where tensor was {in_words(tensor_of(case, case.src))} on "
+        f"rank {case.src}{kind}"
+    )
+
+
+CHECK = OnRanks(
+    sizes=(1, 2, 3, 4, 5, 7),  # log2 5 is nearer to 2 than to 3; 7 makes trees differ most
+    cases=cases,
+    called=in_call,
+    given=lambda case, rank: (tensor_of(case, rank), case.src)[: 2 if case.src else 1],
+    observe=lambda returned, tensor, *src: tensor,
+    looks=[
+        MESSAGES_ALONE,
+        Look(
+            of=lambda seen: {row["dtype"] for row in seen.wire} - {f"{seen.case.dtype}"[6:]},
+            right=set(),
+            otherwise="Which of your lines makes the tensor that travels, and in which dtype?",
+            came="a message in {value} on rank {rank}",
+            required="the dtype of the tensor",
+            words=", ".join,
+        ),
+        Look(
+            of=lambda seen: (
+                {row["bytes"] for row in seen.wire} - {tensor_of(seen.case, seen.rank).nbytes}
+            ),
+            right=set(),
+            otherwise="What does a message hold?",
+            came="a message of {value} bytes on rank {rank}",
+            required=lambda seen: f"{tensor_of(seen.case, 0).nbytes} bytes, the whole tensor",
+            words=lambda sizes: " and of ".join(map(str, sorted(sizes))),
+        ),
+        Look(
+            of=lambda seen: gets(seen)[seen.rank],
+            right=lambda case, rank: int(rank != case.src),
+            mistakes={
+                "No rank has sent anything. Who has the numbers at the beginning?": When(
+                    lambda seen: not any(gets(seen))
+                ),
+                "Here src itself gets a message, and another rank gets none. What is src for, and "
+                "which lines ask for it?": When(
+                    lambda seen: gets(seen)[seen.case.src] == gets(seen).count(0) == 1
+                ),
+                "Who sends to a rank that has the numbers already?": When(
+                    lambda seen: seen.value > seen.right
+                ),
+                "Who has the numbers after each round? Write it down for this number of ranks.": (
+                    When(lambda seen: True)
+                ),
+            },
+            came="the number of messages to rank {rank} is {value}",
+            required=lambda seen: f"one message to each rank but rank {seen.case.src}",
+        ),
+        Look(
+            of=sent_too_early,
+            right=False,
+            otherwise="What does its tensor hold when this message leaves?",
+            came="rank {rank} sent before it had received",
+            required="a rank passes on what has arrived",
+        ),
+        Look(
+            of=lambda seen: rounds_of(seen)[needed(seen.size) :],
+            right=[],
+            otherwise="Which rank lacks the numbers in that round, and could get them then?",
+            came=who_is_idle,
+            required=lambda seen: f"{needed(seen.size)} rounds for {seen.size} ranks",
+        ),
+        Look(
+            right=lambda case: tensor_of(case, case.src),
+            mistakes={
+                "A message has come to this rank, but not into its tensor. Which memory was "
+                "filled, and is it the tensor's own?": tensor_of,
+            },
+            otherwise="Whose numbers are these, and what has been done with them?",
+        ),
+    ],
+    errors={
+        "contiguous": "Messages take contiguous tensors. Which tensor is one, and how do the "
+        "numbers get back into the other?",
+    },
+    proves="every rank as src, at 1 to 5 and 7 ranks: N - 1 messages in log2 N rounds, rounded up",
+)

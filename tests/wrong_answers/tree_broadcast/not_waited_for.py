@@ -1,5 +1,5 @@
 # wrong: starts its sends and returns
-# told: What tells you that it has
+# told: still at work when your function returned
 # right at: 1
 import torch.distributed as dist
 

@@ -7,7 +7,7 @@ import torch.distributed as dist
 def tree_broadcast(tensor, src=0):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     place = (rank - src) % ranks
-    flat = tensor.view(-1)
+    flat = tensor.reshape(-1)
     distance = 1
     while distance < ranks:
         for i in range(flat.numel()):

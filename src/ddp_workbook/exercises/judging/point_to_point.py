@@ -57,3 +57,25 @@ def by_case(called: str, wire: pd.DataFrame) -> list[list[pd.DataFrame]]:
     tables = {key: rows for key, rows in wire[~ends].groupby([number, "rank"])}
     cases, ranks = ends.sum() // wire["rank"].nunique(), wire["rank"].nunique()
     return [[tables.get((n, rank), wire[:0]) for rank in range(ranks)] for n in range(cases)]
+
+
+from ddp_workbook.exercises.judging.check import Look, Seen, When
+
+MESSAGES_ALONE = Look(
+    of=lambda seen: [op for op in dict.fromkeys(seen.ops) if op not in ("send", "recv")],
+    right=[],
+    mistakes={
+        "What does the barrier add? A receive waits until its message is there.": When(
+            lambda seen: "barrier" in seen.ops
+        ),
+    },
+    otherwise="Which sends and receives do the same?",
+    came="rank {rank} called {value}",
+    required="sends and receives, and no collective",
+    words=", ".join,
+)
+
+
+def sends_of(seen: Seen) -> list[dict]:
+    """The messages that this rank has sent, in order."""
+    return [row for row in seen.wire if row["op"] == "send"]
