@@ -81,7 +81,8 @@ def cases() -> list[Stop]:
     telling, short = [], []
     for size in (4, 3, 2, 1):
         samples = {"n": size * (size + 2) + 2, "done": size + 1, "size": size}
-        telling += [Stop(epoch=3, seed=20, **samples), Stop(epoch=0, seed=0, **samples)]
+        settings = [(3, 20), (0, 0), (3, 5)]  # epoch, seed
+        telling += [Stop(epoch=epoch, seed=seed, **samples) for epoch, seed in settings]
         for n in (5, 2, 1, 0):
             stops = range(n, -1, -1)
             short += [Stop(n=n, done=done, size=size, epoch=2, seed=7) for done in stops]
