@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from torch.utils.data import DistributedSampler
 
+from ddp_workbook.exercises.judging import in_rank
 from ddp_workbook.exercises.my_indices import my_indices
 from ddp_workbook.exercises.resume_indices import resume_indices
 
@@ -110,3 +111,12 @@ def test_without_a_stop_a_single_rank_has_the_samplers_order(drawn):
         assert resume_indices(n, epoch, seed, 0, 0, 1) == my_indices(n, 0, 1, epoch, seed=seed)
 
     for_all(FEW, same, drawn.lengths, drawn.epochs, drawn.seeds)
+
+
+def test_the_hash_of_a_text_is_another_one_in_each_call_of_an_attempt(monkeypatch):
+    """As in processes that were started one by one; ranks here are forks of one process."""
+    monkeypatch.setenv("RANK", "0")
+    one = [in_rank.hash_of_a_process(value) for value in ("text", ("text", 1), 5, (5, 1))]
+    monkeypatch.setattr(in_rank.Guarded, "calls", in_rank.Guarded.calls + 1)
+    other = [in_rank.hash_of_a_process(value) for value in ("text", ("text", 1), 5, (5, 1))]
+    assert one[0] != other[0] and one[1] != other[1] and one[2:] == other[2:]

@@ -1,52 +1,38 @@
-"""Deal samples of unequal length to the ranks so that no rank works much longer than others.
+"""Deal samples of unequal length to the ranks, so that no rank works much longer than the others.
 
-costs[i] says how long a rank works on sample i: 0 or more, known beforehand, such as the words of a
-text. A rank's total is the sum of the costs of its samples, and all wait for the largest total.
+costs[i] says how long a rank works on sample i. It is 0 or more and known beforehand, such as the
+number of words in a text. A rank's total is the sum of the costs of its samples. In every epoch all
+ranks wait for the one with the largest total.
 
-- Each sample, 0 to len(costs) - 1, goes to one rank. Ranks may get unequally many samples, or none:
-  there can be fewer samples than ranks, and even no samples at all.
-- The largest total is at most 4/3 of the least that is possible with these samples. You need not
-  look for the least one: trying out all ways takes too long where samples are many.
-- Every rank calls the function for itself, so the same call returns the same lists everywhere and
-  always. `costs` stays as it is.
+- Each sample, 0 to len(costs) - 1, goes to one rank. Ranks may get unequal numbers of samples, or
+  none: there can be fewer samples than ranks, and even no samples at all.
+- The largest total is at most 4/3 of the smallest that is possible with these samples. You need not
+  find the smallest one: trying out all ways takes too long with many samples.
+- Every rank calls the function for itself, in its own process. So the same call must return the
+  same lists everywhere and every time. `costs` stays as it is.
 
-In which order a rank comes to its samples does not matter. You need no process group.
+The order of the samples within a rank does not matter. You need no process group.
 """
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_alone, in_words
+from ddp_workbook.exercises import Alone, Look, Seen, When, in_words
+from ddp_workbook.exercises.judging.dealing import type_of
+from ddp_workbook.exercises.judging.same import kind
 
+MINUTES = 12
 HINTS = [
-    "You pack boxes into vans, and all vans are to be equally heavy. Into which van do you put the "
+    "You pack boxes into vans, and all vans should be equally heavy. Into which van do you put the "
     "next box? And which box do you not want to have left at the end?",
     "Keep a total for each rank, and give samples away one by one. Two choices: which sample is "
     "next, and who gets it.",
-    "sorted takes a key, and can sort the numbers of the samples by their costs. Small ones fill "
-    "up what large ones have left, so they come last. min of the totals tells whose turn it is.",
+    "sorted takes a key, and can sort the numbers of the samples by their costs. Small samples can "
+    "fill up what large ones leave uneven: when should they come?",
 ]
-
-FOR_ERRORS = {
-    "process group": "There is no group. Which argument says how many ranks there are?",
-    "by zero": "There can be no samples at all, and all costs can be 0. What do you divide by?",
-    "empty": "There can be no samples, or a rank without one. What is taken from nothing here?",
-    "out of range": "How many lists are there, how many samples, and which of them do you count?",
-}
-SIZES = (1, 2, 3, 4)  # world sizes
-# By world size: whoever deals the same number to each, or in this order, leaves one rank behind.
-TELLING = {
-    1: [2, 7, 2, 4],
-    2: [3, 1, 3, 1, 4, 3, 13],
-    3: [2, 1, 2, 3, 4, 4, 11, 4],
-    4: [4, 8, 7, 4, 3, 2, 3, 11, 2],
-}
-OTHERS = [[], [4], [0, 0, 0], [6, 6], [3, 9, 5], [5] * 9, [0, 7, 0, 0, 7, 1], [*range(1, 10)]]
-OTHERS += [[50] + [2] * 40, *(random.Random(n).choices(range(13), k=n) for n in range(1, 11))]
-
-Lists = list[list[int]]  # of every rank
+Case = tuple[list[int], int]  # costs, world size
+Lists = list[list[int]]  # the samples of each rank
 
 
 def even_work(costs: list[int], world_size: int) -> list[list[int]]:
@@ -61,138 +47,232 @@ def even_work(costs: list[int], world_size: int) -> list[list[int]]:
     ### END SOLUTION
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Compare the largest total with the least possible; one rank last, for it tells least."""
-    ordered = sorted(sizes, reverse=True)
-    cases = [(TELLING[size], size) for size in ordered]
-    cases += [(costs, size) for size in ordered for costs in OTHERS]
-    attempt_alone(attempt, compare_cases, case=cases)
-    return "0 to 41 samples, each on one of 1 to 4 ranks, no total above 4/3 of the least possible"
+# By world size: whoever deals the same number to each, or in this order, leaves one rank behind.
+TELLING = {
+    4: [3, 11, 5, 3, 2, 5, 5, 1, 2, 7],
+    3: [2, 1, 2, 3, 4, 4, 11, 4],
+    2: [3, 1, 3, 1, 4, 3, 13],
+    1: [2, 7, 2, 4],
+}
+OTHERS = [[], [4], [0, 0, 0], [6, 6], [3, 9, 5], [5] * 9, [0, 7, 0, 0, 7, 1], [*range(1, 10)]]
+OTHERS += [[3, 1, 1, 3, 1, 1, 0, 1, 1], [50] + [2] * 40, [10**9] * 12]
+OTHERS += [random.Random(n).choices(range(13), k=n) for n in range(2, 11, 2)]
 
 
-def compare_cases(even_work: Callable, cases: list[tuple[list[int], int]]) -> None:
-    """In the process of the attempt: call it twice for each case."""
-    for costs, size in cases:
-        called = f"even_work({in_words(costs)}, world_size={size})"
-        lists, again = (ask(even_work, called, costs, size) for _ in range(2))
-        compare_samples(called, lists, costs)
-        if again != lists:
-            came_back = f"{in_text(lists, costs)}\nand once more:\n{in_text(again, costs)}"
-            required = "the same lists, for each rank makes them for itself, as do the others"
-            look = "What, besides costs and world_size, do the lists depend on?"
-            raise NotYet(called, came_back, required, look)
-        compare_totals(called, lists, costs)
+def cases() -> list[Case]:
+    """The telling ones, twice, then others; many ranks first."""
+    telling = [(costs, size) for size, costs in TELLING.items()]
+    return [*telling, *telling, *((costs, size) for size in TELLING for costs in OTHERS)]
 
 
-def ask(even_work: Callable, called: str, costs: list[int], size: int) -> Lists:
-    """A copy of what it returns; NotYet if that is of another type, or if costs has changed."""
-    given = costs.copy()
-    answer = even_work(given, size)
-    compare_type(called, answer, size, len(costs))
-    if given != costs:
-        came_back = f"the lists, but costs is {in_words(given)} afterwards"
-        required = "costs stays as it is, for the caller goes on with it"
-        raise NotYet(called, came_back, required, "Which line changes costs, and not a copy of it?")
-    return [own.copy() for own in answer]
+def lists_of(value: object) -> str:
+    """What a value is, as far as lists for each rank go."""
+    if not isinstance(value, list | tuple) or not value or type_of(value) == "a list of int":
+        return type_of(value) if value != [] else "a list of length 0"
+    others = [one for one in value if not isinstance(one, list | tuple)]
+    inner = [type_of(one) for one in value if type_of(one) != "a list of int"]
+    if others:
+        return f"a list with {kind(others[0])} in it"
+    return f"a list with {inner[0]}" if inner else f"a list with {len(value)} lists of int"
 
 
-def compare_type(called: str, answer: Any, size: int, samples: int) -> None:
-    """Raise NotYet if it is no list with a list of int for each rank."""
-    came_back, look = in_words(answer), "Which of your lines makes the lists, and of what?"
-    inner = {type(own).__name__ for own in answer} if type(answer) is list else set()
-    kinds = {type(one).__name__ for own in answer for one in own} if inner == {"list"} else set()
-    if answer is None:
-        look = "Does the function return its lists, on every path?"
-    elif type(answer) is not list:
-        came_back += f", of type {type(answer).__name__}"
-    elif len(answer) == samples and inner == {"int"}:
-        look = "Is this a rank for each sample? Asked for is the other way round."
-    elif inner - {"list"}:
-        came_back += f", with {' and '.join(sorted(inner))} in it"
-    elif len(answer) != size:
-        came_back += f", of length {len(answer)}"
-        look = "Does each rank have its list, and also one that gets no sample?"
-    elif kinds - {"int"}:
-        came_back += f", with {' and '.join(sorted(kinds))} in a list"
-        look = "The numbers of the samples are asked for, nothing more. What do you append?"
-    else:
-        return
-    raise NotYet(called, came_back, f"a list with {size} lists of int, one for each rank", look)
+def totals(costs: list[int], lists: Lists) -> list[int]:
+    """The work of each rank."""
+    return [sum(costs[i] for i in own if 0 <= i < len(costs)) for own in lists]
 
 
-def in_text(lists: Lists, costs: list[int]) -> str:
-    """A line for each rank, with its total."""
-    totals = [sum(costs[i] for i in own if i in range(len(costs))) for own in lists]
-    return "\n".join(f"rank {r}: {in_words(lists[r])}, total {t}" for r, t in enumerate(totals))
-
-
-def compare_samples(called: str, lists: Lists, costs: list[int]) -> None:
-    """Raise NotYet if not each sample is there, once."""
-    times, every = Counter(sample for own in lists for sample in own), range(len(costs))
-    strange = sorted(set(times) - set(every))
-    twice = sorted(sample for sample in times if times[sample] > 1)
-    never = [sample for sample in every if not times[sample]]
-    alike = lists[0] and lists[0] in lists[1:]
-    same_costs = not strange and Counter(costs[i] for i in times.elements()) == Counter(costs)
-    looks = {
-        "These are the costs themselves. Which samples are they of?": times == Counter(costs),
-        f"Samples are 0 to {len(costs) - 1}. What are {in_words(strange)}?": strange,
-        "Some samples cost the same. Which of them does index find?": same_costs,
-        "Ranks have equal lists. Is it one list, named several times?": alike,
-        f"On several ranks, or twice on one: {in_words(twice)}. Which line does that?": twice,
-        f"Where have samples {in_words(never)} been left?": never,
-    }
-    if strange or twice or never:
-        look = next(words for words, holds in looks.items() if holds)
-        raise NotYet(called, in_text(lists, costs), f"each of {len(costs)} samples, once", look)
-
-
-def compare_totals(called: str, lists: Lists, costs: list[int]) -> None:
-    """Raise NotYet if the largest total is above 4/3 of the least possible."""
-    size, longest = len(lists), max(sum(costs[i] for i in own) for own in lists)
-    bound = max([-(-sum(costs) // size), *costs])  # quick to see, and nothing is below it
-    if 3 * longest > 4 * bound and 3 * longest > 4 * (least := least_possible(costs, size)):
-        required = f"no total above {4 * least / 3:.4g}: {least} is possible, 4/3 of it allowed"
-        look = next(thoughts(lists, costs))
-        raise NotYet(called, in_text(lists, costs), required, look)
+def with_totals(seen: Seen) -> str:
+    """A line for each rank."""
+    each = zip(seen.came, totals(seen.case[0], seen.came), strict=True)
+    lines = [
+        f"rank {rank}: {in_words(own)}, total {total}" for rank, (own, total) in enumerate(each)
+    ]
+    return "\n".join(lines)
 
 
 def least_possible(costs: list[int], size: int) -> int:
-    """The least largest total, from all ways to deal out."""
+    """The smallest largest total, from all ways to deal out."""
     ways = {(0,) * size}  # totals of the ranks, sorted, for it does not matter whose is which
     for c in costs:
         ways = {tuple(sorted((*w[:r], w[r] + c, *w[r + 1 :]))) for w in ways for r in range(size)}
     return min(map(max, ways))
 
 
-def thoughts(lists: Lists, costs: list[int]) -> Iterator[str]:
-    """What may lie behind such lists, from the specific to the general."""
-    size, plain, totals = len(lists), range(len(costs)), [sum(costs[i] for i in o) for o in lists]
-    up, down = (sorted(plain, key=lambda i, sign=sign: sign * costs[i]) for sign in (1, -1))
-    if sum(map(bool, totals)) == 1:
-        yield "All the work is on one rank. What would make another one the next?"
-    if [i for own in lists for i in own] == list(plain):
-        yield "Each rank has a run of neighbours. Do neighbours have to stay together?"
-    if [*map(sorted, lists)] == [list(plain[rank::size]) for rank in range(size)]:
-        yield "They are dealt like cards, in the order in which they come. What of their costs?"
-    for order in (down, up[::-1]):
-        if lists == [order[rank::size] for rank in range(size)]:
-            yield "Sorted, then dealt like cards. In each round, who gets the longest one?"
-    for order in (down, up):
-        meant = sorted(sorted(order[i] for i in own) for own in lists)
-        if meant in (greedy(down, costs, size), greedy(up[::-1], costs, size)):
-            yield "Are these the samples' places in costs, or those in a sorted copy of it?"
-    for order, words in ((plain, "as they come"), (up, "the shortest first")):
-        if sorted(map(sorted, lists)) == greedy(order, costs, size):
-            yield f"You give them away {words}. Which ones cannot be levelled out at the end?"
-    if max(map(len, lists)) - min(map(len, lists)) < 2:
-        yield "All ranks have about equally many samples. Are they equally long?"
-    yield f"Which of the samples of rank {totals.index(max(totals))} would be better off elsewhere?"
+def too_long(seen: Seen) -> bool:
+    """Whether a total is above 4/3 of the least possible."""
+    costs, size = seen.case
+    longest = max(totals(costs, seen.came))
+    bound = max([-(-sum(costs) // size), *costs])  # quick to see, and nothing is below it
+    return 3 * longest > 4 * bound and 3 * longest > 4 * least_possible(costs, size)
+
+
+def allowed(seen: Seen) -> str:
+    """What is required of the totals, in words."""
+    least = least_possible(*seen.case)
+    return f"no total above {4 * least / 3:.4g}: {least} is possible, 4/3 of it allowed"
+
+
+def up(costs: list[int]) -> list[int]:
+    """The samples, the shortest first."""
+    return sorted(range(len(costs)), key=costs.__getitem__)
+
+
+def down(costs: list[int]) -> list[int]:
+    """The longest first, of equals the one with the smaller number."""
+    return sorted(range(len(costs)), key=lambda i: -costs[i])
 
 
 def greedy(order: Iterable[int], costs: list[int], size: int) -> Lists:
-    """The lists, sorted, if each sample in turn goes where least is so far."""
+    """The lists, if each sample in turn goes where least is so far."""
     parts = [[] for _ in range(size)]
     for sample in order:
         min(parts, key=lambda part: sum(costs[i] for i in part)).append(sample)
-    return sorted(map(sorted, parts))
+    return parts
+
+
+def any_of(*ways: Callable[[list[int], int], Lists]) -> When:
+    """Holds where one of these ways gives the ranks these samples, whichever rank is which."""
+    return When(lambda seen: sets_of(seen.came) in [sets_of(way(*seen.case)) for way in ways])
+
+
+def sets_of(lists: Lists) -> Lists:
+    """The lists, sorted."""
+    return sorted(map(sorted, lists))
+
+
+def like_cards(order: list[int], size: int) -> Lists:
+    """An order dealt to the ranks in turn."""
+    return [order[rank::size] for rank in range(size)]
+
+
+def neighbours(seen: Seen) -> bool:
+    """Whether each rank has a run of neighbours."""
+    return [i for own in seen.came for i in own] == list(range(len(seen.case[0])))
+
+
+def of_sorted_costs(seen: Seen) -> bool:
+    """Whether the samples are meant to be places in a sorted copy of costs."""
+    costs, size = seen.case
+    right = [sets_of(greedy(order, costs, size)) for order in (down(costs), up(costs)[::-1])]
+    orders = (down(costs), up(costs))
+    return any(sets_of([[o[i] for i in own] for own in seen.came]) in right for o in orders)
+
+
+def twice_and_never(seen: Seen) -> str:
+    """Which samples are given away twice, and which never."""
+    times = Counter(seen.value)
+    twice = [sample for sample in times if times[sample] > 1]
+    never = [sample for sample in seen.right if sample not in times]
+    return f"more than once: {in_words(twice)}, never: {in_words(never)}"
+
+
+TYPE = Look(
+    of=lambda seen: lists_of(seen.came),
+    right=lambda case: f"a list with {case[1]} lists of int",
+    mistakes={
+        "Does the function return its lists, on every path?": "None",
+        "Is this a rank for each sample? The task asks for the samples of each rank.": (
+            "a list of int"
+        ),
+        "Does each rank have a list, also one that gets no sample?": When(
+            lambda seen: isinstance(seen.came, list | tuple) and len(seen.came) != seen.case[1]
+        ),
+    },
+    otherwise="The task asks for the numbers of the samples, nothing more. What do you append?",
+    came=lambda seen: f"{in_words(seen.came)}, {seen.value}",
+    required=lambda seen: f"{seen.right}, one for each rank",
+)
+EACH_ONCE = Look(
+    of=lambda seen: sorted(i for own in seen.came for i in own),
+    right=lambda case: list(range(len(case[0]))),
+    mistakes={
+        "These are the costs themselves. Which samples do they belong to?": (
+            lambda case: sorted(case[0])
+        ),
+        "Some samples cost the same. Which of them does index find?": (
+            lambda case: sorted(map(case[0].index, case[0]))
+        ),
+        "Samples that cost 0 are missing. Which of your lines takes a 0 for nothing?": (
+            lambda case: [i for i, cost in enumerate(case[0]) if cost]
+        ),
+        "Ranks have equal lists. Is it one list, named several times?": (
+            lambda case: sorted([*range(len(case[0]))] * case[1])
+        ),
+        "Samples are 0 to len(costs) - 1. Where do the other numbers come from?": When(
+            lambda seen: set(seen.value) - set(seen.right)
+        ),
+        "Some samples come more than once. Which line does that?": When(
+            lambda seen: len(set(seen.value)) < len(seen.value)
+        ),
+    },
+    otherwise="Some samples are missing. Where have they been left?",
+    came=lambda seen: f"{with_totals(seen)}\n{twice_and_never(seen)}",
+    required=lambda seen: f"each of {len(seen.right)} samples, once",
+)
+ALWAYS_THE_SAME = Look(
+    of=lambda seen: all(one.came == seen.came for one in seen.again),
+    right=True,
+    otherwise="The same call once more gives other lists. What, besides costs and world_size, do "
+    "they depend on? Not only random differs from process to process: hash() of a text does, too.",
+    came=lambda seen: "\nand once more:\n".join(map(with_totals, [seen, *seen.again])),
+    required="the same lists: each rank makes them for itself, in a process of its own",
+)
+LEVEL = Look(
+    of=too_long,
+    right=False,
+    mistakes={
+        "All the work is on one rank. What would make another one the next?": When(
+            lambda seen: sum(map(bool, totals(seen.case[0], seen.came))) == 1
+        ),
+        "These totals are large. Which numbers does your dtype hold?": When(
+            lambda seen: sum(seen.case[0]) > 2**31
+        ),
+        "Each rank has a run of neighbours. Do neighbours have to stay together?": When(neighbours),
+        "They are dealt like cards, in the order in which they come. What about their costs?": (
+            any_of(lambda costs, size: like_cards(list(range(len(costs))), size))
+        ),
+        "Sorted, then dealt like cards. In each round, who gets the longest one?": When(
+            lambda seen: (
+                seen.came
+                in [
+                    like_cards(o, seen.case[1])
+                    for o in (down(seen.case[0]), up(seen.case[0])[::-1])
+                ]
+            )
+        ),
+        "Are these the samples' places in costs, or those in a sorted copy of it?": When(
+            of_sorted_costs
+        ),
+        "You give them away by their numbers, not by their costs. Which ones cannot be levelled "
+        "out at the end?": any_of(
+            lambda costs, size: greedy(range(len(costs)), costs, size),
+            lambda costs, size: greedy(range(len(costs))[::-1], costs, size),
+        ),
+        "You give them away the shortest first. Which ones cannot be levelled out at the end?": (
+            any_of(lambda costs, size: greedy(up(costs), costs, size))
+        ),
+        "All ranks have about equally many samples. Are they equally long?": When(
+            lambda seen: max(map(len, seen.came)) - min(map(len, seen.came)) < 2
+        ),
+    },
+    otherwise="Which samples of the rank with the largest total would be better off elsewhere?",
+    came=with_totals,
+    required=allowed,
+)
+CHECK = Alone(
+    cases=cases,
+    given=lambda case: (list(case[0]), case[1]),
+    called=lambda case: f"even_work({in_words(case[0])}, world_size={case[1]})",
+    looks=[TYPE, EACH_ONCE, LEVEL, ALWAYS_THE_SAME],
+    keeps="Which line changes costs, and not a copy of it?",
+    errors={
+        "does not end": "How often does this loop run? There are 262,144 ways to deal 9 samples to "
+        "4 ranks.",
+        "process group": "There is no group. Which argument says how many ranks there are?",
+        "by zero": "There can be no samples at all, and all costs can be 0. What do you divide by?",
+        "empty": "There can be no samples, or a rank without one. What is taken from nothing here?",
+        "out of range": "How many lists are there, how many samples, and which of them do you "
+        "count?",
+    },
+    proves="0 to 41 samples, each on one of 1 to 4 ranks, no total above 4/3 of the least possible",
+)

@@ -1,6 +1,5 @@
 # wrong: a block of equally many samples to each rank
 # told: Each rank has a run of neighbours
-# right at: 1
 
 
 def even_work(costs, world_size):

@@ -1,6 +1,5 @@
 # wrong: fills one rank after the other, up to the mean, and the last one with what is left
-# told: Which of the samples of rank
-# right at: 1
+# told: Which samples of the rank with the largest total
 
 
 def even_work(costs, world_size):

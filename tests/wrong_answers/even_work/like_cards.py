@@ -1,6 +1,5 @@
 # wrong: every world_size-th sample, as the sampler does
 # told: in the order in which they come
-# right at: 1
 
 
 def even_work(costs, world_size):

@@ -1,5 +1,5 @@
 # wrong: ranks without samples have no list
-# told: and also one that gets no sample
+# told: also one that gets no sample
 
 
 def even_work(costs, world_size):

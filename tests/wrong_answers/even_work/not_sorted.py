@@ -1,6 +1,5 @@
 # wrong: each sample to the rank with least, but in the order in which they come
-# told: You give them away as they come
-# right at: 1
+# told: You give them away by their numbers
 
 
 def even_work(costs, world_size):

@@ -1,6 +1,5 @@
 # wrong: [[]] * world_size is one list, named several times
 # told: Ranks have equal lists
-# right at: 1
 
 
 def even_work(costs, world_size):

@@ -1,6 +1,5 @@
 # wrong: makes the samples a multiple of world_size, with doubles
-# told: On several ranks, or twice on one: [
-# right at: 1
+# told: Some samples come more than once
 
 
 def even_work(costs, world_size):

@@ -1,6 +1,5 @@
 # wrong: the numbers are places in the sorted list
 # told: in a sorted copy of it
-# right at: 1
 
 
 def even_work(costs, world_size):

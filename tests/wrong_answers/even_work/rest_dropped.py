@@ -1,6 +1,5 @@
 # wrong: what does not divide by world_size is left out
 # told: been left
-# right at: 1
 
 
 def even_work(costs, world_size):

@@ -1,6 +1,5 @@
 # wrong: sorted the wrong way round
 # told: away the shortest first
-# right at: 1
 
 
 def even_work(costs, world_size):

@@ -1,6 +1,5 @@
 # wrong: the longest first, but then every world_size-th
 # told: Sorted, then dealt like cards
-# right at: 1
 
 
 def even_work(costs, world_size):

@@ -1,6 +1,5 @@
 # wrong: deals there and back, which evens out ranks of equally many samples only
 # told: about equally many samples
-# right at: 1
 
 
 def even_work(costs, world_size):

@@ -1,6 +1,5 @@
 # wrong: chooses among equals by chance, so that ranks disagree
-# told: What, besides costs and world_size
-# right at: 1
+# told: do they depend on
 import random
 
 

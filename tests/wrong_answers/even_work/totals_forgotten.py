@@ -1,6 +1,5 @@
 # wrong: never adds to the totals, so rank 0 has least for ever
 # told: All the work is on one rank
-# right at: 1
 
 
 def even_work(costs, world_size):

@@ -116,7 +116,7 @@ A_LIST_OF_INT = Look(
 )
 MISTAKES = {  # with any Deal
     "The same call once more gives others. How do all ranks come to the same order?": When(
-        lambda seen: not all(same(seen.value, one.value) for one in seen.again)
+        lambda seen: not all(same(seen.came, one.came) for one in seen.again)
     ),
     "This is the order of epoch 0. What makes it the order of another epoch?": dealt(
         lambda case: case.cards(case.order_by(case.seed))

@@ -38,9 +38,6 @@ def looked_at(look: Look, calls: Sequence[Sequence[Seen]]) -> list[list[Seen]]:
         for one in call:
             one.everyone = call
             one.others = [row[one.rank] for row in looked[:number] if one.rank < len(row)]
-            one.again = [
-                row[one.rank] for row in looked if row is not call and row[0].case is one.case
-            ]
     return looked
 
 

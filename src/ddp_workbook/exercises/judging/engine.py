@@ -110,6 +110,7 @@ def compare_all(check: OnRanks, attempt: Attempt, size: int, calls: list[list[Se
     for call in calls:
         for one in call:
             one.everyone = call
+            one.again = [c[one.rank] for c in calls if c is not call and c[0].case is one.case]
     for look in check.all_looks:
         if found := diagnose(look, calls):
             seen, where_to_look = found
@@ -131,7 +132,10 @@ def right_if_made_first(
         return False
     with contextlib.suppress(NotYet, RankFailed):
         rank = None if check.group else seen.rank
-        return diagnose(look, made(check, attempt, size, only=(seen.call, rank))) is None
+        alone = made(check, attempt, size, only=(seen.call, rank))
+        for one in alone[0]:
+            one.again = [before for before in seen.everyone if before.rank == one.rank]
+        return diagnose(look, alone) is None
     return False
 
 

@@ -1,7 +1,7 @@
 """From an attempt to a verdict: runs the check, and puts into words whatever comes of it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ddp_workbook.diagnostics.advice import for_hang
@@ -62,7 +62,7 @@ def judge(exercise: Exercise, attempt: Attempt, **choice: Sequence[int]) -> Verd
     except NotYet as problem:
         return _not_yet(attempt, problem.rows)
     except RanksHung as hang:
-        return _hangs(attempt, hang)
+        return _hangs(attempt, hang, exercise.words_for_errors)
     except TooBusyToTell as busy:
         return _too_busy(attempt, busy)
     except RankFailed as failure:
@@ -95,13 +95,13 @@ def _not_yet(
     return Verdict(NOT_YET, title, rows, attempt.printed)
 
 
-def _hangs(attempt: Attempt, hang: RanksHung) -> Verdict:
+def _hangs(attempt: Attempt, hang: RanksHung, known: Mapping[str, str]) -> Verdict:
     """Where each rank stands, in the reader's own lines, and how the check knows."""
     waits = bool(hang.missed) or any(place.communicates for place in hang.positions)
     rows = _places(hang.positions, attempt, waits) + _missed(hang)
-    look = for_hang(hang.positions, hang.missed)
-    proof = PROOFS[hang.proof].format(seconds=hang.seconds)
     verb = "hangs" if waits else "does not end"
+    look = known.get(verb) or for_hang(hang.positions, hang.missed)
+    proof = PROOFS[hang.proof].format(seconds=hang.seconds)
     return _not_yet(attempt, [*rows, ("look at", look)], verb, f"({proof})")
 
 
