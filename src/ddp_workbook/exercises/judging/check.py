@@ -96,7 +96,7 @@ class OnRanks:
     most: int | None = None  # collectives, of each rank in a call
     too_much: str = "Each collective costs a round trip. Which of them could be spared?"
     keeps: str = ""  # where to look if an argument is changed; "" where it may be
-    errors: Mapping[str, str] = field(default_factory=dict)  # in a message, or "does not end" -> look
+    errors: Mapping[str, str] = field(default_factory=dict)  # in a message; "does not end": look
     pause: float = PAUSE
     group: bool = True
     waits: bool = True  # every collective that it starts is waited for
