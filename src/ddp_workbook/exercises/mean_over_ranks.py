@@ -1,13 +1,16 @@
-"""Each rank holds a number; every rank is to know the mean of all.
+"""Each rank holds a number. Return the mean of all these numbers, on every rank.
 
 This is the smallest exercise of the workbook: it shows how the others work. Write your lines in
 place of the one with TODO, run the cell, and read what it says.
 """
 
+import math
+
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import OnRanks, When
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
+from ddp_workbook.exercises.judging.same import is_number, same
 
 MINUTES = 5
 HINTS = [
@@ -25,37 +28,94 @@ def mean_over_ranks(value: float) -> float:
     ### END SOLUTION
 
 
+CASES = [
+    [4.5, 7.75, -2.25, 1.3],
+    [-3.5, -1.25, -8.6, -2.75],
+    [4.5, -1.25, -2.25, -2.75],  # each rank has seen its own number, with other ones elsewhere
+    [-1.6, 2.7, 2.4, -2.8],  # added in another order, their sum has other digits
+    [0.0, 2.6, 0.0, -7.25],
+    [1.5, math.nan, 2.25, 3.1],
+]
+
+
+def mean(values: list[float]) -> float:
+    """The mean."""
+    return sum(values) / len(values)
+
+
+def with_its_kind(value: object) -> str:
+    """A tensor with its name; everything else as usual."""
+    return f"tensor({in_words(value)})" if isinstance(value, torch.Tensor) else in_words(value)
+
+
+def as_on_rank_0(seen: Seen) -> bool:
+    """Whether a rank has the number that rank 0 has, bit for bit; nan equals nan."""
+    here, there = float(seen.came), float(seen.everyone[0].came)
+    return here == there or (math.isnan(here) and math.isnan(there))
+
+
 CHECK = OnRanks(
-    cases=[[4.5, -2.25, 7.0, 1.5], [-3.5, -1.25, -8.0, -2.75]],
+    cases=CASES,
     called="the ranks held {case}",
-    right=lambda values: sum(values) / len(values),
-    mistakes={
-        "What kind of value does the docstring ask for?": When(
-            lambda seen: isinstance(seen.came, torch.Tensor | list | tuple | dict | str)
+    looks=[
+        Look(
+            right=mean,
+            mistakes={
+                "This is the sum. By how many numbers must it be divided?": lambda values: sum(
+                    values
+                ),
+                "This is the mean, divided by the number of ranks once more. Which line divides "
+                "first?": lambda values: mean(values) / len(values),
+                "This is the sum, divided by one less than the number of ranks. How many numbers "
+                "were added?": lambda values: sum(values) / max(1, len(values) - 1),
+                "This is rank {rank}'s own number, and nothing was sent. How do the others get to "
+                "know it?": When(
+                    lambda seen: same(seen.came, seen.case[seen.rank]) and not seen.wire
+                ),
+                "This is rank {rank}'s own number. Into which tensor does the collective write?": (
+                    lambda values, rank: values[rank]
+                ),
+                "This is rank {rank}'s own number, divided by the number of ranks. Which tensor "
+                "holds the sum?": lambda values, rank: values[rank] / len(values),
+                "This is the largest number. Which operation adds up?": lambda values: max(values),
+                "This is the smallest number. Which operation adds up?": lambda values: min(values),
+                "This is rank 0's number on every rank. Where are the others added?": (
+                    lambda values: values[0]
+                ),
+                "This is the last rank's number on every rank. Does your list hold several "
+                "tensors, or one tensor several times?": lambda values: values[-1],
+                "This is the middle between the smallest and the largest number. Where do the "
+                "others count?": lambda values: (min(values) + max(values)) / 2,
+                "A nan counts as 0 here. What is a sum in which one number is nan?": (
+                    lambda values: sum(v for v in values if v == v) / len(values)
+                ),
+                "A nan is left out here. What is a sum in which one number is nan?": (
+                    lambda values: mean([v for v in values if v == v])
+                ),
+                "After reduce, one rank alone has the sum. How do the others get it?": When(
+                    lambda seen: "reduce" in seen.ops
+                ),
+                "The mean is a fraction. Which line makes a whole number of it?": When(
+                    lambda seen: is_number(seen.came) and seen.came % 1 == 0
+                ),
+            },
+            otherwise="Which of the ranks' numbers are in your result, and how often?",
+            words=with_its_kind,
         ),
-        "Does the function return what it has computed? all_reduce itself returns nothing.": When(
-            lambda seen: seen.came is None
+        Look(
+            of=as_on_rank_0,
+            right=True,
+            otherwise="Do all ranks add in the same order? The last digits of a sum depend on it.",
+            came=lambda seen: f"{seen.came} on rank {seen.rank}, {seen.everyone[0].came} on rank 0",
+            required="the same number on every rank, to the last digit",
         ),
-        "This is the sum. By how many numbers must it be divided?": lambda values: sum(values),
-        "This is the mean, divided by the number of ranks once more. Which line divides first?": (
-            lambda values: sum(values) / len(values) ** 2
-        ),
-        "This is the largest, or the smallest. What makes a mean of all?": When(
-            lambda seen: seen.came in (max(seen.case), min(seen.case)) and "all_reduce" in seen.ops
-        ),
-        "This is one rank's own number, and nothing was sent. How do the others get to know it?": (
-            When(lambda seen: seen.came == seen.case[seen.rank] and not seen.ops)
-        ),
-        "This is one rank's own number. Into which tensor does the collective write?": (
-            lambda values, rank: values[rank]
-        ),
-        "After reduce, one rank alone has the sum. How do the others get it?": When(
-            lambda seen: "reduce" in seen.ops
-        ),
-        "The mean is a fraction. Which line makes a whole number of it?": (
-            lambda values: float(sum(values) // len(values))
-        ),
+    ],
+    errors={
+        "division by zero": "By which number do you divide? Ranks are counted from 0.",
+        "'NoneType' object": "all_reduce changes its tensor and returns None. What holds the sum?",
+        "Expected parameter": "A collective takes a tensor, and value is a number.",
+        "no len()": "value is one number. How many ranks there are, dist.get_world_size() knows.",
+        "not iterable": "value is one number, this rank's own. The others have theirs.",
     },
-    otherwise="Which of the ranks' numbers are in your result, and how often?",
-    proves="every rank returns the mean of all, at 1 to 4 ranks",
+    proves="every rank returns the same mean of all, at 1 to 4 ranks, nan included",
 )

@@ -279,7 +279,7 @@ CHECK = Alone(
                 "This is not the replica's own exception. What became of that in its thread?": (
                     When(lambda seen: isinstance(seen.value, str))
                 ),
-                "Is this a list with a tensor for each input? Joining them is the work of gather.": (
+                "Is this a list with a tensor for each input? To join them is up to gather.": (
                     When(lambda seen: isinstance(seen.value, Tensor))
                 ),
                 "The right outputs, in another order. Which came first in this list?": When(

@@ -1,5 +1,5 @@
 # wrong: rank 0 alone comes to the collective
-# told: has returned without it
+# told: rank 1 has returned without it
 # right at: 1
 import torch
 import torch.distributed as dist

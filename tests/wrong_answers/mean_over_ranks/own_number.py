@@ -1,5 +1,5 @@
 # wrong: sends nothing
-# told: This is one rank's own number
+# told: own number, and nothing was sent
 # right at: 1
 def mean_over_ranks(value):
     return value

@@ -1,5 +1,5 @@
 # wrong: returns what all_reduce returns
-# told: Does the function return what it has computed?
+# told: A collective fills its tensors and returns None
 import torch
 import torch.distributed as dist
 

@@ -1,0 +1,10 @@
+# wrong: // instead of /
+# told: Which line makes a whole number of it?
+import torch
+import torch.distributed as dist
+
+
+def mean_over_ranks(value):
+    total = torch.tensor(value)
+    dist.all_reduce(total)
+    return total.item() // dist.get_world_size()
