@@ -63,7 +63,7 @@ def side_by_side(check: OnRanks, attempt: Attempt, sizes: Sequence[int]) -> None
             interrupt.set()  # by now either all have ended, or a KeyboardInterrupt is on its way
     for copy, task in zip(copies, tasks, strict=True):
         if error := task.exception():
-            for name in ("ranks", "printed", "first_was_right"):
+            for name in ("ranks", "printed", "first_was_right", "later"):
                 setattr(attempt, name, getattr(copy, name))
             raise error
 
@@ -74,11 +74,12 @@ def calls_of(check: OnRanks, attempt: Attempt, size: int) -> list[list[Seen]]:
         try:
             return made(check, attempt, size, progress=progress.name)
         except (NotYet, RankFailed):
-            if not progress.read():
+            if not (number := progress.read()):
                 raise
             first = made(check, attempt, size, only=(0, None))
             compare_all(check, attempt, size, first)
             attempt.first_was_right = True
+            attempt.later = said(check, attempt.name, check.cases_of(size)[int(number)], 0)
             raise
 
 
@@ -134,6 +135,7 @@ def right_if_made_first(
         rank = None if check.group else seen.rank
         alone = made(check, attempt, size, only=(seen.call, rank))
         for one in alone[0]:
+            one.everyone = alone[0]
             one.again = [before for before in seen.everyone if before.rank == one.rank]
         return diagnose(look, alone) is None
     return False
