@@ -10,18 +10,21 @@ With N ranks and n numbers in the tensor:
 - N may be any number, and n any number from 1: smaller than N, or no multiple of it, or a million.
 - No collective is used: nothing but `send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
 - What has been started is waited for. The caller may change the tensor at once.
+
+Messages take contiguous tensors. `tensor` may be a view that is not contiguous, such as `big[::2]`.
 """
 
-from collections.abc import Callable
+from typing import NamedTuple
 
-import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words
-from ddp_workbook.exercises.judging.point_to_point import by_case, call
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
+from ddp_workbook.exercises.judging.point_to_point import MESSAGES_ALONE, sends_of
+from ddp_workbook.exercises.judging.same import same
 
+MINUTES = 30
 HINTS = [
     "Every rank cuts its tensor into N pieces, as in the picture of the ring. Which piece does "
     "rank r send in the first round, and which one arrives there? And in the next round?",
@@ -31,17 +34,6 @@ HINTS = [
     "First, rank r sends piece r. In each later round it sends on what has arrived just before. "
     "N - 1 times the arriving numbers are added, N - 1 times they take the place of the old ones.",
 ]
-PIECES = "How many pieces are there? chunk and split may make fewer than there are ranks."
-FOR_ERRORS = {
-    "list index out of range": PIECES,
-    "tuple index out of range": PIECES,
-    "size of tensor": "The piece that arrives, and the piece that it goes to: is it the same one?",
-    "contiguous": "Which numbers are in this piece? A message is a stretch of the tensor.",
-}
-SIZES = (1, 2, 3, 4, 6)
-LARGE = 2**18 + 1  # numbers: 1 MiB
-# What the ranks hold is multiplied with this, so that sums need the bits that their dtype has.
-FACTORS = {torch.float32: 1, torch.float64: 10**8 + 1, torch.int64: 10**12 + 1}
 
 
 def ring_all_reduce(tensor: Tensor) -> None:
@@ -50,136 +42,232 @@ def ring_all_reduce(tensor: Tensor) -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     pieces = tensor.tensor_split(ranks)  # views of the tensor
     for number in range(2 * (ranks - 1)):
-        leaving, staying = pieces[(rank - number) % ranks], pieces[(rank - number - 1) % ranks]
+        leaving = pieces[(rank - number) % ranks].contiguous()
+        staying = pieces[(rank - number - 1) % ranks]
         sending = dist.isend(leaving, (rank + 1) % ranks)  # a send would wait, and all would send
-        arriving = torch.empty_like(staying)
+        arriving = torch.empty_like(staying, memory_format=torch.contiguous_format)
         dist.recv(arriving, (rank - 1) % ranks)
         staying.copy_(staying + arriving if number < ranks - 1 else arriving)
         sending.wait()
     ### END SOLUTION
 
 
-def cases(ranks: int) -> list[tuple[int, torch.dtype]]:
-    """Length and dtype: a multiple of the ranks, no multiples, fewer numbers than ranks, many."""
+class Case(NamedTuple):
+    """A call: how many ranks, and the length and dtype of their tensors."""
+
+    ranks: int
+    length: int
+    dtype: torch.dtype
+    contiguous: bool = True
+    diverged: bool = False  # there is an inf on rank 1
+
+
+LARGE = 2**16 + 1  # numbers: 256 KiB
+# What the ranks hold is multiplied by this, so that sums need the bits that their dtype has.
+FACTORS = {torch.float32: -0.5, torch.float64: 10**8 + 0.5, torch.int64: 10**12 + 1}
+
+
+def cases(ranks: int) -> list[Case]:
+    """No multiples of the ranks, fewer numbers than ranks, a multiple, many; then a view."""
     return [
-        (2 * ranks, torch.float32),
-        (2 * ranks - 1, torch.int64),
-        (ranks + 1, torch.float64),
-        (max(1, ranks - 1), torch.float32),
-        (LARGE, torch.float32),
+        Case(ranks, 2 * ranks - 1, torch.int64),
+        Case(ranks, ranks + 1, torch.float64),
+        Case(ranks, max(1, ranks - 1), torch.float32),
+        Case(ranks, 2 * ranks, torch.float32),
+        Case(ranks, LARGE, torch.float32),
+        Case(ranks, 2 * ranks - 1, torch.float64, diverged=True),  # as long as the first
+        Case(ranks, 2 * ranks + 1, torch.float32, contiguous=False),
     ]
 
 
-def numbers(length: int, dtype: torch.dtype, times: int = 1) -> Tensor:
-    """1 to 9, over and over, each so many times. Rank r holds them 10 ** r times."""
-    return (torch.arange(length) % 9 + 1).to(dtype) * (FACTORS[dtype] * times)
+def tensor_of(case: Case, rank: int) -> Tensor:
+    """1 to 9, over and over, 10 ** rank times: in a sum each rank has a decimal place."""
+    tensor = times(case, 10**rank)
+    if case.diverged and rank == 1:
+        tensor[2] = torch.inf  # in a piece that reaches this rank when it is done
+    return tensor if case.contiguous else torch.stack([tensor, tensor], -1)[:, 0]
 
 
-def all_ones(ranks: int) -> int:
-    """111 for 3 ranks: in a sum each rank's numbers are, in its decimal place, once."""
-    return int("1" * ranks)
+def times(case: Case, number: int) -> Tensor:
+    """What rank 0 holds, so many times."""
+    return (torch.arange(case.length) % 9 + 1).to(case.dtype) * (FACTORS[case.dtype] * number)
 
 
-def in_call(length: int, dtype: torch.dtype, ranks: int) -> str:
+def total(case: Case) -> Tensor:
+    """The sum over the ranks."""
+    return sum(tensor_of(case, rank) for rank in range(case.ranks))
+
+
+def most(case: Case) -> int:
+    """How many numbers a message may have: n / N, rounded up."""
+    return -(-case.length // case.ranks)
+
+
+def share(seen: Seen) -> tuple[Tensor, Tensor]:
+    """At each place, how many times the numbers of rank 0 are there; and whether that is right."""
+    counted = seen.value.double() / times(seen.case, 1).double()
+    right = seen.right.double() / times(seen.case, 1).double()
+    return counted, (counted - right).abs() < 0.5
+
+
+def place(seen: Seen) -> int:
+    """The first place that is wrong."""
+    value, right = seen.value, seen.right
+    wrong = ~torch.isclose(value, right, 1e-10 if value.dtype == torch.float64 else 1e-5)
+    return int(wrong.nonzero()[0]) if wrong.any() else 0
+
+
+def digits(seen: Seen) -> str:
+    """How often the numbers of ranks 0, 1, ... are in the first wrong place; "" if in no way."""
+    counted = share(seen)[0][place(seen)].item()
+    if not -1e-3 < counted < 10**seen.size or abs(counted - round(counted)) > 1e-3:
+        return ""
+    return f"{round(counted):0{seen.size}d}"[::-1]
+
+
+def nearly(seen: Seen) -> bool:
+    """Whether every place holds what is right, but for digits that are lost."""
+    return torch.allclose(seen.value.double(), seen.right.double(), rtol=1e-5)
+
+
+def rest_is_left(seen: Seen) -> bool:
+    """Whether all is right but what is behind the last multiple of the ranks."""
+    whole, (counted, ready) = seen.case.length // seen.size * seen.size, share(seen)
+    return whole and ready[:whole].all() and (counted[whole:] == 10**seen.rank).all()
+
+
+def lacks(seen: Seen) -> bool:
+    """Whether some ranks are missing in a place, and none is in it twice."""
+    return "0" in digits(seen) and not set(digits(seen)) - set("01")
+
+
+def through_rank_0(seen: Seen) -> bool:
+    """Whether every message goes to rank 0 or comes from there."""
+    return all(0 in (one.rank, row["peer"]) for one in seen.everyone for row in sends_of(one))
+
+
+def with_place(seen: Seen, tensor: Tensor) -> str:
+    """A tensor in words, with all digits in the first wrong place."""
+    return f"{in_words(tensor)}, with {tensor[place(seen)].item()!r} in place {place(seen)},"
+
+
+def in_call(case: Case) -> str:
     """The call, and what the ranks held."""
-    held = [f"{in_words(numbers(length, dtype, 10**r))} on rank {r}" for r in range(ranks)]
-    return f"ring_all_reduce(tensor), where tensor was {', '.join(held)}"
-
-
-def each_case(ring_all_reduce: Callable, rank: int) -> list[Tensor | None]:
-    """In a rank, for each case: what the tensor holds if that is wrong."""
-    answers, ranks = [], dist.get_world_size()
-    for length, dtype in cases(ranks):
-        tensor = numbers(length, dtype, 10**rank)
-        memory = tensor.detach()  # the caller's, whatever becomes of `tensor`
-        call(ring_all_reduce, in_call(length, dtype, ranks), tensor)
-        right = torch.equal(memory, numbers(length, dtype, all_ones(ranks)))
-        answers.append(None if right else memory)
-    return answers
-
-
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Judge what went over the wire in each case, then the sums, at each world size."""
-    for ranks in sizes:
-        kinds = cases(ranks)
-        answers, wire = attempt_on_ranks(attempt, each_case, each=range(ranks))
-        for number, tables in enumerate(by_case(in_call(*kinds[0], ranks), wire)):
-            compare_messages(kinds[number], [rows[rows["op"] == "send"] for rows in tables])
-            for rank, values in enumerate(answers):
-                if (value := values[number]) is not None:
-                    compare_sums(kinds[number], rank, value, ranks, len(tables[rank]))
-    return (
-        f"sums of 1 to {LARGE:,} numbers at 1 to 4 and 6 ranks, in place; each rank sends to the "
-        "next one alone, at most 2 (N - 1) messages of n / N numbers, rounded up"
+    first = ", ".join(map(str, times(case, 1)[:3].tolist()))
+    words = (
+        f"{case.length:,} numbers in {f'{case.dtype}'[6:]}: on rank r, 10 ** r times {first}, ..."
     )
+    words += "; on rank 1, inf is in place 2" * case.diverged
+    words += "; a view that is not contiguous" * (not case.contiguous)
+    return f"ring_all_reduce(tensor), where tensor was {words}"
 
 
-def compare_messages(kind: tuple[int, torch.dtype], sends: list[pd.DataFrame]) -> None:
-    """Raise NotYet for the first rank that has sent what the ring forbids."""
-    (length, dtype), ranks = kind, len(sends)
-    most, rounds = -(-length // ranks), 2 * (ranks - 1)
-    star = all(0 in (rank, peer) for rank, rows in enumerate(sends) for peer in rows["peer"])
-    for rank, rows in enumerate(sends):
-        after, came = (rank + 1) % ranks, ""
-        wrong = [peer for peer in rows["peer"] if peer != after]
-        largest = max(rows["bytes"], default=0)
-        if wrong:
-            came, required = f"rank {rank} sent to rank {wrong[0]}", f"to rank {after} alone"
-            look = "Draw who sends to whom. Does it make a ring?"
-            if set(rows["peer"]) == {(rank - 1) % ranks}:
-                look = "That is the rank before. In which direction does the ring go round?"
-            if star:
-                look = "Everything passes through rank 0. What if there were a hundred ranks?"
-        elif largest > most * dtype.itemsize:
-            came = f"rank {rank} sent a message of {largest:,} bytes"
-            required = f"at most {most * dtype.itemsize:,} bytes in one, {most:,} of the numbers"
-            look = "How long is the longest of N pieces, if they are as equal as can be?"
-            if str(dtype) not in {f"torch.{name}" for name in rows["dtype"]}:
-                look = "In which dtype does it travel?"
-            elif largest == length * dtype.itemsize:
-                look = "The whole tensor is on its way. How much of it has to be, in one round?"
-        elif len(rows) > rounds:
-            came, required = f"rank {rank} sent {len(rows)} messages", f"at most {rounds}"
-            look = "Count the messages round by round. Which of them could be spared?"
-            if sum(rows["bytes"]) <= rounds * most * dtype.itemsize:
-                look = "Every message costs a trip. Which of these numbers can go together?"
-        if came:
-            raise NotYet(in_call(length, dtype, ranks), came, required, look)
-
-
-def compare_sums(kind: tuple, rank: int, value: Tensor, ranks: int, calls: int) -> None:
-    """Raise NotYet for a tensor that does not hold the sums."""
-    total = numbers(*kind, all_ones(ranks))
-    place = int((value != total).nonzero()[0])
-    came, required = f"{in_words(value)} on rank {rank}", f"{in_words(total)} on every rank"
-    if in_words(value) == in_words(total):  # cut, or rounded
-        came = f"{value[place].item()} in place {place} on rank {rank}"
-        required = f"{total[place].item()} there"
-    times = value.double() / numbers(*kind).double()
-    raise NotYet(in_call(*kind, ranks), came, required, look_at(times, rank, ranks, calls))
-
-
-def look_at(times: Tensor, rank: int, ranks: int, calls: int) -> str:
-    """The thought behind a tensor that holds so many times what rank 0 had."""
-    right, whole = all_ones(ranks), len(times) // ranks * ranks
-    ready, times = times.round() == right, times.nan_to_num(-1)
-    if (times == 10**rank).all():
-        came = "" if calls else f"Rank {rank} has neither sent nor received. "
-        return f"{came}This is what it had before. Where do the numbers go that arrive?"
-    if ready.all():
-        return "Nearly right. In which dtype does it travel, and in which is it added up?"
-    if whole and ready[:whole].all() and (times[whole:] == 10**rank).all():
-        return f"From place {whole} on it is as before. In which piece are these numbers?"
-    place = int((~ready).nonzero()[0])
-    digits = f"{round(times[place].item()):0{ranks}d}"[::-1]
-    if set(digits) - set("0123") or (times - times.round()).abs().max() > 1e-3:
-        return "Which of the ranks' numbers are in it, and what was done besides adding them up?"
-    if many := [r for r, digit in enumerate(digits) if digit > "1"]:
-        again = f"Place {place} holds the numbers of rank {many[0]} more than once. "
-        return again + "Are arriving numbers added that hold them already?"
-    lacks = f"Place {place} lacks the numbers of rank {digits.find('0')}. "
-    if calls >= 4 * (ranks - 1):
-        return lacks + "Which piece is sent in which round, and who has added to it by then?"
-    if ready.any():
-        return lacks + "Other places are done here. Who passes on what is done?"
-    return lacks + "In how many rounds does a number come to every rank?"
+SUMS = Look(
+    right=total,
+    mistakes={
+        "Rank {rank} has neither sent nor received, and holds what it had before. Who adds up?": (
+            When(lambda seen: not seen.wire)
+        ),
+        "This is what rank {rank} had before. Which memory do you fill, and is it the tensor's "
+        "own?": When(lambda seen: same(seen.value, tensor_of(seen.case, seen.rank))),
+        "nan is 0 times inf, or inf - inf. What happens to the old numbers of a place?": When(
+            lambda seen: seen.value.isnan().any()
+        ),
+        "Nearly right. In which dtype does it travel, and in which is it added up?": When(nearly),
+        "The places that are wrong are as before. In which piece are the last numbers?": When(
+            rest_is_left
+        ),
+        "A rank's numbers are more than once in this place. Are arriving numbers added that hold "
+        "them already?": When(lambda seen: set(digits(seen)) & set("23456789")),
+        "Not all ranks' numbers are in this place. Which piece is sent in which round, and who has "
+        "added to it by then?": When(
+            lambda seen: lacks(seen) and len(sends_of(seen)) >= 2 * (seen.size - 1)
+        ),
+        "Not all ranks' numbers are in this place, and other places are done. Who passes on what "
+        "is done?": When(lambda seen: lacks(seen) and share(seen)[1].any()),
+        "Not all ranks' numbers are in this place. In how many rounds does a number come to every "
+        "rank?": When(lacks),
+    },
+    otherwise="Which of the ranks' numbers are in it, and what was done besides adding them up?",
+    came=lambda seen: f"{with_place(seen, seen.value)} on rank {seen.rank}",
+    required=lambda seen: f"{with_place(seen, seen.right)} on every rank",
+)
+CHECK = OnRanks(
+    sizes=(1, 2, 3, 4, 6),
+    cases=cases,
+    called=in_call,
+    given=lambda case, rank: (tensor_of(case, rank),),
+    observe=lambda returned, tensor: tensor,
+    looks=[
+        MESSAGES_ALONE,
+        Look(
+            of=lambda seen: {row["peer"] for row in sends_of(seen)} - {(seen.rank + 1) % seen.size},
+            right=set(),
+            mistakes={
+                "Everything passes through rank 0. What if there were a hundred ranks?": When(
+                    through_rank_0
+                ),
+                "That is the rank before. In which direction does the ring go round?": When(
+                    lambda seen: (
+                        {row["peer"] for row in sends_of(seen)} == {(seen.rank - 1) % seen.size}
+                    )
+                ),
+            },
+            otherwise="Draw who sends to whom. Does it make a ring?",
+            came="rank {rank} sent to rank {value}",
+            required=lambda seen: f"to rank {(seen.rank + 1) % seen.size} alone",
+            words=lambda peers: ", ".join(map(str, sorted(peers))),
+        ),
+        Look(
+            of=lambda seen: {row["dtype"] for row in seen.wire} - {f"{seen.case.dtype}"[6:]},
+            right=set(),
+            otherwise="Which of your lines makes the tensor that travels, and in which dtype?",
+            came="a message in {value} on rank {rank}",
+            required=lambda seen: f"{seen.case.dtype}"[6:],
+            words=", ".join,
+        ),
+        Look(
+            of=lambda seen: max((row["bytes"] for row in sends_of(seen)), default=0),
+            right=lambda case: most(case) * case.dtype.itemsize,
+            mistakes={
+                "The whole tensor is on its way. How much of it has to be, in one round?": When(
+                    lambda seen: seen.value == seen.case.length * seen.case.dtype.itemsize
+                ),
+                "How long is the longest of N pieces, if they are as equal as can be?": When(
+                    lambda seen: True
+                ),
+            },
+            came="a message of {value} bytes from rank {rank}",
+            required=lambda seen: f"{seen.right} bytes at most, {most(seen.case)} of the numbers",
+            same=lambda came, right: came <= right,
+        ),
+        Look(
+            of=lambda seen: len(sends_of(seen)),
+            right=lambda case: 2 * (case.ranks - 1),
+            mistakes={
+                "Every message costs a trip. Which of these numbers can go together?": When(
+                    lambda seen: (
+                        max(row["bytes"] for row in sends_of(seen))
+                        < most(seen.case) * seen.case.dtype.itemsize
+                    )
+                ),
+                "Count the messages round by round. Which pieces does the next rank still need?": (
+                    When(lambda seen: True)
+                ),
+            },
+            came="{value} messages from rank {rank}",
+            required="{right} at most",
+            same=lambda came, right: came <= right,
+        ),
+        SUMS,
+    ],
+    errors={
+        "index out of range": "How many pieces are there? chunk and split may make fewer than "
+        "there are ranks.",
+        "size of tensor": "The piece that arrives, and the one that it goes to: are they the same?",
+        "contiguous": "Messages take contiguous tensors. Which tensor is one, and how do the "
+        "numbers get back into the other?",
+    },
+    proves=f"sums of 1 to {LARGE:,} numbers at 1 to 4 and 6 ranks, in place; each rank sends to "
+    "the next one alone, at most 2 (N - 1) messages of n / N numbers, rounded up",
+)

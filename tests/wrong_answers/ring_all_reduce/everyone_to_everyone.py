@@ -6,8 +6,9 @@ import torch.distributed as dist
 
 
 def ring_all_reduce(tensor):
+    box = tensor.contiguous()
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    pieces = tensor.tensor_split(ranks)
+    pieces = box.tensor_split(ranks)
     others = [other for other in range(ranks) if other != rank]
     arriving = {other: torch.empty_like(pieces[rank]) for other in others}
     works = [dist.isend(pieces[other], other) for other in others]
@@ -20,3 +21,4 @@ def ring_all_reduce(tensor):
     works += [dist.irecv(pieces[other], other) for other in others]
     for work in works:
         work.wait()
+    tensor.copy_(box)

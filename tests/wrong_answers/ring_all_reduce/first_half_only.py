@@ -1,5 +1,4 @@
 # wrong: a rank is left with one finished piece, and nobody passes it on
-# told: lacks the numbers of rank
 # told: Who passes on what is done
 # right at: 1
 import torch

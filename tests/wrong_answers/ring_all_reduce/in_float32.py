@@ -1,5 +1,5 @@
 # wrong: adds up in float32, whatever the dtype
-# told: Nearly right
+# told: a message in float32
 # right at: 1
 import torch
 import torch.distributed as dist

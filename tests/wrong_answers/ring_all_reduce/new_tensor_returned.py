@@ -1,5 +1,6 @@
 # wrong: adds up in a copy and returns it
-# told: This is what it had before
+# told: had before. Which memory do you fill
+# told: int64
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: nobody waits for the sends
-# told: What tells you that it has
+# told: still at work when your function returned
 # right at: 1
 import torch
 import torch.distributed as dist

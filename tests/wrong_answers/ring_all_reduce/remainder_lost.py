@@ -1,5 +1,5 @@
 # wrong: pieces of n // N numbers, and nobody has the rest
-# told: it is as before. In which piece
+# told: In which piece are the last numbers
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -6,11 +6,12 @@ import torch.distributed as dist
 
 
 def ring_all_reduce(tensor):
+    box = tensor.contiguous()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     after, before = (rank + 1) % ranks, (rank - 1) % ranks
-    length = len(tensor) // ranks
-    pieces = [tensor[i * length : (i + 1) * length] for i in range(ranks - 1)]
-    pieces.append(tensor[(ranks - 1) * length :])
+    length = len(box) // ranks
+    pieces = [box[i * length : (i + 1) * length] for i in range(ranks - 1)]
+    pieces.append(box[(ranks - 1) * length :])
     for number in range(2 * (ranks - 1)):
         leaving, staying = pieces[(rank - number) % ranks], pieces[(rank - number - 1) % ranks]
         arriving = torch.empty_like(staying)
@@ -18,3 +19,4 @@ def ring_all_reduce(tensor):
         dist.recv(arriving, before)
         sending.wait()
         staying.copy_(staying + arriving if number < ranks - 1 else arriving)
+    tensor.copy_(box)

@@ -6,8 +6,9 @@ import torch.distributed as dist
 
 
 def ring_all_reduce(tensor):
+    box = tensor.contiguous()
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    for piece in tensor.tensor_split(ranks):
+    for piece in box.tensor_split(ranks):
         if rank == 0:
             for other in range(1, ranks):
                 arriving = torch.empty_like(piece)
@@ -18,3 +19,4 @@ def ring_all_reduce(tensor):
         else:
             dist.send(piece, 0)
             dist.recv(piece, 0)
+    tensor.copy_(box)

@@ -6,11 +6,12 @@ import torch.distributed as dist
 
 
 def ring_all_reduce(tensor):
+    box = tensor.contiguous()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if ranks == 1:
         return
     other = 1 - rank
-    kept, given = tensor.tensor_split(2) if rank == 0 else tensor.tensor_split(2)[::-1]
+    kept, given = box.tensor_split(2) if rank == 0 else box.tensor_split(2)[::-1]
     arriving = torch.empty_like(kept)
     sending = dist.isend(given, other)
     dist.recv(arriving, other)
@@ -19,3 +20,4 @@ def ring_all_reduce(tensor):
     sending = dist.isend(kept, other)
     dist.recv(given, other)
     sending.wait()
+    tensor.copy_(box)

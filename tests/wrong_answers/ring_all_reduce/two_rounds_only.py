@@ -6,11 +6,12 @@ import torch.distributed as dist
 
 
 def ring_all_reduce(tensor):
+    box = tensor.contiguous()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     after, before = (rank + 1) % ranks, (rank - 1) % ranks
     if ranks == 1:
         return
-    pieces = tensor.tensor_split(ranks)
+    pieces = box.tensor_split(ranks)
     for number in range(2):
         leaving, staying = pieces[(rank - number) % ranks], pieces[(rank - number - 1) % ranks]
         arriving = torch.empty_like(staying)
@@ -18,3 +19,4 @@ def ring_all_reduce(tensor):
         dist.recv(arriving, before)
         sending.wait()
         staying.copy_(staying + arriving if number == 0 else arriving)
+    tensor.copy_(box)
