@@ -1,196 +1,330 @@
 """Compute the accuracy over a whole data set, also where the ranks cannot share it equally.
 
-All ranks call it, on the CPU, with the same model and data set, of at least one sample. dataset[i]
-is (features, label); of a batch the model makes scores [rows, classes], and the highest is a guess.
+All ranks call the function, on the CPU, with the same model and the same data set of at least one
+sample. dataset[i] is (features, label). The model turns a batch of features into scores
+[rows, classes]; the class with the highest score is its guess.
 
-- Every rank returns the same: the right guesses, divided by the samples, as one process has it. A
-  DistributedSampler adds doubles to make the ranks equal; here each sample counts once.
-- The work is shared: each sample goes through the model of some rank, and no rank takes more than
-  len(dataset) / world_size of them, rounded up. There may be fewer samples than ranks.
+- Every rank returns the same number: right guesses / samples, as one process computes it, to the
+  last digit. A DistributedSampler repeats samples to make the ranks equal; here each sample counts
+  once.
+- The ranks share the work: each sample goes through the model of some rank, and no rank takes more
+  than len(dataset) / world_size samples, rounded up. There may be fewer samples than ranks.
 - The model gets at most batch_size rows at once. It guesses in evaluation mode, without building a
-  graph, and is afterwards as it was before, in training mode or not. A call has one collective.
+  graph. Afterwards every module in it is in the mode in which it was before.
+- A call makes one collective.
 """
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import nan
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words, judge_by
-from ddp_workbook.exercises.judging.single_number import near, number_in
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
+from ddp_workbook.exercises.judging.same import is_number, same
 
+MINUTES = 15
 HINTS = [
     "Which samples are this rank's, if nothing is added to make the ranks equal? And which whole "
     "numbers of the ranks make up the accuracy?",
     "A Subset of the data set holds chosen samples, perhaps none, and a loader goes through it. "
     "Each rank counts, and counts can be added up.",
-    "range can begin at the rank and take every world_size-th sample. Only the counts of right "
-    "guesses must travel; by what are they divided at the end, and is that known without asking?",
+    "Only the counts of right guesses must travel; by what are they divided at the end, and is "
+    "that known without asking? model.train(True) sets every module in the model: which ones were "
+    "in evaluation mode before?",
 ]
-FOR_ERRORS = {
-    "by zero": "A rank may be without samples. Who divides by its samples alone?",
-    "num_samples=0": "A rank may be without samples. Does it need the loader to shuffle them?",
-    "non-empty": "A rank may be without samples. What does it put together then?",
-    "Invalid function argument": "A collective takes a tensor. Who makes one of this number?",
-}
-SIZES = (1, 2, 3, 4)
-PAUSE = 0.05  # seconds that the others come later than rank 0: what is not waited for, shows
-MET = "A collective has run: who waits for it, and who uses its result?"
-WRONG = {1, 3, 5, 9, 10, 13}  # samples that are guessed wrongly; in the second call all others
 
 
 def exact_accuracy(model: nn.Module, dataset: Dataset, batch_size: int) -> float:
     """Share of the samples in `dataset` that `model` guesses rightly, `batch_size` at a time."""
     ### BEGIN SOLUTION
+    modes = {module: module.training for module in model.modules()}  # a part may be frozen
     mine = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
-    right, was_training = torch.tensor(0), model.training
+    right = torch.tensor(0)
     model.eval()
     with torch.no_grad():
         for features, labels in DataLoader(mine, batch_size):  # none where a rank has no samples
             right += (model(features).argmax(dim=1) == labels).sum()
-    model.train(was_training)
+    for module, mode in modes.items():
+        module.training = mode
     dist.all_reduce(right)  # whole numbers: their sum is exact
     return right.item() / len(dataset)
     ### END SOLUTION
 
 
-def calls_of(size: int) -> list[tuple[int, int, str, set[int]]]:
-    """Samples, batch_size, mode of the model, and the samples that are guessed wrongly."""
-    n, right = 5 * size - 1, set(range(5 * size)) - WRONG
-    begin, end = (4 * size + 1, 2, "training", WRONG), (max(size - 1, 1), 2, "training", WRONG)
-    return [begin, (n, 3, "evaluation", right), end]
+class Case(NamedTuple):
+    """A data set of n samples, and the samples that the model guesses rightly."""
+
+    n: int
+    batch_size: int
+    mode: str
+    right: set[int]
 
 
-def three_calls(exact_accuracy: Callable, item: tuple[int, int]) -> list[dict]:
-    """In a rank: for each call what came back, what the model did, and how it is afterwards."""
-    (rank, size), seen = item, []
-
-    def note(module: nn.Module, args: tuple, kwargs: dict, scores: Tensor) -> None:
-        if isinstance(module, nn.Linear):
-            rows = [*args, *kwargs.values()][0].view(-1, 3)
-            seen[-1]["batches"].append(rows[:, 0].int().tolist())
-            seen[-1]["training"] |= module.training
-            seen[-1]["graph"] |= scores.requires_grad
-
-    register_module_forward_hook(note, with_kwargs=True)
-    for n, batch_size, mode, wrong in calls_of(size):
-        model = nn.Sequential(nn.Linear(3, 2), nn.Dropout(1.0)).train(mode == "training")
-        model[0].weight.data, model[0].bias.data = torch.eye(3)[1:], torch.zeros(2)
-        guesses, before = torch.arange(n) % 3 % 2, state(model)
-        labels = guesses ^ torch.tensor([i in wrong for i in range(n)]).long()
-        features = torch.stack([torch.arange(n), 1 - guesses, guesses], dim=1).float()
-        time.sleep(PAUSE if rank and not seen else 0)  # then it shows who does not wait
-        seen.append({"batches": [], "training": False, "graph": False})
-        answer = exact_accuracy(model, TensorDataset(features, labels), batch_size)
-        changed = ", ".join(what for what in before if state(model)[what] != before[what])
-        seen[-1] |= {"words": in_words(answer), "value": number_in(answer), "changed": changed}
-    time.sleep(2 * PAUSE if size > 1 and not rank else 0)
-    return seen
+def cases(size: int) -> list[Case]:
+    """One sample more than a multiple of the ranks, one less, and fewer samples than ranks."""
+    wrong = {1, 3, 5, 9, 10, 13}
+    more, less, few = {1: 5, 2: 9, 3: 10, 4: 21}[size], 5 * size - 1, max(size - 1, 1)
+    return [
+        Case(more, 2, "training", {*range(more)} - wrong),  # whose fractions have no exact sum
+        Case(less, 3, "evaluation", {*range(less)} & wrong),
+        Case(few, 2, "training", {*range(few)} - wrong),
+    ]
 
 
-def state(model: nn.Module) -> dict[str, list]:
-    """What a call must leave as it was."""
-    modes = [module.training for module in model.modules()]
-    return {"its mode": modes, "requires_grad": [p.requires_grad for p in model.parameters()]}
+class Model(nn.Module):
+    """Guesses what features say, and notes what goes through it; a part of it is frozen."""
+
+    batches: ClassVar[list[dict]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores, self.dropout = nn.Linear(3, 2), nn.Dropout(1.0)
+        self.frozen = nn.Sequential(nn.Identity())
+        self.scores.weight.data, self.scores.bias.data = torch.eye(3)[1:], torch.zeros(2)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores [rows, 2]."""
+        scores = self.dropout(self.scores(features))
+        note = {"rows": features[:, 0].int().tolist(), "graph": scores.requires_grad}
+        Model.batches.append(note | {"training": self.dropout.training})
+        return self.frozen(scores)
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Look at mode, samples, number, and at what is left behind; then at the wire."""
-    for size in sizes:
-        seen, wire = attempt_on_ranks(attempt, three_calls, each=[(r, size) for r in range(size)])
-        ops = [wire.loc[wire["rank"] == rank, "op"].tolist() for rank in range(size)]
-        for call, (n, batch_size, mode, wrong) in enumerate(calls_of(size)):
-            ranks, right = [one[call] for one in seen], sorted({*range(n)} - wrong)
-            called = (
-                f"exact_accuracy(model in {mode} mode, dataset of {n}, batch_size={batch_size})"
+def arguments(case: Case) -> tuple[Model, TensorDataset, int]:
+    """Those of a call. Sample i has i among its features."""
+    model = Model().train(case.mode == "training")
+    model.frozen.eval()
+    guesses = torch.arange(case.n) % 3 % 2
+    labels = torch.tensor([g if i in case.right else 1 - g for i, g in enumerate(guesses.tolist())])
+    features = torch.stack([torch.arange(case.n), 1 - guesses, guesses], dim=1).float()
+    Model.batches = []
+    return model, TensorDataset(features, labels), case.batch_size
+
+
+def observe(returned: object, model: Model, *_: object) -> dict:
+    """What came back, what went through the model, and how it is afterwards."""
+    return {"number": returned, "batches": Model.batches, "state": state(model)}
+
+
+def state(model: Model) -> dict[str, bool]:
+    """What a call leaves as it was."""
+    modes = {f"{n or 'model'}.training": part.training for n, part in model.named_modules()}
+    return modes | {f"{n}.requires_grad": p.requires_grad for n, p in model.named_parameters()}
+
+
+def state_before(case: Case) -> dict[str, bool]:
+    """The state in which the function gets the model."""
+    return state(arguments(case)[0])
+
+
+def taken(seen: Seen) -> list[int]:
+    """The samples that went through the model on this rank."""
+    return [sample for batch in seen.came["batches"] for sample in batch["rows"]]
+
+
+def most(case: Case, size: int) -> int:
+    """How many samples a rank may take."""
+    return -(-case.n // size)
+
+
+def missing(seen: Seen) -> list[int]:
+    """Samples that no rank has taken."""
+    return sorted(set(range(seen.case.n)) - {i for one in seen.everyone for i in taken(one)})
+
+
+def work(seen: Seen) -> str:
+    """Who took what, in words."""
+    ranks = "; ".join(f"rank {one.rank} took {in_words(taken(one))}" for one in seen.everyone)
+    return f"{ranks}\non no rank: {in_words(missing(seen)) if missing(seen) else 'none'}"
+
+
+def hits(seen: Seen) -> list[list[list[bool]]]:
+    """Of each rank's batches, which guesses are right."""
+    return [
+        [[i in one.case.right for i in b["rows"]] for b in one.came["batches"] if b["rows"]]
+        for one in seen.everyone
+    ]
+
+
+def rows(seen: Seen) -> list[int]:
+    """How many samples each rank took."""
+    return [len(taken(one)) for one in seen.everyone]
+
+
+def counts(seen: Seen) -> list[int]:
+    """How many of them it guessed rightly."""
+    return [sum(map(sum, own)) for own in hits(seen)]
+
+
+def parts(seen: Seen) -> list[float]:
+    """The accuracy of each rank's own samples, 0 if it has none."""
+    return [count / (own or 1) for count, own in zip(counts(seen), rows(seen), strict=True)]
+
+
+def of_batches(seen: Seen) -> list[float]:
+    """Means over batches, of a rank, of the ranks, of all batches, and weighted."""
+    each = [[sum(batch) / len(batch) for batch in own] for own in hits(seen)]
+    means = [sum(own) / (len(own) or 1) for own in each]
+    weighted = sum(m * own for m, own in zip(means, rows(seen), strict=True))
+    every = sum(map(sum, each)) / sum(map(len, each))
+    n = seen.case.n
+    return [means[seen.rank], sum(means) / seen.size, every, weighted / n, round(weighted) / n]
+
+
+def gives(*ways: Callable[[Seen], float | bool]) -> When:
+    """Holds where one of these ways gives the number; one that gives False does not."""
+
+    def holds(seen: Seen) -> bool:
+        numbers = [way(seen) for way in ways]
+        return any(number is not False and same(seen.value, float(number)) for number in numbers)
+
+    return When(holds)
+
+
+def last_batches(seen: Seen) -> float:
+    """The share of the right guesses in the last batch of each rank."""
+    return sum(sum(own[-1]) for own in hits(seen) if own) / seen.case.n
+
+
+MODE = Look(
+    of=lambda seen: any(batch["training"] for batch in seen.came["batches"]),
+    right=False,
+    otherwise="Dropout and its like are on. What turns them off?",
+    came="the model guessed in training mode {where}",
+    required="the model guesses in evaluation mode",
+)
+WORK = Look(
+    of=lambda seen: len(taken(seen)) <= most(seen.case, seen.size) and not missing(seen),
+    right=True,
+    mistakes={
+        "One rank works, and the others wait. What could they do?": When(
+            lambda seen: sum(map(bool, rows(seen))) == 1 < min(seen.case.n, seen.size)
+        ),
+        "A rank that guesses everything saves no time. Which part is its own?": When(
+            lambda seen: len(taken(seen)) == seen.case.n > most(seen.case, seen.size)
+        ),
+        "More than its share. Which samples are left to the others?": When(
+            lambda seen: len(taken(seen)) > most(seen.case, seen.size)
+        ),
+    },
+    otherwise="Left out. Does a sampler or a loader drop what does not divide?",
+    came=work,
+    required=lambda seen: (
+        f"at most {most(seen.case, seen.size)} of {seen.case.n} on a rank, and each on some rank"
+    ),
+)
+NUMBER = Look(
+    of=lambda seen: seen.came["number"],
+    right=lambda case: len(case.right) / case.n,
+    mistakes={
+        "After reduce or gather one rank alone has the result. How do the others get it?": When(
+            lambda seen: {"reduce", "gather"} & set(seen.ops) and seen.rank
+        ),
+        "Right in the first seven digits only: a quotient of integer tensors is float32. What "
+        "does Python make of two ints?": When(
+            lambda seen: seen.value == torch.tensor(seen.right).item()
+        ),
+        "Right but for the last digit: fractions are rounded, and so is their sum. What could be "
+        "added up instead?": gives(lambda seen: seen.right),
+        "The doubles count like other samples.": gives(
+            lambda seen: sum(rows(seen)) > seen.case.n and sum(counts(seen)) / sum(rows(seen))
+        ),
+        "The right guesses of doubles count, too.": gives(
+            lambda seen: sum(rows(seen)) > seen.case.n and sum(counts(seen)) / seen.case.n
+        ),
+        "These are right guesses. What makes them a share?": gives(
+            lambda seen: len(seen.case.right), lambda seen: sum(counts(seen))
+        ),
+        "A rank without samples has no accuracy. Which of its numbers is there all the same?": (
+            gives(lambda seen: nan)
+        ),
+        "Are these the right guesses in the last batch of each rank only?": gives(last_batches),
+        "No guess is right? Which line rounds down, or begins to count again?": (
+            gives(lambda seen: 0)
+        ),
+        "This is rank 0's accuracy, on every rank. Where are the others?": gives(
+            lambda seen: (
+                seen.size > 1
+                and all(same(one.value, seen.value) for one in seen.everyone)
+                and parts(seen)[0]
             )
-            called += f"; right guesses: samples {in_words(right)}"
-            judge_work(called, ranks, n)
-            judge_number(called, ranks, n, set(right), ops)
-            judge_rest(called, ranks, batch_size, ops)
-    return "each of 1 to 19 samples counted once, the work shared, one collective, at 1 to 4 ranks"
-
-
-def judge_work(called: str, ranks: list[dict], n: int) -> None:
-    """The mode of the model, and who took which samples."""
-    taken = [[sample for batch in one["batches"] for sample in batch] for one in ranks]
-    share, missing = -(-n // len(ranks)), sorted(set(range(n)) - set().union(*taken))
-    for rank, own in enumerate(taken):
-        mode = "training" if ranks[rank]["training"] else "evaluation"
-        every, alone = len(own) == n > share, sum(map(len, taken)) == len(own)
-        judge_by(
-            called,
-            f"rank {rank}'s model, in {mode} mode, took samples {in_words(own)}; "
-            f"on no rank: {in_words(missing) if missing else 'none'}",
-            f"in evaluation mode at most {share} on a rank, and each of the {n} on some rank",
-            (mode == "training", "Dropout and its like are on. What turns them off?"),
-            (every and alone, "One rank works, and the others wait. What could they do?"),
-            (every, "A rank that guesses everything saves no time. Which part is its own?"),
-            (len(own) > share, "More than its share. Which samples are left to the others?"),
-            (missing, "Left out. Does a sampler or a loader drop what does not divide?"),
-        )
-
-
-def judge_number(called: str, ranks: list[dict], n: int, right: set[int], ops: list) -> None:
-    """The number on each rank, which is that of one process."""
-    for rank, one in enumerate(ranks):
-        if not near(one["value"], len(right) / n):
-            required = f"{len(right) / n:.6g} on every rank, {len(right)} of {n}"
-            look = next(thoughts(rank, ranks, n, right, ops[rank]))
-            raise NotYet(called, f"{one['words']} on rank {rank}", required, look)
-
-
-def thoughts(rank: int, ranks: list[dict], n: int, right: set[int], ops: list) -> Iterator[str]:
-    """What may lie behind a wrong number, from the specific to the general."""
-    value, size, met = ranks[rank]["value"], len(ranks), MET if ops else "Nothing was sent."
-    hits = [[[i in right for i in batch] for batch in one["batches"] if batch] for one in ranks]
-    rows, counts = ([sum(map(one, own)) for own in hits] for one in (len, sum))
-    parts = [count / (own or 1) for count, own in zip(counts, rows, strict=True)]
-    batches = [[sum(batch) / len(batch) for batch in own] for own in hits]
-    if value is None:
-        yield "One number is to come back, on every rank, on every way through the function."
-    if {"reduce", "gather"} & set(ops) and rank:
-        yield "After reduce or gather one rank alone has the result. How do the others get it?"
-    alike = len({one["value"] for one in ranks}) == 1 < size
-    last = sum(sum(own[-1]) for own in hits if own)
-    means = [sum(own) / (len(own) or 1) for own in batches]
-    of_batches = [means[rank], sum(means) / size, sum(map(sum, batches)) / sum(map(len, batches))]
-    typical = {
-        f"{sum(rows)} rows for {n} samples: doubles count like others.": [sum(counts) / sum(rows)],
-        "The right guesses of doubles count, too.": [sum(counts) / n] * (sum(rows) > n),
-        "This is rank 0's accuracy, on every rank. Where are the others?": [parts[0]] * alike,
-        "These are right guesses. What makes them a share?": [len(right), sum(counts)],
-        "A rank without samples has no accuracy. Which of its numbers is there all the same?": [
-            nan
-        ],
-        "Are these the right guesses in the last batch of each rank only?": [last / n],
-        "No guess is right? Which line rounds down, or begins to count again?": [0],
-        f"This is the accuracy of this rank's own samples. {met}": [parts[rank]],
-        f"This rank's right guesses, divided by all samples. {met}": [counts[rank] / n],
-        "This is the mean of the ranks' accuracies. Has each as many samples?": [sum(parts) / size],
-        "This is a mean of batches. Has the last batch as many rows as the others?": of_batches,
-        "It was divided by the number of ranks, too.": [len(right) / n / size],
-    }
-    yield from (words for words, wrongs in typical.items() if any(near(value, w) for w in wrongs))
-    yield "Which samples are in this number, and how often does each count?"
-
-
-def judge_rest(called: str, ranks: list[dict], batch_size: int, ops: list) -> None:
-    """What each call left behind, or used up on the way; `ops` are those of all three calls."""
-    for rank, one in enumerate(ranks):
-        largest, graph = max(map(len, one["batches"]), default=0), "" if one["graph"] else "out"
-        judge_by(
-            called,
-            f"the right number on rank {rank}, scores with{graph} a graph, batches of {largest}, "
-            f"{len(ops[rank])} collectives in 3 calls; then changed: {one['changed'] or 'nothing'}",
-            f"no graph, batches of at most {batch_size}, 3 collectives, the model as it was before",
-            (one["changed"], "The caller goes on with this model. How was it before the call?"),
-            (one["graph"], "What is kept in memory for a backward that never comes?"),
-            (largest > batch_size, "The caller's memory holds no more rows. Who cuts batches?"),
-            (len(ops[rank]) > 3, "Which numbers must travel, and which does each rank know?"),
-        )
+        ),
+        "This is the accuracy of this rank's own samples. How does it hear of the others?": gives(
+            lambda seen: parts(seen)[seen.rank]
+        ),
+        "These are this rank's right guesses, divided by all samples. Where are the others'?": (
+            gives(lambda seen: counts(seen)[seen.rank] / seen.case.n)
+        ),
+        "This is the mean of the ranks' accuracies. Has each rank as many samples?": gives(
+            lambda seen: sum(parts(seen)) / seen.size
+        ),
+        "This is a mean of batches. Has the last batch as many rows as the others?": When(
+            lambda seen: any(same(seen.value, number) for number in of_batches(seen))
+        ),
+        "It was divided by the number of ranks, too.": gives(lambda seen: seen.right / seen.size),
+    },
+    otherwise="Which samples are in this number, and how often does each count?",
+    came=lambda seen: f"{seen.value!r} on rank {seen.rank}",
+    required=lambda seen: f"{seen.right!r} on every rank, {len(seen.case.right)} / {seen.case.n}",
+    same=lambda came, right: is_number(came) and float(came) == right,
+)
+MEMORY = [
+    Look(
+        of=lambda seen: any(batch["graph"] for batch in seen.came["batches"]),
+        right=False,
+        otherwise="What is kept in memory for a backward that never comes?",
+        came="scores with a graph {where}",
+        required="scores without a graph",
+    ),
+    Look(
+        of=lambda seen: all(len(b["rows"]) <= seen.case.batch_size for b in seen.came["batches"]),
+        right=True,
+        otherwise="The caller's memory holds no more rows. Who cuts batches?",
+        came=lambda seen: f"batches of {max(len(b['rows']) for b in seen.came['batches'])} rows",
+        required=lambda seen: f"at most {seen.case.batch_size} rows at once",
+    ),
+]
+AFTERWARDS = Look(
+    of=lambda seen: seen.came["state"],
+    right=state_before,
+    mistakes={
+        "Its mode is training afterwards, whatever it was before. Who goes on with this model?": (
+            lambda case: dict.fromkeys(state_before(case), True)
+        ),
+        "A part of the model was in evaluation mode. What does model.train do to its parts?": (
+            lambda case: {
+                name: was or (case.mode == "training") for name, was in state_before(case).items()
+            }
+        ),
+        "The model is left in evaluation mode. Which mode was it in before?": lambda case: {
+            name: was and not name.endswith("training") for name, was in state_before(case).items()
+        },
+    },
+    otherwise="The caller goes on with this model. Which line sets back what was changed?",
+    came="{part} is {value} afterwards",
+    required="{right}, as before the call",
+)
+CHECK = OnRanks(
+    cases=cases,
+    given=arguments,
+    observe=observe,
+    called=lambda case: (
+        f"exact_accuracy(model in {case.mode} mode, a part of it in evaluation mode, dataset of "
+        f"{case.n}, batch_size={case.batch_size}); right guesses: samples "
+        f"{in_words(sorted(case.right))}"
+    ),
+    looks=[MODE, WORK, NUMBER, *MEMORY, AFTERWARDS],
+    most=1,
+    too_much="Which numbers must travel, and which does each rank know?",
+    errors={
+        "by zero": "A rank may be without samples. Who divides by its samples alone?",
+        "num_samples=0": "A rank may be without samples. Does it need the loader to shuffle them?",
+        "non-empty": "A rank may be without samples. What does it put together then?",
+        "Invalid function argument": "A collective takes a tensor. Who makes one of this number?",
+    },
+    proves="each of 1 to 21 samples counted once, the work shared, one collective, at 1 to 4 ranks",
+)

@@ -1,6 +1,5 @@
 # wrong: leaves a model in training mode that was in evaluation mode
-# told: then changed: its mode
-# told: model in evaluation mode
+# told: whatever it was before
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Subset

@@ -6,10 +6,11 @@ from torch.utils.data import DataLoader
 
 
 def exact_accuracy(model, dataset, batch_size):
-    right, was_training = torch.tensor(0), model.training
+    right, modes = torch.tensor(0), {m: m.training for m in model.modules()}
     model.eval()
     with torch.no_grad():
         for features, labels in DataLoader(dataset, batch_size):
             right += (model(features).argmax(dim=1) == labels).sum()
-    model.train(was_training)
+    for module, mode in modes.items():
+        module.training = mode
     return right.item() / len(dataset)

@@ -1,6 +1,5 @@
 # wrong: leaves the model in evaluation mode
-# told: then changed: its mode
-# told: model in training mode
+# told: The model is left in evaluation mode
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Subset

@@ -8,12 +8,13 @@ from torch.utils.data import DataLoader, Subset
 
 def exact_accuracy(model, dataset, batch_size):
     mine = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
-    right, was_training = torch.tensor(0), model.training
+    right, modes = torch.tensor(0), {m: m.training for m in model.modules()}
     model.eval()
     with torch.no_grad():
         for features, labels in DataLoader(mine, batch_size):
             right += (model(features).argmax(dim=1) == labels).sum()
-    model.train(was_training)
-    accuracy = right / max(1, len(mine))
+    for module, mode in modes.items():
+        module.training = mode
+    accuracy = right.double() / max(1, len(mine))
     dist.broadcast(accuracy, src=0)
     return accuracy.item()

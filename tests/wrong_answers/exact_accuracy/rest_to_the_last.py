@@ -11,11 +11,12 @@ def exact_accuracy(model, dataset, batch_size):
     each = len(dataset) // size
     end = len(dataset) if rank == size - 1 else (rank + 1) * each
     mine = Subset(dataset, range(rank * each, end))
-    right, was_training = torch.tensor(0), model.training
+    right, modes = torch.tensor(0), {m: m.training for m in model.modules()}
     model.eval()
     with torch.no_grad():
         for features, labels in DataLoader(mine, batch_size):
             right += (model(features).argmax(dim=1) == labels).sum()
-    model.train(was_training)
+    for module, mode in modes.items():
+        module.training = mode
     dist.all_reduce(right)
     return right.item() / len(dataset)

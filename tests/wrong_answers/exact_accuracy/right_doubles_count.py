@@ -8,11 +8,12 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 def exact_accuracy(model, dataset, batch_size):
     sampler = DistributedSampler(dataset, shuffle=False)
-    right, was_training = torch.tensor(0), model.training
+    right, modes = torch.tensor(0), {m: m.training for m in model.modules()}
     model.eval()
     with torch.no_grad():
         for features, labels in DataLoader(dataset, batch_size, sampler=sampler):
             right += (model(features).argmax(dim=1) == labels).sum()
-    model.train(was_training)
+    for module, mode in modes.items():
+        module.training = mode
     dist.all_reduce(right)
     return right.item() / len(dataset)

@@ -1,5 +1,5 @@
 # wrong: sends the number of samples, too, which every rank knows
-# told: 6 collectives in 3 calls
+# told: what is right, after 2 all_reduce
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Subset
@@ -7,13 +7,14 @@ from torch.utils.data import DataLoader, Subset
 
 def exact_accuracy(model, dataset, batch_size):
     mine = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
-    right, was_training = torch.tensor(0), model.training
+    right, modes = torch.tensor(0), {m: m.training for m in model.modules()}
     model.eval()
     with torch.no_grad():
         for features, labels in DataLoader(mine, batch_size):
             right += (model(features).argmax(dim=1) == labels).sum()
-    model.train(was_training)
+    for module, mode in modes.items():
+        module.training = mode
     seen = torch.tensor(len(mine))
     dist.all_reduce(right)
     dist.all_reduce(seen)
-    return (right / seen).item()
+    return right.item() / seen.item()
