@@ -11,9 +11,9 @@ def once_per_run(make_folder: Callable[[], str]) -> str:
     if dist.get_rank() == 0:
         try:
             told[0] = make_folder()
-        except OSError as error:
-            told[1] = error
+        except Exception as error:
+            told[1] = repr(error)
     dist.broadcast_object_list(told, src=0)
     if told[1]:
-        raise told[1]
+        raise RuntimeError(told[1])
     return told

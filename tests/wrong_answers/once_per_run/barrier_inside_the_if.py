@@ -1,5 +1,5 @@
 # wrong: only rank 0 comes to the barrier
-# told: hangs at
+# told: waits in barrier
 # right at: 1
 from collections.abc import Callable
 

@@ -1,4 +1,5 @@
 # wrong: rank 0 raises, and never comes to the broadcast
+# told: raises OSError('disk full') on rank 0 rank 0 has returned without it
 # told: there will be no folder
 # right at: 1
 from collections.abc import Callable

@@ -1,5 +1,6 @@
 # wrong: rank 0 catches its error, and nobody hears of it
 # told: What becomes of the error that make_folder raised
+# told: raises OSError('disk full')
 from collections.abc import Callable
 
 import torch.distributed as dist
@@ -11,7 +12,7 @@ def once_per_run(make_folder: Callable[[], str]) -> str:
     if dist.get_rank() == 0:
         try:
             folder[0] = make_folder()
-        except OSError as error:
+        except Exception as error:
             print(f"no folder: {error}")
     dist.broadcast_object_list(folder, src=0)
     return folder[0]

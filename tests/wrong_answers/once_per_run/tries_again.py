@@ -13,9 +13,9 @@ def once_per_run(make_folder: Callable[[], str]) -> str:
             try:
                 told = [make_folder(), None]
                 break
-            except OSError as error:
-                told[1] = error
+            except Exception as error:
+                told[1] = repr(error)
     dist.broadcast_object_list(told, src=0)
     if told[1]:
-        raise told[1]
+        raise RuntimeError(told[1])
     return told[0]

@@ -31,6 +31,7 @@ class Attempt:
     answers: list[Any] | None = None  # what the function returned in it, where no probe was sent
     cancelled: threading.Event | None = None  # set by an interrupt, where launches run in threads
     first_was_right: bool = False  # where a later call failed
+    later: str = ""  # that call, in words
     said: set[str] = field(default_factory=set)  # to the reader, while the check went on
 
 

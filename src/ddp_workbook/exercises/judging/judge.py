@@ -91,7 +91,8 @@ def _not_yet(
     at = f"at {attempt.ranks} rank{'s' * (attempt.ranks > 1)}" if attempt.ranks else ""
     title = " ".join(filter(None, [f"Not yet: {attempt.name}", verb, at, note]))
     if attempt.first_was_right:
-        rows = [("before", FIRST_WAS_RIGHT), *rows]
+        later = [("called", attempt.later)] if "called" not in dict(rows) else []
+        rows = [("before", FIRST_WAS_RIGHT), *later, *rows]
     return Verdict(NOT_YET, title, rows, attempt.printed)
 
 
