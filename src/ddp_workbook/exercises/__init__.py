@@ -12,6 +12,7 @@ CHAPTERS = {
         "broadcast_parameters",
         "average_gradients",
         "bucketed_average",
+        "accumulate",
         "global_loss",
         "to_ddp",
     ],

@@ -1,0 +1,255 @@
+"""Take one step with the gradients of several micro-batches, and send them once.
+
+A batch that does not fit into memory is cut into micro-batches. Their gradients add up in `.grad`,
+and then the optimizer makes one step. Your function is called on all ranks. All have the same
+number of micro-batches, at least one, and every micro-batch has the same number of rows. The rules:
+
+- Afterwards the weights are those that one process gets from one step with the mean loss over the
+  rows of all micro-batches of all ranks. The loss is `F.cross_entropy`.
+- Only one micro-batch fits into memory: call `backward` for it before the forward of the next.
+- Every forward goes through `ddp`, and DDP sends every gradient once: one all_reduce for each of
+  its buckets, not one for each micro-batch.
+- `.grad` still holds what an earlier step has left there. That does not count.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from ddp_workbook.exercises import Look, OnRanks, Seen, When
+
+MINUTES = 15
+HINTS = [
+    "cross_entropy is a mean over its rows, and backward adds to .grad. After k micro-batches, how "
+    "many times the mean over all rows is in .grad?",
+    "Inside `with ddp.no_sync():` DDP sends nothing. The backward of which micro-batch must send, "
+    "and what is in .grad by then?",
+    "DDP decides in the forward whether the backward that follows will send. Which lines must be "
+    "inside no_sync, and for which of the micro-batches?",
+]
+
+
+def accumulate(
+    ddp: DistributedDataParallel, micro_batches: list[tuple[Tensor, Tensor]], optimizer: Optimizer
+) -> None:
+    """Take one step on all `micro_batches` of all ranks; each is (images [rows, 3], labels)."""
+    ### BEGIN SOLUTION
+
+    def add_gradients(images: Tensor, labels: Tensor) -> None:
+        loss = F.cross_entropy(ddp(images), labels)
+        (loss / len(micro_batches)).backward()
+
+    optimizer.zero_grad()
+    with ddp.no_sync():  # the forward as well: there DDP decides whether backward will send
+        for micro_batch in micro_batches[:-1]:
+            add_gradients(*micro_batch)
+    add_gradients(*micro_batches[-1])  # sends the sum of all
+    optimizer.step()
+    ### END SOLUTION
+
+
+RATE = 0.5
+BEGIN = torch.linspace(-1, 1, 8, dtype=torch.float64)  # weight [2, 3] and bias [2], flat
+BYTES = BEGIN.nbytes
+
+
+class Step(NamedTuple):
+    """A call: its number, the micro-batches of each rank, the rows of each, and the world size."""
+
+    number: int
+    count: int
+    rows: int
+    size: int
+
+
+def micro_batch(step: Step, rank: int, which: int) -> tuple[Tensor, Tensor]:
+    """Images and labels; no micro-batch is like another one."""
+    start = 7 * step.number + 5 * rank + 3 * which
+    numbers = torch.arange(step.rows * 3, dtype=torch.float64).reshape(step.rows, 3)
+    labels = torch.tensor([(start + row) // 2 % 2 for row in range(step.rows)])
+    return torch.sin(numbers * (start + 2)) * (1 + rank), labels
+
+
+def old_gradient(rank: int) -> Tensor:
+    """What an earlier step has left."""
+    return torch.full_like(BEGIN, 1.5 + rank)
+
+
+@cache
+def gradient(step: Step, rank: int, which: int) -> Tensor:
+    """The gradient of one micro-batch's mean loss, flat."""
+    images, labels = micro_batch(step, rank, which)
+    scores = images @ BEGIN[:6].view(2, 3).T + BEGIN[6:]
+    error = (scores.softmax(dim=1) - F.one_hot(labels, 2)) / len(labels)
+    return torch.cat([(error.T @ images).flatten(), error.sum(dim=0)])
+
+
+def own(step: Step, rank: int, which: range | None = None) -> Tensor:
+    """The gradients of a rank's micro-batches, or of some of them, added up and divided by all."""
+    chosen = range(step.count) if which is None else which
+    zero = torch.zeros_like(BEGIN)
+    return sum((gradient(step, rank, one) for one in chosen), zero) / step.count
+
+
+def mean(step: Step, which: range | None = None) -> Tensor:
+    """The mean of `own` over the ranks."""
+    return sum(own(step, rank, which) for rank in range(step.size)) / step.size
+
+
+def after(gradient: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The weights after one step with that gradient, which takes (step, rank)."""
+    return lambda step, rank: BEGIN - RATE * gradient(step, rank)
+
+
+def arguments(step: Step, rank: int) -> tuple:
+    """A model in DDP, which notes what goes through it; the rank's micro-batches; an optimizer."""
+    model = nn.Linear(3, 2, dtype=torch.float64)
+    nn.utils.vector_to_parameters(BEGIN.clone(), model.parameters())
+    ddp = DistributedDataParallel(model)
+    for parameter, old in zip(model.parameters(), old_gradient(rank).split([6, 2]), strict=True):
+        parameter.grad = old.view_as(parameter).clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    ddp.noted = []
+    ddp.register_forward_pre_hook(lambda *_: note(ddp, "forward"))
+    model.bias.register_hook(lambda _: note(ddp, "backward"))
+    optimizer.register_step_post_hook(lambda *_: note(ddp, "step"))
+    return ddp, [micro_batch(step, rank, which) for which in range(step.count)], optimizer
+
+
+def note(ddp: DistributedDataParallel, what: str) -> None:
+    """Note what is done, and whether it is done outside of no_sync."""
+    ddp.noted.append((what, ddp.require_backward_grad_sync))
+
+
+def seen_of(_: None, ddp: DistributedDataParallel, *rest: object) -> dict:
+    """The final weights, and what was done in which order."""
+    weights = nn.utils.parameters_to_vector(ddp.module.parameters())
+    return {"weights": weights, "done": [what for what, _ in ddp.noted], "noted": ddp.noted}
+
+
+def outside(seen: Seen, what: str) -> list[bool]:
+    """For each forward, or backward, whether it was outside of no_sync."""
+    return [sync for one, sync in seen.came["noted"] if one == what]
+
+
+DONE = Look(
+    of=lambda seen: seen.came["done"],
+    right=lambda step: ["forward", "backward"] * step.count + ["step"],
+    mistakes={
+        "ddp was not called. DDP sees only what goes through it: which model gets the images?": (
+            lambda step: ["backward"] * step.count + ["step"]
+        ),
+        "All rows were in memory at once. Who has put the micro-batches together again?": (
+            lambda step: ["forward", "backward", "step"]
+        ),
+        "One backward for all keeps the graphs of all micro-batches in memory. When can the first "
+        "of them go?": lambda step: ["forward"] * step.count + ["backward", "step"],
+        "All forwards come first, so all graphs are in memory. When can the first of them go?": (
+            lambda step: ["forward"] * step.count + ["backward"] * step.count + ["step"]
+        ),
+        "There is a step for each micro-batch. At which weights are the gradients of the others "
+        "taken then?": lambda step: ["forward", "backward", "step"] * step.count,
+        "The optimizer has not stepped. Who calls it?": (
+            lambda step: ["forward", "backward"] * step.count
+        ),
+    },
+    otherwise="Which of these calls is missing, or comes too often?",
+    came="on rank {rank}: {value}",
+    required="{right}",
+    words=", ".join,
+)
+
+WEIGHTS = Look(
+    of=lambda seen: seen.came["weights"],
+    right=after(lambda step, rank: mean(step)),
+    mistakes={
+        "Each rank has made a step with its own gradients. DDP averages in a backward outside of "
+        "no_sync: which one was that?": after(own),
+        "The step is as many times too long as there are micro-batches. Is a sum of means a "
+        "mean?": after(lambda step, rank: mean(step) * step.count),
+        "Each rank has made a step with the sum of its own gradients. Which backward lets DDP "
+        "average, and what makes a mean of the sum?": after(
+            lambda step, rank: own(step, rank) * step.count
+        ),
+        "The step is divided by the number of ranks, too. What has DDP done already?": after(
+            lambda step, rank: mean(step) / step.size
+        ),
+        "The step is multiplied by the number of ranks. Does DDP add up, or average?": after(
+            lambda step, rank: mean(step) * step.size
+        ),
+        "What an earlier step has left in .grad is in this one, too. Who takes it away?": after(
+            lambda step, rank: (
+                mean(step) + sum(old_gradient(one) for one in range(step.size)) / step.size
+            )
+        ),
+        "Only the last micro-batch is in this step. Where are the gradients of the others taken "
+        "away?": after(lambda step, rank: mean(step, range(step.count)[-1:])),
+        "Only the last micro-batch is in this step, with its full weight. Where have the gradients "
+        "of the others gone?": after(
+            lambda step, rank: mean(step, range(step.count)[-1:]) * step.count
+        ),
+        "Only the first micro-batch was averaged over the ranks. After which one are all gradients "
+        "in .grad?": after(
+            lambda step, rank: mean(step, range(1)) + own(step, rank, range(1, step.count))
+        ),
+        "All were averaged but the last micro-batch, which stayed this rank's own. In the end, "
+        "which backward must send?": after(
+            lambda step, rank: (
+                mean(step, range(step.count - 1)) + own(step, rank, range(step.count)[-1:])
+            )
+        ),
+        "The weights are as before. What was in .grad when the optimizer made its step?": BEGIN,
+    },
+    otherwise="Which micro-batches of which ranks are in this step, and by what is each divided?",
+)
+
+WIRE = Look(  # but for the broadcasts in which DDP agrees on its buckets after a first backward
+    of=lambda seen: sum(row["bytes"] for row in seen.wire if row["op"] != "broadcast"),
+    right=BYTES,
+    mistakes={
+        "Nothing was sent. DDP averages in a backward outside of no_sync: which one was that?": 0,
+        "In this backward no_sync was on, but not in the forward before it, and that is where DDP "
+        "decides. Which lines belong inside?": When(
+            lambda seen: any(map(int.__gt__, outside(seen, "forward"), outside(seen, "backward")))
+        ),
+        "DDP has sent every gradient once, and then there was more. What is that for?": When(
+            lambda seen: sum(outside(seen, "forward")) == 1
+        ),
+        "Every backward sends all gradients. What keeps DDP from sending, until all are added "
+        "up?": When(lambda seen: all(outside(seen, "forward"))),
+    },
+    otherwise="Which lines have sent that, and which backward must send?",
+    came=lambda seen: (
+        f"the right weights, but rank {seen.rank} has sent {seen.value} bytes "
+        f"({', '.join(seen.ops) or 'nothing'})"
+    ),
+    required="{right} bytes on every rank, which are all gradients once",
+)
+
+BY_DDP = Look(
+    of=lambda seen: any(outside(seen, "forward")),
+    right=True,
+    otherwise="Is the averaging done by hand? DDP does it while backward is still computing. Which "
+    "forward must be outside of no_sync?",
+    came="the right weights, but no backward on rank {rank} has let DDP send",
+    required="DDP sends the gradients",
+)
+
+CHECK = OnRanks(
+    cases=lambda size: [Step(0, 3, 2, size), Step(1, 1, 4, size), Step(2, 2, 3, size)],
+    called=lambda step: (
+        f"accumulate(ddp, micro_batches, optimizer), with {step.count} "
+        f"micro-batch{'es' * (step.count > 1)} of {step.rows} rows on each rank"
+    ),
+    given=arguments,
+    observe=seen_of,
+    looks=[DONE, WEIGHTS, WIRE, BY_DDP],
+    proves="the weights of one process after 1 to 3 micro-batches a rank, every gradient sent "
+    "once, at 1 to 4 ranks",
+)
