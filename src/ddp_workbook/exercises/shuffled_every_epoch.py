@@ -1,46 +1,40 @@
 """Mend the loop in the cell: it runs without an error, but on the wrong samples.
 
-All ranks call the function alike. It returns what the rank has trained on: a list for each epoch,
-with the samples in their order. dataset[i] is the number i here, so that you see which is which;
-forward, backward and step are left out. Rules for every epoch, the first as well:
+All ranks call the function with the same arguments. It returns what this rank has trained on: a
+list for each epoch, with the samples in their order. dataset[i] is the number i here, so that you
+see which sample is which; forward, backward and step are left out. In every epoch, the first one as
+well:
 
-- The whole data set is shuffled, in a new order, before it is dealt to the ranks. So a rank has
+- The whole data set is shuffled, in a new order, before it is dealt to the ranks. So a rank gets
   other samples than in the epoch before.
-- Each sample comes, on some rank. All ranks have equally many, len(dataset) / world_size, rounded
-  up: as many samples as that takes, and no more, come twice.
-- `seed` decides all orders: the same call again returns the same, another seed something else. What
-  other code has drawn from torch's or Python's random numbers, on this rank or that, has no say,
-  and your function leaves their seeds and states as they are.
+- Every sample comes on some rank. All ranks get equally many, len(dataset) / world_size, rounded
+  up. Only as many samples come twice as that takes.
+- `seed` decides all orders: the same call again returns the same lists, another seed gives other
+  ones. It does not matter what other code has drawn from torch's or Python's random numbers.
+- The function leaves the state of those random numbers as it is. Mind the loader: each time a loop
+  over it begins, it draws a number from torch's generator, unless it is given a generator of its
+  own.
 """
 
-import random
-from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
+import torch.distributed as dist  # noqa: F401 (the cell needs it)
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from ddp_workbook.exercises import Attempt, NotYet, attempt_on_ranks, in_words, judge_by
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
+from ddp_workbook.exercises.judging.dealing import permutation, type_of
 
+MINUTES = 10
 HINTS = [
     "Run the cell as it is with one word changed, and read what came back. Are the numbers in "
     "order? Is a number on two ranks, and one on none? Is the second epoch another one?",
-    "Three things are wrong. Two are arguments of the sampler: who shuffles, and must the ranks "
-    "agree on the order that they deal out?",
+    "Four things are wrong. Two are arguments of the sampler: who shuffles, and must the ranks "
+    "agree on the order that they deal out? One is an argument that the loader lacks.",
     "A sampler makes the order from its seed and its epoch. The seed is to be the same on all "
     "ranks; and nobody tells the sampler which epoch it is, before the loader asks for the order.",
 ]
-FOR_ERRORS = {
-    "mutually exclusive with shuffle": "Two arguments of the loader want to choose the order.",
-    "no attribute 'set_epoch'": "Which object makes the order? This one must know the epoch.",
-    "default process group twice": "The caller has made the group already.",
-}
-SIZES = (1, 2, 3, 4)
-N, EPOCHS, BATCH, SEEDS = 23, 4, 5, (5, 5, 6)  # no share is a multiple of the batch
-
-Run = list[list[list[int]]]  # by epoch and rank
 
 
 def shuffled_every_epoch(
@@ -49,7 +43,7 @@ def shuffled_every_epoch(
     """The samples that this rank trains on in each epoch, `batch_size` at a time."""
     ### BEGIN SOLUTION
     sampler = DistributedSampler(dataset, seed=seed)  # shuffles; all ranks deal from one order
-    loader = DataLoader(dataset, batch_size, sampler=sampler)
+    loader = DataLoader(dataset, batch_size, sampler=sampler, generator=torch.Generator())
     trained_on = []
     for epoch in range(epochs):
         sampler.set_epoch(epoch)  # before the loader asks it for the order
@@ -70,116 +64,249 @@ def shuffled_every_epoch(
     ### END SOLUTION
 
 
-def runs_with(shuffled_every_epoch: Callable, seeds: tuple[int, ...]) -> list[Any]:
-    """In a rank, with random numbers of its own: what comes back for each seed."""
-    answers, rank = [], dist.get_rank()
-    torch.manual_seed(100 + rank)
-    random.seed(100 + rank)
-    for seed in seeds:
-        answers.append(shuffled_every_epoch(range(N), EPOCHS, BATCH, seed))
-        compare_type(called(seed), rank, answers[-1])
-    return answers
+NO_EPOCH = -1
 
 
-def called(seed: int) -> str:
-    """The call in words."""
-    return f"shuffled_every_epoch(dataset of {N}, epochs={EPOCHS}, batch_size={BATCH}, seed={seed})"
+class Case(NamedTuple):
+    """Three runs: with this seed, with it again, and with the next one."""
+
+    n: int
+    epochs: int
+    batch_size: int
+    seed: int
 
 
-def compare_type(called: str, rank: int, answer: Any) -> None:
-    """Raise NotYet if it is no list of a list of int for each epoch."""
-    came_back, look = in_words(answer), "What did the given loop return? Is it still a list of int?"
-    lists = type(answer) is list and all(type(one) is list for one in answer)
-    if answer is None:
-        look = "Does the function return its lists, on every path?"
-    elif lists and len(answer) != EPOCHS:
-        came_back += f", of length {len(answer)}"
-        look = "One list for each epoch. Do all epochs run?"
-    elif lists and all(type(sample) is int for one in answer for sample in one):
-        return
-    required = f"{EPOCHS} lists of int, one for each epoch"
-    raise NotYet(called, f"on rank {rank}: {came_back}", required, look)
+def run_thrice(function: Any, data: range, epochs: int, batch_size: int, seed: int) -> dict:
+    """In a rank: what comes back, and whether torch's own generator was asked."""
+    torch.rand(1)  # a state that no seed leads to
+    before = torch.get_rng_state()
+    runs = [function(data, epochs, batch_size, one) for one in (seed, seed, seed + 1)]
+    return {"runs": runs, "drawn": not torch.equal(before, torch.get_rng_state())}
 
 
-def check(attempt: Attempt, sizes: tuple[int, ...] = SIZES) -> str:
-    """Look at each epoch of the first run, at all its epochs, and at the three runs."""
-    for size in sizes:
-        answers, _ = attempt_on_ranks(attempt, runs_with, each=[SEEDS] * size)
-        runs = [[*map(list, zip(*run, strict=True))] for run in zip(*answers, strict=True)]
-        for epoch, lists in enumerate(runs[0]):
-            judge_samples(epoch, lists)
-        for epoch in range(EPOCHS):
-            judge_order(epoch, runs[0])
-        judge_seeds(runs)
-    return f"{EPOCHS} epochs of {N} samples, each in a new order that seed decides, at 1 to 4 ranks"
+def lists(seen: Seen, epoch: int, run: int = 0) -> list[list[int]]:
+    """What all ranks trained on in an epoch."""
+    return [one.came["runs"][run][epoch] for one in seen.everyone]
 
 
-def in_text(epoch: int, lists: list[list[int]]) -> str:
+def in_text(epoch: int, ranks: list[list[int]]) -> str:
     """A line for each rank."""
-    lines = (f"rank {rank}: {in_words(own)}" for rank, own in enumerate(lists))
+    lines = (f"rank {rank}: {in_words(own)}" for rank, own in enumerate(ranks))
     return "\n".join([f"epoch {epoch}:", *lines])
 
 
-def judge_samples(epoch: int, lists: list[list[int]]) -> None:
-    """Each sample on some rank, and equally many on each."""
-    share, lengths = -(-N // len(lists)), [len(own) for own in lists]
-    missing = sorted(set(range(N)) - set().union(*lists))
-    dropped = missing and max(lengths) <= share and lengths != [share] * len(lists)
-    repeated = any(len(set(own)) < len(own) for own in lists)
-    same = len(lists) > 1 and all(sorted(own) == sorted(lists[0]) for own in lists)
-    judge_by(
-        called(SEEDS[0]),
-        f"{in_text(epoch, lists)}\non no rank: {in_words(missing) if missing else 'none'}",
-        f"all samples, on each rank {share}",
-        (set().union(*lists) - set(range(N)), "Numbers that the data set does not have."),
-        (lengths == [0] * len(lists), "Does the loop over the batches run in this epoch?"),
-        (same and share < N == len(set(lists[0])), "Each rank has all. Who deals them out?"),
-        (same, "All ranks have the same samples. What tells the sampler which rank it is?"),
-        (dropped, "Who drops what does not divide: the sampler, or the loader its last batch?"),
-        (
-            repeated and missing,
-            "Some come several times on a rank, and some never. Who draws them?",
-        ),
-        (missing, "Do all ranks deal from the same order, or has each made one of its own?"),
-        (
-            max(lengths) > share,
-            "More than its share. Which samples come several times in a list, and why?",
-        ),
-        (min(lengths) < share, "Unequally many. For whom do the others wait in the last step?"),
-    )
+def share(seen: Seen) -> int:
+    """How many samples a rank must get."""
+    return -(-seen.case.n // seen.size)
 
 
-def judge_order(epoch: int, run: Run) -> None:
-    """A new order in each epoch, from the whole data set."""
-    lists, before = run[epoch], run[:epoch]
-    steps = [after - sample for own in lists for sample, after in pairwise(own)]
-    same_step = max(map(steps.count, steps)) > 0.7 * len(steps)
-    judge_by(
-        called(SEEDS[0]),
-        "\n".join(in_text(i, run[i]) for i in sorted({0, epoch})),
-        "in each epoch a new random order of all samples, dealt to the ranks",
-        (same_step, "Neighbours stay neighbours. Who was to shuffle the samples?"),
-        (
-            epoch == 1 and lists in before and run[2] not in run[:2],
-            "Only epochs 0 and 1 are alike. When is the order made, and when is the epoch told?",
-        ),
-        (lists in before, "An order comes again. What tells an epoch from the one before?"),
-        (
-            len(lists) > 1 and epoch and [*map(set, lists)] == [*map(set, run[0])],
-            "A rank's samples are always the same ones. Which is first, shuffling or dealing?",
-        ),
-    )
+def missing(seen: Seen, epoch: int) -> list[int]:
+    """Samples on no rank."""
+    return sorted(set(range(seen.case.n)).difference(*lists(seen, epoch)))
 
 
-def judge_seeds(runs: list[Run]) -> None:
-    """The orders come from `seed`, and from nothing else."""
-    first, again, other = runs
-    epoch = next((i for i in range(EPOCHS) if first[i] != again[i]), 0)
-    judge_by(
-        called(SEEDS[0]),
-        f"{in_text(epoch, first[epoch])}\nthe same call again, {in_text(epoch, again[epoch])}\n"
-        f"with seed={SEEDS[2]}, {in_text(epoch, other[epoch])}",
-        "the same from the same call, another order from another seed",
-        (first != again, "The same call gives other orders. What, besides seed, has a say?"),
-        (first == other, "Both seeds give the same orders. Where does seed come in?"),
-    )
+def wrong_lists(run: Any, epochs: int) -> str:
+    """What is wrong with the type of what a run returned; "" if nothing."""
+    if type_of(run) == "a list of int" and run != []:
+        return "a list of int"
+    if not isinstance(run, list | tuple):
+        return type_of(run)
+    if inner := [type_of(own) for own in run if type_of(own) != "a list of int"]:
+        return f"a list with {inner[0]} in it"
+    return "" if len(run) == epochs else f"{len(run)} lists"
+
+
+def unfair_epoch(seen: Seen) -> int:
+    """The first epoch in which a sample is missing, or a rank has more or less than its share."""
+    for epoch in range(seen.case.epochs):
+        unequal = {len(own) for own in lists(seen, epoch)} != {share(seen)}
+        if unequal or missing(seen, epoch) or strange(seen, epoch):
+            return epoch
+    return NO_EPOCH
+
+
+def strange(seen: Seen, epoch: int) -> set[int]:
+    """Numbers that are no samples."""
+    return set().union(*lists(seen, epoch)) - set(range(seen.case.n))
+
+
+def all_alike(seen: Seen) -> bool:
+    """Whether in the epoch all ranks have the same samples."""
+    sets = [sorted(own) for own in lists(seen, seen.value)]
+    return len(sets) > 1 and all(own == sets[0] for own in sets)
+
+
+def dropped(seen: Seen) -> bool:
+    """Whether samples are missing, and ranks have less than their share, and none has more."""
+    lengths = [len(own) for own in lists(seen, seen.value)]
+    return bool(missing(seen, seen.value)) and min(lengths) < share(seen) >= max(lengths)
+
+
+def repeated(seen: Seen) -> bool:
+    """Whether samples come several times on a rank, and some on none."""
+    twice = any(len(set(own)) < len(own) for own in lists(seen, seen.value))
+    return twice and bool(missing(seen, seen.value))
+
+
+def ordered(seen: Seen, epoch: int) -> bool:
+    """Whether neighbours have stayed neighbours."""
+    steps = [after - sample for own in lists(seen, epoch) for sample, after in pairwise(own)]
+    return max(map(steps.count, steps)) > 0.7 * len(steps)
+
+
+def same_parts(seen: Seen, epoch: int) -> bool:
+    """Whether every rank has the samples that it had in epoch 0."""
+    parts = [[set(own) for own in lists(seen, one)] for one in (0, epoch)]
+    return epoch > 0 and seen.size > 1 and parts[0] == parts[1]
+
+
+def old_epoch(seen: Seen) -> int:
+    """The first epoch without a new order; of a few samples only one order is asked for."""
+    for epoch in range(seen.case.epochs if seen.case.n > 9 else 0):
+        before = [lists(seen, one) for one in range(epoch)]
+        if lists(seen, epoch) in before or ordered(seen, epoch) or same_parts(seen, epoch):
+            return epoch
+    return NO_EPOCH
+
+
+def other_again(seen: Seen) -> int:
+    """The first epoch in which the same call gives something else the second time."""
+    epochs = range(seen.case.epochs)
+    return next((one for one in epochs if lists(seen, one) != lists(seen, one, 1)), NO_EPOCH)
+
+
+def by_randperm(seen: Seen) -> bool:
+    """Whether the first run's first order is what randperm makes with this seed."""
+    order = list(permutation(seen.case.n, seen.case.seed, 1)) * seen.size
+    end = share(seen) * seen.size
+    return lists(seen, 0) == [order[rank : end : seen.size] for rank in range(seen.size)]
+
+
+def same_with_another_seed(seen: Seen) -> int:
+    """The first epoch that is the same with another seed."""
+    epochs = range(seen.case.epochs if seen.case.n > 9 else 0)
+    return next((one for one in epochs if lists(seen, one) == lists(seen, one, 2)), NO_EPOCH)
+
+
+TYPE = Look(
+    of=lambda seen: [wrong_lists(run, seen.case.epochs) for run in seen.came["runs"]],
+    right=["", "", ""],
+    mistakes={
+        "Does the function return its lists, on every path?": ["None"] * 3,
+        "One list for each epoch. Do all epochs run?": When(lambda s: s.value[0].endswith("lists")),
+    },
+    otherwise="What did the given loop return? Is it still a list of int for each epoch?",
+    came=lambda seen: f"on rank {seen.rank}: {in_words(seen.came['runs'][0])}, {seen.value[0]}",
+    required=lambda seen: f"{seen.case.epochs} lists of int, one for each epoch",
+)
+FAIR = Look(
+    of=unfair_epoch,
+    right=NO_EPOCH,
+    mistakes={
+        "These numbers are not in the data set. Where do they come from?": When(
+            lambda seen: strange(seen, seen.value)
+        ),
+        "Does the loop over the batches run in this epoch?": When(
+            lambda seen: not any(lists(seen, seen.value))
+        ),
+        "Each rank has all. Who deals them out?": When(
+            lambda seen: (
+                all_alike(seen)
+                and share(seen) < seen.case.n == len(set(lists(seen, seen.value)[0]))
+            )
+        ),
+        "All ranks have the same samples. What tells the sampler which rank it is?": When(
+            all_alike
+        ),
+        "Who drops what does not divide: the sampler, or the loader its last batch?": When(dropped),
+        "Some come several times on a rank, and some never. Who draws them?": When(repeated),
+        "Do all ranks deal from the same order, or has each made one of its own?": When(
+            lambda seen: missing(seen, seen.value)
+        ),
+        "More than its share. Which samples come several times in a list, and why?": When(
+            lambda seen: max(map(len, lists(seen, seen.value))) > share(seen)
+        ),
+    },
+    otherwise="Unequally many. For whom do the others wait in the last step?",
+    came=lambda seen: (
+        f"{in_text(seen.value, lists(seen, seen.value))}\n"
+        f"on no rank: {in_words(missing(seen, seen.value)) or 'none'}"
+    ),
+    required=lambda seen: f"all samples, on each rank {share(seen)}",
+)
+NEW = Look(
+    of=old_epoch,
+    right=NO_EPOCH,
+    mistakes={
+        "Neighbours stay neighbours. Who was to shuffle the samples?": When(
+            lambda seen: ordered(seen, seen.value)
+        ),
+        "Only epochs 0 and 1 are alike. When is the order made, and when is the epoch told?": When(
+            lambda seen: (
+                seen.value == 1
+                and lists(seen, 1) == lists(seen, 0)
+                and lists(seen, 2) != lists(seen, 1)
+            )
+        ),
+        "A rank's samples are always the same ones. Which is first, shuffling or dealing?": When(
+            lambda seen: lists(seen, seen.value) != lists(seen, 0)
+        ),
+    },
+    otherwise="An order comes again. What tells an epoch from the one before?",
+    came=lambda seen: "\n".join(in_text(one, lists(seen, one)) for one in sorted({0, seen.value})),
+    required="in each epoch a new random order of all samples, dealt to the ranks",
+)
+SAME_CALL = Look(
+    of=other_again,
+    right=NO_EPOCH,
+    mistakes={
+        "The first run begins with the order of this seed, the same call again with another one. "
+        "What does your function keep from one call to the next?": When(by_randperm),
+    },
+    otherwise="The same call gives other orders. What, besides seed, has a say?",
+    came=lambda seen: (
+        f"{in_text(seen.value, lists(seen, seen.value))}\nthe same call again, "
+        f"{in_text(seen.value, lists(seen, seen.value, 1))}"
+    ),
+    required="the same lists from the same call",
+)
+OTHER_SEED = Look(
+    of=same_with_another_seed,
+    right=NO_EPOCH,
+    mistakes={
+        "Both seeds give the same orders. Where does seed come in?": When(
+            lambda seen: seen.came["runs"][0] == seen.came["runs"][2]
+        ),
+    },
+    otherwise="Both seeds give the same order in this epoch. What is made of seed and epoch?",
+    came=lambda seen: (
+        f"{in_text(seen.value, lists(seen, seen.value))}\nwith seed={seen.case.seed + 1}, "
+        f"{in_text(seen.value, lists(seen, seen.value, 2))}"
+    ),
+    required="another order from another seed",
+)
+STATE = Look(
+    of=lambda seen: seen.came["drawn"],
+    right=False,
+    otherwise="Who asks torch's own generator here, or seeds it: your lines, or the loader? Which "
+    "argument of the loader names another one?",
+    came="the right samples; but the state of torch's random numbers has changed {where}",
+    required="the state is as before the call: other code draws from it, too",
+)
+CHECK = OnRanks(
+    # no share of 23 is a multiple of 5; 24 divides by all; 3 are fewer than four ranks
+    cases=lambda size: [Case(23, 4, 5, 5), Case(24, 4, 6, 0), Case(3, 2, 2, 8)],
+    given=lambda case: (range(case.n), case.epochs, case.batch_size, case.seed),
+    caller=run_thrice,
+    called=lambda case: (
+        f"shuffled_every_epoch(dataset of {case.n}, epochs={case.epochs}, "
+        f"batch_size={case.batch_size}, seed={case.seed})"
+    ),
+    looks=[TYPE, FAIR, NEW, SAME_CALL, OTHER_SEED, STATE],
+    errors={
+        "mutually exclusive with shuffle": "Two arguments of the loader want to choose the order.",
+        "no attribute 'set_epoch'": "Which object makes the order? This one must know the epoch.",
+        "default process group twice": "The caller has made the group already.",
+    },
+    proves="4 epochs of 23 and 24 samples, each in a new order that seed decides, at 1 to 4 ranks",
+)
