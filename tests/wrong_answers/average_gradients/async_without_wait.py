@@ -1,6 +1,5 @@
 # wrong: starts the collectives and does not wait for them
 # told: still at work when your function returned
-# right at: 1
 import torch.distributed as dist
 
 

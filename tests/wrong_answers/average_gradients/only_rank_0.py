@@ -1,5 +1,5 @@
 # wrong: rank 0 alone comes to the collective
-# told: hangs at
+# told: Call 1 of the default group
 # told: rank 1
 # told: has returned without it
 # right at: 1

@@ -1,5 +1,5 @@
 # wrong: reduce gives the result to rank 0 alone
-# told: Does every rank get the result
+# told: How does every rank get the result
 # right at: 1
 import torch.distributed as dist
 

@@ -3,13 +3,17 @@
 A case is a list with the gradients of each rank: a dict by parameter, None where there is none.
 """
 
+from functools import cache
+
 import torch
 from torch import Tensor, nn
 
 from ddp_workbook.exercises.judging.check import Look
+from ddp_workbook.exercises.judging.unordered import Unordered
 from ddp_workbook.exercises.judging.values import in_words
 
 Gradients = dict[str, Tensor | None]
+FACTORS = [1, -2, 4.5, -7]  # by rank: no mean or sum of the first ones is one of them
 
 
 class Small(nn.Module):
@@ -26,17 +30,23 @@ class Small(nn.Module):
 
 
 def cases(size: int) -> list[list[Gradients]]:
-    """Two calls; in the second one, a rank has an overflow."""
+    """Two calls; in the second one, a rank has an overflow in the last gradient."""
     return [[held(call, rank) for rank in range(size)] for call in range(2)]
 
 
 def held(call: int, rank: int) -> Gradients:
-    """What `rank` holds before a call: fractions, of both signs, no sum of which is one of them."""
+    """What `rank` holds before a call: fractions, of both signs, no sum of which is one of them.
+
+    The gradient of `matrix` is not contiguous.
+    """
     own: Gradients = {}
     for number, (name, parameter) in enumerate(Small().named_parameters(), start=1):
         counting = torch.arange(parameter.numel(), dtype=parameter.dtype).reshape(parameter.shape)
-        own[name] = (counting + number + 0.3 + 20 * call) * (-2) ** rank
-    own["matrix"][0, 1] = torch.inf if call and rank == 1 else 0.7
+        own[name] = (counting + number + 0.3 + 20 * call) * FACTORS[rank]
+    own["matrix"] = own["matrix"].mT.contiguous().mT
+    own["matrix"][0, 1] = 0.7  # the same on all ranks
+    if call and rank == 1:
+        own["inner.scale"] = torch.tensor(torch.inf)
     return own | {"frozen": None, "unused": None}
 
 
@@ -60,9 +70,19 @@ def zeros_for_none(gradients: Gradients) -> dict[str, Tensor]:
     }
 
 
+@cache
+def the_model() -> Small:
+    """The model of this process."""
+    return Small()
+
+
 def model_of(case: list[Gradients], rank: int) -> tuple[Small]:
-    """The argument of a call: a model with the rank's gradients, and with weights of `rank`."""
-    model = Small()
+    """The argument of a call: a model with the rank's gradients, and with weights of `rank`.
+
+    It is the same model in all calls, with new gradients, as after zero_grad and backward.
+    """
+    Unordered.mixed = True  # the hash of a parameter depends on the process
+    model = the_model()
     for name, parameter in model.named_parameters():
         parameter.data.fill_(rank)
         parameter.grad = None if case[rank][name] is None else case[rank][name].clone()
