@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import ANY, Look, OnRanks, Seen, When
+from ddp_workbook.exercises import ANY, Look, OnRanks, Seen, When, in_words
 from ddp_workbook.exercises.judging.same import same
 
 MINUTES = 20
@@ -61,7 +61,7 @@ class Case(NamedTuple):
 
 CASES = [
     Case([2, 3, 1, 4], (2,), torch.float64, -3.1, contiguous=True),
-    Case([4, 1, 3, 2], (2,), torch.float64, 100.1),  # of the same size when padded
+    Case([2, 3, 2, 4], (2,), torch.float64, 100.1),  # as long as before when padded
     Case([150, 40, 7, 90], (), torch.float32, -20),
     Case([0, 0, 0, 0], (3, 2), torch.float32, 1),
     Case([259, 3, 0, 80], (), torch.bfloat16, 1),  # a length that this dtype does not hold
@@ -102,7 +102,9 @@ def tensor_where(holds: Callable[[Tensor, Tensor, Tensor, Seen], Any]) -> When:
         wrong = next(one for one in seen.right if not same(seen.value[one], seen.right[one]))
         value, right = seen.value[wrong], seen.right[wrong]
         own = seen.right[f"number {seen.rank}"]
-        return isinstance(value, Tensor) and bool(holds(value, right, own, seen))
+        if not isinstance(value, Tensor) or value.dim() == 0:
+            return False
+        return bool(holds(value, right, own, seen))
 
     return When(fits)
 
@@ -116,39 +118,36 @@ def begins(one: Tensor, other: Tensor) -> bool:
     )
 
 
-def gathered_in_its_dtype(value: Tensor, right: Tensor, own: Tensor, seen: Seen) -> bool:
-    """Whether the first thing that went over the wire, a length, had the dtype of the tensors."""
-    first = seen.wire[0] if seen.wire else {"dtype": "", "bytes": 0}
-    return (
-        len(value) != len(right)
-        and first["dtype"] == f"{own.dtype}".removeprefix("torch.")
-        and first["bytes"] <= own.element_size()
-    )
+def length_in_its_dtype(value: Tensor, right: Tensor, own: Tensor, seen: Seen) -> bool:
+    """Whether the first message was one number in the tensors' own dtype."""
+    first = seen.wire[0] if seen.wire else {}
+    sent = f"torch.{first.get('dtype')}", first.get("bytes")
+    return len(value) != len(right) and sent == (str(own.dtype), own.element_size())
 
 
 def in_full(value: Any) -> str:
     """A tensor's first numbers with all digits, its shape, and its dtype."""
     if not isinstance(value, Tensor):
-        return f"{value!r}"
+        return in_words(value)
     shown = ", ".join(map(str, value.flatten()[:4].tolist())) + ", …" * (value.numel() > 4)
-    dtype = f"{value.dtype}".removeprefix("torch.")
-    return f"[{shown}] of shape {tuple(value.shape)} in {dtype}"
+    return f"[{shown}] of shape {tuple(value.shape)} in {value.dtype}"
 
 
-def where_held(case: Case, part: str) -> str:
-    """What the page is about: the ranks' lengths, and the tensor of one of them."""
-    dtype = f"{case.dtype}".removeprefix("torch.")
-    rest = "".join(f" x {n}" for n in case.rest)
-    shapes = ", ".join(f"{n}{rest} on rank {r}" for r, n in enumerate(case.lengths))
-    return f"gather_uneven(tensor), where tensor was {dtype} of shape {shapes}"
+def in_call(case: Case) -> str:
+    """The call, and the shapes on the ranks."""
+    shapes = (f"{tuple(tensor_of(case, r).shape)} on rank {r}" for r in range(len(case.lengths)))
+    return f"gather_uneven(tensor), where tensor was {case.dtype} of shape {', '.join(shapes)}"
 
 
-ONE_HAS_IT = When(lambda seen: seen.rank and {"gather", "reduce"} & {*seen.ops})
-WORDS_FOR_ONE = "After gather or reduce one rank alone has the result. How do the others get it?"
+ONE_HAS_IT = {
+    "After gather or reduce one rank alone has the result. How do the others get it?": When(
+        lambda seen: seen.rank and {"gather", "reduce"} & {*seen.ops}
+    )
+}
 UNLIKE = "Tensors of unlike size met in a collective. Which size has each, and who knows it?"
 PADDED = "How long is what you pad to, here, and which other dimensions has it?"
 MISTAKES = {
-    WORDS_FOR_ONE: ONE_HAS_IT,
+    **ONE_HAS_IT,
     "These are the right tensors in another order. What decides which is the first?": When(
         lambda seen: all(
             any(same(one, right) for one in seen.value.values()) for right in seen.right.values()
@@ -157,17 +156,21 @@ MISTAKES = {
     "This is rank {rank}'s own tensor. How do those of the others get here?": (
         lambda case, rank: by_number([tensor_of(case, rank)] * len(case.lengths))
     ),
-    "These numbers are rounded. In which dtype do they travel, and come back?": tensor_where(
+    "In which dtype do the numbers travel, and in which do they come back?": tensor_where(
         lambda value, right, own, seen: (
             value.shape == right.shape
             and torch.allclose(value.double(), right.double(), rtol=1e-6, atol=0.5)
         )
     ),
     "The numbers are right, the shape is not. Where did its other dimensions get lost?": (
-        tensor_where(lambda value, right, own, seen: torch.equal(value.flatten(), right.flatten()))
+        tensor_where(
+            lambda value, right, own, seen: (
+                begins(value.flatten(), right.flatten()) and value.numel() == right.numel()
+            )
+        )
     ),
     "The length travels in the tensor's own dtype. Which whole numbers does that dtype hold?": (
-        tensor_where(gathered_in_its_dtype)
+        tensor_where(length_in_its_dtype)
     ),
     "It has more rows than the tensor that it was. What stands behind that one's?": tensor_where(
         lambda value, right, own, seen: begins(right, value)
@@ -197,12 +200,12 @@ MISTAKES = {
 }
 CHECK = OnRanks(
     cases=cases,
-    called=where_held,
+    called=in_call,
     given=lambda case, rank: (tensor_of(case, rank),),
     looks=[
         Look(
             right=lambda case: [ANY] * len(case.lengths),
-            mistakes={WORDS_FOR_ONE: ONE_HAS_IT},
+            mistakes=ONE_HAS_IT,
             otherwise="One tensor of each rank is to come back, on every path through it.",
             required="a list of {size} tensors on every rank",
         ),
@@ -215,14 +218,6 @@ CHECK = OnRanks(
             came="{part} of the list is {value} {where}",
             required="{right}",
             words=in_full,
-        ),
-        Look(
-            of=lambda seen: {"send", "recv"} & {*seen.ops},
-            right=set(),
-            otherwise="Which collective moves a tensor of each rank to all of them?",
-            came="rank {rank} made a {value}",
-            required="collectives alone",
-            words=" and a ".join,
         ),
         Look(
             of=lambda seen: sum(row["received"] for row in seen.wire),

@@ -14,6 +14,7 @@ With N ranks and n numbers in the tensor:
 Messages take contiguous tensors. `tensor` may be a view that is not contiguous, such as `big[::2]`.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
-from ddp_workbook.exercises.judging.point_to_point import MESSAGES_ALONE, sends_of
+from ddp_workbook.exercises.judging.point_to_point import MESSAGES_ALONE, OWN_DTYPE, sends_of
 from ddp_workbook.exercises.judging.same import same
 
 MINUTES = 30
@@ -105,29 +106,20 @@ def most(case: Case) -> int:
 
 def share(seen: Seen) -> tuple[Tensor, Tensor]:
     """At each place, how many times the numbers of rank 0 are there; and whether that is right."""
-    counted = seen.value.double() / times(seen.case, 1).double()
-    right = seen.right.double() / times(seen.case, 1).double()
-    return counted, (counted - right).abs() < 0.5
+    counted, right = (one.double() / times(seen.case, 1) for one in (seen.value, seen.right))
+    return counted, torch.isclose(counted, right, rtol=0, atol=0.5)
 
 
 def place(seen: Seen) -> int:
-    """The first place that is wrong."""
-    value, right = seen.value, seen.right
-    wrong = ~torch.isclose(value, right, 1e-10 if value.dtype == torch.float64 else 1e-5)
-    return int(wrong.nonzero()[0]) if wrong.any() else 0
+    """The first place that is wrong by more than rounding."""
+    return int((~share(seen)[1]).int().argmax())
 
 
 def digits(seen: Seen) -> str:
-    """How often the numbers of ranks 0, 1, ... are in the first wrong place; "" if in no way."""
+    """How often the numbers of ranks 0, 1, ... are in that place; "" if in no whole number."""
     counted = share(seen)[0][place(seen)].item()
-    if not -1e-3 < counted < 10**seen.size or abs(counted - round(counted)) > 1e-3:
-        return ""
-    return f"{round(counted):0{seen.size}d}"[::-1]
-
-
-def nearly(seen: Seen) -> bool:
-    """Whether every place holds what is right, but for digits that are lost."""
-    return torch.allclose(seen.value.double(), seen.right.double(), rtol=1e-5)
+    whole = math.isfinite(counted) and counted > 0 and math.isclose(counted, round(counted))
+    return f"{round(counted):0{seen.size}d}"[::-1] if whole else ""
 
 
 def rest_is_left(seen: Seen) -> bool:
@@ -173,7 +165,9 @@ SUMS = Look(
         "nan is 0 times inf, or inf - inf. What happens to the old numbers of a place?": When(
             lambda seen: seen.value.isnan().any()
         ),
-        "Nearly right. In which dtype does it travel, and in which is it added up?": When(nearly),
+        "Nearly right. In which dtype does it travel, and in which is it added up?": When(
+            lambda seen: share(seen)[1].all()
+        ),
         "The places that are wrong are as before. In which piece are the last numbers?": When(
             rest_is_left
         ),
@@ -218,14 +212,7 @@ CHECK = OnRanks(
             required=lambda seen: f"to rank {(seen.rank + 1) % seen.size} alone",
             words=lambda peers: ", ".join(map(str, sorted(peers))),
         ),
-        Look(
-            of=lambda seen: {row["dtype"] for row in seen.wire} - {f"{seen.case.dtype}"[6:]},
-            right=set(),
-            otherwise="Which of your lines makes the tensor that travels, and in which dtype?",
-            came="a message in {value} on rank {rank}",
-            required=lambda seen: f"{seen.case.dtype}"[6:],
-            words=", ".join,
-        ),
+        OWN_DTYPE,
         Look(
             of=lambda seen: max((row["bytes"] for row in sends_of(seen)), default=0),
             right=lambda case: most(case) * case.dtype.itemsize,

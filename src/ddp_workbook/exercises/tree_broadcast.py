@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
-from ddp_workbook.exercises.judging.point_to_point import MESSAGES_ALONE, sends_of
+from ddp_workbook.exercises.judging.point_to_point import MESSAGES_ALONE, OWN_DTYPE, sends_of
 
 MINUTES = 20
 HINTS = [
@@ -136,14 +136,7 @@ CHECK = OnRanks(
     observe=lambda returned, tensor, *src: tensor,
     looks=[
         MESSAGES_ALONE,
-        Look(
-            of=lambda seen: {row["dtype"] for row in seen.wire} - {f"{seen.case.dtype}"[6:]},
-            right=set(),
-            otherwise="Which of your lines makes the tensor that travels, and in which dtype?",
-            came="a message in {value} on rank {rank}",
-            required="the dtype of the tensor",
-            words=", ".join,
-        ),
+        OWN_DTYPE,
         Look(
             of=lambda seen: (
                 {row["bytes"] for row in seen.wire} - {tensor_of(seen.case, seen.rank).nbytes}

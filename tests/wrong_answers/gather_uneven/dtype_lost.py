@@ -1,5 +1,5 @@
 # wrong: what travels is float32
-# told: In which dtype do they travel
+# told: In which dtype do the numbers travel
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,5 @@
 # wrong: the length has the tensor's dtype, which may not hold it
 # told: Which whole numbers does that dtype hold
-# right at: 1
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,12 @@
-"""For exercises that are to be solved with sends and receives alone."""
+"""For exercises that are to be solved with sends and receives alone; a case has a `dtype`."""
 
 from ddp_workbook.exercises.judging.check import Look, Seen, When
+
+
+def sends_of(seen: Seen) -> list[dict]:
+    """The messages that this rank has sent, in order."""
+    return [row for row in seen.wire if row["op"] == "send"]
+
 
 MESSAGES_ALONE = Look(
     of=lambda seen: [op for op in dict.fromkeys(seen.ops) if op not in ("send", "recv")],
@@ -15,8 +21,11 @@ MESSAGES_ALONE = Look(
     required="sends and receives, and no collective",
     words=", ".join,
 )
-
-
-def sends_of(seen: Seen) -> list[dict]:
-    """The messages that this rank has sent, in order."""
-    return [row for row in seen.wire if row["op"] == "send"]
+OWN_DTYPE = Look(
+    of=lambda seen: sorted({row["dtype"] for row in seen.wire} - {f"{seen.case.dtype}"[6:]}),
+    right=[],
+    otherwise="Which of your lines makes the tensor that travels, and in which dtype?",
+    came="a message in {value} on rank {rank}",
+    required=lambda seen: f"in {seen.case.dtype}, as the tensor is",
+    words=", ".join,
+)
