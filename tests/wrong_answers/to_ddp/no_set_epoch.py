@@ -1,5 +1,5 @@
 # wrong: all epochs have the order of the first
-# told: What tells the epochs apart, and when
+# told: What tells the epochs apart?
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
