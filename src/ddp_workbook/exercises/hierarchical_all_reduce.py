@@ -183,11 +183,20 @@ SUM = Look(
         "The sum is in another tensor. Where does the caller look for it?": When(
             lambda seen: same(seen.came["returned"], seen.right)
         ),
+        "What do your operations carry, and in which dtype?": When(
+            lambda seen: (
+                {row["dtype"] for row in seen.wire}
+                - {"", str(seen.right.dtype).removeprefix("torch.")}
+            )
+        ),
         "This is the mean over the ranks. By how much is a sum larger than a mean?": (
             lambda case: (total(case) / len(ranks(case))).to(total(case).dtype)
         ),
-        "This is the sum over rank {rank}'s node. How do the leaders put theirs together?": (
-            of_the_node
+        "This is the sum over rank {rank}'s node. How do the leaders put theirs together?": When(
+            lambda seen: (
+                same(seen.value, of_the_node(seen.case, seen.rank))
+                and not any(map(crossing, seen.everyone))
+            )
         ),
         "Nothing of this rank's has changed. Into which memory do your operations write?": (
             lambda case, rank: case[1](rank)
@@ -204,12 +213,6 @@ SUM = Look(
         ),
         "Only the leaders' numbers are in it. At which step do the other ranks join?": (
             lambda case: sum(case[1](node[0]) for node in case[0])
-        ),
-        "What do your operations carry, and in which dtype?": When(
-            lambda seen: (
-                {row["dtype"] for row in seen.wire}
-                - {"", str(seen.right.dtype).removeprefix("torch.")}
-            )
         ),
         "An operation starts while an earlier one is still under way. Which one needs the other's "
         "result?": When(lambda seen: any(row.get("under_way") for row in seen.wire)),

@@ -109,10 +109,10 @@ def look_at_calls(made: list[list[int] | None]) -> str:
     """Where to look if each rank makes the group of these ranks."""
     if None in made:
         return "Some ranks make more groups than others. Is there a call under an if?"
-    if all(rank in group for rank, group in enumerate(made)):
-        return "Each rank comes to a group that it is in. Who else must come to it, and when?"
     if unordered.GONE_THROUGH:
         return "A set of texts has another order in every process. Which loop goes through one?"
+    if all(rank in group for rank, group in enumerate(made)):
+        return "Each rank comes to a group that it is in. Who else must come to it, and when?"
     return "In which order does a rank make the groups, and what decides that?"
 
 

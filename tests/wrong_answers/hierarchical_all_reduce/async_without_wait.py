@@ -1,6 +1,5 @@
 # wrong: the leaders do not wait for each other
 # told: still at work when your function returned
-# right at: 1
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup

@@ -1,6 +1,6 @@
 # wrong: all ranks meet in a barrier
 # told: took part in all_reduce and barrier
-# right at: 1,2
+# right at: 1
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup

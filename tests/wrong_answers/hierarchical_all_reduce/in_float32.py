@@ -1,6 +1,5 @@
 # wrong: adds up in float32, whatever the dtype is
 # told: your operations carry, and in which dtype
-# right at: 1
 import torch
 import torch.distributed as dist
 from torch import Tensor

@@ -1,6 +1,6 @@
 # wrong: starts all three, and waits for them at the end
 # told: while an earlier one is still under way
-# right at: 1,2
+# right at: 1
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
