@@ -2,7 +2,8 @@
 
 A batch that does not fit into memory is cut into micro-batches. Their gradients add up in `.grad`,
 and then the optimizer makes one step. Your function is called on all ranks. All have the same
-number of micro-batches, at least one, and every micro-batch has the same number of rows. The rules:
+number of micro-batches, at least one, and every micro-batch has the same number of rows. Inside
+`with ddp.no_sync():` DDP sends nothing. The rules:
 
 - Afterwards the weights are those that one process gets from one step with the mean loss over the
   rows of all micro-batches of all ranks. The loss is `F.cross_entropy`.
@@ -28,8 +29,8 @@ MINUTES = 15
 HINTS = [
     "cross_entropy is a mean over its rows, and backward adds to .grad. After k micro-batches, how "
     "many times the mean over all rows is in .grad?",
-    "Inside `with ddp.no_sync():` DDP sends nothing. The backward of which micro-batch must send, "
-    "and what is in .grad by then?",
+    "Under no_sync the gradients add up on each rank alone. After which micro-batch must DDP send, "
+    "and what does it find in .grad then?",
     "DDP decides in the forward whether the backward that follows will send. Which lines must be "
     "inside no_sync, and for which of the micro-batches?",
 ]
