@@ -167,9 +167,9 @@ CHECK = OnRanks(
                 "many digits are left of a tiny one?": When(
                     lambda seen: any(row["dtype"].startswith("int") for row in seen.wire)
                 ),
+                "Nearly right: the last digits are lost. Which dtype does each tensor have when it "
+                "is made, and which of these numbers does it not hold?": When(lambda seen: True),
             },
-            otherwise="Nearly right: the last digits are lost. Which dtype does each tensor have "
-            "when it is made, and which of these numbers does it not hold?",
             same=near(1e-12),
             words=in_digits,
         ),
