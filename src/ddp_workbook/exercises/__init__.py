@@ -26,6 +26,7 @@ CHAPTERS = {
         "my_indices",
         "exact_accuracy",
         "shuffled_every_epoch",
+        "iterable_shard",
         "resume_indices",
         "even_work",
     ],

@@ -13,6 +13,7 @@ def shuffled_every_epoch(dataset, epochs, batch_size, seed):
         generator = torch.Generator().manual_seed(seed + epoch)
         order = torch.randperm(len(dataset), generator=generator).tolist()
         trained_on.append([])
-        for samples in DataLoader(Subset(dataset, order[rank::size]), batch_size):
+        mine = Subset(dataset, order[rank::size])
+        for samples in DataLoader(mine, batch_size, generator=generator):
             trained_on[epoch] += samples.tolist()
     return trained_on
