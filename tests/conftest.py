@@ -136,7 +136,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log):
 
     class ByFileOrPart(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            own = re.search(r"(?:test_exercises|test_notebooks)\.py::.*\[(\w+)", nodeid)
+            own = re.search(
+                r"(?:test_exercises|test_notebooks|test_mutants)\.py::.*\[(\w+)", nodeid
+            )
             return own[1] if own else super()._split_scope(nodeid)
 
     return ByFileOrPart(config, log)
