@@ -118,10 +118,8 @@ def given(case: str | Exception, rank: int) -> tuple[Callable[[], str]]:
 
 def call(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
     """What came of a call: a path, whether its folder is ready, an error."""
-    run, came = (
-        UNDER_WAY[0],
-        {"path": None, "ready": False, "words": "", "raised": "", "meant": True},
-    )
+    run = UNDER_WAY[0]
+    came = {"path": None, "ready": False, "words": "", "raised": "", "meant": True}
     may_raise = isinstance(run.case, Exception) or any(WENT_WRONG)
     try:
         returned = once_per_run(make_folder)
@@ -131,7 +129,8 @@ def call(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
         if not may_raise:
             raise
         came["raised"] = f"{type(error).__name__}: {error}"
-        came["meant"] = type(error) is type(run.case) or not isinstance(error, STUMBLES)
+        own = dist.get_rank() == 0 or type(error) is type(run.case)
+        came["meant"] = own or not isinstance(error, STUMBLES)
     else:
         returned = str(returned) if isinstance(returned, Path) else returned
         came["words"] = shown(returned) if isinstance(returned, str) else in_words(returned)
