@@ -1,5 +1,5 @@
 # wrong: ranks that are no leaders call on group None, which is the world
-# told: hangs at
+# told: group=None means the world
 # right at: 1
 import torch.distributed as dist
 from torch import Tensor
