@@ -252,8 +252,8 @@ CHECK = OnRanks(
     observe=observe,
     looks=[SUM, BETWEEN],
     errors={
-        "hangs": "Which ranks come to each operation? `between` is None on those that lead no node, "
-        "and to a collective group=None means the world.",
+        "hangs": "Which ranks come to each operation? `between` is None on those that lead no "
+        "node, and to a collective group=None means the world.",
         "is not part of group": "dst and src are numbers in the world. How can a rank be named by "
         "its number inside the group?",
         "NoneType": "On which ranks is `between` None, and what are they to do with it?",
