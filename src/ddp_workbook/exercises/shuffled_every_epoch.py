@@ -16,6 +16,7 @@ well:
   own.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -89,10 +90,10 @@ def lists(seen: Seen, epoch: int, run: int = 0) -> list[list[int]]:
     return [one.came["runs"][run][epoch] for one in seen.everyone]
 
 
-def in_text(epoch: int, ranks: list[list[int]]) -> str:
+def in_text(seen: Seen, epoch: int, run: int = 0) -> str:
     """A line for each rank."""
-    lines = (f"rank {rank}: {in_words(own)}" for rank, own in enumerate(ranks))
-    return "\n".join([f"epoch {epoch}:", *lines])
+    each = enumerate(lists(seen, epoch, run))
+    return "\n".join([f"epoch {epoch}:", *(f"rank {rank}: {in_words(own)}" for rank, own in each)])
 
 
 def share(seen: Seen) -> int:
@@ -100,9 +101,14 @@ def share(seen: Seen) -> int:
     return -(-seen.case.n // seen.size)
 
 
-def missing(seen: Seen, epoch: int) -> list[int]:
+def every(seen: Seen) -> set[int]:
+    """The samples of the data set."""
+    return set(range(seen.case.n))
+
+
+def missing(seen: Seen, ranks: list[list[int]]) -> list[int]:
     """Samples on no rank."""
-    return sorted(set(range(seen.case.n)).difference(*lists(seen, epoch)))
+    return sorted(every(seen).difference(*ranks))
 
 
 def wrong_lists(run: Any, epochs: int) -> str:
@@ -119,33 +125,20 @@ def wrong_lists(run: Any, epochs: int) -> str:
 def unfair_epoch(seen: Seen) -> int:
     """The first epoch in which a sample is missing, or a rank has more or less than its share."""
     for epoch in range(seen.case.epochs):
-        unequal = {len(own) for own in lists(seen, epoch)} != {share(seen)}
-        if unequal or missing(seen, epoch) or strange(seen, epoch):
+        ranks = lists(seen, epoch)
+        if {len(own) for own in ranks} != {share(seen)} or set().union(*ranks) != every(seen):
             return epoch
     return NO_EPOCH
 
 
-def strange(seen: Seen, epoch: int) -> set[int]:
-    """Numbers that are no samples."""
-    return set().union(*lists(seen, epoch)) - set(range(seen.case.n))
+def at(holds: Callable[[Seen, list[list[int]]], Any]) -> When:
+    """Holds for what the ranks have in the epoch that is wrong."""
+    return When(lambda seen: holds(seen, lists(seen, seen.value)))
 
 
-def all_alike(seen: Seen) -> bool:
-    """Whether in the epoch all ranks have the same samples."""
-    sets = [sorted(own) for own in lists(seen, seen.value)]
-    return len(sets) > 1 and all(own == sets[0] for own in sets)
-
-
-def dropped(seen: Seen) -> bool:
-    """Whether samples are missing, and ranks have less than their share, and none has more."""
-    lengths = [len(own) for own in lists(seen, seen.value)]
-    return bool(missing(seen, seen.value)) and min(lengths) < share(seen) >= max(lengths)
-
-
-def repeated(seen: Seen) -> bool:
-    """Whether samples come several times on a rank, and some on none."""
-    twice = any(len(set(own)) < len(own) for own in lists(seen, seen.value))
-    return twice and bool(missing(seen, seen.value))
+def alike(ranks: list[list[int]]) -> bool:
+    """Whether all ranks have the same samples."""
+    return len(ranks) > 1 and all(sorted(own) == sorted(ranks[0]) for own in ranks)
 
 
 def ordered(seen: Seen, epoch: int) -> bool:
@@ -203,34 +196,33 @@ FAIR = Look(
     of=unfair_epoch,
     right=NO_EPOCH,
     mistakes={
-        "These numbers are not in the data set. Where do they come from?": When(
-            lambda seen: strange(seen, seen.value)
+        "These numbers are not in the data set. Where do they come from?": at(
+            lambda seen, ranks: set().union(*ranks) - every(seen)
         ),
-        "Does the loop over the batches run in this epoch?": When(
-            lambda seen: not any(lists(seen, seen.value))
+        "Does the loop over the batches run in this epoch?": at(lambda _, ranks: not any(ranks)),
+        "Each rank has all. Who deals them out?": at(
+            lambda seen, ranks: alike(ranks) and share(seen) < len(set(ranks[0])) == seen.case.n
         ),
-        "Each rank has all. Who deals them out?": When(
-            lambda seen: (
-                all_alike(seen)
-                and share(seen) < seen.case.n == len(set(lists(seen, seen.value)[0]))
+        "All ranks have the same samples. What tells the sampler which rank it is?": at(
+            lambda _, ranks: alike(ranks)
+        ),
+        "Who drops what does not divide: the sampler, or the loader its last batch?": at(
+            lambda seen, ranks: (
+                missing(seen, ranks) and min(map(len, ranks)) < share(seen) >= max(map(len, ranks))
             )
         ),
-        "All ranks have the same samples. What tells the sampler which rank it is?": When(
-            all_alike
+        "Some come several times on a rank, and some never. Who draws them?": at(
+            lambda seen, ranks: missing(seen, ranks) and any(len(set(r)) < len(r) for r in ranks)
         ),
-        "Who drops what does not divide: the sampler, or the loader its last batch?": When(dropped),
-        "Some come several times on a rank, and some never. Who draws them?": When(repeated),
-        "Do all ranks deal from the same order, or has each made one of its own?": When(
-            lambda seen: missing(seen, seen.value)
-        ),
-        "More than its share. Which samples come several times in a list, and why?": When(
-            lambda seen: max(map(len, lists(seen, seen.value))) > share(seen)
+        "Do all ranks deal from the same order, or has each made one of its own?": at(missing),
+        "More than its share. Which samples come several times in a list, and why?": at(
+            lambda seen, ranks: max(map(len, ranks)) > share(seen)
         ),
     },
     otherwise="Unequally many. For whom do the others wait in the last step?",
     came=lambda seen: (
-        f"{in_text(seen.value, lists(seen, seen.value))}\n"
-        f"on no rank: {in_words(missing(seen, seen.value)) or 'none'}"
+        f"{in_text(seen, seen.value)}\n"
+        f"on no rank: {in_words(missing(seen, lists(seen, seen.value)))}"
     ),
     required=lambda seen: f"all samples, on each rank {share(seen)}",
 )
@@ -253,7 +245,7 @@ NEW = Look(
         ),
     },
     otherwise="An order comes again. What tells an epoch from the one before?",
-    came=lambda seen: "\n".join(in_text(one, lists(seen, one)) for one in sorted({0, seen.value})),
+    came=lambda seen: "\n".join(in_text(seen, one) for one in sorted({0, seen.value})),
     required="in each epoch a new random order of all samples, dealt to the ranks",
 )
 SAME_CALL = Look(
@@ -265,8 +257,7 @@ SAME_CALL = Look(
     },
     otherwise="The same call gives other orders. What, besides seed, has a say?",
     came=lambda seen: (
-        f"{in_text(seen.value, lists(seen, seen.value))}\nthe same call again, "
-        f"{in_text(seen.value, lists(seen, seen.value, 1))}"
+        f"{in_text(seen, seen.value)}\nthe same call again, {in_text(seen, seen.value, 1)}"
     ),
     required="the same lists from the same call",
 )
@@ -280,8 +271,8 @@ OTHER_SEED = Look(
     },
     otherwise="Both seeds give the same order in this epoch. What is made of seed and epoch?",
     came=lambda seen: (
-        f"{in_text(seen.value, lists(seen, seen.value))}\nwith seed={seen.case.seed + 1}, "
-        f"{in_text(seen.value, lists(seen, seen.value, 2))}"
+        f"{in_text(seen, seen.value)}\n"
+        f"with seed={seen.case.seed + 1}, {in_text(seen, seen.value, 2)}"
     ),
     required="another order from another seed",
 )
