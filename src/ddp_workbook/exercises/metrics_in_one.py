@@ -100,12 +100,14 @@ def in_digits(came: Any) -> str:
     """Two numbers with all digits that count; other values with their kinds."""
     if is_pair(came):
         return f"({came[0]:.14g}, {came[1]:.14g})"
+    if came is None:
+        return "None"
     inside = came if isinstance(came, list | tuple) else [came]
     return f"{in_words(came)}: {' and '.join(map(kind, inside[:3]))}"
 
 
 MISTAKES = {
-    "Two floats are asked for. What kind of object do you return instead?": When(
+    "Two floats are asked for. What do you return instead, and how many?": When(
         lambda seen: seen.came is not None and not is_pair(seen.came)
     ),
     "After reduce or gather, one rank alone has the result. How do the others get it?": When(

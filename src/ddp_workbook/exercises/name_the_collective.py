@@ -48,6 +48,7 @@ MOVES = ("broadcast", "scatter", "gather", "all_gather", "all_to_all")
 COMBINES = ("reduce", "all_reduce", "reduce_scatter")
 OPS = {"SUM": sum, "AVG": fmean, "PRODUCT": math.prod, "MIN": min, "MAX": max}
 BESIDE = ("torch", "distributed", "dist", "op", "ReduceOp")  # words that may stand beside a name
+CALLED = "name_the_collective()"
 Held = list[list[float] | None]  # the numbers of each rank
 
 
@@ -121,7 +122,7 @@ def with_operation(letter: str, name: Any) -> str:
 
 def refuse(came: str, required: str, look: str) -> None:
     """Raise NotYet for an answer that names no calls."""
-    raise NotYet("name_the_collective()", came, required, look)
+    raise NotYet(CALLED, came, required, look)
 
 
 def after(name: str, before: Held) -> Held:
@@ -193,7 +194,9 @@ def new(rows: Held, before: Held) -> bool:
 CHECK = Alone(
     cases=[()],
     called=lambda case, letter: (
-        f"{letter} of the table, where the ranks hold {in_rows(TABLE[letter][0])}" if letter else ""
+        f"{letter} of the table, where the ranks hold {in_rows(TABLE[letter][0])}"
+        if letter
+        else CALLED
     ),
     observe=names_in,
     looks=[

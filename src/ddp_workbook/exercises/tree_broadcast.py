@@ -29,8 +29,8 @@ HINTS = [
     "round, and after the third, if nobody who has them is idle?",
     "Number the ranks anew: src is 0, the next one 1, and rank 0 follows the last one. In each "
     "round, those who have the numbers send them as far as there are such ranks.",
-    "Begin with a distance of 1 and double it each round, as long as it is below N. Ranks with a "
-    "new number below the distance send that far, if a rank is there. Who receives?",
+    "Let a distance begin at 1 and double in each round. Which new numbers send that far in a "
+    "round, which ones receive, and who has nobody at that distance?",
 ]
 
 

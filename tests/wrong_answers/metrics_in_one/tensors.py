@@ -1,5 +1,5 @@
 # wrong: tensors of one number, where floats are asked for
-# told: What kind of object do you return
+# told: What do you return instead
 import torch
 import torch.distributed as dist
 
