@@ -426,7 +426,7 @@ DEADLY = """class Deadly:
 
 
 @cases(
-    nothing=(cell("dist.barrier()"), "None on every rank", "return what it has computed"),
+    nothing=(cell("dist.barrier()"), "None on every rank", "return its result, on every path"),
     lock=(cell(LOCK), "an object of type lock", "cannot leave its process"),
     anonymous=(cell("return lambda: value"), "the function <lambda>", "only your cell knows"),
     itself=(cell("return mean_over_ranks"), "the function mean_over_ranks"),
@@ -439,14 +439,14 @@ DEADLY = """class Deadly:
         "Who waits for the ones",
     ),
     huge=(cell("return torch.zeros(20_000_000)"), "more than 32 MB"),
-    long=(cell("return list(range(10**6))"), "[0, 1, 2", "2.6875"),
-    two_numbers=(cell("return torch.tensor([value, 1])"), "[4.5, 1] on rank 0"),
+    long=(cell("return list(range(10**6))"), "[0, 1, 2", "2.825"),
+    two_numbers=(cell("return torch.tensor([value, 1])"), "tensor([4.5, 1]) on rank 0"),
     no_numbers=(cell("return torch.zeros((), device='meta')"), "without numbers"),
     table=(
         cell("import pandas\nreturn pandas.DataFrame({'a': [value]})"),
         "which the check cannot",
     ),
-    text=(cell("return '<b>4</b>'"), "'<b>4</b>' on every rank", "2.6875"),
+    text=(cell("return '<b>4</b>'"), "'<b>4</b>' on every rank", "2.825"),
     no_number=(cell("return float('nan')"), "nan on every rank"),
 )
 def test_whatever_comes_back_is_told_in_words(code, words):

@@ -117,5 +117,5 @@ CHECK = OnRanks(
         "no len()": "value is one number. How many ranks there are, dist.get_world_size() knows.",
         "not iterable": "value is one number, this rank's own. The others have theirs.",
     },
-    proves="every rank returns the same mean of all, at 1 to 4 ranks, nan included",
+    proves="every rank returns the same mean of all, nan included, at 1 to 4 ranks",
 )
