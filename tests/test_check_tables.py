@@ -12,9 +12,7 @@ from ddp_workbook.exercises.judging.catalogue import Exercise, names
 from ddp_workbook.exercises.judging.check import ANY, Look, OnRanks, Seen, When, ask
 from ddp_workbook.exercises.judging.diagnosis import diagnose, worded
 
-CHECKS = {
-    name: Exercise(name).module.CHECK for name in names() if hasattr(Exercise(name).module, "CHECK")
-}
+CHECKS = {name: Exercise(name).module.CHECK for name in names()}
 ENTRIES = [
     (name, number, words)
     for name, check in CHECKS.items()

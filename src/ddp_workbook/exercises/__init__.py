@@ -47,11 +47,7 @@ HOMES = {
     "When": "check",
     "ANY": "check",
     "NotYet": "not_yet",
-    "judge_by": "not_yet",
     "in_words": "values",
-    "Attempt": "attempts",
-    "attempt_on_ranks": "on_ranks",
-    "attempt_alone": "on_ranks",
 }
 __all__ = ["CHAPTERS", *HOMES]
 

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.exercises import Look, OnRanks, Seen, When
-from ddp_workbook.exercises.judging.single_number import near, number_in
+from ddp_workbook.exercises.judging.same import number_in, same
 
 MINUTES = 12
 HINTS = [
@@ -126,7 +126,7 @@ def nan_is_0(case: list[Own]) -> float:
 
 def is_own(seen: Seen) -> bool:
     """Whether this is what the rank itself would print."""
-    return near(seen.value, seen.case[seen.rank].mean) and seen.case[seen.rank].rows > 0
+    return same(seen.value, seen.case[seen.rank].mean) and seen.case[seen.rank].rows > 0
 
 
 CHECK = OnRanks(

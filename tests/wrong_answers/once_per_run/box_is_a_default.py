@@ -10,7 +10,7 @@ def once_per_run(make_folder: Callable[[], str]) -> str:
     return tell(make_folder)
 
 
-def tell(make_folder: Callable[[], str], box: list = [None]) -> str:  # noqa: B006
+def tell(make_folder: Callable[[], str], box: list = [None]) -> str:
     if dist.get_rank() == 0:
         try:
             box[0] = make_folder()

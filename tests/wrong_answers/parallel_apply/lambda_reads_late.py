@@ -15,5 +15,5 @@ def parallel_apply(replicas, inputs):
     with ThreadPoolExecutor(len(inputs)) as pool:
         jobs = []
         for i, rows in enumerate(inputs):
-            jobs.append(pool.submit(lambda: run(replicas[i], rows)))  # noqa: B023
+            jobs.append(pool.submit(lambda: run(replicas[i], rows)))
         return [job.result() for job in jobs]

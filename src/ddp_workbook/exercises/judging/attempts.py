@@ -5,7 +5,6 @@ import threading
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from ddp_workbook.diagnostics import user_code
 from ddp_workbook.errors import WorkbookError
@@ -28,7 +27,6 @@ class Attempt:
     path: Path
     ranks: int = 0  # of the launch that ran last; 0 before, and where no group was made
     printed: str = ""  # what it printed
-    answers: list[Any] | None = None  # what the function returned in it, where no probe was sent
     cancelled: threading.Event | None = None  # set by an interrupt, where launches run in threads
     first_was_right: bool = False  # where a later call failed
     later: str = ""  # that call, in words

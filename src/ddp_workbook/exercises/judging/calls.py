@@ -46,7 +46,7 @@ class Calls:
         self.name, self.size, self.only, self.progress = name, size, only, progress
         self.returned: list[tuple[Any, dict]] = []  # of each call: the object, and what was seen
 
-    def __call__(self, function: Callable, item: Any) -> list[list[dict]]:
+    def __call__(self, function: Callable) -> list[list[dict]]:
         """In a rank: for each call, and each time that it is made here, what was seen."""
         check: OnRanks = import_module(f"ddp_workbook.exercises.{self.name}").CHECK
         rank = dist.get_rank() if check.group else 0

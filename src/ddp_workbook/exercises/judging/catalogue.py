@@ -47,21 +47,17 @@ class Exercise:
 
         Raises NotYet, and what `launch` raises.
         """
-        if hasattr(self.module, "CHECK"):
-            return examine_calls(self.module.CHECK, attempt, sizes)
-        return self.module.check(attempt, **({"sizes": sizes} if sizes else {}))
+        return examine_calls(self.module.CHECK, attempt, sizes)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """The world sizes of its check."""
-        return self.module.CHECK.sizes if hasattr(self.module, "CHECK") else self.module.SIZES
+        return self.module.CHECK.sizes
 
     @property
     def words_for_errors(self) -> Mapping[str, str]:
         """Where to look, by a part of an error's text."""
-        if hasattr(self.module, "CHECK"):
-            return self.module.CHECK.errors
-        return getattr(self.module, "FOR_ERRORS", {})
+        return self.module.CHECK.errors
 
     @property
     def hints(self) -> list[str]:

@@ -28,30 +28,25 @@ EXERCISES = os.path.dirname(os.path.dirname(__file__))  # a check is no line of 
 
 
 class InRank:
-    """A worker: calls the attempt in the file at `path` with this rank's own item of `each`.
+    """A worker: hands the function in the file at `path` to `probe`, and returns what that returns.
 
-    `probe`, a function of the exercise's module, is called with the attempt and that item instead,
-    and does with them what the check wants to know. `group` is False where the exercise knows of no
-    ranks.
+    `group` is False where the exercise knows of no ranks.
     """
 
-    def __init__(self, name: str, path: Path, probe: Callable | None, each: list, group: bool):
-        self.name, self.path, self.probe = name, str(path), probe
-        self.each, self.group = each, group
+    def __init__(self, name: str, path: Path, probe: Callable, group: bool):
+        self.name, self.path, self.probe, self.group = name, str(path), probe, group
         user_code.hide(EXERCISES)  # from the reports, which are made where this is made
 
     def __call__(self) -> Any:
-        """Run in a rank; returns what the attempt, or the probe, returned."""
+        """Run in a rank."""
         user_code.hide(EXERCISES)
         user_code.call_it(self.path, YOUR_CELL)
         threading.excepthook = say_briefly
-        rank = int(os.environ["RANK"])
         set_up(bare=not self.group)
         module = import_module(f"ddp_workbook.exercises.{self.name}")
         guard = partial(nothing_changes, may_seed=getattr(module, "MAY_SEED", False))
         guarded = Guarded(self.name, self.load(getattr(module, self.name), guard), guard)
-        value = self.each[rank]
-        answer = self.probe(guarded, value) if self.probe else guarded(value)
+        answer = self.probe(guarded)
         refuse_what_cannot_travel(self.name, answer)
         return answer
 

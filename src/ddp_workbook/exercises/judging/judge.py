@@ -13,7 +13,6 @@ from ddp_workbook.exercises.judging.catalogue import Exercise
 from ddp_workbook.exercises.judging.not_yet import NotYet
 from ddp_workbook.exercises.judging.source import same_code
 from ddp_workbook.exercises.judging.syntax import unreadable
-from ddp_workbook.exercises.judging.values import in_words
 from ddp_workbook.exercises.judging.verdict import (
     NOT_ATTEMPTED,
     NOT_YET,
@@ -164,12 +163,9 @@ def _fails(attempt: Attempt, failure: RankFailed, known: dict[str, str]) -> Verd
 
 def _unforeseen(attempt: Attempt, error: Exception) -> Verdict:
     """The check itself stumbled over what came back."""
-    came = "something"
-    if attempt.answers is not None:
-        came = ", ".join(f"{in_words(one)} on rank {n}" for n, one in enumerate(attempt.answers))
     rows = [
         ("called", f"{attempt.name}, as the task says"),
-        ("came back", f"{came}\nwhich the check cannot use ({type(error).__name__}: {error})"),
+        ("came back", f"what the check cannot use ({type(error).__name__}: {error})"),
         ("required", "a value of the kind that the docstring of the stub names"),
         ("look at", "Do you return what the docstring says, on every path through the function?"),
     ]

@@ -16,12 +16,3 @@ class NotYet(Exception):
         """The sentences with their headings, as a verdict shows them."""
         headings = ("called", "came back", "required", "look at")
         return list(zip(headings, self.args, strict=True))
-
-
-def judge_by(called: str, came_back: str, required: str, *rules: tuple[object, str]) -> None:
-    """Raise NotYet with the words of the first rule (holds, look at) that holds, if any does.
-
-    Words that are empty mean that all is well, whatever comes behind.
-    """
-    if look_at := next((words for holds, words in rules if holds), ""):
-        raise NotYet(called, came_back, required, look_at)

@@ -72,6 +72,13 @@ def close(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-7)
 
 
+def number_in(answer: Any) -> float | None:
+    """The returned number, or that in a tensor; None for all else."""
+    if isinstance(answer, torch.Tensor) and answer.numel() == 1:
+        answer = answer.item()
+    return float(answer) if is_number(answer) else None
+
+
 def kind(value: Any) -> str:
     """The type of a value as a reader would name it: "a tensor", "a list", "None", "an int"."""
     if value is None:
