@@ -136,7 +136,7 @@ def test_an_exercise_wrongly_and_then_rightly(open_notebook):
     assert "not attempted yet" in notebook.run(cell)
     notebook.write(cell, WRONG)
     said = notebook.run(cell)
-    assert "Not yet: mean_over_ranks at 2 ranks" in said
+    assert "Not yet: mean_over_ranks at 4 ranks" in said
     assert "This is the sum" in said
     texts = find("mean_over_ranks").hints
     assert not any(text in notebook.run(f"{cell}-hint") for text in texts), "a hint is folded"
