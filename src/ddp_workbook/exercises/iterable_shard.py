@@ -66,8 +66,8 @@ class Case(NamedTuple):
 
     @property
     def samples(self) -> list[int]:
-        """Not their places: whose a sample is does not depend on its value. One of them is 0."""
-        return [10 * place for place in range(self.n)]
+        """Not their places: whose a sample is does not depend on its value. One is 0, one None."""
+        return [None if place == 7 and self.n == 8 else 10 * place for place in range(self.n)]
 
     @property
     def processes(self) -> list[tuple[int, Worker | None]]:
@@ -209,10 +209,10 @@ def type_of(value: object) -> str:
 
 
 def taken_too_early(seen: Seen) -> bool:
-    """Whether more was taken than the first sample and a round of cards."""
+    """Whether more was taken than it takes to reach the first sample."""
     rank, worker = seen.case.processes[seen.rank]
-    one, count = worker or (0, 1)
-    return seen.came["taken"] > rank + len(seen.case.workers) * (one + count)
+    one, _ = worker or (0, 1)
+    return seen.came["taken"] > rank + len(seen.case.workers) * one + 1
 
 
 WHOSE = Look(
@@ -248,11 +248,14 @@ WHOSE = Look(
         "Without workers, nobody reads. What is `worker` in the rank itself?": (
             only_without_workers(lambda case: [])
         ),
+        "A sample may be None. What else tells that the stream has ended?": mine(
+            lambda n, *of: [place for place in right(n, *of) if n != 8 or place < 7]
+        ),
         "Sample 0 is lost. Which of your lines takes a 0 for nothing?": mine(
             lambda *of: [place for place in right(*of) if place]
         ),
         "These are places of the stream. Which samples are there?": (
-            lambda case, process: [one // 10 for one in mine(right)(case, process)]
+            lambda case, process: [case.samples.index(one) for one in mine(right)(case, process)]
         ),
         "Ids begin at 0: the first sample is rank 0's and worker 0's. Whose is it here?": mine(
             lambda n, *of: [place + 1 for place in right(n - 1, *of)]
@@ -295,7 +298,10 @@ CHECK = Alone(
             of=taken_too_early,
             right=False,
             otherwise="What does the first sample wait for? The stream may never end.",
-            came=lambda seen: f"{seen.came['taken']} samples were taken before the first one came",
+            came=lambda seen: (
+                f"on rank {seen.case.processes[seen.rank][0]}, "
+                f"{seen.came['taken']} samples were taken before the first one came"
+            ),
             required="a sample comes when it has been read",
         ),
     ],

@@ -1,4 +1,5 @@
 # wrong: makes a list of the stream before the first sample is passed on
+# told: 25 samples were taken
 # told: What does the first sample wait for
 
 
