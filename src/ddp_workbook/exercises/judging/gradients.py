@@ -29,9 +29,20 @@ class Small(nn.Module):
         self.unused = nn.Parameter(torch.zeros(4))
 
 
-def cases(size: int) -> list[list[Gradients]]:
-    """Two calls; in the second one, a rank has an overflow in the last gradient."""
-    return [[held(call, rank) for rank in range(size)] for call in range(2)]
+class Case(list[Gradients]):
+    """The gradients of each rank before a call, and the number of the model that has them."""
+
+    def __init__(self, call: int, size: int, model: int):
+        super().__init__(held(call, rank) for rank in range(size))
+        self.model = model
+
+
+def cases(size: int) -> list[Case]:
+    """Three calls, the last one with another model.
+
+    In the second one, a rank has an overflow in the last gradient; in the third, one that is zero.
+    """
+    return [Case(0, size, model=0), Case(1, size, model=0), Case(2, size, model=1)]
 
 
 def held(call: int, rank: int) -> Gradients:
@@ -46,7 +57,7 @@ def held(call: int, rank: int) -> Gradients:
     own["matrix"] = own["matrix"].mT.contiguous().mT
     own["matrix"][0, 1] = 0.7  # the same on all ranks
     if call and rank == 1:
-        own["inner.scale"] = torch.tensor(torch.inf)
+        own["inner.scale"] = torch.tensor(torch.inf if call == 1 else 0.0)
     return own | {"frozen": None, "unused": None}
 
 
@@ -71,18 +82,18 @@ def zeros_for_none(gradients: Gradients) -> dict[str, Tensor]:
 
 
 @cache
-def the_model() -> Small:
-    """The model of this process."""
+def the_model(number: int) -> Small:
+    """The model of this number, in this process."""
     return Small()
 
 
-def model_of(case: list[Gradients], rank: int) -> tuple[Small]:
+def model_of(case: Case, rank: int) -> tuple[Small]:
     """The argument of a call: a model with the rank's gradients, and with weights of `rank`.
 
-    It is the same model in all calls, with new gradients, as after zero_grad and backward.
+    In two calls it is the same model, with new gradients, as after zero_grad and backward.
     """
     Unordered.mixed = True  # the hash of a parameter depends on the process
-    model = the_model()
+    model = the_model(case.model)
     for name, parameter in model.named_parameters():
         parameter.data.fill_(rank)
         parameter.grad = None if case[rank][name] is None else case[rank][name].clone()
