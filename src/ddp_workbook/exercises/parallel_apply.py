@@ -12,6 +12,7 @@ The caller must not notice the threads:
 - Inside the caller's `torch.no_grad()` the outputs require no gradient; outside they do.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -139,6 +140,8 @@ def watched(function: Callable, replicas: list[nn.Module], inputs: list[Tensor])
         torch.set_grad_enabled(meeting.case.grad),
         patch.object(threading.Thread, "start", start_late),
         patch.object(threading.Thread, "join", join_briefly),
+        patch.object(os, "cpu_count", lambda: 1),  # a pool asks it how many threads are enough
+        patch.object(os, "process_cpu_count", lambda: 1, create=True),  # from Python 3.13 on
     ):
         try:
             outcome = function(replicas, inputs)

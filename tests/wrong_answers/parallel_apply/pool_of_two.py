@@ -1,5 +1,6 @@
 # wrong: two threads for any number of replicas
 # told: How many threads may work at the same time
+# told: at most 2 ran
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
