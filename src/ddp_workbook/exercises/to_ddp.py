@@ -30,7 +30,6 @@ HINTS = [
     "How many rows of a batch are one rank's?",
     "DDP is a module around yours: what must go through it? Which names has yours, which has DDP?",
 ]
-MAY_SEED = True
 ROWS, BATCHES, EPOCHS, STEPS = 60, (24, 24, 12), 3, 9
 NAMES, BEGIN = ["weight", "bias"], torch.linspace(-1, 1, 8)  # rank 0's model; rank 1's is twice it
 ROW = torch.arange(ROWS)
@@ -265,6 +264,7 @@ WEIGHTS = Look(
 )
 
 CHECK = OnRanks(
+    may_seed=True,
     cases=lambda size: [None],
     called=f"to_ddp(dataset of {ROWS} rows, make_model, epochs={EPOCHS}, batch_size={BATCHES[0]})",
     given=arguments,

@@ -99,6 +99,7 @@ class OnRanks:
     errors: Mapping[str, str] = field(default_factory=dict)  # in a message; "does not end": look
     pause: float = PAUSE
     group: bool = True
+    may_seed: bool = False  # the function may change the seed of torch
     waits: bool = True  # every collective that it starts is waited for
 
     @property

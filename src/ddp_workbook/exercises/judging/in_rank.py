@@ -44,7 +44,7 @@ class InRank:
         threading.excepthook = say_briefly
         set_up(bare=not self.group)
         module = import_module(f"ddp_workbook.exercises.{self.name}")
-        guard = partial(nothing_changes, may_seed=getattr(module, "MAY_SEED", False))
+        guard = partial(nothing_changes, may_seed=module.CHECK.may_seed)
         guarded = Guarded(self.name, self.load(getattr(module, self.name), guard), guard)
         answer = self.probe(guarded)
         refuse_what_cannot_travel(self.name, answer)
