@@ -193,9 +193,8 @@ CHECK = Alone(
                 "Are the rows divided evenly here? Pieces one row shorter would be enough.": (
                     lambda case: cut(case, blocks(case[0], case[0] // case[1] + 1))
                 ),
-                "What is shown as ? is no row of the batch. Which line changes values?": where(
-                    lambda pieces, case: any("?" in rows for rows in pieces)
-                ),
+                "What is shown as ? is no row of the batch. Which line changes values, or "
+                "adds some?": where(lambda pieces, case: any("?" in rows for rows in pieces)),
                 "Rows below 0 lie in memory before the batch, which is a slice of a larger tensor. "
                 "From where does your line count?": where(
                     lambda pieces, case: any(row < 0 for rows in pieces for row in rows)
