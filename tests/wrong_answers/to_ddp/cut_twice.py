@@ -1,0 +1,25 @@
+# wrong: cuts each batch of a rank's own rows once more
+# told: cut twice
+# right at: 1
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def to_ddp(dataset, make_model, epochs, batch_size):
+    sampler = DistributedSampler(dataset)
+    loader = DataLoader(dataset, batch_size, sampler=sampler)
+    model = make_model()
+    ddp = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        for batch in loader:
+            images, labels = (one.chunk(dist.get_world_size())[dist.get_rank()] for one in batch)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(ddp(images), labels)
+            loss.backward()
+            optimizer.step()
+    return model.state_dict()
