@@ -157,9 +157,7 @@ def in_call(case: Case) -> str:
 SUMS = Look(
     right=total,
     mistakes={
-        "Rank {rank} has neither sent nor received, and holds what it had before. Who adds up?": (
-            When(lambda seen: not seen.wire)
-        ),
+        "Rank {rank} has neither sent nor received. Who adds up?": When(lambda seen: not seen.wire),
         "This is what rank {rank} had before. Which memory do you fill, and is it the tensor's "
         "own?": When(lambda seen: same(seen.value, tensor_of(seen.case, seen.rank))),
         "nan is 0 times inf, or inf - inf. What happens to the old numbers of a place?": When(

@@ -1,0 +1,21 @@
+# wrong: counts the rounds down, but range counts up unless it is told otherwise
+# told: has neither sent nor received
+# right at: 1
+import torch
+import torch.distributed as dist
+
+
+def ring_all_reduce(tensor):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    after, before = (rank + 1) % ranks, (rank - 1) % ranks
+    box = tensor.contiguous()
+    pieces = box.tensor_split(ranks)
+    for left in range(2 * (ranks - 1), 0):
+        number = 2 * (ranks - 1) - left
+        leaving, staying = pieces[(rank - number) % ranks], pieces[(rank - number - 1) % ranks]
+        arriving = torch.empty_like(staying)
+        sending = dist.isend(leaving, after)
+        dist.recv(arriving, before)
+        sending.wait()
+        staying.copy_(staying + arriving if number < ranks - 1 else arriving)
+    tensor.copy_(box)
