@@ -1,0 +1,10 @@
+# wrong: collects the places, and does not return them
+# told: Do you return what you have found
+
+
+def where_is(gpus: list[int]) -> list[tuple[int, int]]:
+    """(node, local rank) of every rank, in the order of the ranks; node i has `gpus[i]` GPUs."""
+    places = []
+    for node, count in enumerate(gpus):
+        for local in range(count):
+            places.append((node, local))
