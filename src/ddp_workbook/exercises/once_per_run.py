@@ -217,9 +217,6 @@ ENDS = Look(
         ),
         "Does the function return the path?": When(lambda seen: seen.value == "None"),
         "A path is a text. What is this?": When(lambda seen: seen.value == "no path"),
-        "What makes sure that rank 0 has finished before a rank goes on?": When(
-            lambda seen: seen.value == "early"
-        ),
         "The name is right. In which folder would a rank look for it?": When(same_name),
     },
     otherwise="Nobody but rank 0 can know this name. Who tells it to the others?",

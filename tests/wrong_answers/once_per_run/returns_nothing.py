@@ -1,0 +1,18 @@
+# wrong: every rank is told the path, and none returns it
+# told: Does the function return the path
+from collections.abc import Callable
+
+import torch.distributed as dist
+
+
+def once_per_run(make_folder: Callable[[], str]) -> str:
+    """Path of the folder that rank 0 makes; raises on every rank if rank 0 cannot make it."""
+    told = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            told[0] = make_folder()
+        except Exception as error:
+            told[1] = repr(error)
+    dist.broadcast_object_list(told, src=0)
+    if told[1]:
+        raise RuntimeError(told[1])
