@@ -67,7 +67,7 @@ class Case(NamedTuple):
 def cases(size: int) -> list[Case]:
     """One sample more than a multiple of the ranks, one less, and fewer samples than ranks."""
     wrong = {1, 3, 5, 9, 10, 13}
-    more, less, few = {1: 5, 2: 9, 3: 10, 4: 21}[size], 5 * size - 1, max(size - 1, 1)
+    more, less, few = {1: 5, 2: 9, 3: 19, 4: 21}[size], 5 * size - 1, max(size - 1, 1)
     return [
         Case(more, 2, "training", {*range(more)} - wrong),  # whose fractions have no exact sum
         Case(less, 3, "evaluation", {*range(less)} & wrong),
