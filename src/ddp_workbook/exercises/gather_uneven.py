@@ -118,6 +118,21 @@ def begins(one: Tensor, other: Tensor) -> bool:
     )
 
 
+def own_is_whole(seen: Seen) -> bool:
+    """Whether every rank has got back its own tensor as it was."""
+    own = [(one, f"number {one.rank}") for one in seen.everyone]
+    return all(same(one.value.get(number), one.right[number]) for one, number in own)
+
+
+def zeros_are_gone(value: Any, right: Tensor) -> bool:
+    """Whether this is the right tensor without its zeros, or without those at its end."""
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return False
+    without = right[: len(value)]
+    at_its_end = not right[len(value) :].any() and (not len(without) or without[-1].any())
+    return torch.equal(value, right[right != 0]) or (begins(value, right) and bool(at_its_end))
+
+
 def length_in_its_dtype(value: Tensor, right: Tensor, own: Tensor, seen: Seen) -> bool:
     """Whether the first message was one number in the tensors' own dtype."""
     first = seen.wire[0] if seen.wire else {}
@@ -176,12 +191,13 @@ MISTAKES = {
         lambda value, right, own, seen: begins(right, value)
     ),
     "It has as many rows as rank {rank}'s own tensor. Whose length cuts it?": tensor_where(
-        lambda value, right, own, seen: begins(value, right) and len(value) == len(own)
+        lambda value, right, own, seen: (
+            begins(value, right) and len(value) == len(own) and own_is_whole(seen)
+        )
     ),
     "A 0 may be data, and not padding. What else tells where a tensor ends?": tensor_where(
-        lambda value, right, own, seen: (
-            torch.equal(value, right[right != 0])
-            or (begins(value, right) and not right[len(value) :].any())
+        lambda value, right, own, seen: all(
+            map(zeros_are_gone, seen.value.values(), seen.right.values())
         )
     ),
     "Rows are missing at its end. What decides where it is cut?": tensor_where(
