@@ -54,6 +54,8 @@ def test_who_makes_this_mistake_is_told_so(name, number, words):
     plain = replace(look, of=lambda seen: seen.came, mistakes=without_conditions)
     size = max(check.sizes, default=0)
     found = diagnose(plain, played(check, plain, size, look.mistakes[words]))
-    assert found, f"{name}: what this mistake gives is right in every call: {words}"
+    assert found, (
+        f"{name}: what this mistake gives is right in every call (up to the tolerance): {words}"
+    )
     seen, told = found
     assert told == worded(words, seen), f"{name}: another entry gives the same values: {words}"

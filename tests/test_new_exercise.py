@@ -75,6 +75,13 @@ def test_sync_follows_an_edit_and_changes_nothing_twice(tree):
     assert run(tree, "-m", "tools.new_exercise", "mean_over_ranks", "--sync").stdout == ""
 
 
+def test_any_cells_can_be_tried(tree):
+    answer = "tests/wrong_answers/mean_over_ranks/the_sum.py"
+    done = run(tree, "-m", "tools.new_exercise", "mean_over_ranks", "--try", answer, answer)
+    assert done.stdout.count("This is the sum") == 2, done.stdout + done.stderr
+    assert not (tree / "work").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -84,6 +91,8 @@ def test_sync_follows_an_edit_and_changes_nothing_twice(tree):
         (["another", "--chapter", "02", "--after", "my_indices"], "my_indices is of chapter 02"),
         (["another", "--sync"], "There is no exercise another"),
         (["another"], "Say --chapter"),
+        (["another", "--try", "x.py"], "There is no exercise called 'another'"),
+        (["mean_over_ranks", "--try", "x.py"], "No such file"),
     ],
 )
 def test_what_cannot_be_done_is_said(tree, words, told):

@@ -3,6 +3,7 @@
     python -m tools.new_exercise NAME --chapter 05 --after X    writes all that is missing
     python -m tools.new_exercise NAME --sync                    renews the page after an edit
     python -m tools.new_exercise --sync                         renews all pages
+    python -m tools.new_exercise NAME --try answer.py ...       prints the verdict on cells
 
 Task, stub, minutes and number are written once, in the exercise's file and in `CHAPTERS`; the page
 has copies that `--sync` makes. A title may be changed on the page, it stays.
@@ -10,10 +11,12 @@ has copies that `--sync` makes. A title may be changed on the page, it stays.
 
 import argparse
 import ast
+import contextlib
 import keyword
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -34,7 +37,7 @@ for stands here, and no rule that the solution breaks.
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import OnRanks
+from ddp_workbook.exercises import Look, OnRanks
 
 MINUTES = 8
 HINTS = [
@@ -52,17 +55,24 @@ def {name}(value: float) -> float:
     ### END SOLUTION
 
 
+# A call each, with a value for each rank. What would a wrong answer get right by luck?
+CASES = [[4.5, -2.25, 7.0, 1.5], [-3.5, -1.25, -8.0, -2.75]]
+MISTAKES = {{  # where to look -> what a typical thought would give
+    "This is rank {{rank}}'s own number. How do the others' numbers get here?": (
+        lambda values, rank: values[rank]
+    ),
+    "This is the mean. By what was it divided?": lambda values: sum(values) / len(values),
+}}
 CHECK = OnRanks(
-    cases=[[4.5, -2.25, 7.0, 1.5], [-3.5, -1.25, -8.0, -2.75]],  # a call each; a value a rank
+    cases=CASES,
     called="the ranks held {{case}}",
-    right=lambda values: sum(values),
-    mistakes={{  # where to look -> what a typical thought would give
-        "This is rank {{rank}}'s own number. How do the others' numbers get here?": (
-            lambda values, rank: values[rank]
-        ),
-        "This is the mean. By what was it divided?": lambda values: sum(values) / len(values),
-    }},
-    otherwise="Which of the ranks' numbers are in your result, and how often?",
+    looks=[
+        Look(
+            right=lambda values: sum(values),
+            mistakes=MISTAKES,
+            otherwise="Which of the ranks' numbers are in your result, and how often?",
+        )
+    ],
     most=1,
     proves="every rank returns the sum, at 1 to 4 ranks, with one collective",
 )
@@ -103,6 +113,9 @@ WRONG_ANSWERS = {
 def main(words: list[str] | None = None) -> None:
     """Run the command line; ends with a message where something is wrong with it."""
     options = parser().parse_args(words)
+    if options.try_out:
+        try_out(options.name, options.try_out)
+        return
     if options.chapter:
         add(options.name, options.chapter, options.after)
     elif not options.sync:
@@ -118,7 +131,23 @@ def parser() -> argparse.ArgumentParser:
     told.add_argument("--chapter", metavar="05", help="number of the page that it belongs to")
     told.add_argument("--after", metavar="X", help="the exercise that it follows; else the last")
     told.add_argument("--sync", action="store_true", help="renew the cells of the page")
+    told.add_argument("--try", nargs="+", dest="try_out", metavar="FILE", help="judge these cells")
     return told
+
+
+def try_out(name: str | None, files: list[str]) -> None:
+    """Print the verdict on each cell, as its reader would see it. Saves nothing in this folder."""
+    from ddp_workbook.exercises.judging.catalogue import UnknownExercise, find
+    from ddp_workbook.exercises.judging.judge import examine
+
+    try:
+        exercise = find(name)
+        cells = {file: Path(file).read_text(encoding="utf-8") for file in files}
+    except (UnknownExercise, OSError) as error:
+        sys.exit(str(error))
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for file, cell in cells.items():
+            print(f"--- {file}\n{examine(exercise, cell)}\n")
 
 
 def add(name: str | None, chapter: str, after: str | None) -> None:

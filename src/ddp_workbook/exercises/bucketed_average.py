@@ -170,13 +170,17 @@ def called(call: Call, name: str) -> str:
     return f"bucketed_average(model, {call.cap}); {sizes}"
 
 
+OTHERS = Look(
+    of=lambda seen: sorted({*seen.ops} - {"all_reduce"}),
+    right=[],
+    otherwise="Which collective gives every rank the sum? No other one is needed.",
+    came="rank {rank} called {value}",
+    required="one all_reduce for each bucket, and nothing else",
+)
 BUCKETS = Look(
     of=sent,
     right=packed,
     mistakes={
-        "Which collective gives every rank the sum? No other one is needed.": When(
-            lambda seen: set(seen.ops) - {"all_reduce"}
-        ),
         "Was a bucket sent that holds no gradient? See what happens when the very first gradient "
         "is above the cap.": When(lambda seen: 0 in seen.value),
         "All are in one bucket. What do cap_bytes and the dtypes say to that?": (
@@ -260,7 +264,7 @@ CHECK = OnRanks(
     called=called,
     given=arguments,
     observe=lambda _, model, cap: {n: p.grad for n, p in MODEL.items()},
-    looks=[BUCKETS, GRADIENTS],
+    looks=[OTHERS, BUCKETS, GRADIENTS],
     keeps="Which tensors do you write into, the parameters or their gradients?",
     errors={
         "non-empty list": "A bucket without gradients: what if the very first one is above the "

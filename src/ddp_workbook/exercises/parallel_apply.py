@@ -258,9 +258,9 @@ CHECK = Alone(
             of=lambda seen: seen.came["called"],
             right=lambda case: list(range(case.inputs)),
             mistakes={
-                "All calls have taken the last replica. When does a function read the variable of "
-                "the loop around it, when it is defined or when it runs?": (
-                    lambda case: [case.inputs - 1] * case.inputs
+                "Several calls have taken the last replica. When does a function read the variable "
+                "of the loop around it, when it is defined or when it runs?": When(
+                    lambda seen: seen.value.count(seen.case.inputs - 1) > 1
                 ),
                 "All calls have taken replica 0. Which one gets which input in yours?": (
                     lambda case: [0] * case.inputs

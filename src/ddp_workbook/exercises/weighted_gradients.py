@@ -100,7 +100,7 @@ def weighted(weights: Callable[[list[int]], list[float]]) -> Callable[[Case], di
 def named(combined: Any) -> Any:
     """A list as a dict by parameter."""
     if not isinstance(combined, list | tuple):
-        return combined
+        return f"a {type(combined).__name__}" if isinstance(combined, dict) else combined
     return {f"parameter {number}": one for number, one in enumerate(combined)}
 
 

@@ -1,5 +1,6 @@
 # wrong: adds up on rank 0, and sends the mean back
 # told: Which collective gives every rank the sum
+# told: ['broadcast', 'reduce']
 import torch
 import torch.distributed as dist
 

@@ -44,7 +44,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class When:
-    """A mistake that no value describes: fits where `holds(seen)`, and nothing above it fits."""
+    """A mistake that no value describes: fits where `holds(seen)`; asked of the first wrong call.
+
+    Entries above it go first if they fit; of values, those that explain everything that was seen.
+    """
 
     holds: Callable[[Seen], Any]
 

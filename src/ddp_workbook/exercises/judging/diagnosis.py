@@ -1,5 +1,6 @@
 """Which of the mistakes in a look's table explains what was seen, and in which call that shows."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,9 +42,16 @@ def looked_at(look: Look, calls: Sequence[Sequence[Seen]]) -> list[list[Seen]]:
     return looked
 
 
+def equal(look: Look, one: Any, other: Any) -> bool:
+    """Whether the look takes two values for the same; not where it cannot compare them."""
+    with contextlib.suppress(Exception):
+        return bool((look.same or same)(one, other))
+    return False
+
+
 def wrong(look: Look, one: Seen) -> bool:
     """Whether this is not what is right."""
-    return not (look.same or same)(one.value, one.right)
+    return not equal(look, one.value, one.right)
 
 
 def diagnose(look: Look, calls: Sequence[Sequence[Seen]]) -> tuple[Seen, str] | None:
@@ -74,10 +82,10 @@ def diagnose(look: Look, calls: Sequence[Sequence[Seen]]) -> tuple[Seen, str] | 
 
 def explains(look: Look, mistake: Any, one: Seen, wrong_parts_only: bool = False) -> bool:
     """Whether the mistake would have given just this."""
-    equal, given = look.same or same, ask(mistake, one.case, one.rank)
+    given = ask(mistake, one.case, one.rank)
     if wrong_parts_only and (keys := wrong_parts(look, one)) and isinstance(given, dict):
-        return all(key in given and equal(one.value[key], given[key]) for key in keys)
-    return equal(one.value, given)
+        return all(key in given and equal(look, one.value[key], given[key]) for key in keys)
+    return equal(look, one.value, given)
 
 
 def wrong_parts(look: Look, one: Seen) -> list[str]:
@@ -85,7 +93,7 @@ def wrong_parts(look: Look, one: Seen) -> list[str]:
     value, right = one.value, one.right
     if not isinstance(value, dict) or not isinstance(right, dict) or list(value) != list(right):
         return []
-    return [key for key in right if not (look.same or same)(value[key], right[key])]
+    return [key for key in right if not equal(look, value[key], right[key])]
 
 
 def telling(look: Look, mistake: Any, bad: Sequence[Seen]) -> Seen:
@@ -104,7 +112,8 @@ def of_its_kind(look: Look, seen: Seen) -> str:
         return A_WORK
     if kind(value) != kind(right) and not (is_number(value) and is_number(right)):
         return ANOTHER_KIND.format(came=kind(value), right=kind(right))
-    if any((look.same or same)(value, one.value) for one in seen.others if one.right is not None):
+    by_chance = isinstance(value, bool | int | str)
+    if not by_chance and any(equal(look, value, one.value) for one in seen.others):
         return EARLIER
     return ROUNDED if same(in_float32(value), in_float32(right)) else ""
 

@@ -12,10 +12,9 @@ from ddp_workbook.errors import RankFailed
 from ddp_workbook.exercises.judging.attempts import Attempt
 from ddp_workbook.exercises.judging.calls import Calls, said
 from ddp_workbook.exercises.judging.check import Look, OnRanks, Seen
-from ddp_workbook.exercises.judging.diagnosis import diagnose, wrong, wrong_parts
+from ddp_workbook.exercises.judging.diagnosis import diagnose, equal, wrong, wrong_parts
 from ddp_workbook.exercises.judging.not_yet import NotYet
 from ddp_workbook.exercises.judging.on_ranks import run_probe
-from ddp_workbook.exercises.judging.same import same
 
 UNTOUCHED = "What you are given stays as it is, for the caller goes on with it"
 KEPT = (
@@ -145,7 +144,8 @@ def page(check: OnRanks, name: str, look: Look, seen: Seen, where_to_look: str) 
     """Called, came back, required, where to look."""
     part = next(iter(wrong_parts(look, seen)), "")
     called = said(check, name, seen.case, seen.rank, part)
-    if seen.others and not any(wrong(look, one) for one in seen.others):
+    earlier = [one for before in seen.others for one in before.everyone]
+    if earlier and not any(wrong(look, one) for one in earlier):
         called += f"\n(call {seen.call + 1}; before it all was right)"
     came, required = (filled(look, seen, words, part) for words in (look.came, look.required))
     return called, came, required, where_to_look
@@ -158,9 +158,9 @@ def filled(look: Look, seen: Seen, template: Any, part: str) -> str:
     """
     if callable(template):
         return template(seen)
-    equal, everyone = look.same or same, seen.everyone
-    alike = len(everyone) > 1 and all(equal(one.right, seen.right) for one in everyone)
-    all_came = alike and all(equal(one.value, seen.value) for one in everyone)
+    everyone = seen.everyone
+    alike = len(everyone) > 1 and all(equal(look, one.right, seen.right) for one in everyone)
+    all_came = alike and all(equal(look, one.value, seen.value) for one in everyone)
     on = f"on rank {seen.rank}" if len(everyone) > 1 else ""
     return template.format(
         value=look.words(seen.value[part] if part else seen.value),
