@@ -444,7 +444,7 @@ DEADLY = """class Deadly:
     no_numbers=(cell("return torch.zeros((), device='meta')"), "without numbers"),
     table=(
         cell("import pandas\nreturn pandas.DataFrame({'a': [value]})"),
-        "which the check cannot",
+        "This is a DataFrame; a float is asked for",
     ),
     text=(cell("return '<b>4</b>'"), "'<b>4</b>' on every rank", "2.825"),
     no_number=(cell("return float('nan')"), "nan on every rank"),

@@ -1,6 +1,7 @@
 """`python -m tools.new_exercise`, in a copy of the tree."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from tools import new_exercise
+from tools.new_exercise import EXERCISES, WRONG
 from tools.set_up import ROOT
 
 PARTS = ("src", "tools", "notebooks", "tests/wrong_answers")
@@ -76,9 +79,9 @@ def test_sync_follows_an_edit_and_changes_nothing_twice(tree):
 
 
 def test_any_cells_can_be_tried(tree):
-    answer = "tests/wrong_answers/mean_over_ranks/the_sum.py"
-    done = run(tree, "-m", "tools.new_exercise", "mean_over_ranks", "--try", answer, answer)
-    assert done.stdout.count("This is the sum") == 2, done.stdout + done.stderr
+    answers = [f"tests/wrong_answers/mean_over_ranks/{one}.py" for one in ("the_sum", "own_number")]
+    done = run(tree, "-m", "tools.new_exercise", "mean_over_ranks", "--try", *answers)
+    assert done.stdout.count("Not yet") == 2, done.stdout + done.stderr
     assert not (tree / "work").exists()
 
 
@@ -95,7 +98,7 @@ def test_any_cells_can_be_tried(tree):
         (["mean_over_ranks", "--try", "x.py"], "No such file"),
     ],
 )
-def test_what_cannot_be_done_is_said(tree, words, told):
-    done = run(tree, "-m", "tools.new_exercise", *words)
-    assert done.returncode
-    assert told in done.stderr
+def test_what_cannot_be_done_is_said_and_nothing_is_written(words, told):
+    with pytest.raises(SystemExit, match=re.escape(told)):
+        new_exercise.main(words)
+    assert not list(EXERCISES.glob("another.py")) and not (WRONG / "another").exists()

@@ -76,10 +76,17 @@ def test_ranks_that_wait_for_each_other_on_a_busy_machine(busy):
     ("worker", "answer"),
     [
         (standing.computes_on_rank_1, [3.0, 3.0]),
-        (standing.child_computes, ["done"] * 2),
-        (standing.short_sleeps, [20.0, 20.0]),
-        (standing.passes_on, [2000, 2000]),
-        (standing.large_broadcasts, [1.0, 1.0]),
+        *(
+            pytest.param(
+                *more, marks=pytest.mark.release("other ways to be slow on a busy machine")
+            )
+            for more in (
+                (standing.child_computes, ["done"] * 2),
+                (standing.short_sleeps, [20.0, 20.0]),
+                (standing.passes_on, [2000, 2000]),
+                (standing.large_broadcasts, [1.0, 1.0]),
+            )
+        ),
     ],
 )
 def test_slow_is_not_hung(busy, worker, answer):
@@ -130,6 +137,7 @@ def test_a_rank_that_polls(worker):
     assert error.proof is Proof.IDLE and error.seconds >= 2
 
 
+@pytest.mark.release("other ways to be slow on a busy machine")
 def test_one_rank_polls_on_a_busy_machine(busy):
     """It queues for each of its turns."""
     assert hang(standing.polls_on_rank_0).proof is Proof.IDLE

@@ -144,7 +144,7 @@ def test_an_exercise_wrongly_and_then_rightly(open_notebook):
     shown = " ".join(notebook.cell(f"{cell}-hint")[1].inner_text().split())
     assert any(text in shown for text in texts) or "shows one solution" in shown
     notebook.write(cell, WRONG.replace("total.item()", "total.item() / dist.get_world_size()"))
-    assert "every rank returns the mean of all" in notebook.run(cell)
+    assert "every rank returns the same mean of all" in notebook.run(cell)
     assert "1 of 1 solved" in notebook.run("progress")
     assert notebook.errors() == []
     assert notebook.faults() == []

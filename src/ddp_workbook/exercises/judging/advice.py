@@ -1,6 +1,7 @@
 """Where to look, for what an attempt did instead of returning: an error, an end."""
 
 import re
+from collections.abc import Mapping
 
 from ddp_workbook.diagnostics import advice
 from ddp_workbook.errors import RankFailed
@@ -33,6 +34,8 @@ FOR_ERRORS = [
     ),
 ]
 AN_ASSERT = "An assert fails. If it is your own: what are the two values that it compares?"
+GROUP_ENDED = "The group was there when your function was called. Which of your lines has ended it?"
+NO_GROUP = "There is no process group here, and none is needed. What do the arguments say?"
 FOR_OTHER_ERRORS = (
     "What does each name on this line hold when it runs? A print before it shows that, by rank."
 )
@@ -44,8 +47,12 @@ FOR_DEATHS = {
 LEAVES = "Which line ends the process (os._exit, os.abort, os.kill) instead of returning?"
 
 
-def for_failure(failure: RankFailed, known: dict[str, str]) -> str:
-    """Where to look if a rank raised or died; `known` are an exercise's own words for errors."""
+def for_failure(failure: RankFailed, known: Mapping[str, str], group: bool) -> str:
+    """Where to look if a rank raised or died; `known` are an exercise's own words for errors.
+
+    `group` is False where the exercise knows of no ranks.
+    """
+    known = {**known, "process group has not been initialized": GROUP_ENDED if group else NO_GROUP}
     place = failure.positions[0] if failure.positions else None
     own = next((text for words, text in known.items() if words in failure.reason), "")
     if not failure.kind:

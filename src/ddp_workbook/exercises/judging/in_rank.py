@@ -114,7 +114,7 @@ class Guarded:
         Guarded.calls += 1
         with (
             self.guard(self.name),
-            no_leaving(self.name, "it returns to its caller, who has more to do"),
+            no_leaving(self.name, "it comes back to its caller, with a result or with an error"),
         ):
             return self.function(*args, **kwargs)
 

@@ -53,8 +53,8 @@ def _cell(text: str, name: str, fill) -> str:
     body = "".join(lines[first - 1 : _end(lines, function)])
     if not REGION.search(body):
         raise SourceError(f"{name} holds no lines between BEGIN SOLUTION and END SOLUTION.")
-    imports = _imports(tree, function)
-    return f"{imports}\n\n\n{REGION.sub(fill, body)}".strip() + "\n"
+    filled = REGION.sub(fill, body)
+    return f"{_imports(tree, filled)}\n\n\n{filled}".strip() + "\n"
 
 
 def _end(lines: list[str], function: ast.FunctionDef) -> int:
@@ -65,9 +65,12 @@ def _end(lines: list[str], function: ast.FunctionDef) -> int:
     return end
 
 
-def _imports(tree: ast.Module, function: ast.FunctionDef) -> str:
-    """The file's imports that the function uses, and those of torch, which any attempt needs."""
-    used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+def _imports(tree: ast.Module, code: str) -> str:
+    """The file's imports that this code uses, and those of torch, which any attempt needs.
+
+    The imports of a stub do not tell what its solution is made of.
+    """
+    used = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
     lines, before = [], None
     body = list(tree.body)
     if used & TORCH and "import torch" not in map(ast.unparse, body):
