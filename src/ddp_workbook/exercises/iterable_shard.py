@@ -1,7 +1,7 @@
 """Yield the samples of one worker process from a stream that all ranks and workers can read.
 
 An IterableDataset has no sampler: every process that reads it gets the whole stream, and must pass
-over what belongs to others. Its __iter__ would call your function in each of these processes:
+over what belongs to others. Its `__iter__` would call your function in each of these processes:
 
     return iterable_shard(stream, rank, world_size, torch.utils.data.get_worker_info())
 

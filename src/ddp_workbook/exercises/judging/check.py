@@ -52,14 +52,14 @@ class When:
     holds: Callable[[Seen], Any]
 
 
-class Any_:
+class Anything:
     """Equal to everything: for what a mistake leaves to chance."""
 
     def __repr__(self) -> str:
         return "ANY"
 
 
-ANY = Any_()
+ANY = Anything()
 
 
 @dataclass(frozen=True)

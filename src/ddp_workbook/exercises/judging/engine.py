@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from ddp_workbook.errors import RankFailed
@@ -75,7 +76,7 @@ def calls_of(check: OnRanks, attempt: Attempt, size: int) -> list[list[Seen]]:
         except (NotYet, RankFailed):
             if not (number := progress.read()):
                 raise
-            first = made(check, attempt, size, only=(0, None))
+            first = made(check, replace(attempt), size, only=(0, None))  # keeps what was printed
             compare_all(check, attempt, size, first)
             attempt.first_was_right = True
             attempt.later = said(check, attempt.name, check.cases_of(size)[int(number)], 0)
@@ -132,7 +133,7 @@ def right_if_made_first(
         return False
     with contextlib.suppress(NotYet, RankFailed):
         rank = None if check.group else seen.rank
-        alone = made(check, attempt, size, only=(seen.call, rank))
+        alone = made(check, replace(attempt), size, only=(seen.call, rank))
         for one in alone[0]:
             one.everyone = alone[0]
             one.again = [before for before in seen.everyone if before.rank == one.rank]
@@ -198,7 +199,10 @@ def refuse_too_much(check: OnRanks, name: str, one: Seen) -> None:
         return
     counts = {op: ops.count(op) for op in ops}
     each = ", ".join(f"{count} {op}" for op, count in counts.items())
-    objects = [row for row in one.wire if row["dtype"] == "uint8"]
+    objects = any(  # the lengths, then the bytes, for the same line
+        a["line"] == b["line"] and (a["dtype"], b["dtype"]) == ("int64", "uint8")
+        for a, b in pairwise(one.wire)
+    )
     look = AN_OBJECT if objects else BARRIER if "barrier" in counts else check.too_much
     called = said(check, name, one.case, one.rank)
     most = f"{check.most} collective{'s' * (check.most != 1)} at most"

@@ -140,14 +140,14 @@ def _line(place: Position) -> str:
     return f"{where}: {text}"
 
 
-def _fails(attempt: Attempt, failure: RankFailed, known: dict[str, str]) -> Verdict:
+def _fails(attempt: Attempt, failure: RankFailed, known: Mapping[str, str]) -> Verdict:
     """A rank raised, left, or died; `known` are the exercise's own words for some errors."""
     if failure.kind == "NotYet" and len(failure.arguments) == 4:
         return _not_yet(attempt, NotYet(*failure.arguments).rows)
     look = ("look at", advice.for_failure(failure, known, attempt.ranks > 0))
     if failure.missed or len(failure.positions) > 1:  # a hang, seen before its time was up
         places = failure.positions
-        look = ("look at", for_hang(places, failure.missed))
+        look = ("look at", known.get("hangs") or for_hang(places, failure.missed))
         rows = _places(places, attempt, True) + _missed(failure)
         note = "(a rank waits for one that does not come)"
         return _not_yet(attempt, [*rows, look], "hangs", note)
