@@ -16,7 +16,7 @@ CHECKS = {name: Exercise(name).module.CHECK for name in names()}
 ENTRIES = [
     (name, number, words)
     for name, check in CHECKS.items()
-    for number, look in enumerate(check.all_looks)
+    for number, look in enumerate(check.looks)
     for words, mistake in look.mistakes.items()
     if not isinstance(mistake, When)
 ]
@@ -40,7 +40,8 @@ def test_there_is_a_right_value_for_every_call_on_every_rank(name):
     """And the look that compares it finds nothing wrong with it."""
     check = CHECKS[name]
     for size in check.sizes or (0,):
-        for look in check.all_looks:
+        for look in check.looks:
+            assert look.right is not None, f"{name}: a look without a right value"
             plain = replace(look, of=lambda seen: seen.came)
             assert diagnose(plain, played(check, plain, size, look.right)) is None
 
@@ -49,7 +50,7 @@ def test_there_is_a_right_value_for_every_call_on_every_rank(name):
 def test_who_makes_this_mistake_is_told_so(name, number, words):
     """At the largest world size, which is judged first; with the words of this entry alone."""
     check = CHECKS[name]
-    look = check.all_looks[number]
+    look = check.looks[number]
     without_conditions = {w: m for w, m in look.mistakes.items() if not isinstance(m, When)}
     plain = replace(look, of=lambda seen: seen.came, mistakes=without_conditions)
     size = max(check.sizes, default=0)

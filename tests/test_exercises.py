@@ -244,7 +244,7 @@ def test_every_condition_of_the_table_is_met_by_a_wrong_answer(name):
     told = [judged(wrong).rows[-1][1] for wrong in WRONG_ANSWERS if wrong.name == name]
     never = [
         words
-        for look in exercise(name).module.CHECK.all_looks
+        for look in exercise(name).module.CHECK.looks
         for words, mistake in look.mistakes.items()
         if isinstance(mistake, When) and not any(re.fullmatch(pattern(words), one) for one in told)
     ]

@@ -81,7 +81,7 @@ class Calls:
         with Watch(partial(said, check, self.name, case, rank)) as watch:
             call = check.caller or (lambda function, *arguments: function(*arguments))
             returned = call(function, *arguments)
-        if check.waits and watch.unwaited:
+        if watch.unwaited:
             raise NotYet(
                 said(check, self.name, case, rank),
                 f"on rank {rank}, {watch.in_words()} {WORKING_ON}",

@@ -85,16 +85,12 @@ class OnRanks:
     """A check on real ranks: the calls of each world size, one launch with all of them a size."""
 
     cases: Sequence | Callable[..., Sequence]  # of a world size; or lists, cut to that size
+    looks: Sequence[Look]  # what is compared, one after the other
     proves: str  # what is known of an attempt that has passed
     called: str | Callable[..., str] = "{name}({given})"
     given: Callable[..., tuple] | None = None  # the arguments; run in the rank
     caller: Callable[..., Any] | None = None  # (function, *arguments), where a plain call won't do
     observe: Callable[..., Any] | None = None  # (returned, *arguments) -> what is compared; there
-    right: Any = None  # these four: a single Look
-    mistakes: Mapping[str, Any] = field(default_factory=dict)
-    otherwise: str = ""
-    required: str | Callable[..., str] = "{right} {there}"
-    looks: Sequence[Look] = ()  # instead of them
     sizes: tuple[int, ...] = (1, 2, 3, 4)
     most: int | None = None  # collectives, of each rank in a call
     too_much: str = "Each collective costs a round trip. Which of them could be spared?"
@@ -103,14 +99,6 @@ class OnRanks:
     pause: float = PAUSE
     group: bool = True
     may_seed: bool = False  # the function may change the seed of torch
-    waits: bool = True  # every collective that it starts is waited for
-
-    @property
-    def all_looks(self) -> list[Look]:
-        """The looks, or the one that right, mistakes and otherwise are."""
-        if self.looks:
-            return list(self.looks)
-        return [Look(self.right, self.mistakes, self.otherwise, required=self.required)]
 
     def cases_of(self, size: int) -> list:
         """The calls at this world size, in order."""

@@ -112,7 +112,7 @@ def compare_all(check: OnRanks, attempt: Attempt, size: int, calls: list[list[Se
         for one in call:
             one.everyone = call
             one.again = [c[one.rank] for c in calls if c is not call and c[0].case is one.case]
-    for look in check.all_looks:
+    for look in check.looks:
         if found := diagnose(look, calls):
             seen, where_to_look = found
             if right_if_made_first(check, attempt, size, look, seen):
