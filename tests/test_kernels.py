@@ -86,7 +86,7 @@ def test_interrupt_ends_the_ranks_says_where_they_stood_and_leaves_a_working_ker
     kernel.manager.interrupt_kernel()
     start = time.monotonic()
     page = kernel.answer(request)
-    assert time.monotonic() - start < 2 and not alive(ranks)
+    assert time.monotonic() - start < 10 and not alive(ranks)
     assert page.count("Interrupted.") == 1 and "Traceback" not in page
     assert "rank 0  waits in all_reduce" in page and "in_kernels.py" in page
     assert "rank 1 came with barrier" in page
@@ -99,7 +99,7 @@ def test_two_interrupts_in_a_row_leave_nothing_either(kernel):
         kernel.manager.interrupt_kernel()
         time.sleep(0.05)
     kernel.answer(request)
-    assert wait_until(lambda: not alive(ranks), 2)
+    assert wait_until(lambda: not alive(ranks), 20)
     assert "[3, 3]" in kernel.run("print(launch(in_kernels.total, ranks=2, timeout=30))")
 
 
@@ -119,7 +119,7 @@ def test_interrupt_while_the_fork_server_still_imports_torch(kernel):
 def test_restart_leaves_nothing(kernel):
     _, _, processes = deadlocked(kernel)
     kernel.manager.restart_kernel(now=True)
-    assert wait_until(lambda: not alive(processes), 2), [
+    assert wait_until(lambda: not alive(processes), 20), [
         psutil.Process(p) for p in alive(processes)
     ]
 
@@ -129,7 +129,7 @@ def test_death_of_the_kernel_leaves_nothing(kernel):
     _, _, processes = deadlocked(kernel)
     assert len(processes) >= 6
     os.kill(kernel.pid, signal.SIGKILL)
-    assert wait_until(lambda: not alive(processes), 2), [
+    assert wait_until(lambda: not alive(processes), 20), [
         psutil.Process(p) for p in alive(processes)
     ]
 
@@ -141,7 +141,7 @@ def test_death_of_the_kernel_ends_a_rank_that_holds_the_gil(kernel):
     assert wait_until(lambda: file.exists() and file.read_text(), 60)
     processes = kernel.below()
     os.kill(kernel.pid, signal.SIGKILL)
-    assert wait_until(lambda: not alive(processes), 2)
+    assert wait_until(lambda: not alive(processes), 20)
 
 
 def test_nothing_listens_beyond_loopback(kernel):

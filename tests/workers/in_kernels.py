@@ -36,6 +36,13 @@ def deadlock(folder: str):
     dist.barrier()
 
 
+def leaves_a_session(folder: str):
+    """A process in a session of its own, which the rank does not end."""
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    child = subprocess.Popen(sleep, start_new_session=True)
+    Path(folder, f"session{os.environ['RANK']}").write_text(str(child.pid))
+
+
 def c_loop(folder: str):
     Path(folder, f"pid{os.environ['RANK']}").write_text(str(os.getpid()))
     return sum(range(10**12))

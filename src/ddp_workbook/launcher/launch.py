@@ -3,7 +3,6 @@
 import contextlib
 import multiprocessing.spawn
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from ddp_workbook.errors import (
 )
 from ddp_workbook.launcher import fork_server, preconditions, rank_process, serialization
 from ddp_workbook.launcher.calls import Call, call_of
+from ddp_workbook.launcher.interrupts import surely
 from ddp_workbook.launcher.output import Printer
 from ddp_workbook.launcher.rank_environment import RankEnvironment, torchrun_line
 from ddp_workbook.launcher.rank_handle import RankHandle
@@ -116,7 +116,7 @@ def run_ranks(
             raise LaunchRefused(NO_GUARD) from None
         raise
     finally:
-        _surely(_end, handles, printer)
+        surely(_end, handles, printer)
         store = None  # an error that is kept keeps this frame, but must not keep socket and thread
     if call.script and not any(h.outcome.joined for h in handles):
         print(NEVER_JOINED.format(ranks=ranks))
@@ -272,20 +272,6 @@ def _where_they_stand(handles: list[RankHandle], printer: Printer) -> str:
 
 
 # Ending them
-
-
-def _surely(step: Callable, *args: Any) -> None:
-    """Retry `step` after a KeyboardInterrupt; re-raise it unless another error is on its way."""
-    already_raising = sys.exc_info()[0] is not None
-    interrupt = None
-    while True:
-        try:
-            step(*args)
-            break
-        except KeyboardInterrupt as error:
-            interrupt = error
-    if interrupt and not already_raising:
-        raise interrupt
 
 
 def _end(handles: list[RankHandle], printer: Printer) -> None:
