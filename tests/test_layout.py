@@ -25,6 +25,7 @@ ROOMS = {
     "diagnostics": {"diagnostics", "errors"},
     "figures": {"figures", "files"},
     "launcher": {"launcher", "diagnostics", "errors", "figures"},
+    "planning": {"planning", "errors", "digits"},
     "recording": {"recording", "launcher", "diagnostics", "errors"},
     "notebook": {"notebook", "recording", "launcher", "diagnostics", "figures", "errors", "files"},
 }
@@ -130,10 +131,16 @@ def test_formulas_are_plain_text(path):
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=name)
 def test_one_stem_a_chapter(path):
-    """04_samplers.ipynb has chapters/samplers.py; so have its figures and tests."""
-    number, _, stem = path.stem.partition("_")
-    assert number.isdigit()
-    assert (PACKAGE / "chapters" / f"{stem}.py").is_file()
+    """04_samplers.ipynb has chapters/samplers.py; 04_further_<topic>.ipynb stands beside it."""
+    assert path.stem[:2].isdigit()
+    assert (PACKAGE / "chapters" / f"{chapter_of(path)}.py").is_file()
+
+
+def chapter_of(path: Path) -> str:
+    """The stem of the chapter that a page belongs to, by its number."""
+    core = [p.stem for p in NOTEBOOKS if p.stem[:2] == path.stem[:2] and "_further_" not in p.stem]
+    assert len(core) == 1, f"chapter {path.stem[:2]} has the core pages {core}"
+    return core[0][3:]
 
 
 def test_figures_belong_to_a_chapter():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ddp_workbook
-from tests.test_layout import CHECKOUT, NOTEBOOKS, name, notebook, source
+from tests.test_layout import CHECKOUT, NOTEBOOKS, chapter_of, name, notebook, source
 
 PAGES = [*NOTEBOOKS, *sorted(CHECKOUT.glob("*.md")), *sorted(CHECKOUT.glob("data/*.md"))]
 
@@ -59,10 +59,10 @@ def imported(code: str) -> set[str]:
 
 
 def is_for(path: Path, one: str) -> bool:
-    """Comes through the front door, is the data set or a chapter, or has the page's own stem."""
+    """Comes through the front door, is the data set or a chapter, or has its chapter's stem."""
     _, room, *rest = one.split(".")
     if room in ("experiments", "figures"):
-        return rest[:1] == [path.stem.partition("_")[2]]
+        return rest[:1] == [chapter_of(path)]
     return room in ("chapters", "digits") or (not rest and room in ddp_workbook.HOMES)
 
 

@@ -1,7 +1,7 @@
-"""The digits, the model that learns them, and the few things that every chapter's loop needs.
+"""The digits, the models that learn them, and the few things that every chapter's loop needs.
 
-Every chapter trains the same model on the same batches, so that a loss which differs from the loss
-of one process means a mistake, not chance.
+Every chapter trains on the same batches, so that a loss which differs from the loss of one process
+means a mistake, not chance.
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pandas as pd
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -19,6 +20,8 @@ PIXELS = [f"pixel_{i}" for i in range(64)]
 COLUMNS = [*PIXELS, "label"]
 INK = 16.0  # the value of a pixel that is all ink
 CLASSES = 10
+SIDE = 8  # pixels, of a digit's image
+HEADS = 4
 EXPECTED = "Expected are the columns pixel_0 to pixel_63 (numbers, 0 to 16) and label (0 to 9)."
 
 
@@ -68,6 +71,55 @@ class DigitsMLP(nn.Module):
         for layer in self.hidden:
             images = layer(images).tanh()
         return self.output(images)
+
+
+class DigitsTransformer(nn.Module):
+    """`depth` transformer blocks of `width`: images [rows, 64] to scores [rows, 10].
+
+    An image is eight tokens, its rows of pixels from top to bottom. `width` is a multiple of the
+    number of heads, 4. Nearly all parameters are in the blocks: 12 · width² + 11 · width each.
+    """
+
+    def __init__(self, width: int = 64, depth: int = 3) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(SIDE, width)
+        self.position = nn.Parameter(torch.randn(SIDE, width) * 0.1)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
+        self.norm = nn.LayerNorm(width)
+        self.output = nn.Linear(width, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Scores before the softmax, as `cross_entropy` wants them."""
+        tokens = self.embedding(images.unflatten(1, (SIDE, SIDE))) + self.position
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.output(self.norm(tokens).mean(dim=1))
+
+
+class Block(nn.Module):
+    """Attention between the tokens of an image, then an MLP on each: [rows, tokens, width]."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        if width % HEADS:
+            raise ValueError(f"width {width} is not a multiple of the {HEADS} heads of attention")
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        # No bias: that of the keys has no gradient but rounding, which Adam would blow up.
+        self.query_key_value = nn.Linear(width, 3 * width, bias=False)
+        self.attention_output = nn.Linear(width, width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The tokens with what attention and the MLP add to them."""
+        parts = self.query_key_value(self.norm_1(tokens)).unflatten(-1, (3, HEADS, -1))
+        query, key, value = parts.permute(
+            2, 0, 3, 1, 4
+        )  # each [rows, heads, tokens, width / heads]
+        attended = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        tokens = tokens + self.attention_output(attended)
+        return tokens + self.mlp(self.norm_2(tokens))
 
 
 class Trained(NamedTuple):
