@@ -1,0 +1,164 @@
+"""Bytes on one rank, by part, for every strategy: from the shapes of the parameters alone.
+
+Shapes come in units, see `shards`. Every function returns a Ledger of rank 0, which never has fewer
+rows than another rank. What no formula here knows: the allocator's rounding and fragments, the CUDA
+context, NCCL's own buffers, and the temporary tensors of the optimizer's step.
+"""
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import torch
+
+from ddp_workbook.planning.fsdp_step import FLOAT, FsdpStep
+from ddp_workbook.planning.shards import Units, numel, shard_numel, shard_of, zero_1_parts
+
+ADAMW = 2  # tensors of a parameter's size that it keeps: exp_avg and exp_avg_sq
+MOMENTUM = 1
+SGD = 0
+STEP = 4  # bytes: AdamW keeps a float32 counter of steps for each parameter tensor
+PARTS = ("parameters", "gradients", "optimizer", "unsharded", "buckets", "activations")
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Bytes on one rank, by part.
+
+    parameters, gradients, optimizer
+        What the rank keeps for good: whole or its shard, padding included.
+    unsharded
+        Full-size pieces at the moment that has the most of them: parameters gathered to compute,
+        flat buffers of all-gather and reduce-scatter, gradients before they are scattered.
+    buckets
+        DDP's: a second copy of the gradients (none with `gradient_as_bucket_view=True`).
+    activations
+        What forward saves for backward.
+    offloaded
+        Parameters, gradients and optimizer state lie in the host's memory.
+
+    The parts do not all peak at the same moment, so `device` is a bound that a step stays below.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    unsharded: int = 0
+    buckets: int = 0
+    activations: int = 0
+    offloaded: bool = False
+
+    @property
+    def kept(self) -> int:
+        """Parameters, gradients and optimizer state."""
+        return self.parameters + self.gradients + self.optimizer
+
+    @property
+    def host(self) -> int:
+        """Bytes in the host's memory."""
+        return self.kept if self.offloaded else 0
+
+    @property
+    def device(self) -> int:
+        """Bytes on the device."""
+        return self.total - self.host
+
+    @property
+    def total(self) -> int:
+        """Bytes of all parts, wherever they lie."""
+        return self.kept + self.unsharded + self.buckets + self.activations
+
+    def with_activations(self, activations: int) -> "Ledger":
+        """The same with these bytes of activations."""
+        return replace(self, activations=activations)
+
+
+def one_process(units: Units, *, dtype: torch.dtype = FLOAT, states: int = ADAMW) -> Ledger:
+    """A single process: everything once, nothing sent."""
+    whole = numel(units) * dtype.itemsize
+    return Ledger(whole, whole, states * whole + counters(units, states))
+
+
+def ddp(
+    units: Units,
+    *,
+    dtype: torch.dtype = FLOAT,
+    states: int = ADAMW,
+    gradient_as_bucket_view: bool = False,
+) -> Ledger:
+    """DistributedDataParallel: every rank holds everything, whatever the number of ranks."""
+    alone = one_process(units, dtype=dtype, states=states)
+    return replace(alone, buckets=0 if gradient_as_bucket_view else alone.gradients)
+
+
+def zero_1(
+    units: Units,
+    ranks: int,
+    rank: int = 0,
+    *,
+    dtype: torch.dtype = FLOAT,
+    states: int = ADAMW,
+    gradient_as_bucket_view: bool = False,
+) -> Ledger:
+    """DDP with ZeroRedundancyOptimizer: a rank has the optimizer state of its tensors alone."""
+    whole = ddp(units, dtype=dtype, gradient_as_bucket_view=gradient_as_bucket_view)
+    mine = [zero_1_parts(units, ranks)[rank]]
+    return replace(whole, optimizer=states * numel(mine) * dtype.itemsize + counters(mine, states))
+
+
+def fully_sharded(
+    units: Units,
+    ranks: int,
+    rank: int = 0,
+    *,
+    reshard_after_forward: bool | int = True,
+    dtype: torch.dtype = FLOAT,
+    param_dtype: torch.dtype | None = None,
+    reduce_dtype: torch.dtype | None = None,
+    states: int = ADAMW,
+    offload: bool = False,
+    root_first: int = 0,
+) -> Ledger:
+    """`fully_shard` on each unit: a rank keeps 1/N of everything, and whole units for a moment.
+
+    `param_dtype` and `reduce_dtype` as in MixedPrecisionPolicy: the shards stay in `dtype`, whole
+    pieces are smaller. `offload` is CPUOffloadPolicy. The rest as in `FsdpStep`. Parameters and
+    gradients are stored padded, optimizer state is not: it depends on the rank.
+    """
+    step = FsdpStep(
+        units,
+        ranks,
+        reshard_after_forward=reshard_after_forward,
+        dtype=dtype,
+        param_dtype=param_dtype,
+        reduce_dtype=reduce_dtype,
+        offload=offload,
+        root_first=root_first,
+    )
+    stored = sum(shard_of(unit, ranks) for unit in units) * dtype.itemsize
+    mine = sum(shard_numel(shape, ranks, rank) for unit in units for shape in unit)
+    return Ledger(
+        parameters=stored,
+        gradients=stored,
+        optimizer=states * mine * dtype.itemsize + counters(units, states),
+        unsharded=step.largest.bytes,
+        offloaded=offload,
+    )
+
+
+def hsdp(units: Units, replicas: int, shards: int, **policies) -> Ledger:
+    """`fully_shard` on a mesh of `replicas` by `shards` ranks: `replicas` groups hold the same.
+
+    `policies` are those of `fully_sharded`. More replicas save no memory; they keep all-gathers and
+    reduce-scatters within `shards` ranks.
+    """
+    return fully_sharded(units, shards, **policies)
+
+
+def counters(units: Units, states: int) -> int:
+    """Bytes of AdamW's step counters, one for each tensor, also for an empty shard."""
+    return STEP * sum(map(len, units)) if states == ADAMW else 0
+
+
+def whole_unit(units: Units, dtype: torch.dtype = FLOAT) -> int:
+    """Bytes of the largest unit's parameters: they must be whole at some moment, at any N."""
+    return max(sum(map(prod, unit)) for unit in units) * dtype.itemsize

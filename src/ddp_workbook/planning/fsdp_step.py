@@ -1,0 +1,224 @@
+"""One training step of FSDP2 in the order of its code: what is whole when, and what is sent.
+
+Read from torch 2.13's `torch/distributed/fsdp/_fully_shard` (`_fsdp_param_group.py` has the order,
+`_fsdp_collectives.py` the buffers), and compared in the tests with real steps. What surprises:
+
+- An all-gather fills one flat buffer, then each parameter is copied out of it. While a unit
+  computes in forward, its buffer is still there: every gathered unit is there twice.
+- In forward the next all-gather begins before the buffer of the last one is freed. In backward the
+  next unit is gathered before the current one computes (prefetching).
+- The root stays whole from the first forward moment to the end of backward.
+- A reduce-scatter's input, again a flat buffer, is kept until the next unit's gradients are ready.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
+
+import torch
+
+from ddp_workbook.planning.shards import Unit, Units, gathered, shard_of
+
+FLOAT = torch.float32
+
+
+class Message(NamedTuple):
+    """One call of one rank: `bytes` handed in, and `received`, as in `record_collectives`."""
+
+    op: str
+    when: str  # "forward", "backward" or "optimizer step"
+    unit: int | None  # index of the unit; None where the call is about no unit
+    bytes: int
+    received: int
+    ranks: int  # of the group
+
+
+class Moment(NamedTuple):
+    """What full-size pieces a rank holds, in bytes, after something has happened.
+
+    `live` has the keys "gathered" (parameters ready to compute), "gather buffers", "gradients" (as
+    autograd made them), "scatter buffers", "casts" (shards in another dtype, on their way) and
+    "resharded" (what `reshard_after_forward=int` keeps), each (kind, index of the unit).
+    """
+
+    event: str
+    live: dict[tuple[str, int], int]
+
+    @property
+    def bytes(self) -> int:
+        """All full-size pieces together."""
+        return sum(self.live.values())
+
+
+@dataclass
+class FsdpStep:
+    """`moments` and `messages` of one step, forward and backward, of rank 0 in a group of `ranks`.
+
+    `units` are shapes as in `shards`. `ranks` cut them, `replicas` groups hold the same (HSDP).
+    `param_dtype` and `reduce_dtype` are those of MixedPrecisionPolicy, None for `dtype`, that of
+    the sharded parameters. `root_first` says how many of the root's parameters are used before the
+    blocks: their gradients come last. All parameters are trained.
+
+    Raises ValueError for an int `reshard_after_forward` that does not divide the ranks.
+    """
+
+    units: Units
+    ranks: int
+    reshard_after_forward: bool | int = True
+    dtype: torch.dtype = FLOAT
+    param_dtype: torch.dtype | None = None
+    reduce_dtype: torch.dtype | None = None
+    replicas: int = 1
+    offload: bool = False
+    root_first: int = 0
+    moments: list[Moment] = field(default_factory=list, init=False)
+    messages: list[Message] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.reshard_to = reshard_to(self.reshard_after_forward, self.ranks)
+        self.compute = (self.param_dtype or self.dtype).itemsize
+        self.reduce = (self.reduce_dtype or self.param_dtype or self.dtype).itemsize
+        self.casts = self.offload or self.compute != self.dtype.itemsize
+        self.live: Counter[tuple[str, int]] = Counter()
+        self.buffer: int | None = None  # the unit whose gather buffer forward still holds
+        self.scattered: int | None = None  # the unit whose scatter buffer backward still holds
+        self.blocks = [i for i, unit in enumerate(self.units) if i and unit]
+        self.forward()
+        self.backward()
+
+    @property
+    def largest(self) -> Moment:
+        """The moment with the most bytes in full-size pieces."""
+        return max(self.moments, key=lambda moment: moment.bytes)
+
+    def forward(self) -> None:
+        """Gather the root and keep it; gather each block, compute, free it."""
+        for index in ([0] if self.units[0] else []) + self.blocks:
+            self.gather(index, "forward")
+            self.free_buffer()
+            self.copy_out(index, "forward")
+            self.buffer = index
+            if index:
+                self.reshard(index)
+        self.free_buffer()
+        self.moment("forward ends")
+
+    def backward(self) -> None:
+        """Last block first; the one before it is gathered before this one computes."""
+        self.gradients(0, self.units[0][self.root_first :], "the root's last part")
+        order = self.blocks[::-1]
+        if order and self.reshard_to:
+            self.gather(order[0], "backward")
+        for index, following in zip(order, [*order[1:], None], strict=True):
+            if self.reshard_to:
+                self.copy_out(index, "backward")
+                self.live.pop(("gather buffers", index), None)
+                self.live.pop(("resharded", index), None)
+                if following is not None:
+                    self.gather(following, "backward")
+            self.gradients(index, self.units[index], f"block {index}")
+            self.scatter(index)
+        if self.units[0]:
+            self.gradients(0, self.units[0], "the root")
+            self.scatter(0)
+        self.live.clear()
+        self.moment("backward ends")
+
+    def gather(self, index: int, when: str) -> None:
+        """All-gather a unit into its flat buffer."""
+        whole = gathered(self.units[index], self.ranks) * self.compute
+        shared = self.reshard_to if when == "backward" else self.ranks
+        if self.ranks == 1:
+            return
+        if self.casts and shared == self.ranks:
+            self.live["casts", index] = whole // self.ranks
+        self.live["gather buffers", index] = whole
+        self.moment(f"all-gather {name(index)}")
+        self.live.pop(("casts", index), None)
+        self.send("all_gather_into_tensor", when, index, whole // shared, whole, shared)
+
+    def copy_out(self, index: int, when: str) -> None:
+        """Copy the parameters of a unit out of the buffer: now it can compute."""
+        self.live["gathered", index] = gathered(self.units[index], self.ranks) * self.compute
+        self.moment(f"{name(index)} is ready for {when}")
+
+    def free_buffer(self) -> None:
+        """Free the buffer that forward has kept since the last all-gather."""
+        self.live.pop(("gather buffers", self.buffer), None)
+        self.buffer = None
+
+    def reshard(self, index: int) -> None:
+        """After a block's forward: free it, keep a part of it, or keep it all."""
+        if not self.reshard_to:
+            return
+        if self.reshard_to < self.ranks:
+            self.live["resharded", index] = self.live["gathered", index] // self.reshard_to
+            self.moment(f"{name(index)} is sharded over {self.reshard_to} ranks")
+        del self.live["gathered", index]
+
+    def gradients(self, index: int, shapes: Unit, what: str) -> None:
+        """Autograd has made gradients, unsharded and without padding, in the compute dtype."""
+        if shapes:
+            self.live["gradients", index] = sum(map(prod, shapes)) * self.compute
+            self.moment(f"gradients of {what}")
+
+    def scatter(self, index: int) -> None:
+        """Free the unit, copy its gradients into a flat buffer, free them, reduce-scatter."""
+        whole = gathered(self.units[index], self.ranks) * self.reduce
+        del self.live["gathered", index]
+        self.live.pop(("scatter buffers", self.scattered), None)
+        self.live["scatter buffers", index] = whole
+        self.moment(f"reduce-scatter {name(index)}")
+        del self.live["gradients", index]
+        self.scattered = index
+        shard = shard_of(self.units[index], self.ranks) * self.reduce
+        if self.ranks > 1:
+            self.send("reduce_scatter_tensor", "backward", index, whole, shard, self.ranks)
+        if self.replicas > 1:
+            self.send("all_reduce", "backward", index, shard, shard, self.replicas)
+
+    def moment(self, event: str) -> None:
+        """Note what is there now."""
+        self.moments.append(Moment(event, dict(self.live)))
+
+    def send(self, op: str, when: str, unit: int, given: int, received: int, ranks: int) -> None:
+        """Note a call."""
+        self.messages.append(Message(op, when, unit, given, received, ranks))
+
+
+def reshard_to(reshard_after_forward: bool | int, ranks: int) -> int:
+    """Over how many ranks a block is cut after its forward; 0 if it stays whole.
+
+    As `fully_shard` reads it: True is all ranks, False and 1 none, another number must divide them.
+    """
+    number = reshard_after_forward
+    if number is True:
+        return ranks
+    if number is False or number == 1:
+        return 0
+    if number < 1 or ranks % number:
+        raise ValueError(
+            f"reshard_after_forward={number} does not divide {ranks} ranks evenly; "
+            f"take {', '.join(map(str, divisors(ranks)))}, True or False."
+        )
+    return number
+
+
+def divisors(number: int) -> list[int]:
+    """Numbers above 1 that divide `number`."""
+    return [part for part in range(2, number + 1) if number % part == 0]
+
+
+def name(index: int) -> str:
+    """A unit, in words."""
+    return f"block {index}" if index else "the root"
+
+
+def calls(messages: list[Message]) -> Iterator[tuple[str, str, int, int, int]]:
+    """(op, when, calls, bytes, received) of each kind of call, in the order of the first ones."""
+    kinds = dict.fromkeys((message.op, message.when) for message in messages)
+    for op, when in kinds:
+        same = [m for m in messages if (m.op, m.when) == (op, when)]
+        yield op, when, len(same), sum(m.bytes for m in same), sum(m.received for m in same)

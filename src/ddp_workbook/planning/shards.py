@@ -1,0 +1,70 @@
+"""How FSDP2 cuts a parameter: by rows, with padding, exactly as `fully_shard` does.
+
+Shapes come in units: a list for each module that `fully_shard` was called on, in the order in which
+forward enters them. The root is first; it holds what no other unit holds, and may be empty.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+Shape = Sequence[int]  # a torch.Size
+Unit = Sequence[Shape]
+Units = Sequence[Unit]
+
+
+def shard_rows(rows: int, ranks: int, rank: int = 0) -> int:
+    """Rows of a parameter with `rows` rows that `rank` of `ranks` holds.
+
+    Each rank gets ceil(rows / ranks) until none are left, as `torch.chunk` cuts: the last ranks may
+    have fewer rows, or none.
+    """
+    longest = -(-rows // ranks)
+    return max(0, min(longest, rows - rank * longest))
+
+
+def shard_numel(shape: Shape, ranks: int, rank: int = 0) -> int:
+    """Elements of the shard that `rank` holds: what its DTensor's local tensor shows.
+
+    Raises ValueError for a parameter without dimensions, which `fully_shard` refuses too.
+    """
+    if not len(shape):
+        raise ValueError("fully_shard cuts a parameter by rows, and a scalar parameter has none.")
+    return shard_rows(shape[0], ranks, rank) * prod(shape[1:])
+
+
+def padded_numel(shape: Shape, ranks: int) -> int:
+    """Elements that every rank stores and sends for its shard: the longest shard, rank 0's.
+
+    All ranks of an all-gather send equally much, so shorter shards are padded with zeros.
+    """
+    return shard_numel(shape, ranks)
+
+
+def numel(units: Units) -> int:
+    """Parameters of the whole model."""
+    return sum(prod(shape) for unit in units for shape in unit)
+
+
+def shard_of(unit: Unit, ranks: int) -> int:
+    """Elements of a unit's padded shard: what each rank hands in to its all-gather."""
+    return sum(padded_numel(shape, ranks) for shape in unit)
+
+
+def gathered(unit: Unit, ranks: int) -> int:
+    """Elements of a unit after its all-gather: all ranks' shards, padding included."""
+    return ranks * shard_of(unit, ranks)
+
+
+def zero_1_parts(units: Units, ranks: int) -> list[list[Shape]]:
+    """Which parameters each rank's part of ZeroRedundancyOptimizer updates; whole tensors.
+
+    The largest tensor first, each to the rank that has the fewest elements so far. No tensor is
+    cut, so the largest one is a floor that more ranks do not lower.
+    """
+    parts: list[list[Shape]] = [[] for _ in range(ranks)]
+    loads = [0] * ranks
+    for shape in sorted((s for unit in units for s in unit), key=prod, reverse=True):
+        least = loads.index(min(loads))
+        parts[least].append(shape)
+        loads[least] += prod(shape)
+    return parts
