@@ -1,0 +1,554 @@
+"""What one NVIDIA GPU can show: measured by `make gpu`, shown on pages as recorded.
+
+A measurement is a dict of cases; each case is a function that returns rows. A case that fails, a
+model too wide for a small GPU for instance, leaves the others alone. All of them also run on a CPU,
+where nothing counts the bytes of an allocator: those columns stay empty.
+"""
+
+import contextlib
+import gc
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from ddp_workbook.digits import CLASSES, PIXELS, SIDE, DigitsTransformer
+from ddp_workbook.experiments.data_parallel import Size
+from ddp_workbook.files import write_whole
+from ddp_workbook.recording.timing import compare, speed_up, summary, synchronise, time_step
+
+FOLDER = Path(__file__).parents[3] / "data" / "gpu"
+SMALL, WIDE = Size(64, 3, 64), Size(1024, 8, 1024)  # the page's model; one that fills a GPU
+HEAVY = (Size(1024, 4, 1024), Size(2048, 4, 1024))  # nearly all of a step is matrix products
+BATCHES = (64, 256, 1024)
+MEBIBYTES = (1, 16, 256)  # of a copy
+RANKS = 8  # of the fake world, in which this process is rank 0
+FAKE = "fake"
+MOMENTS = ("built", "forward", "backward", "optimizer step", "zero_grad", "next step")
+ROUNDS, SECONDS = 30, 8.0  # at most, for the timings of one case
+
+# The columns of each CSV, after `machine` and `date`. A unit is the end of a column's name; batch
+# is in rows, of eight tokens each, and an interquartile range goes from q1 to q3.
+MODEL = ("width", "depth", "batch")
+TIMES = ("median_ms", "q1_ms", "q3_ms", "steps")
+COLUMNS = {
+    "memory": (
+        *MODEL, "strategy", "backend", "ranks", "after",
+        "counted_bytes", "allocated_bytes", "peak_bytes",
+    ),
+    "activations": (*MODEL, "checkpointing", "activation_bytes", "peak_bytes", *TIMES),
+    "precision": (*MODEL, "candidate", *TIMES, "times_as_fast", "tflop_per_s"),
+    "one_rank": (*MODEL, "candidate", *TIMES, "times_as_long"),
+    "copies": (
+        "mebibytes", "host_memory", "non_blocking",
+        "median_gb_per_s", "q1_gb_per_s", "q3_gb_per_s", "copies", "returns_after_ms",
+    ),
+}  # fmt: skip
+
+Row = dict[str, Any]
+Cases = dict[str, Callable[[], list[Row]]]
+
+
+# Recorded runs
+
+
+def recorded_gpu(name: str, folder: Path = FOLDER) -> pd.DataFrame:
+    """What `make gpu` has recorded; no rows, but all columns, where nobody has run it yet.
+
+    `name` is one of memory, activations, precision, one_rank, copies. The column machine names the
+    GPU, torch and CUDA, date the day. Raises ValueError for another name.
+    """
+    if name not in COLUMNS:
+        raise ValueError(f"{name!r} is none of {', '.join(COLUMNS)}.")
+    path = folder / f"{name}.csv"
+    return pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=_header(name))
+
+
+def record(name: str, rows: Sequence[Row], machine: str, folder: Path = FOLDER) -> Path:
+    """Write rows of a measurement, whole or not at all; return the CSV's path."""
+    head = {"machine": machine, "date": date.today().isoformat()}
+    frame = pd.DataFrame([head | row for row in rows], columns=_header(name))
+    text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    return write_whole(folder / f"{name}.csv", text)
+
+
+def _header(name: str) -> list[str]:
+    return ["machine", "date", *COLUMNS[name]]
+
+
+def name_of(device: torch.device) -> str:
+    """The GPU's name with the versions of torch and CUDA; no name of a host."""
+    if device.type != "cuda":
+        return f"CPU, torch {torch.__version__}"
+    gpu = torch.cuda.get_device_name(device)
+    return f"{gpu}, torch {torch.__version__}, CUDA {torch.version.cuda}"
+
+
+def run_cases(cases: Cases) -> tuple[list[Row], dict[str, str]]:
+    """The rows of all cases that succeed, and the traceback of each that does not."""
+    rows, failed = [], {}
+    for name, case in cases.items():
+        try:
+            rows += case()
+        except Exception:  # text alone is kept: a traceback would hold on to the tensors
+            failed[name] = traceback.format_exc()
+        gc.collect()  # DDP and FSDP leave cycles
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+    return rows, failed
+
+
+# Memory: the ledger's third column
+
+
+def memory(device: torch.device, sizes: Sequence[Size] = (SMALL, WIDE)) -> Cases:
+    """Bytes on the device after each part of a training step, for every strategy.
+
+    counted_bytes is what parameters, gradients and optimizer state hold on this rank;
+    allocated_bytes is `torch.cuda.memory_allocated()`, which also has activations, buckets and
+    unsharded parameters; peak_bytes is `max_memory_allocated()` since the row before. Both are
+    without what was allocated before the model: the batch, and the workspace of cuBLAS.
+    """
+    return {
+        f"{strategy.name}, {strategy.ranks} ranks, {_words(size)}": partial(
+            _ledger, strategy, size, device
+        )
+        for size in sizes
+        for strategy in STRATEGIES
+    }
+
+
+class Strategy(NamedTuple):
+    """A way of holding a model: `wrap` prepares it on a device for `ranks` ranks.
+
+    With the fake backend this process is rank 0 of `ranks`: it allocates what that rank would, and
+    nothing is sent, so bytes are real and numbers are not. At 1 rank `fully_shard` gathers nothing
+    (torch 2.13), so the unsharded pieces show in a fake world only.
+    """
+
+    name: str
+    wrap: Callable[[nn.Module, torch.device], nn.Module]
+    ranks: int = 1
+    grouped: bool = True
+    autocast: bool = False
+
+    def backend(self, device: torch.device) -> str:
+        """nccl or gloo for a real group, "fake", or "" without a group."""
+        if not self.grouped:
+            return ""
+        return FAKE if self.ranks > 1 else "nccl" if device.type == "cuda" else "gloo"
+
+
+def alone(model: nn.Module, device: torch.device) -> nn.Module:
+    """The model as it is."""
+    return model
+
+
+def ddp(model: nn.Module, device: torch.device, **options: Any) -> nn.Module:
+    """The model under DistributedDataParallel."""
+    ids = [device] if device.type == "cuda" else None
+    return DistributedDataParallel(model, device_ids=ids, **options)
+
+
+def sharded(model: nn.Module, device: torch.device, **options: Any) -> nn.Module:
+    """The model under `fully_shard`, block by block, then as a whole."""
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, **options)
+    fully_shard(model, mesh=mesh, **options)
+    return model
+
+
+class Recomputed(nn.Module):
+    """A block that keeps its input only, and runs forward again in the backward pass."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The block's own output."""
+        return checkpoint(self.block, tokens, use_reentrant=False)
+
+
+def checkpointed(model: nn.Module, device: torch.device) -> nn.Module:
+    """The model with activation checkpointing of each block."""
+    model.blocks = nn.ModuleList(Recomputed(block) for block in model.blocks)
+    return model
+
+
+def checkpointed_and_sharded(model: nn.Module, device: torch.device) -> nn.Module:
+    """First the checkpoints, then `fully_shard` around them."""
+    return sharded(checkpointed(model, device), device)
+
+
+BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+STRATEGIES = (
+    Strategy("one process", alone, grouped=False),
+    Strategy("one process, bf16 autocast", alone, grouped=False, autocast=True),
+    Strategy("one process, activation checkpointing", checkpointed, grouped=False),
+    Strategy("DDP", ddp),
+    Strategy("DDP, gradient_as_bucket_view", partial(ddp, gradient_as_bucket_view=True)),
+    Strategy("fully_shard", sharded),
+    Strategy("fully_shard", sharded, RANKS),
+    Strategy("fully_shard, reshard_after_forward=False",
+             partial(sharded, reshard_after_forward=False), RANKS),
+    Strategy("fully_shard, bf16", partial(sharded, mp_policy=BF16), RANKS),
+    Strategy("fully_shard, activation checkpointing", checkpointed_and_sharded, RANKS),
+)  # fmt: skip
+
+
+def _ledger(strategy: Strategy, size: Size, device: torch.device) -> list[Row]:
+    backend = strategy.backend(device)
+    about = size._asdict() | {"strategy": strategy.name, "backend": backend}
+    with group(backend, strategy.ranks, device):
+        moments = _moments(strategy, size, device)
+    return [about | {"ranks": strategy.ranks, "after": after} | row for after, row in moments]
+
+
+def _moments(strategy: Strategy, size: Size, device: torch.device) -> list[tuple[str, Row]]:
+    """(moment, bytes) of a first training step, part by part, and of a second one as a whole."""
+    images, labels = batch_of(size, device)
+    _allocate_workspaces(device)
+    meter = Meter(device)
+    model = strategy.wrap(new_model(size, device), device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    loss = None
+
+    def forward() -> None:
+        nonlocal loss
+        with torch.autocast(device.type, torch.bfloat16, enabled=strategy.autocast):
+            loss = F.cross_entropy(model(images), labels)
+
+    def backward() -> None:
+        nonlocal loss
+        loss.backward()
+        loss = None
+
+    def a_whole_step() -> None:  # DDP has its final buckets now, AdamW its state
+        for part in (forward, backward, optimizer.step, optimizer.zero_grad):
+            part()
+
+    parts = (lambda: None, forward, backward, optimizer.step, optimizer.zero_grad, a_whole_step)
+    found = []
+    for moment, part in zip(MOMENTS, parts, strict=True):
+        part()
+        found.append((moment, {"counted_bytes": counted(model, optimizer)} | meter.read()))
+    return found
+
+
+class Meter:
+    """What torch's allocator holds on a device beyond what it held at the start; None on a CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.before = device, 0
+        if device.type == "cuda":
+            gc.collect()
+            synchronise(device)
+            self.before = torch.cuda.memory_allocated(device)
+            torch.cuda.reset_peak_memory_stats(device)
+
+    def read(self) -> Row:
+        """allocated_bytes now, and peak_bytes since the last reading."""
+        if self.device.type != "cuda":
+            return {"allocated_bytes": None, "peak_bytes": None}
+        synchronise(self.device)  # a block that another stream has used is free only after that
+        now = torch.cuda.memory_allocated(self.device) - self.before
+        peak = torch.cuda.max_memory_allocated(self.device) - self.before
+        torch.cuda.reset_peak_memory_stats(self.device)
+        return {"allocated_bytes": now, "peak_bytes": peak}
+
+
+def counted(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Bytes of parameters, gradients and optimizer state on this rank, without padding.
+
+    AdamW's count of steps, a number for each parameter, is left out: it stays on the CPU.
+    """
+    parameters = list(model.parameters())
+    gradients = [one.grad for one in parameters if one.grad is not None]
+    state = [value for entry in optimizer.state.values() for value in entry.values()]
+    moments = [one for one in state if isinstance(one, Tensor) and one.dim()]
+    return sum(_local(one).nbytes for one in [*parameters, *gradients, *moments])
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _allocate_workspaces(device: torch.device) -> None:
+    """One small step: cuBLAS allocates its workspace, for backward's thread as well, and keeps it.
+
+    32 MiB on Hopper, which would otherwise count as the first model's.
+    """
+    small = Size(64, 1, 8)
+    model = new_model(small, device)
+    for autocast in (False, True):
+        with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
+            images, labels = batch_of(small, device)
+            loss = F.cross_entropy(model(images), labels)
+        loss.backward()
+
+
+# Memory that forward keeps for backward
+
+
+def activations(
+    device: torch.device,
+    batches: Sequence[int] = BATCHES,
+    size: Size = WIDE,
+    rounds: int = ROUNDS,
+) -> Cases:
+    """Bytes that forward leaves for backward, with and without checkpoints, by batch size.
+
+    activation_bytes is what the allocator holds more after forward than before; peak_bytes that of
+    a whole step, without parameters, optimizer state and batch. The times are those of a step:
+    checkpointing runs each block's forward twice.
+    """
+    return {
+        f"batch {batch}, {label}": partial(
+            _activations, size._replace(batch=batch), label, wrap, device, rounds
+        )
+        for batch in batches
+        for label, wrap in (("none", alone), ("each block", checkpointed))
+    }
+
+
+def _activations(
+    size: Size, label: str, wrap: Callable, device: torch.device, rounds: int
+) -> list[Row]:
+    model = wrap(new_model(size, device), device)
+    step = training_step(model, size, device)
+    images, labels = batch_of(size, device)
+    step()  # optimizer state and workspaces are there now
+    model.zero_grad()
+    meter = Meter(device)
+    loss = F.cross_entropy(model(images), labels)
+    kept = meter.read()
+    loss.backward()
+    after = meter.read()
+    found = {"activation_bytes": kept["allocated_bytes"], "peak_bytes": after["peak_bytes"]}
+    frame = compare({label: _timed(step, device)}, rounds, budget=SECONDS / 4)
+    times = _times(summary(frame).iloc[0])
+    return [size._asdict() | {"checkpointing": label} | found | times]
+
+
+# Seconds a step
+
+
+def precision(device: torch.device, sizes: Sequence[Size] = HEAVY, rounds: int = ROUNDS) -> Cases:
+    """Milliseconds a step of fp32, TF32 and bf16; the first is what the others compare with.
+
+    tflop_per_s counts 6 operations for each parameter and token (Kaplan et al. 2020, "Scaling Laws
+    for Neural Language Models", arXiv 2001.08361, section 2.1), so attention itself is not in it.
+    """
+    return {_words(size): partial(_precision, size, device, rounds) for size in sizes}
+
+
+def _precision(size: Size, device: torch.device, rounds: int) -> list[Row]:
+    model = new_model(size, device)
+    step = training_step(model, size, device)
+    own = training_step(new_model(size, device).to(torch.bfloat16), size, device, torch.bfloat16)
+
+    def in_tf32() -> None:
+        torch.set_float32_matmul_precision("high")
+        try:
+            step()
+        finally:
+            torch.set_float32_matmul_precision("highest")
+
+    def with_autocast() -> None:
+        with torch.autocast(device.type, torch.bfloat16):
+            step()
+
+    steps = {
+        "fp32": step,
+        "TF32": in_tf32,
+        "bf16 autocast": with_autocast,
+        "bf16 weights and state": own,
+    }
+    rows = _compared(steps, size, device, rounds)
+    operations = 6 * sum(one.numel() for one in model.parameters()) * size.batch * SIDE
+    for row in rows:
+        row["times_as_fast"] = row.pop("ratio")
+        row["tflop_per_s"] = operations / row["median_ms"] / 1e9
+    return rows
+
+
+def one_rank(
+    device: torch.device, sizes: Sequence[Size] = (SMALL, WIDE), rounds: int = ROUNDS
+) -> Cases:
+    """Milliseconds a step of the plain loop, of DDP and of `fully_shard` in a group of one rank.
+
+    Nothing needs to be sent, so what is left is the price of their own work: hooks, copies, and
+    launching it all.
+    """
+    return {_words(size): partial(_one_rank, size, device, rounds) for size in sizes}
+
+
+def _one_rank(size: Size, device: torch.device, rounds: int) -> list[Row]:
+    ways = {"plain loop": alone, "DDP": ddp, "fully_shard": sharded}
+    with group("nccl" if device.type == "cuda" else "gloo", 1, device):
+        steps = {
+            name: training_step(wrap(new_model(size, device), device), size, device)
+            for name, wrap in ways.items()
+        }
+        rows = _compared(steps, size, device, rounds)
+        steps.clear()
+        gc.collect()  # DDP before its group
+    for row in rows:
+        row["times_as_long"] = 1 / row.pop("ratio")
+    return rows
+
+
+def _compared(
+    steps: Mapping[str, Callable], size: Size, device: torch.device, rounds: int
+) -> list[Row]:
+    """A row a candidate; `ratio`: how many times as fast as the first, median of the rounds."""
+    timed = {name: _timed(step, device) for name, step in steps.items()}
+    frame = compare(timed, rounds, warm_up=3, budget=SECONDS)
+    ratios = speed_up(frame, next(iter(steps))).set_index("candidate")["median"]
+    return [
+        size._asdict()
+        | {"candidate": row["candidate"], "ratio": ratios[row["candidate"]]}
+        | _times(row)
+        for _, row in summary(frame).iterrows()
+    ]
+
+
+def _timed(step: Callable, device: torch.device) -> Callable[[], list[float]]:
+    return partial(time_step, step, warm_up=0, repeats=1, device=device)
+
+
+def _times(row: pd.Series) -> Row:
+    times = {f"{which}_ms": 1e3 * row[which] for which in ("median", "q1", "q3")}
+    return times | {"steps": int(row["n"])}
+
+
+# Copies to the device
+
+
+def copies(
+    device: torch.device, mebibytes: Sequence[int] = MEBIBYTES, rounds: int = ROUNDS
+) -> Cases:
+    """GB/s (10^9 bytes) from the host's memory to the device, pageable and pinned.
+
+    returns_after_ms is how long the call itself takes. With pinned memory and `non_blocking` it
+    returns before the copy is done; from pageable memory it cannot.
+    """
+    return {
+        f"{size} MiB, {memory}, non_blocking={non_blocking}": partial(
+            _copies, size, memory, non_blocking, device, rounds
+        )
+        for size in mebibytes
+        for memory in ("pageable", "pinned")
+        for non_blocking in (False, True)
+    }
+
+
+def _copies(
+    mebibytes: int, memory: str, non_blocking: bool, device: torch.device, rounds: int
+) -> list[Row]:
+    source = torch.ones(mebibytes * 2**20, dtype=torch.uint8)  # ones: pages that are really there
+    if memory == "pinned" and device.type == "cuda":
+        source = source.pin_memory()
+    target = torch.empty_like(source, device=device)
+
+    def copy() -> None:
+        target.copy_(source, non_blocking=non_blocking)
+
+    seconds = time_step(copy, warm_up=3, repeats=rounds, device=device)
+    rates = pd.Series([source.nbytes / 1e9 / one for one in seconds])
+    q1, middle, q3 = rates.quantile([0.25, 0.5, 0.75])
+    about = {"mebibytes": mebibytes, "host_memory": memory, "non_blocking": non_blocking}
+    found = {"median_gb_per_s": middle, "q1_gb_per_s": q1, "q3_gb_per_s": q3, "copies": rounds}
+    returned = median(_until_it_returns(copy, device) for _ in range(rounds))
+    return [about | found | {"returns_after_ms": 1e3 * returned}]
+
+
+def _until_it_returns(call: Callable, device: torch.device) -> float:
+    """Seconds of the call alone, which may leave work behind on the device."""
+    synchronise(device)
+    start = time.perf_counter()
+    call()
+    seconds = time.perf_counter() - start
+    synchronise(device)
+    return seconds
+
+
+MEASUREMENTS: dict[str, Callable[..., Cases]] = {
+    "memory": memory,
+    "activations": activations,
+    "precision": precision,
+    "one_rank": one_rank,
+    "copies": copies,
+}
+
+
+# Models, batches, groups
+
+
+def new_model(size: Size, device: torch.device) -> nn.Module:
+    """A DigitsTransformer on the device, always with the same weights."""
+    torch.manual_seed(0)
+    return DigitsTransformer(size.width, size.depth).to(device)
+
+
+def batch_of(size: Size, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Images [batch, 64] and labels [batch] of noise: bytes and seconds do not depend on them."""
+    images = torch.rand(size.batch, len(PIXELS), device=device)
+    return images, torch.randint(CLASSES, (size.batch,), device=device)
+
+
+def training_step(
+    model: nn.Module, size: Size, device: torch.device, dtype: torch.dtype = torch.float32
+) -> Callable[[], None]:
+    """A function that does one step with AdamW on a batch that is on the device already."""
+    images, labels = batch_of(size, device)
+    images = images.to(dtype)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+@contextlib.contextmanager
+def group(backend: str, ranks: int, device: torch.device) -> Iterator[None]:
+    """A default group in which this process is rank 0; none where `backend` is ""."""
+    if not backend:
+        yield
+        return
+    store = dist.HashStore()  # within this process: no port, and no look-up of a host's name
+    bound = device if backend == "nccl" else None  # connected now, and to this GPU
+    if backend == FAKE:
+        from torch.testing._internal.distributed import fake_pg  # registers the backend
+
+        store = fake_pg.FakeStore()
+    dist.init_process_group(backend, store=store, rank=0, world_size=ranks, device_id=bound)
+    try:
+        yield
+    finally:  # nobody else is in this group who could wait
+        gc.collect()
+        dist.destroy_process_group()
+
+
+def _words(size: Size) -> str:
+    return f"width {size.width}, depth {size.depth}, batch {size.batch}"
