@@ -5,8 +5,8 @@ Read from torch 2.13's `torch/distributed/fsdp/_fully_shard` (`_fsdp_param_group
 
 - An all-gather fills one flat buffer, then each parameter is copied out of it. While a unit
   computes in forward, its buffer is still there: every gathered unit is there twice.
-- In forward the next all-gather begins before the buffer of the last one is freed. In backward the
-  next unit is gathered before the current one computes (prefetching).
+- In forward the buffer of one unit is freed only when the next one is ready: for a moment there are
+  two buffers. In backward the next unit is gathered before the current one computes (prefetching).
 - The root stays whole from the first forward moment to the end of backward.
 - A reduce-scatter's input, again a flat buffer, is kept until the next unit's gradients are ready.
 """
@@ -41,10 +41,12 @@ class Moment(NamedTuple):
     `live` has the keys "gathered" (parameters ready to compute), "gather buffers", "gradients" (as
     autograd made them), "scatter buffers", "casts" (shards in another dtype, on their way) and
     "resharded" (what `reshard_after_forward=int` keeps), each (kind, index of the unit).
+    `sharded_gradients` are the bytes of gradients that have been reduced so far, and stay.
     """
 
     event: str
     live: dict[tuple[str, int], int]
+    sharded_gradients: int = 0
 
     @property
     def bytes(self) -> int:
@@ -82,6 +84,7 @@ class FsdpStep:
         self.reduce = (self.reduce_dtype or self.param_dtype or self.dtype).itemsize
         self.casts = self.offload or self.compute != self.dtype.itemsize
         self.live: Counter[tuple[str, int]] = Counter()
+        self.sharded_gradients = 0
         self.buffer: int | None = None  # the unit whose gather buffer forward still holds
         self.scattered: int | None = None  # the unit whose scatter buffer backward still holds
         self.blocks = [i for i, unit in enumerate(self.units) if i and unit]
@@ -97,8 +100,8 @@ class FsdpStep:
         """Gather the root and keep it; gather each block, compute, free it."""
         for index in ([0] if self.units[0] else []) + self.blocks:
             self.gather(index, "forward")
-            self.free_buffer()
             self.copy_out(index, "forward")
+            self.free_buffer()
             self.buffer = index
             if index:
                 self.reshard(index)
@@ -173,7 +176,9 @@ class FsdpStep:
         self.moment(f"reduce-scatter {name(index)}")
         del self.live["gradients", index]
         self.scattered = index
-        shard = shard_of(self.units[index], self.ranks) * self.reduce
+        elements = shard_of(self.units[index], self.ranks)
+        self.sharded_gradients += elements * self.dtype.itemsize
+        shard = elements * self.reduce
         if self.ranks > 1:
             self.send("reduce_scatter_tensor", "backward", index, whole, shard, self.ranks)
         if self.replicas > 1:
@@ -181,7 +186,7 @@ class FsdpStep:
 
     def moment(self, event: str) -> None:
         """Note what is there now."""
-        self.moments.append(Moment(event, dict(self.live)))
+        self.moments.append(Moment(event, dict(self.live), self.sharded_gradients))
 
     def send(self, op: str, when: str, unit: int, given: int, received: int, ranks: int) -> None:
         """Note a call."""
