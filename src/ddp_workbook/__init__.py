@@ -23,6 +23,7 @@ HOMES = {
     "synchronise": "recording.timing",
     "usable_cores": "launcher.limits",
     "what_changed": "notebook.code_diff",
+    "show_code": "notebook.code_listing",
     "machine_table": "notebook.machine",
     "text_table": "notebook.display",
     "predict": "notebook.predictions",

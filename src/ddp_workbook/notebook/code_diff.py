@@ -185,11 +185,7 @@ def listing(thing: Any, comments: bool) -> Listing:
     """The lines of a module, function, class or path, from its file as it is now."""
     path, name = place(thing)
     is_python, first = path.suffix == ".py", 1
-    try:
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text if is_python else "")
-    except (UnicodeDecodeError, SyntaxError) as error:
-        raise WorkbookError(f"{path} cannot be read: {error}.") from None
+    text, tree = read_python(path)
     if name:
         text, first = definition(text, tree, name)
         tree = ast.parse(text)
@@ -204,6 +200,15 @@ def listing(thing: Any, comments: bool) -> Listing:
                 Line(first - 1 + number, line, tokens, line if everything else code or None)
             )
     return Listing(f"{path.stem}.{name}" if name else path.name, path, tree, lines)
+
+
+def read_python(path: Path) -> tuple[str, ast.Module]:
+    """A file's text and its tree; an empty tree for a file that is not Python."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, ast.parse(text if path.suffix == ".py" else "")
+    except (UnicodeDecodeError, SyntaxError) as error:
+        raise WorkbookError(f"{path} cannot be read: {error}.") from None
 
 
 def definition(text: str, tree: ast.Module, qualname: str) -> tuple[str, int]:

@@ -1,0 +1,87 @@
+"""What one training step sends: DDP, by hand, and fully_shard on the whole model or by block."""
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
+from ddp_workbook.chapters.fully_sharded import shard_by_block
+from ddp_workbook.chapters.fully_sharded_by_hand import FullyShardedByHand
+from ddp_workbook.digits import DigitsDataset, DigitsTransformer
+from ddp_workbook.recording.collectives import record_collectives
+
+DDP, BY_HAND, AS_ONE, BY_BLOCK = "DDP", "by hand", "fully_shard, whole", "fully_shard, by block"
+WAYS = (DDP, BY_HAND, AS_ONE, BY_BLOCK)
+ROWS, WIDTH, DEPTH = 64, 64, 3
+# What a rank sends in a ring, as a multiple of (N-1)/N of the whole tensor's bytes: an all-reduce
+# is a reduce-scatter and an all-gather (Patarasuk and Yuan 2009).
+HALVES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+NAMES = {
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_single": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter",
+}
+
+
+def shard_as_one(model: nn.Module, device: torch.device) -> nn.Module:
+    """`fully_shard` on the whole model and nothing inside it: one unit."""
+    return fully_shard(model, mesh=init_device_mesh(device.type, (dist.get_world_size(),)))
+
+
+def made(way: str, model: DigitsTransformer, device: torch.device) -> nn.Module:
+    """The model, ready to be trained in one of the WAYS."""
+    if way == DDP:
+        gpus = [device] if device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=gpus)
+    if way == BY_HAND:
+        return FullyShardedByHand(model, model.blocks)
+    return shard_as_one(model, device) if way == AS_ONE else shard_by_block(model, device)
+
+
+def three_steps(way: str, width: int = WIDTH, depth: int = DEPTH) -> int:
+    """Three steps with barriers in between; the number of the model's parameters.
+
+    The third is a step like all later ones: DDP agrees on new buckets at the start of the second.
+    """
+    device = setup()
+    torch.manual_seed(0)
+    model = DigitsTransformer(width, depth).to(device)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    model = made(way, model, device)
+    mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
+    digits = DigitsDataset()
+    images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
+    for _ in range(3):
+        dist.barrier()
+        forward_and_backward(model, images, labels, ROWS)
+        model.zero_grad()
+    del model  # a DDP object that outlives its gloo group can hang (torch 2.13)
+    cleanup()
+    return parameters
+
+
+def wire_of_a_step(way: str, ranks: int = 2, **size: int) -> pd.DataFrame:
+    """The operations of rank 0 in one forward and backward, in order, as `record_collectives`."""
+    wire = record_collectives(three_steps, way, ranks=ranks, **size)
+    mine = wire[wire["rank"] == 0]
+    *_, third, last = mine["seq"][mine["op"] == "barrier"]
+    step = mine[(mine["seq"] > third) & (mine["seq"] < last)].copy()
+    step["op"] = step["op"].replace(NAMES)
+    return step
+
+
+def wire_table(ranks: int = 2, **size: int) -> pd.DataFrame:
+    """A row a way: calls by operation, and the bytes that a ring sends from each rank for them."""
+    rows = {}
+    for way in WAYS:
+        step = wire_of_a_step(way, ranks, **size)
+        whole = step[["bytes", "received"]].max(axis=1)
+        in_ring = (step["op"].map(HALVES) * whole * (ranks - 1) / ranks).sum()
+        calls = step["op"].value_counts()
+        rows[way] = {op: calls.get(op, 0) for op in HALVES} | {"sent in a ring": round(in_ring)}
+    return pd.DataFrame(rows).T.rename_axis("a step of")

@@ -1,0 +1,57 @@
+"""`show_code`: a piece of a program on the page, in the editor's colours, read from its file."""
+
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pygments
+from pygments.lexers import PythonLexer
+
+from ddp_workbook.notebook.code_diff import FORMATTER, definition, place, read_python
+
+STYLE = (
+    "margin:0.2em 0 0.9em 0; padding:0.5em 0.8em; overflow-x:auto; line-height:1.4; "
+    "background:transparent; border-left:3px solid rgba(128, 128, 128, .5)"
+)
+
+
+class CodeListing:
+    """What `show_code` returns: coloured text in a notebook, plain text in a terminal."""
+
+    def __init__(self, pieces: list[tuple[str, str]]):
+        self.pieces = pieces  # (heading, text)
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            f"<div>{escape(heading)}</div><pre style='{STYLE}'>"
+            f"{pygments.highlight(text, PythonLexer(), FORMATTER)}</pre>"
+            for heading, text in self.pieces
+        )
+
+    def __repr__(self) -> str:
+        return "\n\n".join(f"{heading}\n\n{text}" for heading, text in self.pieces)
+
+
+def show_code(*things: Any) -> CodeListing:
+    """Show functions, classes, methods, modules or files of Python, each as its file has it now.
+
+    Raises WorkbookError if there is no source file to read.
+    """
+    return CodeListing([_piece(thing) for thing in things])
+
+
+def _piece(thing: Any) -> tuple[str, str]:
+    path, name = place(thing)
+    text, tree = read_python(path)
+    first = 1
+    if name:
+        text, first = definition(text, tree, name)
+    return f"{_short(path)}, from line {first}", text.rstrip()
+
+
+def _short(path: Path) -> str:
+    """The path as a reader of the repository knows it: from src on, or from here."""
+    parts = path.resolve().parts
+    if "src" in parts:
+        return "/".join(parts[parts.index("src") :])
+    return path.name
