@@ -97,8 +97,6 @@ def test_show_code_reads_the_file_as_it_is_now():
     page = show_code(shard, Unit.gather)
     assert "def shard(tensor: Tensor)" in repr(page)
     assert "dist.all_gather(everyone, own)" in repr(page)
-        page
-    )
     assert "src/ddp_workbook/chapters/fully_sharded_by_hand.py, from line" in repr(page)
     html = page._repr_html_()
     assert "<pre" in html and "all_gather" in html and "<script" not in html
