@@ -16,6 +16,7 @@ HOMES = {
     "launch": "launcher.launch",
     "record_collectives": "recording.collectives",
     "recorded": "recording.collectives",
+    "MemoryLedger": "recording.memory",
     "compare": "recording.timing",
     "speed_up": "recording.timing",
     "summary": "recording.timing",
