@@ -10,7 +10,7 @@ PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11; d
 # chromium: tests/browser runs notebooks in a real page; a bare machine has no letters for it
 DEBIAN = chromium fonts-dejavu-core
 
-.PHONY: help lab setup test test-all book benchmark lint system-packages
+.PHONY: help lab setup test test-all book benchmark gpu lint system-packages
 
 help:
 	@echo "make lab              set everything up, then open JupyterLab on the first notebook"
@@ -19,10 +19,11 @@ help:
 	@echo "make setup            the environment alone, in .venv"
 	@echo "make book             execute every notebook and build the HTML to read, in build/book"
 	@echo "make benchmark        the measured ratios of this machine"
+	@echo "make gpu              all that one NVIDIA GPU can show, recorded in data/gpu, in ten minutes"
 	@echo "make lint             formatting, lint, notebooks without outputs; mends what it can"
 	@echo "make system-packages  Debian packages that some tests need, and no notebook"
 
-lab setup test test-all book benchmark lint:
+lab setup test test-all book benchmark gpu lint:
 	@"$(PYTHON)" -m tools.set_up $@ $(ARGS)
 
 system-packages:

@@ -1,10 +1,10 @@
 """What a run leaves out, and what would run it: in words at the end of every test run.
 
 Tests marked `release` are deselected for time, unless `--all` is given. Tests marked `gpu` are
-deselected where there are no two NVIDIA GPUs; tests marked `browser` are skipped where there is no
-Chromium. With WORKBOOK_NO_SKIPS=1 (.ci/run) a test that is skipped or expected to fail fails the
-run: on a machine made for testing, a skip is a test that nobody runs. What is deselected is counted
-in words there as well, and is no failure.
+deselected where there are no two NVIDIA GPUs, those marked `gpu1` where there is none; tests marked
+`browser` are skipped where there is no Chromium. With WORKBOOK_NO_SKIPS=1 (.ci/run) a test that is
+skipped or expected to fail fails the run: on a machine made for testing, a skip is a test that
+nobody runs. What is deselected is counted in words there as well, and is no failure.
 """
 
 import os
@@ -17,8 +17,12 @@ import pytest
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 NO_CHROMIUM = "needs Chromium: `make system-packages` installs it on Debian and Ubuntu"
-NO_GPUS = "`make test TORCH=cuda` on a machine with two NVIDIA GPUs runs such tests"
-NOT_RUN = pytest.StashKey[list[str]]()  # tests that need GPUs
+# marker -> how many GPUs its tests need, in a number and in words, and what runs them
+GPUS = {
+    "gpu": (2, "two GPUs", "`make test TORCH=cuda` on a machine with two NVIDIA GPUs"),
+    "gpu1": (1, "a GPU", "`make gpu` on a machine with an NVIDIA GPU"),
+}
+NOT_RUN = pytest.StashKey[dict[str, list[str]]]()  # tests that need GPUs, by marker
 FOR_TIME = pytest.StashKey[dict[str, int]]()  # how many tests of which kind were left out for time
 # What takes longest begins first, or one process would still be at it when all else is done; the
 # exercises are many small pieces, and fill the gaps at the end.
@@ -55,10 +59,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kinds = {item: kind_of(item) for item in items if item.get_closest_marker("release")}
         config.stash[FOR_TIME] = dict(Counter(kinds.values()))
         deselect(config, items, kinds)
-    wanting = {item for item in items if item.get_closest_marker("gpu")}
-    if wanting and gpu_count() < 2:
-        config.stash[NOT_RUN] = [item.nodeid for item in items if item in wanting]
-        deselect(config, items, wanting)
+    config.stash[NOT_RUN] = {}
+    for marker, (gpus, *_) in GPUS.items():
+        wanting = [item for item in items if item.get_closest_marker(marker)]
+        if wanting and gpu_count() < gpus:
+            config.stash[NOT_RUN][marker] = [item.nodeid for item in wanting]
+            deselect(config, items, set(wanting))
     items.sort(key=lambda item: turn(item.nodeid))
     if chromium() is None:
         for item in items:
@@ -114,7 +120,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """In a worker of pytest-xdist: tell the process that sums up what was left out here."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["not_run"] = session.config.stash.get(NOT_RUN, [])
+        output["not_run"] = session.config.stash.get(NOT_RUN, {})
         output["for_time"] = session.config.stash.get(FOR_TIME, {})
 
 
@@ -147,7 +153,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log):
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in words what was not run, and what would enable it."""
     say_what_was_left_out_for_time(terminalreporter)
-    left_out = terminalreporter.config.stash.get(NOT_RUN, [])
+    left_out = terminalreporter.config.stash.get(NOT_RUN, {})
     browser = [
         report
         for report in terminalreporter.stats.get("skipped", [])
@@ -155,10 +161,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ]
     if left_out or browser:
         terminalreporter.section("not run on this machine")
-    if left_out:
-        verb = "test needs a GPU and was" if len(left_out) == 1 else "tests need a GPU and were"
-        terminalreporter.write_line(f"{len(left_out)} {verb} not run here; {NO_GPUS}:")
-        for name in left_out:
+    for marker, names in left_out.items():
+        _, gpus, what_runs_them = GPUS[marker]
+        verb = f"test needs {gpus} and was" if len(names) == 1 else f"tests need {gpus} and were"
+        line = f"{len(names)} {verb} not run here; {what_runs_them} runs such tests:"
+        terminalreporter.write_line(line)
+        for name in names:
             terminalreporter.write_line(f"  {name}")
     if browser:
         verb = (

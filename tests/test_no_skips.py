@@ -1,6 +1,7 @@
 """The end of a test run: what was not run is said in words, and in CI nothing may skip."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ SKIPPING = {
 UNEXPECTED = {"test_unexpected.py": EXPECTED.format("pass")}
 LEFT_OUT = {
     "test_marked.py": "import pytest\n\n\n@pytest.mark.gpu\ndef test_on_gpus():\n    assert 0\n"
+    "\n\n@pytest.mark.gpu1\ndef test_on_a_gpu():\n    assert 0\n"
     "\n\n@pytest.mark.release('slow rows')\ndef test_slow():\n    pass\n"
 }
 IN_BROWSER = {"test_page.py": "import pytest\n\n\n@pytest.mark.browser\ndef test_it():\n    pass\n"}
@@ -33,7 +35,7 @@ each_way = pytest.mark.parametrize("options", [[], TWO_WORKERS], ids=["alone", "
 def run(tmp_path):
     """Call with the texts of test files; gives the finished pytest run, with this conftest."""
     shutil.copy(CONFTEST, tmp_path)
-    markers = "[pytest]\nmarkers =\n    gpu\n    browser\n    release\n"
+    markers = "[pytest]\nmarkers =\n    gpu\n    gpu1\n    browser\n    release\n"
     (tmp_path / "pytest.ini").write_text(markers)
     (tmp_path / "torch.py").write_text(NO_GPU)
     (tmp_path / "test_passes.py").write_text(PASSES)
@@ -73,8 +75,9 @@ def test_what_is_left_out_is_counted_in_words(run, options):
     """
     done = run(LEFT_OUT, no_skips=True, options=options)
     assert done.returncode == 0, done.stdout
-    assert "1 test needs a GPU and was not run here" in done.stdout
-    assert "test_marked.py::test_on_gpus" in done.stdout
+    assert "1 test needs two GPUs and was not run here; `make test TORCH=cuda`" in done.stdout
+    assert "  test_marked.py::test_on_gpus\n1 test needs a GPU and was not run here" in done.stdout
+    assert "  test_marked.py::test_on_a_gpu\n" in done.stdout
     assert "1 test was left out; `make test-all` runs them, too:\n     1 slow rows" in done.stdout
     assert "1 passed" in done.stdout
     everything = run({}, no_skips=True, options=[*options, "--all"])
@@ -83,6 +86,19 @@ def test_what_is_left_out_is_counted_in_words(run, options):
     chosen = run({}, options=[*options, "-k", "passes"])
     assert chosen.returncode == 0, chosen.stdout
     assert "left out" not in chosen.stdout
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ran"), [(1, ["test_on_a_gpu"]), (2, ["test_on_gpus", "test_on_a_gpu"])]
+)
+def test_one_gpu_runs_the_tests_that_need_one(run, tmp_path, gpus, ran):
+    """Those that need two stay out, and are counted, until there are two."""
+    count = f"\n    def device_count():\n        return {gpus}\n"
+    (tmp_path / "torch.py").write_text(NO_GPU.replace("False", "True") + count)
+    done = run(LEFT_OUT)
+    assert re.findall(r"FAILED test_marked.py::(\w+)", done.stdout) == ran, done.stdout
+    assert ("1 test needs two GPUs" in done.stdout) is (gpus < 2)
+    assert "needs a GPU" not in done.stdout
 
 
 def test_browser_tests_say_what_would_enable_them(run, tmp_path):

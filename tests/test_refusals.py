@@ -142,7 +142,7 @@ def test_a_tensor_of_another_device_travels_as_a_copy_on_the_cpu(monkeypatch):
     assert isinstance(back["model"].weight, torch.nn.Parameter)
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu1
 def test_a_tensor_on_a_gpu_comes_back_on_the_cpu():
     tensor = torch.ones(3, device="cuda")
     back = serialization.unpack(serialization.pack(tensor))

@@ -263,7 +263,7 @@ def test_torch_stays_out_of_what_is_resolved():
     assert {line.partition(">")[0] for line in wanted} >= {"jupyterlab", "pytest", "setuptools"}
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu1
 def test_a_gpu_machine_has_the_build_that_uses_it():
     """Where the driver lists GPUs, the torch that was installed sees them."""
     assert set_up.has_nvidia_gpu()

@@ -36,6 +36,7 @@ COMMANDS = {
     "test-all": [*PYTEST, "--all"],
     "book": ["-m", "tools.book"],
     "benchmark": ["-m", "benchmarks"],
+    "gpu": ["-m", "tools.gpu"],
     "lint": ["-m", "pre_commit", "run", "--all-files"],
 }
 MEND = (
@@ -46,16 +47,23 @@ ABOUT_TORCH = """
 import json, torch
 print(json.dumps([str(torch.__version__), torch.version.cuda, torch.__path__[0]]))
 """
+OF_GPU = ("numpy", "pandas", "psutil", "rich", "typer")  # beside torch
+SEES_GPU = "import torch; raise SystemExit(not torch.cuda.is_available())"
 SEES_TORCH = "import importlib.util as u; raise SystemExit(u.find_spec('torch') is None)"
 
 
-def check_python():
-    """Refuse a Python of another version, and one that cannot make a venv."""
+def check_version():
+    """Refuse a Python of another version."""
     if not (3, 11) <= sys.version_info[:2] < (3, 14):
         sys.exit(
             f"The workbook needs Python 3.11, 3.12 or 3.13, and {sys.executable} is "
             f"{sys.version.split()[0]}: install one of them, or name it with PYTHON=/path/to/it."
         )
+
+
+def check_python():
+    """Refuse a Python of another version, and one that cannot make a venv."""
+    check_version()
     try:
         import ensurepip  # noqa: F401 - Debian keeps it in a package of its own
     except ImportError:
@@ -116,13 +124,18 @@ def about_torch(python, env=None):
 def site_torch():
     """What `about_torch` says of the Python that runs this; refuses none and an old one."""
     found = about_torch(BASE)
-    version = found[0] if found else "none that starts"
-    if [int(number) for number in re.findall(r"\d+", version)[:2]] < [2, 11]:
+    if not is_new_enough(found):
+        version = found[0] if found else "none that starts"
         sys.exit(
             f"TORCH=site needs torch 2.11 or newer, and {BASE} has {version}: load your site's "
             "PyTorch module or activate its environment first, and run this again."
         )
     return found
+
+
+def is_new_enough(found):
+    """Whether `about_torch` has found torch 2.11 or newer."""
+    return bool(found) and [int(number) for number in re.findall(r"\d+", found[0])[:2]] >= [2, 11]
 
 
 def install(what, build, *ways):
@@ -255,14 +268,63 @@ def command_line(command, arguments):
     return [str(PYTHON), *COMMANDS[command], *arguments], env
 
 
+def gpu_command(arguments):
+    """The same as `command_line` for `make gpu`, after making ready what it needs.
+
+    A machine with a GPU often has a torch of its own, and no network. Without .venv and TORCH= that
+    torch is taken, if it has CUDA; and where nothing can be installed beside it, its own Python
+    runs what it can.
+    """
+    if not has_nvidia_gpu() and not any(map(sees_gpu, (PYTHON, BASE))):
+        sys.exit("make gpu measures an NVIDIA GPU, and this machine shows none.")
+    check_version()
+    wanted, site = os.environ.get("TORCH", ""), about_torch(BASE)
+    if not wanted and not read_stamp() and is_new_enough(site) and site[1]:
+        wanted = "site"
+        print(f"{BASE} has torch {site[0]}, with CUDA {site[1]}: as with TORCH=site.", flush=True)
+    if wanted == "site":
+        for name, less in {"PIP_RETRIES": "1", "PIP_TIMEOUT": "10"}.items():
+            os.environ.setdefault(name, less)  # or pip knocks for minutes where there is no network
+    try:
+        check_python()
+        ensure(wanted, dev=True)
+    except SystemExit as problem:
+        if wanted != "site" or not is_new_enough(site):
+            raise
+        print(problem, file=sys.stderr)
+        return with_site_alone(arguments)
+    return command_line("gpu", arguments)
+
+
+def with_site_alone(arguments):
+    """`make gpu` without .venv, with what the site's Python has beside torch."""
+    look = f"import importlib.util as u; print(*(n for n in {OF_GPU} if u.find_spec(n) is None))"
+    lacking = subprocess.check_output([BASE, "-c", look]).decode().split()
+    if lacking:
+        sys.exit(f"{BASE} has no {', '.join(lacking)}, without which make gpu cannot start.")
+    print(f"Without .venv: {BASE} runs the parts that need nothing else.", flush=True)
+    paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, paths)))
+    return [BASE, *COMMANDS["gpu"], *arguments], env
+
+
+def sees_gpu(python):
+    """Whether this Python has a torch that can use a GPU here."""
+    line, quiet = [str(python), "-c", SEES_GPU], subprocess.DEVNULL
+    return Path(python).exists() and not subprocess.call(line, stdout=quiet, stderr=quiet)
+
+
 def main(arguments):
     """Set up and start; anything that goes wrong is told in words, never by a traceback."""
     if not arguments or arguments[0] not in COMMANDS:
         sys.exit(f"Which of these? {', '.join(COMMANDS)}")
     try:
-        check_python()
-        ensure(os.environ.get("TORCH", ""), dev=arguments[0] not in ("setup", "lab"))
-        line, env = command_line(arguments[0], arguments[1:])
+        if arguments[0] == "gpu":
+            line, env = gpu_command(arguments[1:])
+        else:
+            check_python()
+            ensure(os.environ.get("TORCH", ""), dev=arguments[0] not in ("setup", "lab"))
+            line, env = command_line(arguments[0], arguments[1:])
         os.chdir(str(ROOT))  # JupyterLab shows this folder: programs are there to be read
         os.execve(line[0], line, env)
     except OSError as error:  # ours, such as a disk that is full to the last byte

@@ -224,7 +224,7 @@ def _ledger(strategy: Strategy, size: Size, device: torch.device) -> list[Row]:
 def _moments(strategy: Strategy, size: Size, device: torch.device) -> list[tuple[str, Row]]:
     """(moment, bytes) of a first training step, part by part, and of a second one as a whole."""
     images, labels = batch_of(size, device)
-    _allocate_workspaces(device)
+    _allocate_workspaces(size, device)
     meter = Meter(device)
     model = strategy.wrap(new_model(size, device), device)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -290,16 +290,15 @@ def _local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def _allocate_workspaces(device: torch.device) -> None:
-    """One small step: cuBLAS allocates its workspace, for backward's thread as well, and keeps it.
+def _allocate_workspaces(size: Size, device: torch.device) -> None:
+    """Run the same products once: cuBLAS then has its workspaces, and keeps them.
 
-    32 MiB on Hopper, which would otherwise count as the first model's.
+    A thread has its own, backward's too: 32 MiB on Hopper, which would count as the model's.
     """
-    small = Size(64, 1, 8)
-    model = new_model(small, device)
+    model = new_model(size, device)
+    images, labels = batch_of(size, device)
     for autocast in (False, True):
         with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
-            images, labels = batch_of(small, device)
             loss = F.cross_entropy(model(images), labels)
         loss.backward()
 

@@ -1,0 +1,194 @@
+"""What `make gpu` measures: every case on a CPU at tiny sizes, on a GPU where there is one."""
+
+import pandas as pd
+import pytest
+import torch
+
+from ddp_workbook.digits import DigitsTransformer
+from ddp_workbook.experiments import one_gpu
+from ddp_workbook.experiments.data_parallel import Size
+
+TINY = Size(32, 2, 4)
+SMALLER = {
+    "memory": {"sizes": [TINY]},
+    "activations": {"size": TINY, "batches": [4, 8], "rounds": 2},
+    "precision": {"sizes": [TINY], "rounds": 2},
+    "one_rank": {"sizes": [TINY], "rounds": 2},
+    "copies": {"mebibytes": [1], "rounds": 2},
+}
+CPU = torch.device("cpu")
+ON_A_GPU = pytest.param(
+    torch.device("cuda", 0),
+    # Another torch may have news that this pin has not: here they are no failure.
+    marks=[pytest.mark.gpu1, pytest.mark.filterwarnings("default")],
+    id="gpu",
+)
+each_device = pytest.mark.parametrize("device", [pytest.param(CPU, id="cpu"), ON_A_GPU])
+
+
+def rows_of(name: str, device: torch.device, **more) -> pd.DataFrame:
+    """The rows of a measurement, none of whose cases fails."""
+    rows, failed = one_gpu.run_cases(one_gpu.MEASUREMENTS[name](device, **SMALLER[name] | more))
+    assert failed == {}
+    return pd.DataFrame(rows)
+
+
+@each_device
+@pytest.mark.parametrize("name", one_gpu.MEASUREMENTS)
+def test_every_case_fills_its_columns(name, device, tmp_path):
+    """Recorded with machine and date in front, and read back; only bytes are missing on a CPU."""
+    rows = rows_of(name, device)
+    assert set(rows) == set(one_gpu.COLUMNS[name])
+    one_gpu.record(name, rows.to_dict("records"), "a GPU, torch 9", tmp_path)
+    found = one_gpu.recorded_gpu(name, tmp_path)
+    assert list(found) == ["machine", "date", *one_gpu.COLUMNS[name]]
+    assert set(found["machine"]) == {"a GPU, torch 9"}
+    assert found["date"].str.fullmatch(r"\d{4}-\d\d-\d\d").all()
+    empty = {column for column in found if found[column].isna().any()} - {"backend"}
+    of_the_allocator = {"allocated_bytes", "peak_bytes", "activation_bytes"} & set(found)
+    assert empty == (set() if device.type == "cuda" else of_the_allocator)
+    numbers = found.select_dtypes("number")
+    assert (numbers.drop(columns=list(empty)) >= 0).all(axis=None)
+    assert [path.name for path in tmp_path.iterdir()] == [f"{name}.csv"]
+
+
+def test_nothing_recorded_is_a_table_without_rows(tmp_path):
+    """Pages show it before anybody has had a GPU; another name is refused with those there are."""
+    for name in one_gpu.MEASUREMENTS:
+        assert list(one_gpu.recorded_gpu(name, tmp_path)) == one_gpu._header(name)
+        assert one_gpu.recorded_gpu(name, tmp_path).empty
+    with pytest.raises(ValueError, match="'speed' is none of memory, activations"):
+        one_gpu.recorded_gpu("speed", tmp_path)
+
+
+def test_what_is_recorded_in_the_repository_fits():
+    """Nothing but CSVs of measurements, with all of their columns, from a GPU."""
+    for path in one_gpu.FOLDER.glob("*.csv"):
+        table = one_gpu.recorded_gpu(path.stem)
+        assert list(table) == one_gpu._header(path.stem)
+        assert table["machine"].str.contains("CUDA").all()
+
+
+def test_a_case_that_fails_leaves_the_others_alone():
+    """Its traceback is kept as text."""
+    rows, failed = one_gpu.run_cases(
+        {"a": lambda: [{"n": 1}], "b": lambda: [1 / 0], "c": lambda: [{"n": 2}]}
+    )
+    assert rows == [{"n": 1}, {"n": 2}]
+    assert list(failed) == ["b"]
+    assert failed["b"].endswith("ZeroDivisionError: division by zero\n")
+
+
+# The ledger
+
+
+def ledger(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The moments as columns, a row for each strategy and number of ranks."""
+    return rows.pivot(index=["strategy", "ranks"], columns="after", values=column)
+
+
+def test_the_count_is_parameters_gradients_and_two_moments_of_adam():
+    """In fp32, P parameters: 4 P bytes, 8 P after backward, 16 P after the step, then 12 P."""
+    parameters = sum(one.numel() for one in DigitsTransformer(TINY.width, TINY.depth).parameters())
+    found = ledger(rows_of("memory", CPU), "counted_bytes")[list(one_gpu.MOMENTS)]
+    for strategy, ranks in found.index:
+        whole = found.loc[strategy, ranks] / parameters
+        if ranks == 1:
+            assert whole.tolist() == [4, 4, 8, 16, 12, 12], strategy
+        else:  # rank 0 of 8 has the longest shards: a parameter of 9 rows puts 2 of them there
+            kept = whole.drop("forward")
+            ideal = pd.Series([4, 8, 16, 12, 12], index=kept.index) / ranks
+            assert (kept >= ideal).all() and (kept <= 1.1 * ideal).all(), strategy
+    kept = found.loc[("fully_shard, reshard_after_forward=False", one_gpu.RANKS), "forward"]
+    assert kept == 4 * parameters
+
+
+def test_strategies_are_told_apart_by_name_and_ranks():
+    """fully_shard at one rank gathers nothing, so it is also measured in a fake world."""
+    names = [(strategy.name, strategy.ranks) for strategy in one_gpu.STRATEGIES]
+    assert len(set(names)) == len(names)
+    assert {("one process", 1), ("DDP", 1), ("fully_shard", 1), ("fully_shard", 8)} <= set(names)
+
+
+def test_no_group_is_left_after_a_case_that_fails():
+    """The next case makes its own."""
+    with pytest.raises(ZeroDivisionError), one_gpu.group("gloo", 1, CPU):
+        _ = 1 / 0
+    assert not torch.distributed.is_initialized()
+    with one_gpu.group("fake", 8, CPU):
+        assert torch.distributed.get_world_size() == 8
+    assert not torch.distributed.is_initialized()
+
+
+def test_fp32_is_fp32_again_after_a_step_in_tf32(monkeypatch):
+    """Also where the step fails: the next case is measured after it."""
+    monkeypatch.setattr(one_gpu, "training_step", lambda *_: lambda: 1 / 0)
+    monkeypatch.setattr(one_gpu, "_compared", lambda steps, *_: steps["TF32"]())
+    with pytest.raises(ZeroDivisionError):
+        one_gpu._precision(TINY, CPU, 1)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_checkpointed_blocks_learn_the_same():
+    """Recomputing changes memory and time, not gradients."""
+    images, labels = one_gpu.batch_of(TINY, CPU)
+    gradients = []
+    for wrap in (one_gpu.alone, one_gpu.checkpointed):
+        model = wrap(one_gpu.new_model(TINY, CPU), CPU)
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        gradients.append([one.grad for one in model.parameters()])
+    torch.testing.assert_close(*gradients)
+
+
+# On a GPU
+
+
+@pytest.mark.gpu1
+@pytest.mark.filterwarnings("default")
+class TestOnAGpu:
+    """What the allocator says, for a model that is large beside its rounding to 512 bytes."""
+
+    DEVICE, SIZE = torch.device("cuda", 0), Size(512, 4, 256)
+
+    @pytest.fixture(scope="class")
+    def rows(self) -> pd.DataFrame:
+        """The ledger, with the allocator's columns."""
+        return rows_of("memory", self.DEVICE, sizes=[self.SIZE])
+
+    def test_between_steps_the_allocator_holds_what_is_counted(self, rows):
+        """Within 5 %, where nothing but parameters and optimizer state is left."""
+        rows = rows[rows["after"].isin(["built", "zero_grad"]) & ~rows["strategy"].str.match("DDP")]
+        ratio = rows["allocated_bytes"] / rows["counted_bytes"]
+        assert ratio.between(0.98, 1.05).all(), rows.assign(ratio=ratio).to_string()
+
+    def test_ddp_keeps_a_second_copy_of_the_gradients_unless_they_are_views(self, rows):
+        """Its buckets: 4 bytes a parameter, allocated in the constructor."""
+        built = ledger(rows, "allocated_bytes")["built"]
+        parameters = built["one process", 1]
+        assert built["DDP", 1] / parameters == pytest.approx(2, rel=0.05)
+
+    def test_one_rank_of_eight_peaks_far_below_a_process_alone(self, rows):
+        """Even with its unsharded blocks."""
+        peaks = ledger(rows, "peak_bytes")["next step"]
+        assert peaks["fully_shard", one_gpu.RANKS] < peaks["fully_shard", 1]
+
+    def test_checkpointing_keeps_less_for_backward(self):
+        """At least 3 times less for a model of 4 blocks."""
+        rows = rows_of("activations", self.DEVICE, size=self.SIZE, batches=[256])
+        kept = rows.set_index("checkpointing")["activation_bytes"]
+        assert kept["each block"] < kept["none"] / 3
+
+    def test_bf16_is_faster_than_fp32_where_products_are_large(self):
+        """On any GPU with tensor cores for it."""
+        if not torch.cuda.is_bf16_supported(including_emulation=False):
+            pytest.skip("this GPU computes no bf16")
+        rows = rows_of("precision", self.DEVICE, sizes=[Size(2048, 2, 512)], rounds=10)
+        assert rows.set_index("candidate")["times_as_fast"]["bf16 autocast"] > 1.2
+
+    def test_a_pinned_copy_returns_before_it_is_done(self):
+        """With non_blocking; from pageable memory it cannot."""
+        rows = rows_of("copies", self.DEVICE, mebibytes=[256], rounds=5)
+        rows = rows.set_index(["host_memory", "non_blocking"])
+        milliseconds = 256 * 2**20 / 1e6 / rows["median_gb_per_s"]
+        assert rows["returns_after_ms"]["pinned", True] < milliseconds["pinned", True] / 5
+        assert rows["median_gb_per_s"]["pinned", True] > rows["median_gb_per_s"]["pageable", True]

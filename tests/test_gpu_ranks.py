@@ -1,0 +1,67 @@
+"""Ranks on a machine with one GPU: a single one has it and nccl, several share the CPU and gloo."""
+
+import pytest
+import torch
+
+from ddp_workbook.chapters import collectives, distributed_data_parallel, samplers, single_process
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.recording.collectives import record_collectives
+from tests.leftovers import no_rank_left  # noqa: F401
+from tests.workers import one_gpu as workers
+
+gpu1 = pytest.mark.gpu1
+RUN = {"epochs": 2, "batch_size": 64}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ranks", "kind"), [(0, 1, "cpu"), (1, 1, "cuda"), (1, 2, "cpu"), (2, 2, "cuda")]
+)
+def test_all_ranks_choose_alike(monkeypatch, gpus, ranks, kind):
+    """A GPU for each of a node's ranks, or none for any. nccl wants a GPU a rank."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    for rank in range(ranks):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        device = distributed_data_parallel.pick_device()
+        assert device == torch.device(kind, rank if kind == "cuda" else None)
+
+
+@gpu1
+def test_a_single_rank_has_the_gpu_and_nccl():
+    assert launch(workers.of_chapters, ranks=1) == [("cuda:0", "nccl", [3.0, 3.0])]
+
+
+@gpu1
+def test_more_ranks_than_gpus_meet_on_the_cpu():
+    ranks = torch.cuda.device_count() + 1
+    found = launch(workers.of_chapters, ranks=ranks)
+    assert found == [("cpu", "gloo", [3.0 * ranks] * 2)] * ranks
+
+
+@gpu1
+def test_a_cell_on_one_rank_can_send_from_both_devices():
+    assert launch(workers.of_cells, ranks=1) == [("cuda:0", [1.0, 1.0], [1.0, 1.0])]
+
+
+@gpu1
+def test_a_result_on_the_gpu_comes_back_on_the_cpu():
+    (found,) = launch(workers.on_the_device, ranks=1)
+    assert found.device.type == "cpu" and found.tolist() == [0.0, 1.0, 2.0]
+
+
+@gpu1
+@pytest.mark.parametrize("chapter", [distributed_data_parallel, samplers, collectives])
+def test_one_rank_on_the_gpu_equals_one_process(chapter):
+    expected = single_process.train(**RUN)
+    (trained,) = launch(chapter.train, ranks=1, **RUN)
+    assert trained.losses == pytest.approx(expected.losses, abs=1e-3)
+
+
+@gpu1
+def test_what_goes_over_the_wire_is_recorded_under_nccl():
+    """DDP's gradients, the sum of the losses, and the barrier at the end."""
+    run = {"epochs": 1, "batch_size": 600}
+    calls = record_collectives(distributed_data_parallel.train, ranks=1, **run)
+    assert {"all_reduce", "barrier"} <= set(calls["op"])
+    assert calls.loc[calls["op"] == "all_reduce", "bytes"].min() > 0

@@ -1,0 +1,78 @@
+"""Run the parts, print a table of what became of them: `make gpu`, `make gpu ARGS="memory tests"`.
+
+The exit code is 0 only if all parts ran and none failed.
+"""
+
+import signal
+import sys
+import time
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ddp_workbook.experiments.one_gpu import FOLDER, name_of
+from tools.gpu.parts import parts
+from tools.gpu.running import BUDGET, FAILED, LOGS, OK, Outcome, last_lines, run_all
+from tools.set_up import ROOT
+
+WIDE = 150  # columns where the output is a file
+NO_GPU = (
+    "make gpu measures an NVIDIA GPU, and torch {version} sees none here; on a machine that has "
+    "one, make gpu TORCH=cuda or TORCH=site gets a torch that does."
+)
+Names = Annotated[list[str] | None, typer.Argument(metavar="[PART]...", help="All, or these.")]
+Budget = Annotated[float, typer.Option(help="Seconds for all parts together.")]
+
+
+def main(names: Names = None, budget: Budget = BUDGET) -> None:
+    """All that one NVIDIA GPU can show: measurements to data/gpu, tests marked gpu1, the pages."""
+    if not torch.cuda.is_available():
+        sys.exit(NO_GPU.format(version=torch.__version__))
+    there = {part.name: part for part in parts()}
+    unknown = [name for name in names or [] if name not in there]
+    if unknown:
+        raise typer.BadParameter(f"there is no part {unknown[0]!r}; there are: {', '.join(there)}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the parts have to end with this
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDE
+    machine, start = name_of(torch.device("cuda", 0)), time.monotonic()
+    console.print(machine, highlight=False)
+    chosen = [there[name] for name in names or there]
+    outcomes = run_all(chosen, lambda outcome: tell(outcome, console), budget)
+    console.print(table(outcomes, machine))
+    console.print(f"{time.monotonic() - start:.0f} s in all. Measurements: {shown(FOLDER)}")
+    raise typer.Exit(int(any(outcome.state != OK for outcome in outcomes)))
+
+
+def tell(outcome: Outcome, console: Console) -> None:
+    """One line as soon as a part has ended, and the end of its log if it failed."""
+    line = f"{outcome.name}: {outcome.state}, {outcome.seconds:.0f} s. {outcome.reason}".rstrip()
+    console.print(escape(line), highlight=False, soft_wrap=True)
+    if outcome.state == FAILED:
+        for text in last_lines(outcome.name):
+            console.print("  " + escape(text), highlight=False, soft_wrap=True)
+        console.print(f"  All of it: {shown(LOGS)}/{outcome.name}.log", highlight=False)
+
+
+def table(outcomes: list[Outcome], machine: str) -> Table:
+    """Part, seconds, state, reason; the state stands in words, its colour only helps."""
+    found = Table("part", "seconds", "", "reason", title=machine, title_justify="left")
+    for outcome in outcomes:
+        style = {OK: "green", FAILED: "bold red"}.get(outcome.state, "yellow")
+        state = f"[{style}]{outcome.state}[/]"
+        found.add_row(outcome.name, f"{outcome.seconds:.0f}", state, escape(outcome.reason))
+    return found
+
+
+def shown(path) -> str:
+    """A path below the checkout, relative to it."""
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,48 @@
+"""The parts of `make gpu`: what each runs, for how long at most, and which packages it needs."""
+
+from dataclasses import dataclass
+
+from ddp_workbook.experiments.one_gpu import MEASUREMENTS
+from tools.set_up import ROOT
+
+# Seconds. Measurements stop by themselves long before; a part that waits for ever must not take
+# the time of the others.
+LIMITS = {"memory": 90, "activations": 60, "precision": 90, "one_rank": 60, "copies": 40}
+TESTS, PAGE = 120, 75
+FOR_TESTS = ("pytest", "psutil")
+FOR_PAGES = (
+    "nbclient", "nbformat", "nbconvert", "ipykernel", "ipywidgets", "jupyterlab_pygments",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """Name, seconds that it may take, Python's arguments, and packages it cannot do without."""
+
+    name: str
+    limit: float
+    arguments: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+
+
+def parts() -> list[Part]:
+    """All parts, the measurements first: what is recorded is worth most."""
+    work = ("-m", "tools.gpu.work")
+    measurements = [Part(name, LIMITS[name], (*work, "measure", name)) for name in MEASUREMENTS]
+    stems = sorted(path.stem for path in ROOT.glob("notebooks/*.ipynb"))
+    pages = [Part(stem, PAGE, (*work, "page", stem), FOR_PAGES) for stem in stems]
+    return [*measurements, tests(), *pages]
+
+
+def tests() -> Part:
+    """The tests marked `gpu1`, without plugins: a site's own may warn, and a warning is an error.
+
+    Only files that have such tests are collected, because others import what a site may lack.
+    """
+    files = [
+        str(path.relative_to(ROOT))
+        for path in sorted(ROOT.glob("tests/test_*.py"))
+        if "mark.gpu1" in path.read_text(encoding="utf-8")
+    ]
+    options = ("-q", "-m", "gpu1", "-p", "no:cacheprovider")
+    return Part("tests", TESTS, ("-m", "pytest", *options, *files), FOR_TESTS)

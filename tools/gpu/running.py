@@ -1,0 +1,131 @@
+"""Run parts one after the other, each in a process of its own, within a budget of time."""
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tools.gpu.parts import Part
+from tools.set_up import ROOT
+
+OK, FAILED, SKIPPED = "ok", "failed", "skipped"
+BUDGET = 560.0  # seconds for all parts: a machine may be lent for ten minutes
+LEAST = 15.0  # seconds without which a part is not begun: torch and CUDA alone take ten on some
+LOGS = ROOT / "build" / "gpu"
+SHOWN = 12  # last lines of a part that failed
+# NCCL and gloo look for a network otherwise, and a lone machine may have none.
+LOOPBACK = {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a part; `reason` says why it is not ok."""
+
+    name: str
+    seconds: float
+    state: str
+    reason: str = ""
+
+
+def run_all(
+    parts: Sequence[Part],
+    told: Callable[[Outcome], None],
+    budget: float = BUDGET,
+    logs: Path = LOGS,
+) -> list[Outcome]:
+    """The outcome of each part, in order; `told` hears of each at once.
+
+    A part that fails or takes too long does not stop the others. One that would begin less than
+    LEAST seconds before the budget's end is skipped, and so are all after an interrupt.
+    """
+    end, outcomes, interrupted = time.monotonic() + budget, [], False
+    for part in parts:
+        left = end - time.monotonic()
+        if interrupted:
+            outcome = Outcome(part.name, 0, SKIPPED, "interrupted")
+        elif lacking := missing(part):
+            outcome = Outcome(part.name, 0, SKIPPED, f"not installed here: {', '.join(lacking)}")
+        elif left < LEAST:
+            words = f"no time left of {budget:.0f} s; name it in ARGS= to run it alone"
+            outcome = Outcome(part.name, 0, SKIPPED, words)
+        else:
+            outcome = run(part, min(part.limit, left), logs)
+            interrupted = outcome.reason == "interrupted"
+        outcomes.append(outcome)
+        told(outcome)
+    return outcomes
+
+
+def missing(part: Part) -> list[str]:
+    """The packages that this part needs and this Python does not have."""
+    return [name for name in part.needs if importlib.util.find_spec(name) is None]
+
+
+def run(part: Part, limit: float, logs: Path = LOGS) -> Outcome:
+    """Run one part for at most `limit` seconds; nothing of it is left afterwards."""
+    logs.mkdir(parents=True, exist_ok=True)
+    log, start = logs / f"{part.name}.log", time.monotonic()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, *part.arguments],
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for this process, which then ends all of the part
+        )
+        try:
+            code = process.wait(limit)
+            reason = "" if code == 0 else told_by(log, code)
+        except subprocess.TimeoutExpired:
+            reason = f"took more than {limit:.0f} s, and was ended"
+        except KeyboardInterrupt:
+            reason = "interrupted"
+        finally:
+            end(process)
+    return Outcome(part.name, time.monotonic() - start, FAILED if reason else OK, reason)
+
+
+def environment() -> dict[str, str]:
+    """The variables of a part; what a site or a reader has set stays."""
+    defaults = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1"}
+    loopback = LOOPBACK if sys.platform == "linux" else {}
+    return defaults | loopback | os.environ
+
+
+def told_by(log: Path, code: int) -> str:
+    """The last line that a part has written, or how it ended if that is all there is to say."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    ended = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return f"{ended}: {last}" if last and code < 0 else last or ended
+
+
+def last_lines(name: str, logs: Path = LOGS) -> list[str]:
+    """The end of a part's log."""
+    with contextlib.suppress(OSError):
+        return (logs / f"{name}.log").read_text("utf-8", errors="replace").splitlines()[-SHOWN:]
+    return []
+
+
+def end(process: subprocess.Popen) -> None:
+    """Kill a part with all that it has started, kernels and ranks in other sessions too."""
+    family = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family = psutil.Process(process.pid).children(recursive=True)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for member in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
+    process.wait()
+    psutil.wait_procs(family, timeout=5)

@@ -1,0 +1,52 @@
+"""What the process of one part does:  python -m tools.gpu.work measure memory
+
+python -m tools.gpu.work page 04_samplers
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from ddp_workbook.experiments import one_gpu
+
+
+def measure(name: str, device: torch.device, folder: Path = one_gpu.FOLDER, **smaller) -> str:
+    """Measure and record; returns what failed in words, "" if nothing did.
+
+    Cases that succeed are recorded even if others fail. `smaller` goes to the measurement.
+    """
+    rows, failed = one_gpu.run_cases(one_gpu.MEASUREMENTS[name](device, **smaller))
+    if rows:
+        print(one_gpu.record(name, rows, one_gpu.name_of(device), folder))
+    for case, text in failed.items():
+        print(f"\n{case}\n{text}")
+    errors = [f"{case}: {text.splitlines()[-1]}" for case, text in failed.items()]
+    others = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+    return errors[0] + others if errors else ""
+
+
+def page(stem: str) -> str:
+    """Run a notebook, as shipped, in a copy; returns the cells that failed, "" for none."""
+    from tools import book
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = book.copy_layout(Path(folder)) / f"{stem}.ipynb"
+        return "; ".join(book.errors(book.execute(path)))
+
+
+def main(kind: str, name: str) -> None:
+    """Do it; ends with exit code 1 and one line where something failed."""
+    if kind == "page":
+        failed = page(name)
+    else:
+        device = torch.device("cuda", 0)
+        torch.cuda.set_device(device)
+        failed = measure(name, device)
+    if failed:
+        sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
