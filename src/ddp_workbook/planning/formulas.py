@@ -17,7 +17,15 @@ ADAMW = 2  # tensors of a parameter's size that it keeps: exp_avg and exp_avg_sq
 MOMENTUM = 1
 SGD = 0
 STEP = 4  # bytes: AdamW keeps a float32 counter of steps for each parameter tensor
-PARTS = ("parameters", "gradients", "optimizer", "unsharded", "buckets", "activations")
+PARTS = (
+    "parameters",
+    "gradients",
+    "optimizer",
+    "unsharded",
+    "buckets",
+    "copies",
+    "activations",
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,8 @@ class Ledger:
         flat buffers of all-gather and reduce-scatter, gradients before they are scattered.
     buckets
         DDP's: a second copy of the gradients (none with `gradient_as_bucket_view=True`).
+    copies
+        Weights in another dtype that autocast keeps from forward to backward.
     activations
         What forward saves for backward.
     offloaded
@@ -44,6 +54,7 @@ class Ledger:
     optimizer: int
     unsharded: int = 0
     buckets: int = 0
+    copies: int = 0
     activations: int = 0
     offloaded: bool = False
 
@@ -65,7 +76,7 @@ class Ledger:
     @property
     def total(self) -> int:
         """Bytes of all parts, wherever they lie."""
-        return self.kept + self.unsharded + self.buckets + self.activations
+        return self.kept + self.unsharded + self.buckets + self.copies + self.activations
 
     def with_activations(self, activations: int) -> "Ledger":
         """The same with these bytes of activations."""
@@ -134,14 +145,20 @@ def fully_sharded(
         offload=offload,
         root_first=root_first,
     )
-    stored = sum(shard_of(unit, ranks) for unit in units) * dtype.itemsize
+    return of_step(step, rank, states=states)
+
+
+def of_step(step: FsdpStep, rank: int = 0, *, states: int = ADAMW) -> Ledger:
+    """The ledger of a step of FSDP2."""
+    units, ranks, size = step.units, step.ranks, step.dtype.itemsize
+    stored = sum(shard_of(unit, ranks) for unit in units) * size
     mine = sum(shard_numel(shape, ranks, rank) for unit in units for shape in unit)
     return Ledger(
         parameters=stored,
         gradients=stored,
-        optimizer=states * mine * dtype.itemsize + counters(units, states),
+        optimizer=states * mine * size + counters(units, states),
         unsharded=step.largest.bytes,
-        offloaded=offload,
+        offloaded=step.offload,
     )
 
 

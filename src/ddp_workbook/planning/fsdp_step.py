@@ -12,16 +12,16 @@ Read from torch 2.13's `torch/distributed/fsdp/_fully_shard` (`_fsdp_param_group
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
 import torch
 
-from ddp_workbook.planning.shards import Unit, Units, gathered, shard_of
+from ddp_workbook.planning.shards import Unit, Units, shard_of
 
 FLOAT = torch.float32
+FORWARD_ENDS = "forward ends"
 
 
 class Message(NamedTuple):
@@ -33,6 +33,7 @@ class Message(NamedTuple):
     bytes: int
     received: int
     ranks: int  # of the group
+    stride: int = 1  # from one member's rank to the next: HSDP's replicas are `shards` apart
 
 
 class Moment(NamedTuple):
@@ -88,13 +89,24 @@ class FsdpStep:
         self.buffer: int | None = None  # the unit whose gather buffer forward still holds
         self.scattered: int | None = None  # the unit whose scatter buffer backward still holds
         self.blocks = [i for i, unit in enumerate(self.units) if i and unit]
+        self.shards = self.elements_of_shards()
         self.forward()
         self.backward()
+
+    def elements_of_shards(self) -> list[int]:
+        """Elements of each unit's padded shard; blocks are often the same list of shapes."""
+        known = {id(unit): shard_of(unit, self.ranks) for unit in self.units}
+        return [known[id(unit)] for unit in self.units]
 
     @property
     def largest(self) -> Moment:
         """The moment with the most bytes in full-size pieces."""
         return max(self.moments, key=lambda moment: moment.bytes)
+
+    @property
+    def at_the_loss(self) -> Moment:
+        """Between forward and backward, when activations are largest."""
+        return next(moment for moment in self.moments if moment.event == FORWARD_ENDS)
 
     def forward(self) -> None:
         """Gather the root and keep it; gather each block, compute, free it."""
@@ -106,7 +118,7 @@ class FsdpStep:
             if index:
                 self.reshard(index)
         self.free_buffer()
-        self.moment("forward ends")
+        self.moment(FORWARD_ENDS)
 
     def backward(self) -> None:
         """Last block first; the one before it is gathered before this one computes."""
@@ -114,7 +126,7 @@ class FsdpStep:
         order = self.blocks[::-1]
         if order and self.reshard_to:
             self.gather(order[0], "backward")
-        for index, following in zip(order, [*order[1:], None], strict=True):
+        for index, following in zip(order, [*order, None][1:], strict=True):
             if self.reshard_to:
                 self.copy_out(index, "backward")
                 self.live.pop(("gather buffers", index), None)
@@ -131,7 +143,7 @@ class FsdpStep:
 
     def gather(self, index: int, when: str) -> None:
         """All-gather a unit into its flat buffer."""
-        whole = gathered(self.units[index], self.ranks) * self.compute
+        whole = self.ranks * self.shards[index] * self.compute
         shared = self.reshard_to if when == "backward" else self.ranks
         if self.ranks == 1:
             return
@@ -144,7 +156,7 @@ class FsdpStep:
 
     def copy_out(self, index: int, when: str) -> None:
         """Copy the parameters of a unit out of the buffer: now it can compute."""
-        self.live["gathered", index] = gathered(self.units[index], self.ranks) * self.compute
+        self.live["gathered", index] = self.ranks * self.shards[index] * self.compute
         self.moment(f"{name(index)} is ready for {when}")
 
     def free_buffer(self) -> None:
@@ -169,28 +181,29 @@ class FsdpStep:
 
     def scatter(self, index: int) -> None:
         """Free the unit, copy its gradients into a flat buffer, free them, reduce-scatter."""
-        whole = gathered(self.units[index], self.ranks) * self.reduce
+        whole = self.ranks * self.shards[index] * self.reduce
         del self.live["gathered", index]
         self.live.pop(("scatter buffers", self.scattered), None)
         self.live["scatter buffers", index] = whole
         self.moment(f"reduce-scatter {name(index)}")
         del self.live["gradients", index]
         self.scattered = index
-        elements = shard_of(self.units[index], self.ranks)
-        self.sharded_gradients += elements * self.dtype.itemsize
-        shard = elements * self.reduce
+        self.sharded_gradients += self.shards[index] * self.dtype.itemsize
+        shard = self.shards[index] * self.reduce
         if self.ranks > 1:
             self.send("reduce_scatter_tensor", "backward", index, whole, shard, self.ranks)
         if self.replicas > 1:
-            self.send("all_reduce", "backward", index, shard, shard, self.replicas)
+            self.send("all_reduce", "backward", index, shard, shard, self.replicas, self.ranks)
 
     def moment(self, event: str) -> None:
         """Note what is there now."""
         self.moments.append(Moment(event, dict(self.live), self.sharded_gradients))
 
-    def send(self, op: str, when: str, unit: int, given: int, received: int, ranks: int) -> None:
+    def send(
+        self, op: str, when: str, unit: int, given: int, received: int, ranks: int, stride: int = 1
+    ) -> None:
         """Note a call."""
-        self.messages.append(Message(op, when, unit, given, received, ranks))
+        self.messages.append(Message(op, when, unit, given, received, ranks, stride))
 
 
 def reshard_to(reshard_after_forward: bool | int, ranks: int) -> int:
@@ -219,11 +232,3 @@ def divisors(number: int) -> list[int]:
 def name(index: int) -> str:
     """A unit, in words."""
     return f"block {index}" if index else "the root"
-
-
-def calls(messages: list[Message]) -> Iterator[tuple[str, str, int, int, int]]:
-    """(op, when, calls, bytes, received) of each kind of call, in the order of the first ones."""
-    kinds = dict.fromkeys((message.op, message.when) for message in messages)
-    for op, when in kinds:
-        same = [m for m in messages if (m.op, m.when) == (op, when)]
-        yield op, when, len(same), sum(m.bytes for m in same), sum(m.received for m in same)

@@ -50,11 +50,6 @@ def shard_of(unit: Unit, ranks: int) -> int:
     return sum(padded_numel(shape, ranks) for shape in unit)
 
 
-def gathered(unit: Unit, ranks: int) -> int:
-    """Elements of a unit after its all-gather: all ranks' shards, padding included."""
-    return ranks * shard_of(unit, ranks)
-
-
 def zero_1_parts(units: Units, ranks: int) -> list[list[Shape]]:
     """Which parameters each rank's part of ZeroRedundancyOptimizer updates; whole tensors.
 

@@ -1,0 +1,93 @@
+"""The calls of one training step on one rank, by strategy: what DDP, ZeRO-1 and FSDP2 send.
+
+FSDP2's are those of `FsdpStep`. Bytes are those of calls, as `record_collectives` counts them;
+`speed` turns them into what a ring sends.
+"""
+
+from math import prod
+from typing import NamedTuple
+
+import torch
+
+from ddp_workbook.planning.fsdp_step import FLOAT, Message
+from ddp_workbook.planning.shards import Shape, Units, zero_1_parts
+
+MIB = 2**20
+FIRST_BUCKET = 1 * MIB  # dist._DEFAULT_FIRST_BUCKET_BYTES
+BUCKET = 25  # DDP's bucket_cap_mb
+
+
+class Calls(NamedTuple):
+    """Calls of one kind in a step, with their bytes summed up."""
+
+    op: str
+    when: str
+    calls: int
+    bytes: int
+    received: int
+
+
+def ddp_messages(
+    units: Units,
+    ranks: int,
+    *,
+    dtype: torch.dtype = FLOAT,
+    bucket_cap_mb: float = BUCKET,
+    root_first: int = 0,
+) -> list[Message]:
+    """DDP's all-reduces, a bucket each, from its second step on (the first one has one bucket)."""
+    if ranks == 1:
+        return []
+    sizes = ddp_buckets(arrival(units, root_first), dtype.itemsize, bucket_cap_mb)
+    return [Message("all_reduce", "backward", None, size, size, ranks) for size in sizes]
+
+
+def zero_1_messages(units: Units, ranks: int, rank: int = 0, **ddp) -> list[Message]:
+    """DDP's, then the new parameters: one broadcast a tensor, from the rank that updated it."""
+    messages = ddp_messages(units, ranks, **ddp)
+    itemsize = ddp.get("dtype", FLOAT).itemsize
+    for owner, part in enumerate(zero_1_parts(units, ranks) if ranks > 1 else []):
+        for shape in part:
+            size = prod(shape) * itemsize
+            came = 0 if owner == rank else size
+            messages.append(Message("broadcast", "optimizer step", None, size, came, ranks))
+    return messages
+
+
+def arrival(units: Units, root_first: int = 0) -> list[Shape]:
+    """Parameters in the order in which backward makes their gradients: last used, first there."""
+    forward = [
+        *units[0][:root_first],
+        *(shape for unit in units[1:] for shape in unit),
+        *units[0][root_first:],
+    ]
+    return forward[::-1]
+
+
+def ddp_buckets(shapes: list[Shape], itemsize: int, bucket_cap_mb: float = BUCKET) -> list[int]:
+    """Bytes of each bucket: it is closed once it has reached its size, so it may be larger.
+
+    The first one is small, so that communication starts early.
+    """
+    buckets, limit, filled = [], FIRST_BUCKET, 0
+    for shape in shapes:
+        filled += prod(shape) * itemsize
+        if filled >= limit:
+            buckets.append(filled)
+            limit, filled = int(bucket_cap_mb * MIB), 0
+    return buckets + ([filled] if filled else [])
+
+
+def summed(messages: list[Message]) -> list[Calls]:
+    """A line for each kind of call, in the order in which the kinds first come."""
+    kinds = dict.fromkeys((message.op, message.when) for message in messages)
+    return [
+        Calls(
+            op,
+            when,
+            len(same := [m for m in messages if (m.op, m.when) == (op, when)]),
+            sum(m.bytes for m in same),
+            sum(m.received for m in same),
+        )
+        for op, when in kinds
+    ]

@@ -1,0 +1,119 @@
+"""Sizes as people write them: "70B" parameters, "80GB" of memory; and how they are shown."""
+
+import difflib
+import math
+import re
+
+from ddp_workbook.errors import WorkbookError
+
+COUNTS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+WRITTEN = re.compile(r"\s*([+-]?[\d_,]*\.?\d+(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")
+
+
+class PlanRefused(WorkbookError, ValueError):
+    """A plan that cannot be made as asked: which input, and what to write instead."""
+
+
+def parameter_count(text: str | int | float, name: str = "parameters") -> int:
+    """The number in "70B", "0.5B", "350M" or 70_000_000_000. Raises PlanRefused with the mend."""
+    number, unit = split(text, name, 'such as "70B" (billion) or "350M" (million)')
+    unit = unit.upper()
+    if unit not in ("", *COUNTS):
+        raise PlanRefused(
+            f"{name}={text!r}: there is no unit {unit!r} for a count. "
+            'Write K, M, B (billion) or T: "70B".'
+        )
+    return positive(number * COUNTS.get(unit, 1), text, name)
+
+
+def byte_count(text: str | int | float, name: str = "memory") -> int:
+    """The bytes in "80GB" (10^9 each) or "80GiB" (2^30). Raises PlanRefused with the mend.
+
+    A number without a unit is refused: 80 may have meant GB, and 80 bytes are of no use.
+    """
+    number, unit = split(text, name, 'such as "80GB"')
+    known = {key.lower(): size for key, size in BYTES.items()}
+    if not unit:
+        raise PlanRefused(f'{name}={text!r} has no unit. Write "{number:g}GB", if you mean that.')
+    if unit.lower() not in known:
+        close = difflib.get_close_matches(unit, BYTES, n=1, cutoff=0.3)
+        guess = f' Did you mean "{number:g}{close[0]}"?' if close else ""
+        raise PlanRefused(
+            f"{name}={text!r}: there is no unit {unit!r}.{guess} "
+            "Units are GB (10^9 bytes), GiB (2^30), and M or T in place of G."
+        )
+    return positive(number * known[unit.lower()], text, name)
+
+
+def whole_number(value: object, name: str, least: int = 1, most: int = 1_048_576) -> int:
+    """`value` as an int from `least` to `most`. Raises PlanRefused with the range."""
+    given = value
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d[\d_,]*\s*", value):
+        value = int(value.replace(",", ""))
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise PlanRefused(f"{name}={given!r} is no whole number from {least:,} to {most:,}.")
+    return value
+
+
+def one_of(value: object, name: str, known: list[str]) -> str:
+    """The name in `known` that `value` is, capitals and punctuation apart. Raises PlanRefused."""
+    plain = {squeezed(word): word for word in known}
+    if isinstance(value, str) and squeezed(value) in plain:
+        return plain[squeezed(value)]
+    close = difflib.get_close_matches(squeezed(str(value)), plain, n=1, cutoff=0.4)
+    guess = f' Did you mean "{plain[close[0]]}"?' if close else ""
+    raise PlanRefused(f"{name}={value!r} is not known.{guess} There are: {', '.join(known)}.")
+
+
+def in_bytes(size: float) -> str:
+    """12.3 GB: bytes for people, in powers of ten as vendors count them."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(size) >= 0.9995 * scale:
+            return f"{size / scale:.{digits(size / scale)}f} {unit}"
+    return f"{size:.0f} bytes"
+
+
+def in_count(number: float) -> str:
+    """70.6 B: a number of parameters for people."""
+    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if abs(number) >= 0.9995 * scale:
+            return f"{number / scale:.{digits(number / scale)}f} {unit}"
+    return f"{number:.0f}"
+
+
+def in_seconds(seconds: float) -> str:
+    """1.23 s, or 45 ms."""
+    if seconds >= 0.9995:
+        return f"{seconds:.{digits(seconds)}f} s"
+    return f"{seconds * 1e3:.{digits(seconds * 1e3)}f} ms"
+
+
+def digits(number: float) -> int:
+    """Digits after the point that leave three in all."""
+    return max(0, 2 - math.floor(math.log10(max(abs(number), 0.1))))
+
+
+def split(text: str | int | float, name: str, example: str) -> tuple[float, str]:
+    """Number and unit. Raises PlanRefused if there is no number."""
+    found = WRITTEN.fullmatch(str(text)) if isinstance(text, str | int | float) else None
+    if found is None or isinstance(text, bool):
+        raise PlanRefused(
+            f"{name}={text!r} is not understood. Write a number and a unit, {example}."
+        )
+    return float(found[1].replace(",", "").replace("_", "")), found[2]
+
+
+def positive(number: float, text: object, name: str) -> int:
+    """`number`, rounded. Raises PlanRefused for none, and for what no machine has."""
+    if not 1 <= number <= 1e18:
+        size = "must be above 0" if number < 1 else "is larger than anything that exists"
+        raise PlanRefused(f"{name}={text!r} {size}.")
+    return round(number)
+
+
+def squeezed(word: str) -> str:
+    """Letters and digits alone, in lower case."""
+    return re.sub(r"[^a-z0-9]", "", word.lower())

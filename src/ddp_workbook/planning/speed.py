@@ -1,0 +1,79 @@
+"""Seconds of arithmetic and seconds on the network, of one step on one rank.
+
+Ideal on purpose: the two overlap completely, and the network is nobody else's. What it can say is
+which of them a step cannot be shorter than.
+"""
+
+from dataclasses import dataclass
+
+from ddp_workbook.planning.decoder import DecoderShape
+from ddp_workbook.planning.fsdp_step import Message
+from ddp_workbook.planning.hardware import CALL, COMPUTE_SHARE, LINK_SHARE, Gpu, Link
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes of `gpus_per_node` GPUs: `inside` links them in a node, `between` links the nodes."""
+
+    inside: Link
+    between: Link
+    gpus_per_node: int = 8
+
+
+def flops(shape: DecoderShape, tokens: int, sequence: int, *, checkpoint: bool = False) -> float:
+    """Floating-point operations of forward and backward for `tokens` tokens.
+
+    6 N a token, and 12 · layers · width · sequence for attention (Chowdhery et al., "PaLM", 2022,
+    appendix B): 2 for a multiplication and an addition in forward, twice that in backward.
+    Checkpointing computes forward again: 8 in place of 6.
+    """
+    each = 6 * shape.parameters + 12 * shape.layers * shape.width * sequence
+    return tokens * each * (8 / 6 if checkpoint else 1)
+
+
+def compute_seconds(operations: float, gpu: Gpu) -> float:
+    """At half of what the vendor promises; see `hardware`."""
+    return operations / (COMPUTE_SHARE * gpu.flops)
+
+
+def network_seconds(messages: list[Message], cluster: Cluster) -> float:
+    """One call after the other."""
+    return sum(call_seconds(message, cluster) for message in messages)
+
+
+def call_seconds(message: Message, cluster: Cluster) -> float:
+    """A call as a ring makes it: steps times latency, and bytes over the slowest link on the way.
+
+    An all-gather or reduce-scatter of S bytes takes N - 1 steps, and each rank sends (N - 1) / N S;
+    an all-reduce twice that (Patarasuk and Yuan, 2009). A broadcast passes all S along the ring.
+    """
+    ranks, whole = message.ranks, max(message.bytes, message.received)
+    in_node = members_in_node(message, cluster)
+    nodes = -(-ranks // in_node)
+    rounds = 2 if message.op == "all_reduce" else 1
+    sent = whole if message.op == "broadcast" else rounds * whole * (ranks - 1) / ranks
+    crossings = nodes - 1
+    latency = (ranks - 1 - crossings) * cluster.inside.latency
+    latency += crossings * cluster.between.latency
+    return CALL + rounds * latency + sent / bandwidth(in_node, nodes, cluster)
+
+
+def bandwidth(in_node: int, nodes: int, cluster: Cluster) -> float:
+    """Bytes per second that each rank of a ring can send, on all its links at once.
+
+    Inside a node that is the GPU's link. Between nodes the members in a node share out the ring's
+    bytes over their network ports. All groups of a node send at the same time, so a group has the
+    ports of its own members, or its share of the node's only one.
+    """
+    links = []
+    if in_node > 1:
+        links.append(cluster.inside.bytes_per_second)
+    if nodes > 1:
+        shared = cluster.gpus_per_node if cluster.between.per_node else 1
+        links.append(in_node * cluster.between.bytes_per_second / shared)
+    return LINK_SHARE * min(links)
+
+
+def members_in_node(message: Message, cluster: Cluster) -> int:
+    """How many ranks of the group sit in one node, ranks being numbered node by node."""
+    return min(message.ranks, max(1, cluster.gpus_per_node // message.stride))
