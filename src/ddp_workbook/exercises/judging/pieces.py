@@ -1,0 +1,102 @@
+"""Tensors that are cut into one piece a rank, for exercises that shard them and gather them."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ddp_workbook.exercises.judging.values import in_words
+
+
+class Whole(NamedTuple):
+    """A call: between how many ranks a tensor is cut, and what kind of tensor it is."""
+
+    ranks: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    kind: str = ""  # how its memory lies; or "a parameter"
+
+
+CALLS = [  # on 4 ranks the first needs two zeros, the second none; of the third rank 3 has nothing
+    Whole(0, (2, 5), torch.float32),
+    Whole(0, (2, 2, 3), torch.float32),
+    Whole(0, (5,), torch.float64, "a slice of a larger tensor"),
+    Whole(0, (6, 4), torch.int64, "not contiguous"),
+    Whole(0, (), torch.bfloat16),
+    Whole(0, (0, 3), torch.float32),
+    Whole(0, (13, 1), torch.float32, "a parameter"),
+    Whole(0, (3, 2), torch.float64, "not contiguous"),
+]
+
+
+def calls(size: int) -> list[Whole]:
+    """The calls at this world size."""
+    return [call._replace(ranks=size) for call in CALLS]
+
+
+def whole(call: Whole) -> Tensor:
+    """The tensor, the same on every rank: no number twice, and the last of several is a 0.
+
+    Whole numbers are beyond what a float64 holds; of fractions one is infinite.
+    """
+    size = torch.Size(call.shape)
+    count = torch.arange(1, size.numel() + 1) * (-1) ** torch.arange(size.numel())
+    numbers = count * 1.25 if call.dtype.is_floating_point else count + 2**53
+    numbers = numbers.to(call.dtype)
+    if len(numbers) > 4:
+        numbers[-1] = 0
+    if call.dtype.is_floating_point:
+        numbers[1:2] = torch.inf
+    if call.kind == "a slice of a larger tensor":
+        numbers = torch.cat([numbers - 100, numbers, numbers + 100])[len(numbers) : -len(numbers)]
+    tensor = numbers.reshape(size)
+    if call.kind == "not contiguous":
+        tensor = tensor.mT.contiguous().mT
+    return nn.Parameter(tensor) if call.kind == "a parameter" else tensor
+
+
+def row(call: Whole) -> Tensor:
+    """The tensor's elements in one row, with the padding behind them."""
+    flat = whole(call).detach().flatten()
+    return torch.cat([flat, flat.new_zeros(-len(flat) % call.ranks)])
+
+
+def piece(call: Whole, rank: int) -> Tensor:
+    """The piece of a rank."""
+    return row(call).reshape(call.ranks, -1)[rank] if row(call).numel() else row(call)
+
+
+def in_call(call: Whole) -> str:
+    """ "a torch.float32 tensor of shape (2, 5), [[1.25, ...]]" """
+    kind = f", {call.kind}" * bool(call.kind)
+    tensor = whole(call)
+    return f"a {call.dtype} tensor of shape {call.shape}{kind}: {in_words(tensor)}"
+
+
+def in_full(value: object) -> str:
+    """A tensor's first numbers, its length or shape, and its dtype."""
+    if not isinstance(value, Tensor):
+        return in_words(value)
+    shown = ", ".join(map(str, value.flatten()[:6].tolist())) + ", …" * (value.numel() > 6)
+    return f"[{shown}] of shape {tuple(value.shape)} in {value.dtype}"
+
+
+def identical(came: object, right: Tensor) -> bool:
+    """Whether two tensors agree in dtype, in shape, and in every number; nan equals nan."""
+    if not isinstance(came, Tensor) or came.dtype != right.dtype or came.shape != right.shape:
+        return False
+    return bool(((came == right) | (came != came) & (right != right)).all())
+
+
+@contextlib.contextmanager
+def filled_memory() -> Iterator[None]:
+    """Inside, `torch.empty` gives nan or the largest integer; elsewhere often zeros, by luck."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)

@@ -1,0 +1,171 @@
+"""Put a tensor together again from the pieces of all ranks.
+
+Every rank has what `shard_and_pad` has made of the same tensor: its own piece of the row of all
+elements, with zeros at the end of the row where the elements do not divide. Your function is called
+on all ranks, with the piece and the shape that the tensor had. On every rank it returns the whole
+tensor: that shape, the dtype of the piece, and no padding.
+
+- All ranks together make one all-gather, in any of its forms, and send nothing else. A rank alone
+  needs none.
+- The tensor may have no dimension or no element, and some pieces may be padding alone. A zero may
+  also be an element.
+- `piece` stays as it is. What one call has returned stays as it is in later calls.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
+from ddp_workbook.exercises.judging.pieces import (
+    Whole,
+    calls,
+    filled_memory,
+    identical,
+    in_full,
+    piece,
+    row,
+    whole,
+)
+
+MINUTES = 10
+HINTS = [
+    "Every rank needs all pieces. Which collective gives them to it, and in which order do they "
+    "come?",
+    "Behind each other the pieces make the row. Where in it is the padding, and how many elements "
+    "does a tensor of this shape have?",
+    "shape.numel() counts the elements; a slice drops what is behind them, and reshape does the "
+    "rest. The tensors that all_gather fills must have the dtype of the piece.",
+]
+
+
+def unshard(piece: Tensor, shape: torch.Size) -> Tensor:
+    """The tensor of this shape, whole, from the `piece` [n] of each rank."""
+    ### BEGIN SOLUTION
+    pieces = [torch.empty_like(piece) for _ in range(dist.get_world_size())]
+    dist.all_gather(pieces, piece)
+    return torch.cat(pieces)[: shape.numel()].reshape(shape)
+    ### END SOLUTION
+
+
+def called_with_filled_memory(function: Callable, own: Tensor, shape: torch.Size) -> Tensor:
+    """What it returns, where memory that nobody has filled shows."""
+    with filled_memory():
+        return function(own, shape)
+
+
+def shaped(made: Callable[..., Tensor]) -> Callable[[Whole, int], Tensor]:
+    """A mistake that takes the tensor from another row."""
+    return lambda call, rank: made(call, rank)[: torch.Size(call.shape).numel()].reshape(call.shape)
+
+
+def rows_of(call: Whole) -> Tensor:
+    """The pieces, one below the other."""
+    return row(call).reshape(call.ranks, len(row(call)) // call.ranks)
+
+
+def all_like(rank_of: Callable[[Whole, int], int]) -> Callable[[Whole, int], Tensor]:
+    """A mistake that has the piece of one rank in every place."""
+    return shaped(lambda call, rank: rows_of(call)[rank_of(call, rank)].repeat(call.ranks))
+
+
+def right(call: Whole) -> Tensor:
+    """The tensor, in a row of memory."""
+    return whole(call).detach().contiguous()
+
+
+def same_numbers(seen: Seen) -> bool:
+    """Whether it is the right tensor but for its dtype."""
+    value = seen.value
+    same = isinstance(value, Tensor) and value.shape == seen.right.shape
+    return same and torch.allclose(value.double(), seen.right.double(), rtol=1e-2)
+
+
+MISTAKES = {
+    "This is the row with its padding. Which shape had the tensor, and how many elements?": row,
+    "The elements are right, the shape is not. Which argument tells it?": (
+        lambda call: right(call).flatten()
+    ),
+    "This is rank {rank}'s own piece. How do the others' pieces get here?": piece,
+    "Rank {rank}'s own piece is in every place. Into which tensors does the collective write?": (
+        all_like(lambda call, rank: rank)
+    ),
+    "The last rank's piece is in every place. Does your list hold several tensors, or one tensor "
+    "several times?": all_like(lambda call, rank: -1),
+    "Rank 0's piece is in every place. Where are the others?": all_like(lambda call, rank: 0),
+    "The pieces are woven into each other. A piece is one block of the row: along which dimension "
+    "are they joined?": shaped(lambda call, rank: rows_of(call).T.flatten()),
+    "The pieces come in reverse order. Which is the first one?": (
+        shaped(lambda call, rank: rows_of(call).flip(0).flatten())
+    ),
+    "The elements were cut off at the front of the row. Where is the padding?": (
+        lambda call: row(call)[-right(call).numel() or len(row(call)) :].reshape(call.shape)
+    ),
+    "All zeros are gone. A zero may be an element: what else tells where the padding begins?": (
+        lambda call: row(call)[row(call) != 0]
+    ),
+    "The numbers are right, the dtype is not. Which line decides in which dtype they come back?": (
+        When(same_numbers)
+    ),
+    "Only rank {rank}'s own elements are here, and something else where the others' belong. Which "
+    "collective brings them?": When(
+        lambda seen: not seen.wire and seen.size > 1 and isinstance(seen.value, Tensor)
+    ),
+}
+OTHERS = Look(
+    of=lambda seen: sorted({*seen.ops} - {"all_gather", "all_gather_into_tensor"}),
+    right=[],
+    mistakes={
+        "A sum over zeros brings every number to its place, and costs as much as two all-gathers. "
+        "Which collective moves pieces, and adds nothing?": When(
+            lambda seen: {"all_reduce"} & {*seen.ops}
+        ),
+        "After gather one rank alone has the pieces. Which collective gives them to all?": When(
+            lambda seen: {"gather"} & {*seen.ops}
+        ),
+        "A broadcast for each rank is as many collectives as there are ranks. Which one does the "
+        "same?": When(lambda seen: {"broadcast"} & {*seen.ops}),
+    },
+    otherwise="Which collective gives every rank what each rank has? No other one is needed.",
+    came="rank {rank} called {value}",
+    required="one all-gather, and nothing else",
+    words=", ".join,
+)
+CHECK = OnRanks(
+    cases=calls,
+    called=lambda call: (
+        f"unshard(piece, {torch.Size(call.shape)}), with the pieces "
+        + " ".join(in_words(piece(call, rank)) for rank in range(call.ranks))
+        + f" in {call.dtype}"
+    ),
+    given=lambda call, rank: (piece(call, rank).clone(), torch.Size(call.shape)),
+    caller=called_with_filled_memory,
+    looks=[
+        OTHERS,
+        Look(
+            right=right,
+            mistakes=MISTAKES,
+            otherwise="Follow one element: where is it in the piece, in the row, and in what you "
+            "return?",
+            same=identical,
+            words=in_full,
+        ),
+    ],
+    most=1,
+    too_much="Which of these could be spared? The pieces are equally long, and every rank knows "
+    "the shape.",
+    keeps="Which line writes into it?",
+    errors={
+        "invalid for input of size": "Has what you reshape as many elements as the shape? Look for "
+        "padding that is left, and for elements that were taken for padding.",
+        "different dtypes": "Which dtype have the tensors that the collective fills, and which one "
+        "has the piece?",
+        "invalid tensor size": "How long are the tensors that the collective fills, and how long "
+        "is the piece?",
+        "non-empty": "A tensor without elements has pieces, too. How long are they?",
+    },
+    proves="tensors of 0 to 24 elements in 4 dtypes, whole again at 1 to 4 ranks, with one "
+    "all-gather",
+)

@@ -1,0 +1,12 @@
+# wrong: rounds the length of the pieces down
+# told: How long are the tensors that the collective fills
+# right at: 1
+import torch
+import torch.distributed as dist
+
+
+def unshard(piece, shape):
+    ranks = dist.get_world_size()
+    pieces = [piece.new_empty(shape.numel() // ranks) for _ in range(ranks)]
+    dist.all_gather(pieces, piece)
+    return torch.cat(pieces)[: shape.numel()].reshape(shape)
