@@ -288,21 +288,17 @@ def estimate(shape: DecoderShape, settings: Settings) -> Plan:
     """The plan by formula alone: fast enough to try many."""
     if settings.sharded:
         step = fsdp_step(shape, settings)
-        ledger, messages, at_the_loss = (
-            formulas.of_step(step),
-            step.messages,
-            step.at_the_loss.bytes,
-        )
+        ledger, messages, whole = formulas.of_step(step), step.messages, step.at_the_loss.bytes
     else:
         ledger, messages = replicated(shape, settings)
-        at_the_loss = 0
+        whole = 0
     tokens, how = settings.batch * settings.sequence, (settings.dtype, settings.checkpoint)
     moments = {
         "backward": ledger.with_activations(in_backward(shape, tokens, *how)),
         "the loss": replace(
             ledger,
             gradients=0,
-            unsharded=whole_at_the_loss,
+            unsharded=whole,
             activations=at_the_loss(shape, tokens, *how),
         ),
     }
