@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from ddp_workbook.planning import formulas
-from ddp_workbook.planning.activations import in_backward
+from ddp_workbook.planning.activations import at_the_loss, in_backward
 from ddp_workbook.planning.decoder import DecoderShape, decoder_shape
 from ddp_workbook.planning.formulas import PARTS, Ledger
 from ddp_workbook.planning.fsdp_step import FsdpStep, Message, reshard_to
