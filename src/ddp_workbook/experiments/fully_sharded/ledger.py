@@ -1,0 +1,321 @@
+"""Every strategy in the ledger: what a rank holds and sends in one step, beside the formulas."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.chapters.fully_sharded import LEARNING_RATE, SEED
+from ddp_workbook.digits import HEADS, SIDE, DigitsDataset, DigitsTransformer
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.planning import formulas
+from ddp_workbook.planning.activations import saved_by_block
+from ddp_workbook.planning.decoder import DecoderShape
+from ddp_workbook.planning.formulas import Ledger
+from ddp_workbook.planning.fsdp_step import FsdpStep, Message
+from ddp_workbook.planning.messages import ddp_messages, zero_1_messages
+from ddp_workbook.planning.shards import Units
+from ddp_workbook.recording.dispatch_mode import Recorder
+from ddp_workbook.recording.memory import Held, MemoryLedger
+
+WIDTH, DEPTH, ROWS = 64, 3, 16  # ROWS of each rank
+ROOT_FIRST = 3  # position, and embedding's two: the root's parameters that a step uses first
+KNOWN = ("parameters", "gradients", "optimizer", "unsharded", "buckets")  # exactly, by formula
+PARTS = (*KNOWN, "activations")
+KB = 1000
+# What a rank sends in a ring for a call on S bytes among N ranks, in units of S (N-1)/N: an
+# all-reduce is a reduce-scatter and an all-gather (Patarasuk and Yuan 2009). In a broadcast each
+# rank but the last passes the tensor on.
+IN_RING = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
+OPS = {
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_single": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter",
+}
+BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+
+class Recomputed(nn.Module):
+    """A block that keeps nothing but its input for backward, where it runs forward again."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The block's own output."""
+        return checkpoint(self.block, tokens, use_reentrant=False)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A way of training: `fully_shard` by block with these `policies`, unless `kind` is another.
+
+    `replicas` groups hold the same (HSDP). `needs` is the number of ranks that it takes, if it is
+    no way at every number of them.
+    """
+
+    name: str
+    kind: str = "fully_shard"  # or "one process", "DDP", "ZeRO-1"
+    policies: Mapping[str, Any] = field(default_factory=dict)
+    checkpointing: bool = False
+    replicas: int = 1
+    needs: int | None = None
+
+    def wrap(self, model: DigitsTransformer, device: torch.device) -> nn.Module:
+        """The model, ready to be trained."""
+        if self.kind == "one process":
+            return model
+        if self.kind in ("DDP", "ZeRO-1"):
+            return DistributedDataParallel(model)
+        if self.checkpointing:
+            model.blocks = nn.ModuleList(Recomputed(block) for block in model.blocks)
+        mesh = self.mesh(device)
+        for block in model.blocks:
+            fully_shard(block, mesh=mesh, **self.policies)
+        of_root = {k: v for k, v in self.policies.items() if k != "reshard_after_forward"}
+        return fully_shard(model, mesh=mesh, **of_root)  # by default the root stays whole
+
+    def mesh(self, device: torch.device) -> DeviceMesh:
+        """All ranks in a row; for HSDP `replicas` rows, each with the whole model."""
+        ranks = dist.get_world_size()
+        if self.replicas == 1:
+            return init_device_mesh(device.type, (ranks,))
+        shape = (self.replicas, ranks // self.replicas)
+        return init_device_mesh(device.type, shape, mesh_dim_names=("replicate", "shard"))
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """AdamW on all parameters, or on this rank's part of them."""
+        if self.kind == "ZeRO-1":
+            sharded = {"optimizer_class": torch.optim.AdamW, "lr": LEARNING_RATE}
+            return ZeroRedundancyOptimizer(model.parameters(), **sharded)
+        return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+
+    def predicted(self, units: Units, ranks: int, rank: int = 0) -> Ledger:
+        """The bytes by formula, without activations."""
+        if self.kind == "one process":
+            return formulas.one_process(units)
+        if self.kind == "DDP":
+            return formulas.ddp(units)
+        if self.kind == "ZeRO-1":
+            return formulas.zero_1(units, ranks, rank)
+        shards = ranks // self.replicas
+        known = {"root_first": ROOT_FIRST} | for_formulas(self.policies)
+        return formulas.fully_sharded(units, shards, rank % shards, **known)
+
+    def messages(self, units: Units, ranks: int) -> list[Message]:
+        """The calls of a step by formula."""
+        if self.kind == "one process":
+            return []
+        if self.kind == "DDP":
+            return ddp_messages(units, ranks, root_first=ROOT_FIRST)
+        if self.kind == "ZeRO-1":
+            return zero_1_messages(units, ranks, root_first=ROOT_FIRST)
+        known = {"replicas": self.replicas} | for_formulas(self.policies)
+        return FsdpStep(units, ranks // self.replicas, **known).messages
+
+
+STRATEGIES = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy("one process", "one process"),
+        Strategy("DDP", "DDP"),
+        Strategy("ZeRO-1", "ZeRO-1"),
+        Strategy("fully_shard"),
+        Strategy("blocks stay whole", policies={"reshard_after_forward": False}),
+        Strategy("reshard to 2", policies={"reshard_after_forward": 2}, needs=4),
+        Strategy("bf16", policies={"mp_policy": BF16}),
+        Strategy("CPU offload", policies={"offload_policy": CPUOffloadPolicy(pin_memory=False)}),
+        Strategy("checkpointing", checkpointing=True),
+        Strategy("HSDP, 2 x 2", replicas=2, needs=4),
+    )
+}
+
+
+def for_formulas(policies: Mapping[str, Any]) -> dict[str, Any]:
+    """`fully_shard`'s policies as the formulas take them."""
+    found = {key: value for key, value in policies.items() if key == "reshard_after_forward"}
+    if policy := policies.get("mp_policy"):
+        found |= {"param_dtype": policy.param_dtype, "reduce_dtype": policy.reduce_dtype}
+    if "offload_policy" in policies:
+        found["offload"] = True
+    return found
+
+
+class Measured(NamedTuple):
+    """One rank's third step. `wire` has (op, bytes, received, ranks of the group) of each call."""
+
+    held: Held
+    wire: list[tuple[str, int, int, int]]
+    loss: float
+
+
+def strategies(
+    ranks: int = 4, width: int = WIDTH, depth: int = DEPTH
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One step in each of STRATEGIES: what it holds, what it sends, measured and by formula.
+
+    All of them in one launch. The first table has a row for each strategy, rank and part of a
+    ledger, in bytes: predicted, measured; for the "peak" of all parts together there is no formula.
+    The second has rank 0's calls: strategy, op, calls, bytes (handed in), in_ring (bytes that a
+    ring sends from each rank), predicted_calls, predicted_bytes.
+    """
+    chosen = [s for s in STRATEGIES.values() if s.needs in (None, ranks)]
+    units = units_of(DigitsTransformer(width, depth))
+    of_ranks = launch(
+        measured_steps, [s.name for s in chosen], width, depth, ranks=ranks, timeout=180
+    )
+    held = [
+        (s.name, rank, part, size, getattr(found[s.name].held, part))
+        for s in chosen
+        for rank, found in enumerate(of_ranks)
+        for part, size in predicted_parts(s, units, ranks, rank).items()
+    ]
+    wire = [
+        (s.name, *row)
+        for s in chosen
+        for row in compared_calls(of_ranks[0][s.name].wire, s.messages(units, ranks))
+    ]
+    return (
+        pd.DataFrame(held, columns=["strategy", "rank", "part", "predicted", "measured"]),
+        pd.DataFrame(
+            wire,
+            columns=[
+                "strategy", "op", "calls", "bytes", "in_ring", "predicted_calls", "predicted_bytes",
+            ],
+        ),
+    )  # fmt: skip
+
+
+def off_by(held: pd.DataFrame) -> float:
+    """The largest difference of a prediction from its measurement, as a share of the latter.
+
+    Over the parts that a formula can know, on all ranks.
+    """
+    known = held[held["part"].isin(KNOWN)]
+    apart = (known["predicted"] - known["measured"]).abs()
+    return float((apart / known["measured"].clip(lower=1)).max())
+
+
+def ledger_table(held: pd.DataFrame, rank: int = 0) -> pd.DataFrame:
+    """What was measured on a rank, in kB: a row a strategy, a column a part, and the peak."""
+    mine = held[held["rank"] == rank]
+    table = mine.pivot(index="strategy", columns="part", values="measured") / KB
+    return table.loc[mine["strategy"].unique(), [*PARTS, "peak"]].round(1)
+
+
+def wire_table(wire: pd.DataFrame) -> pd.DataFrame:
+    """A row a strategy: calls by operation, bytes handed in, and what a ring sends, in kB."""
+    calls = wire.pivot(index="strategy", columns="op", values="calls").fillna(0).astype(int)
+    calls = calls.reindex(columns=list(IN_RING), fill_value=0)
+    sums = (wire.groupby("strategy")[["bytes", "in_ring"]].sum() / KB).round(1)
+    sums.columns = ["kB handed in", "kB sent in a ring"]
+    return calls.join(sums).loc[wire["strategy"].unique()]
+
+
+def measured_steps(names: Sequence[str], width: int, depth: int) -> dict[str, Measured]:
+    """A worker: train three steps in each of these ways, and measure the third."""
+    device = setup()
+    digits = DigitsDataset()
+    mine = slice(dist.get_rank(), ROWS * dist.get_world_size(), dist.get_world_size())
+    # A clone: of a view the ledger would count all the digits.
+    images, labels = digits.images[mine].clone().to(device), digits.labels[mine].clone().to(device)
+    found = {}
+    for name in names:
+        torch.manual_seed(SEED)
+        found[name] = measured(STRATEGIES[name], DigitsTransformer(width, depth), images, labels)
+    cleanup()
+    return found
+
+
+def measured(
+    strategy: Strategy, model: DigitsTransformer, images: Tensor, labels: Tensor
+) -> Measured:
+    """The third step: DDP has its final buckets by then, and AdamW its state."""
+    wrapped = strategy.wrap(model.to(images.device), images.device)
+    optimizer = strategy.optimizer(wrapped)
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(wrapped(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    step()
+    step()
+    rows: list[dict] = []
+    with Recorder(rows), MemoryLedger(wrapped, optimizer) as ledger:
+        loss = step()
+    calls = [(r["op"], r["bytes"], r["received"], members(r["group"])) for r in rows]
+    return Measured(ledger.held, calls, loss.item())
+
+
+def members(group: str) -> int:
+    """How many ranks a group has that the recorder calls "default" or "ranks 0,2"."""
+    return dist.get_world_size() if group == "default" else group.count(",") + 1
+
+
+def units_of(model: DigitsTransformer) -> Units:
+    """Shapes of the parameters that are gathered together: the root's, then each block's."""
+    inside = {id(parameter) for parameter in model.blocks.parameters()}
+    root = [p.shape for p in model.parameters() if id(p) not in inside]
+    return [root, *([p.shape for p in block.parameters()] for block in model.blocks)]
+
+
+def predicted_parts(
+    strategy: Strategy, units: Units, ranks: int, rank: int
+) -> dict[str, int | None]:
+    """Bytes by part; None for the peak."""
+    ledger = strategy.predicted(units, ranks, rank)
+    parts = {part: getattr(ledger, part) for part in KNOWN}
+    width, depth = units[0][0][-1], len(units) - 1
+    policy = strategy.policies.get("mp_policy")
+    dtype = policy.param_dtype if policy else torch.float32
+    return parts | {
+        "activations": saved(width, depth, dtype, strategy.checkpointing),
+        "peak": None,
+    }
+
+
+def saved(width: int, depth: int, dtype: torch.dtype, checkpointing: bool) -> int:
+    """Bytes of activations that backward finds, but for what the output layer saves.
+
+    With checkpointing: each block's input, and all of the one block that is computed again.
+    """
+    shape = DecoderShape("", depth, width, HEADS, HEADS, 4 * width, 0, gpt=True)
+    tokens = ROWS * SIDE
+    between = tokens * width * dtype.itemsize  # the input of a block, and the last one's output
+    block = saved_by_block(shape, tokens, dtype)
+    return (depth - 1) * between + block if checkpointing else depth * block + between
+
+
+def compared_calls(
+    wire: list[tuple[str, int, int, int]], messages: Iterable[Message]
+) -> list[tuple[str, int, int, int, int, int]]:
+    """For each op: calls, bytes and bytes in a ring as measured, calls and bytes by formula."""
+    real = [(OPS.get(op, op), given, received, ranks) for op, given, received, ranks in wire]
+    predicted = [(OPS.get(m.op, m.op), m.bytes) for m in messages]
+    rows = []
+    for op in dict.fromkeys([op for op, *_ in [*real, *predicted]]):
+        same = [row for row in real if row[0] == op]
+        expected = [size for name, size in predicted if name == op]
+        in_ring = sum(
+            IN_RING[op] * max(given, received) * (ranks - 1) / ranks
+            for _, given, received, ranks in same
+        )
+        given = sum(row[1] for row in same)
+        rows.append((op, len(same), given, round(in_ring), len(expected), sum(expected)))
+    return rows
