@@ -1,6 +1,7 @@
 """What chapter 06's page shows of a step: who holds what when, and what goes over the wire."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,8 @@ from ddp_workbook import launch, show, show_code
 from ddp_workbook.chapters.fully_sharded_by_hand import Unit, shard
 from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.errors import WorkbookError
+from ddp_workbook.experiments.fully_sharded import memory
+from ddp_workbook.experiments.fully_sharded.one_process import one_process
 from ddp_workbook.experiments.fully_sharded.step import moments_of_a_step
 from ddp_workbook.experiments.fully_sharded.wire import (
     AS_ONE,
@@ -15,8 +18,14 @@ from ddp_workbook.experiments.fully_sharded.wire import (
     BY_HAND,
     DDP,
     WAYS,
-    wire_of_a_step,
     wire_table,
+    wires_of_a_step,
+)
+from ddp_workbook.figures.fully_sharded.memory import (
+    alt_text_of_ranks_memory,
+    alt_text_of_whole_weights,
+    ranks_memory_plot,
+    whole_weights_plot,
 )
 from ddp_workbook.figures.fully_sharded.step import (
     WHOLE,
@@ -25,6 +34,7 @@ from ddp_workbook.figures.fully_sharded.step import (
     step_frame_plot,
     step_strip_plot,
 )
+from tests.workers.fsdp1 import with_fsdp1
 
 PARAMETERS = {depth: DigitsTransformer(64, depth) for depth in (1, 3)}
 
@@ -87,7 +97,7 @@ def test_calls_and_bytes_are_those_of_the_formulas(ranks):
 
 def test_backward_meets_the_blocks_in_reverse():
     """By block: the last block's reduce-scatter is asked for before the first block's gather."""
-    step = wire_of_a_step(BY_HAND)
+    step = wires_of_a_step()[BY_HAND]
     ops = list(step["op"])
     assert ops == ["all_gather"] * 4 + ["all_gather", "reduce_scatter"] * 3 + ["reduce_scatter"]
     assert set(WAYS) == {DDP, BY_HAND, AS_ONE, BY_BLOCK}
@@ -102,3 +112,60 @@ def test_show_code_reads_the_file_as_it_is_now():
     assert "<pre" in html and "all_gather" in html and "<script" not in html
     with pytest.raises(WorkbookError, match="no Python source file"):
         show_code(len)
+
+
+# The ledger of the page
+
+
+@pytest.fixture(scope="module", params=[2, 3, 4])
+def steps(request):
+    return memory.measured_steps(ranks=request.param)
+
+
+def test_what_is_measured_is_what_the_formulas_say(steps):
+    """Every part that has a formula, within 2 %."""
+    table = memory.memory_table(steps)
+    known = table.dropna()
+    assert len(known) == len(table) - 1
+    apart = (known["measured"] - known["by formula"]).abs()
+    assert (apart <= 0.02 * known["by formula"]).all(), known
+
+
+def test_only_what_is_unsharded_does_not_shrink(steps):
+    ranks = len(steps[DDP])
+    ddp, by_block = (steps[way][0].held for way in (DDP, BY_BLOCK))
+    whole = 4 * sum(p.numel() for p in PARAMETERS[3].parameters())
+    assert (ddp.parameters, ddp.gradients) == (whole, whole) and ddp.unsharded == 0
+    assert by_block.kept == pytest.approx(ddp.kept / ranks, rel=0.02)
+    block = 4 * sum(p.numel() for p in PARAMETERS[3].blocks[0].parameters())
+    assert 2 * block < by_block.unsharded < 5 * block
+
+
+def test_whole_is_whole_throughout_and_by_block_two_blocks_at_most(steps):
+    whole = memory.whole_weights(steps, [AS_ONE, BY_BLOCK])
+    events = [[event for event, _ in moments] for moments in whole.values()]
+    assert events[0] == events[1] and events[0][:2] == ["forward", "forward, block 1"]
+    total = 4 * sum(p.numel() for p in PARAMETERS[3].parameters())
+    assert all(sum(now.values()) >= total for _, now in whole[AS_ONE][:-1])
+    blocks = [[unit for unit in now if unit != "root"] for _, now in whole[BY_BLOCK]]
+    assert max(map(len, blocks)) == 2
+    alt = alt_text_of_whole_weights(whole)
+    assert show(whole_weights_plot(whole), alt).alt.count("at most") == 2
+
+
+def test_the_bars_are_those_of_the_ranks(steps):
+    held = memory.held_by_ranks(steps, [DDP, BY_BLOCK])
+    assert [len(of_ranks) for of_ranks in held.values()] == [len(steps[DDP])] * 2
+    picture = show(ranks_memory_plot(held), alt_text_of_ranks_memory(held))
+    assert picture.alt.startswith("DDP: rank 0 holds 2420 kB (parameters 605 kB")
+
+
+def test_the_page_says_how_many_parameters_its_model_has():
+    parameters = sum(p.numel() for p in DigitsTransformer(64, 8).parameters())
+    page = (Path(__file__).parents[1] / "notebooks" / "06_fully_sharded.ipynb").read_text()
+    assert f"{parameters:,} parameters" in page
+
+
+def test_fsdp1_trains_to_the_same_loss():
+    losses = launch(with_fsdp1, ranks=2)[0]
+    assert losses == pytest.approx(one_process(epochs=1, batch_size=300).losses, abs=1e-5)

@@ -15,7 +15,7 @@ import nbformat
 import pytest
 
 from ddp_workbook.exercises.judging.catalogue import find
-from tools import book
+from tools import book, minutes
 
 # Seconds of this run, on any machine: about ten times what two quiet cores took. What readers wait
 # for is a row of the benchmark.
@@ -155,6 +155,14 @@ def test_exercises_say_how_they_are(executed):
 def test_it_stays_in_its_time(executed):
     """No notebook that somebody waits for without knowing why."""
     assert executed.seconds < LONGEST.get(executed.stem, LONGEST_OTHER)
+
+
+def test_it_takes_the_minutes_that_it_states(executed):
+    """Within a fifth; its run counts with half a minute at most, on a busy machine, too."""
+    if said := minutes.stated(executed.notebook):
+        computed = minutes.teaching(executed.notebook, min(executed.seconds, 30))
+        assert said[0] == pytest.approx(computed, rel=0.2)
+        assert said[1] == minutes.exercises(executed.notebook)
 
 
 # That the checks above can fail

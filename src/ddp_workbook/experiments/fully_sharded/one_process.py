@@ -44,3 +44,10 @@ def one_process(
             optimizer.step()
             losses.append(loss.item())
     return Trained(losses, accuracy(model, digits), weights_on_cpu(model))
+
+
+def apart(ours: Trained, theirs: Trained) -> float:
+    """The largest difference between the weights of two runs."""
+    return max(
+        (ours.weights[name] - theirs.weights[name]).abs().max().item() for name in theirs.weights
+    )

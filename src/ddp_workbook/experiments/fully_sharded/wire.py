@@ -43,43 +43,45 @@ def made(way: str, model: DigitsTransformer, device: torch.device) -> nn.Module:
     return shard_as_one(model, device) if way == AS_ONE else shard_by_block(model, device)
 
 
-def three_steps(way: str, width: int = WIDTH, depth: int = DEPTH) -> int:
-    """Three steps with barriers in between; the number of the model's parameters.
+def three_steps(width: int = WIDTH, depth: int = DEPTH) -> None:
+    """In each of the WAYS three steps, the third between two barriers.
 
-    The third is a step like all later ones: DDP agrees on new buckets at the start of the second.
+    That is a step like all later ones: DDP agrees on new buckets at the start of the second.
     """
     device = setup()
-    torch.manual_seed(0)
-    model = DigitsTransformer(width, depth).to(device)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    model = made(way, model, device)
-    mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
-    digits = DigitsDataset()
-    images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
-    for _ in range(3):
+    for way in WAYS:
+        torch.manual_seed(0)
+        model = made(way, DigitsTransformer(width, depth).to(device), device)
+        mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
+        digits = DigitsDataset()
+        images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
+        for number in range(3):
+            if number == 2:
+                dist.barrier()
+            forward_and_backward(model, images, labels, ROWS)
+            model.zero_grad()
         dist.barrier()
-        forward_and_backward(model, images, labels, ROWS)
-        model.zero_grad()
     del model  # a DDP object that outlives its gloo group can hang (torch 2.13)
     cleanup()
-    return parameters
 
 
-def wire_of_a_step(way: str, ranks: int = 2, **size: int) -> pd.DataFrame:
-    """The operations of rank 0 in one forward and backward, in order, as `record_collectives`."""
-    wire = record_collectives(three_steps, way, ranks=ranks, **size)
-    mine = wire[wire["rank"] == 0]
-    *_, third, last = mine["seq"][mine["op"] == "barrier"]
-    step = mine[(mine["seq"] > third) & (mine["seq"] < last)].copy()
-    step["op"] = step["op"].replace(NAMES)
-    return step
+def wires_of_a_step(ranks: int = 2, **size: int) -> dict[str, pd.DataFrame]:
+    """For each of the WAYS the operations of rank 0 in one forward and backward, in order.
+
+    Columns as `record_collectives` has them; operations under their short names.
+    """
+    wire = record_collectives(three_steps, ranks=ranks, **size)
+    mine = wire[wire["rank"] == 0].copy()
+    mine["op"] = mine["op"].replace(NAMES)
+    barriers = list(mine["seq"][mine["op"] == "barrier"])
+    ends = zip(WAYS, barriers[0::2], barriers[1::2], strict=False)
+    return {way: mine[mine["seq"].between(a, b, inclusive="neither")] for way, a, b in ends}
 
 
 def wire_table(ranks: int = 2, **size: int) -> pd.DataFrame:
     """A row a way: calls by operation, and the bytes that a ring sends from each rank for them."""
     rows = {}
-    for way in WAYS:
-        step = wire_of_a_step(way, ranks, **size)
+    for way, step in wires_of_a_step(ranks, **size).items():
         whole = step[["bytes", "received"]].max(axis=1)
         in_ring = (step["op"].map(HALVES) * whole * (ranks - 1) / ranks).sum()
         calls = step["op"].value_counts()

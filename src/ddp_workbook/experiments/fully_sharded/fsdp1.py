@@ -1,0 +1,18 @@
+"""The first version of FSDP, for those who meet it in older programs."""
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from ddp_workbook.digits import Block, DigitsTransformer
+
+
+def shard_by_block(model: DigitsTransformer, device: torch.device) -> nn.Module:
+    """Shard each block by itself, then the rest. In place, and before the optimizer is made."""
+    return FullyShardedDataParallel(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy({Block}),
+        device_id=device,  # without it, FSDP1 looks for an accelerator
+        use_orig_params=True,  # else each unit is one long vector, without names
+    )

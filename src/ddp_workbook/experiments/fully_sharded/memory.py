@@ -1,0 +1,150 @@
+"""What a rank holds in a training step, measured and by formula, for the four ways of the page."""
+
+import itertools
+from typing import NamedTuple
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
+from ddp_workbook.chapters.fully_sharded import LEARNING_RATE
+from ddp_workbook.digits import DigitsDataset, DigitsTransformer
+from ddp_workbook.experiments.fully_sharded.wire import (
+    AS_ONE,
+    BY_HAND,
+    DDP,
+    DEPTH,
+    ROWS,
+    WAYS,
+    WIDTH,
+    made,
+)
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.planning import formulas
+from ddp_workbook.recording.memory import Held, MemoryLedger, Moment
+
+PARTS = ("parameters", "gradients", "optimizer", "unsharded")
+
+
+class Measured(NamedTuple):
+    """One rank in its third step: bytes by part, and which unit was whole when."""
+
+    held: Held
+    timeline: list[Moment]
+
+
+def measured_steps(ranks: int = 2, width: int = WIDTH, depth: int = DEPTH) -> dict:
+    """For each of the WAYS, and in it for each rank, what was Measured. One launch for all."""
+    of_ranks = launch(measured_on_this_rank, width, depth, ranks=ranks)
+    return {way: [of_rank[way] for of_rank in of_ranks] for way in WAYS}
+
+
+def measured_on_this_rank(width: int, depth: int) -> dict[str, Measured]:
+    """Train three steps with AdamW in each of the WAYS, and measure the third."""
+    device = setup()
+    measured = {way: measured_step(way, device, width, depth) for way in WAYS}
+    cleanup()
+    return measured
+
+
+def measured_step(way: str, device: torch.device, width: int, depth: int) -> Measured:
+    """The third step of a new model; whoever calls this is in a process group."""
+    torch.manual_seed(0)
+    model = made(way, DigitsTransformer(width, depth).to(device), device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
+    digits = DigitsDataset()
+    images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        forward_and_backward(model, images, labels, ROWS)
+        optimizer.step()
+
+    step()
+    step()
+    with MemoryLedger(model, optimizer) as ledger:
+        step()
+    return Measured(ledger.held, ledger.timeline)
+
+
+def predicted(way: str, ranks: int, width: int = WIDTH, depth: int = DEPTH) -> formulas.Ledger:
+    """The same bytes on rank 0 from the shapes of the parameters."""
+    units = units_of(DigitsTransformer(width, depth), whole=way == AS_ONE)
+    if way == DDP:
+        return formulas.ddp(units)
+    return formulas.fully_sharded(units, ranks)
+
+
+def units_of(model: DigitsTransformer, whole: bool) -> list[list[torch.Size]]:
+    """Shapes of what is gathered together: the outermost first, then each block."""
+    blocks = [] if whole else [[p.shape for p in block.parameters()] for block in model.blocks]
+    inside = set() if whole else {id(p) for p in model.blocks.parameters()}
+    return [[p.shape for p in model.parameters() if id(p) not in inside], *blocks]
+
+
+def memory_table(steps: dict, width: int = WIDTH, depth: int = DEPTH) -> pd.DataFrame:
+    """A row a way: measured bytes of rank 0 by part, what PARTS are; by formula where there is one.
+
+    `steps` is what `measured_steps` returned. By hand has no formula for "unsharded" of its own.
+    """
+    rows = {}
+    for way, of_ranks in steps.items():
+        by_formula = predicted(way, len(of_ranks), width, depth)
+        for part in PARTS:
+            known = not (way == BY_HAND and part == "unsharded")
+            rows[way, part] = {
+                "measured": getattr(of_ranks[0].held, part),
+                "by formula": getattr(by_formula, part) if known else None,
+            }
+    return pd.DataFrame(rows).T.rename_axis(["way", "part"])
+
+
+def held_by_ranks(steps: dict, ways: list[str]) -> dict[str, list[dict[str, int]]]:
+    """For each way a dict of bytes by part for each rank, for the bars."""
+    return {
+        way: [{part: getattr(one.held, part) for part in PARTS} for one in steps[way]]
+        for way in ways
+    }
+
+
+def whole_weights(steps: dict, ways: list[str]) -> dict[str, list[tuple[str, dict[str, int]]]]:
+    """For each way what rank 0 does, one thing after the other, and its bytes of whole weights.
+
+    The bytes are by unit, at the moment of each event that has the most. Weights on their way in a
+    buffer count; a unit counts once, also while it is copied from there.
+    """
+    return {way: _by_event(steps[way][0].timeline) for way in ways}
+
+
+def _by_event(timeline: list[Moment]) -> list[tuple[str, dict[str, int]]]:
+    runs = [
+        (event, max(map(_whole, moments), key=_total))
+        for event, moments in itertools.groupby(timeline, key=lambda moment: moment.event)
+    ]
+    events = ["", *(event for event, _ in runs), ""]
+    return [
+        (_in_words(event), whole)
+        for (event, whole), before, after in zip(runs, events, events[2:], strict=False)
+        if not (before.startswith(f"{event} ") and after.startswith(f"{event} "))  # between blocks
+    ]
+
+
+def _whole(moment: Moment) -> dict[str, int]:
+    """Bytes by unit, of weights that are whole or in the buffer of an all-gather."""
+    whole: dict[str, int] = {}
+    for (kind, unit), size in moment.live.items():
+        if kind in ("gathered", "gather buffers"):
+            whole[unit] = max(size, whole.get(unit, 0))
+    return whole
+
+
+def _total(whole: dict[str, int]) -> int:
+    return sum(whole.values())
+
+
+def _in_words(event: str) -> str:
+    """ "forward blocks.0" is "forward, block 1"."""
+    when, _, block = event.partition(" blocks.")
+    return f"{when}, block {int(block) + 1}" if block else when

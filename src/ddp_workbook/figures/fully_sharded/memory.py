@@ -1,0 +1,86 @@
+"""Bytes a rank holds: bars by part for each rank, and what is whole at each moment of a step."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ddp_workbook.figures.palette import rank_hatch, series_colour
+from ddp_workbook.figures.style import INK, WIDTH, style
+
+Parts = Mapping[str, int]  # bytes by part
+KB = 1000
+
+
+@style()
+def ranks_memory_plot(named: Mapping[str, Sequence[Parts]]) -> Figure:
+    """A panel for each way of training, a bar for each of its ranks, stacked by part; in kB."""
+    figure = Figure((WIDTH, 3.7), layout="constrained")
+    panels = figure.subplots(1, len(named), sharey=True, squeeze=False)[0]
+    for axes, (way, of_ranks) in zip(panels, named.items(), strict=True):
+        for rank, parts in enumerate(of_ranks):
+            _stack(axes, rank, parts, labelled=axes is panels[0] and rank == 0)
+        axes.set_title(way)
+        axes.set_xticks(range(len(of_ranks)), [f"rank {rank}" for rank in range(len(of_ranks))])
+        axes.tick_params(axis="x", length=0)
+        axes.grid(axis="y")
+    panels[0].set_ylabel("kB a rank holds")
+    panels[0].margins(y=0.08)  # room for the numbers above the bars
+    figure.legend(loc="outside upper center", ncols=4)
+    return figure
+
+
+def alt_text_of_ranks_memory(named: Mapping[str, Sequence[Parts]]) -> str:
+    """The bars in words: what rank 0 holds, and whether the others hold as much."""
+    words = []
+    for way, of_ranks in named.items():
+        parts = ", ".join(f"{part} {size / KB:.0f} kB" for part, size in of_ranks[0].items())
+        totals = [sum(one.values()) for one in of_ranks]
+        alike = max(totals) - min(totals) <= 0.02 * max(totals)
+        others = "the other ranks hold as much" if alike else "the other ranks hold less"
+        words.append(f"{way}: rank 0 holds {totals[0] / KB:.0f} kB ({parts}), {others}")
+    return ". ".join(words) + "."
+
+
+@style()
+def whole_weights_plot(named: Mapping[str, Sequence[tuple[str, Parts]]]) -> Figure:
+    """A panel for each way, a bar for each moment: bytes of whole weights, stacked by unit.
+
+    Each moment is (what happens, bytes of whole parameters by unit). The same things happen in all.
+    """
+    height = 1.2 + 1.6 * len(named)
+    figure = Figure((WIDTH, height), layout="constrained")
+    panels = figure.subplots(len(named), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    units = list(dict.fromkeys(u for ms in named.values() for _, whole in ms for u in whole))
+    for axes, (way, moments) in zip(panels, named.items(), strict=True):
+        for place, (_, whole) in enumerate(moments):
+            bottom = 0.0
+            for unit, size in whole.items():
+                index = units.index(unit)
+                look = {"color": series_colour(index), "hatch": rank_hatch(index)}
+                axes.bar(place, size / KB, bottom=bottom, width=0.9, edgecolor=INK, **look)
+                bottom += size / KB
+        axes.set_title(way)
+        axes.tick_params(axis="x", length=0)
+        axes.grid(axis="y")
+        axes.set_ylabel("kB whole")
+    words = [words for words, _ in next(iter(named.values()))]
+    panels[-1].set_xticks(range(len(words)), words, rotation=40, ha="right", size=8)
+    return figure
+
+
+def alt_text_of_whole_weights(named: Mapping[str, Sequence[tuple[str, Parts]]]) -> str:
+    """The most that is whole at one moment, for each way."""
+    most = {way: max(sum(w.values()) for _, w in moments) / KB for way, moments in named.items()}
+    words = (f"{way}: at most {size:.0f} kB of weights are whole" for way, size in most.items())
+    return "; ".join(words) + "."
+
+
+def _stack(axes: Axes, place: float, parts: Parts, labelled: bool) -> None:
+    bottom = 0.0
+    for index, (part, size) in enumerate(parts.items()):
+        look = {"color": series_colour(index), "hatch": rank_hatch(index), "edgecolor": "white"}
+        label = part if labelled else None
+        axes.bar(place, size / KB, bottom=bottom, width=0.74, label=label, linewidth=0, **look)
+        bottom += size / KB
+    axes.text(place, bottom, f"{bottom:.0f}", ha="center", va="bottom", size=9)
