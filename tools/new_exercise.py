@@ -202,7 +202,7 @@ def page(chapter: str) -> Path:
         if chapter in (path.stem[:2], path.stem.partition("_")[2])
     ]
     if not found:
-        sys.exit(f"There is no page {chapter}: notebooks/ has 00 to 05, each with its number.")
+        sys.exit(f"There is no page {chapter}: notebooks/ has 00 to 06, each with its number.")
     return found[0]
 
 
