@@ -1,0 +1,79 @@
+"""What memory_per_rank takes for right is what ranks hold: measured anew, and by formula."""
+
+import pytest
+import torch
+
+from ddp_workbook.digits import DigitsTransformer
+from ddp_workbook.exercises.memory_per_rank import (
+    CASES,
+    DIGITS,
+    PARTS,
+    Case,
+    memory_per_rank,
+)
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.planning import formulas
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.workers.held_by_strategies import held_by
+
+RARELY = pytest.mark.release("bytes that 1, 3 and 6 ranks hold, measured again")
+SIZES = [
+    size if size in (2, 4) else pytest.param(size, marks=RARELY)
+    for size in sorted({case.ranks for case in CASES})
+]
+
+
+def recorded(case: Case) -> dict[str, int]:
+    """The bytes that the exercise asks for."""
+    return {part: getattr(case, part) for part in PARTS}
+
+
+@pytest.mark.parametrize("ranks", SIZES)
+def test_the_recorded_bytes_are_those_that_ranks_hold(ranks):
+    """With DDP, ZeroRedundancyOptimizer and fully_shard themselves; of each part the fullest."""
+    cases = [case for case in CASES if case.ranks == ranks]
+    asked = [(*case.model, case.strategy) for case in cases]
+    answers = launch(held_by, asked, ranks=ranks, timeout=120)
+    for case, by_rank in zip(cases, zip(*answers, strict=True), strict=True):
+        fullest = {part: max(one[part] for one in by_rank) for part in PARTS}
+        assert fullest == recorded(case), (case.strategy, case.model)
+
+
+def test_every_strategy_was_measured():
+    strategies = {case.strategy for case in CASES}
+    assert strategies == {"ddp", "zero_1", "zero_2", "zero_3", "whole", "hsdp", "bf16"}
+
+
+def test_one_of_the_models_is_the_chapters_own():
+    model = DigitsTransformer()
+    blocks = [[tuple(p.shape) for p in block.parameters()] for block in model.blocks]
+    root = [tuple(p.shape) for name, p in model.named_parameters() if "blocks." not in name]
+    assert (sorted(DIGITS.root), DIGITS.blocks) == (sorted(root), blocks)
+
+
+def test_the_solution_agrees_with_the_planning_formulas():
+    """Two programs that know nothing of each other, on shapes that nobody has measured."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(most: int) -> int:
+        return int(torch.randint(1, most + 1, (), generator=generator))
+
+    for _ in range(100):
+        units = [[(draw(40), draw(9)), (draw(7),)] for _ in range(1 + draw(4))]
+        ranks = 2 * draw(8)
+        mine = {
+            strategy: memory_per_rank(units[0], units[1:], ranks, strategy)
+            for strategy in ("ddp", "zero_1", "zero_3", "hsdp")
+        }
+        counters = formulas.STEP * sum(map(len, units))
+        theirs = {
+            "ddp": formulas.ddp(units),
+            "zero_3": formulas.fully_sharded(units, ranks),
+            "hsdp": formulas.hsdp(units, 2, ranks // 2),
+        }
+        for strategy, ledger in theirs.items():
+            assert mine[strategy]["parameters"] == ledger.parameters
+            assert mine[strategy]["gradients"] == ledger.gradients
+            assert mine[strategy]["optimizer"] == ledger.optimizer - counters
+        parts = formulas.zero_1_parts(units, ranks)
+        assert mine["zero_1"]["optimizer"] == 8 * max(formulas.numel([part]) for part in parts)
