@@ -1,0 +1,143 @@
+"""Mistakes with sharded models: the loop that shows their effect, and those that raise no error."""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.nn.parallel import DistributedDataParallel
+
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
+from ddp_workbook.chapters.fully_sharded import (
+    BATCH_SIZE,
+    LEARNING_RATE,
+    MAX_NORM,
+    SEED,
+    WIDTH,
+    shard_by_block,
+)
+from ddp_workbook.digits import DigitsDataset, DigitsTransformer, accuracy, batches
+
+SMALL = {"width": 16, "depth": 2}  # where the message counts, and not the learning
+
+
+def train_steps(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 20) -> list[float]:
+    """The chapter's loop for the first batches; the loss of each step, of the whole batch."""
+    device = next(model.parameters()).device
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    losses = []
+    for _, (images, labels) in zip(
+        range(steps), batches(DigitsDataset(), BATCH_SIZE, epoch=0), strict=False
+    ):
+        optimizer.zero_grad()
+        my_images, my_labels = images[mine].to(device), labels[mine].to(device)
+        losses.append(forward_and_backward(model, my_images, my_labels, len(images)))
+        nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
+        optimizer.step()
+    losses = torch.tensor(losses, device=device)
+    dist.all_reduce(losses)
+    return losses.tolist()
+
+
+def optimizer_made(when: str, steps: int = 20) -> list[float]:
+    """A worker: the losses with an optimizer that is made "before" or "after" the sharding."""
+    device = setup()
+    torch.manual_seed(SEED)
+    model = DigitsTransformer(WIDTH, depth=2).to(device)
+    if when == "before":
+        optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    shard_by_block(model, device)
+    if when == "after":
+        optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    losses = train_steps(model, optimizer, steps)
+    cleanup()
+    return losses
+
+
+# Trained weights on rank 0 alone
+
+
+def accuracy_when_rank_0_loads(weights: dict[str, Tensor]) -> dict[str, float]:
+    """A worker: the accuracy when rank 0 alone loads `weights`, for three ways to go on.
+
+    "DDP" and "fully_shard" wrap the model; "fully_shard, from rank 0" then has rank 0's weights
+    sent to the pieces.
+    """
+    device, right = setup(), {}
+    for way in ("DDP", "fully_shard", "fully_shard, from rank 0"):
+        torch.manual_seed(dist.get_rank())  # each rank begins with numbers of its own
+        model = DigitsTransformer().to(device)
+        if dist.get_rank() == 0:
+            model.load_state_dict(weights)
+        model = DistributedDataParallel(model) if way == "DDP" else shard_by_block(model, device)
+        if way == "fully_shard, from rank 0":
+            send_from_rank_0(model, weights)
+        right[way] = accuracy(model, DigitsDataset())
+        del model  # before its group: whoever frees a gloo group last can hang (torch 2.13)
+    cleanup()
+    return right
+
+
+def send_from_rank_0(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Fill the pieces of a sharded model from rank 0's `weights`; every rank must call this."""
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    # A new dict: the call puts DTensors into it.
+    set_model_state_dict(model, dict(weights) if dist.get_rank() == 0 else {}, options=options)
+
+
+# Gradients
+
+
+def clip_own_pieces(model: nn.Module, max_norm: float) -> float:
+    """The mistake: each rank clips its pieces by their own norm, which this returns."""
+    pieces = [parameter.grad.to_local() for parameter in model.parameters()]
+    norm = torch.stack([piece.square().sum() for piece in pieces]).sum().sqrt()
+    for piece in pieces:
+        piece *= (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    return norm.item()
+
+
+def off_from_one_process(rows: int) -> dict[str, float]:
+    """A worker: how far a gradient of a batch of `rows` is off, relative to one process.
+
+    "mean of own rows" takes each rank's mean loss, "as the chapter" its share of the batch's.
+    """
+    device, digits = setup(), DigitsDataset()
+    images, labels = digits.images[:rows].to(device), digits.labels[:rows].to(device)
+    mine, off = slice(dist.get_rank(), None, dist.get_world_size()), {}
+    torch.manual_seed(SEED)
+    alone = DigitsTransformer(**SMALL).to(device)
+    F.cross_entropy(alone(images), labels).backward()
+    whole = torch.cat([parameter.grad.flatten() for parameter in alone.parameters()])
+    for way in ("mean of own rows", "as the chapter"):
+        torch.manual_seed(SEED)
+        model = shard_by_block(DigitsTransformer(**SMALL).to(device), device)
+        if way == "as the chapter":
+            forward_and_backward(model, images[mine], labels[mine], rows)
+        else:
+            F.cross_entropy(model(images[mine]), labels[mine]).backward()
+        gradient = torch.cat([p.grad.full_tensor().flatten() for p in model.parameters()])
+        off[way] = ((gradient - whole).norm() / whole.norm()).item()
+    cleanup()
+    return off
+
+
+# What goes over the wire with a frozen part
+
+
+def one_step(frozen: str) -> int:
+    """A worker: one step with parameters frozen; returns how many of this rank have no gradient.
+
+    `frozen` is "nothing", "first": all that comes before the second block, or "last": all that
+    comes after the first one.
+    """
+    device, digits = setup(), DigitsDataset()
+    model = DigitsTransformer(**SMALL).to(device)
+    first = ("embedding", "position", "blocks.0.")
+    for name, parameter in model.named_parameters():
+        if frozen != "nothing":
+            parameter.requires_grad_(name.startswith(first) != (frozen == "first"))
+    shard_by_block(model, device)
+    model(digits.images[:8].to(device)).logsumexp(dim=1).mean().backward()
+    dist.barrier()
+    return sum(parameter.grad is None for parameter in model.parameters())
