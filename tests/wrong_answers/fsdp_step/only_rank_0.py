@@ -1,0 +1,22 @@
+# wrong: only rank 0 takes part
+# told: never by rank
+# right at: 1
+import torch.distributed as dist
+
+
+def fsdp_step(blocks, x, loss_grad, lr):
+    if dist.get_rank() > 0:
+        return
+    last = blocks[-1]
+    for block in blocks:
+        block.gather()
+        x = block.forward(x)
+        if block is not last:
+            block.free()
+    grad = loss_grad(x)
+    for block in reversed(blocks):
+        if block is not last:
+            block.gather()
+        grad, weight_grad = block.backward(grad)
+        block.free()
+        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()

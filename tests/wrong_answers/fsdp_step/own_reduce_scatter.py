@@ -1,0 +1,25 @@
+# wrong: calls a reduce-scatter of its own
+# told: Which of their calls does what this one is for
+import torch
+import torch.distributed as dist
+
+
+def fsdp_step(blocks, x, loss_grad, lr):
+    last = blocks[-1]
+    for block in blocks:
+        block.gather()
+        x = block.forward(x)
+        if block is not last:
+            block.free()
+    grad = loss_grad(x)
+    for block in reversed(blocks):
+        if block is not last:
+            block.gather()
+        grad, weight_grad = block.backward(grad)
+        block.free()
+        ranks, length = dist.get_world_size(), len(block.piece)
+        row = torch.zeros(ranks * length, dtype=x.dtype)
+        row[: weight_grad.numel()] = weight_grad.flatten()
+        total = torch.empty_like(block.piece)
+        dist.reduce_scatter(total, list(row.view(ranks, length)))
+        block.piece -= lr * total / ranks

@@ -1,0 +1,21 @@
+# wrong: keeps the weights in a list
+# told: Which variable of yours holds it
+import torch.distributed as dist
+
+
+def fsdp_step(blocks, x, loss_grad, lr):
+    last = blocks[-1]
+    weights = []
+    for block in blocks:
+        block.gather()
+        weights.append(block.weight)
+        x = block.forward(x)
+        if block is not last:
+            block.free()
+    grad = loss_grad(x)
+    for block in reversed(blocks):
+        if block is not last:
+            block.gather()
+        grad, weight_grad = block.backward(grad)
+        block.free()
+        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()
