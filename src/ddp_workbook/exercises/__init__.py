@@ -37,6 +37,13 @@ CHAPTERS = {
         "tree_broadcast",
         "ring_all_reduce",
     ],
+    "fully_sharded": [
+        "shard_and_pad",
+        "unshard",
+        "fsdp_step",
+        "memory_per_rank",
+        "choose_wraps",
+    ],
 }
 # What an exercise's file imports from here; found when first used, for the ranks need one of them.
 HOMES = {

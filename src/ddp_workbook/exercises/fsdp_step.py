@@ -37,7 +37,7 @@ from torch import Tensor
 from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
 from ddp_workbook.exercises.judging.same import same
 
-MINUTES = 20
+MINUTES = 15
 HINTS = [
     "Write the forward first: which calls make a block ready, use it, and leave room for the next "
     "one? Then the backward: which block comes first there, and what does it need again?",

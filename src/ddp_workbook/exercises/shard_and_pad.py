@@ -35,7 +35,7 @@ from ddp_workbook.exercises.judging.pieces import (
     whole,
 )
 
-MINUTES = 10
+MINUTES = 6
 HINTS = [
     "How long is a piece, if 10 elements are for 4 ranks? Which way is the quotient rounded, and "
     "how many zeros does that take in all?",

@@ -30,7 +30,7 @@ from ddp_workbook.exercises.judging.pieces import (
     whole,
 )
 
-MINUTES = 10
+MINUTES = 6
 HINTS = [
     "Every rank needs all pieces. Which collective gives them to it, and in which order do they "
     "come?",
