@@ -1,0 +1,248 @@
+"""MemoryLedger: bytes of a step by part, and the strategies of chapter 06 beside their formulas."""
+
+import pytest
+import torch
+from torch import nn
+
+from ddp_workbook.digits import DigitsTransformer
+from ddp_workbook.experiments.fully_sharded import ledger as experiment
+from ddp_workbook.figures.fully_sharded.ledger import alt_text_of_ledger, ledger_plot
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.planning import formulas
+from ddp_workbook.recording.memory import MemoryLedger, Moment
+from tests.workers import ledger as workers
+
+FLOAT = 4  # bytes
+
+
+def parameters_of(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+# Strategies
+
+
+@pytest.mark.parametrize("width, depth", [(64, 2), (36, 1)])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_every_strategy_holds_and_sends_what_the_formulas_say(ranks, width, depth):
+    """Within 2 %, on all ranks; activations within 2 % as well, calls exactly.
+
+    A group of one calls its collectives too, and sends nothing.
+    """
+    held, wire = experiment.strategies(ranks, width, depth)
+    assert experiment.off_by(held) <= 0.02
+    activations = held[held["part"] == "activations"]
+    assert (activations["predicted"] / activations["measured"]).between(0.98, 1.02).all()
+    if ranks == 1:
+        assert (wire["in_ring"] == 0).all()
+    else:
+        assert (wire["calls"] == wire["predicted_calls"]).all()
+        assert (wire["bytes"] == wire["predicted_bytes"]).all()
+    measured = held.pivot(index=["strategy", "rank"], columns="part", values="measured")
+    assert (measured["peak"] >= measured["parameters"] + measured["optimizer"]).all()
+
+
+def test_all_strategies_compute_the_same_loss():
+    """In float32; bf16 keeps three digits. One process does not see the others' rows."""
+    names = [name for name in experiment.STRATEGIES if name != "one process"]
+    of_ranks = launch(experiment.measured_steps, names, 32, 1, ranks=4)
+    for found in of_ranks:
+        losses = {name: step.loss for name, step in found.items()}
+        exact = torch.tensor([loss for name, loss in losses.items() if name != "bf16"])
+        assert torch.allclose(exact, exact[0].expand_as(exact), atol=1e-5)
+        assert losses["bf16"] == pytest.approx(losses["DDP"], rel=0.02)
+
+
+def test_the_tables_and_the_picture_of_strategies(held_of_two):
+    """A row a strategy, kB, and an alt text that names all of them."""
+    held, wire = held_of_two
+    table = experiment.ledger_table(held)
+    names = list(held["strategy"].unique())
+    assert list(table.index) == names
+    whole = parameters_of(DigitsTransformer(32, 1)) * FLOAT / 1000
+    assert table.loc["DDP", "parameters"] == pytest.approx(whole, abs=0.05)
+    sent = experiment.wire_table(wire)
+    assert "one process" not in sent.index  # it sends nothing
+    in_ring = sent["kB sent in a ring"]
+    assert in_ring["DDP"] == pytest.approx(whole, abs=0.1)  # 2 (N-1)/N of it
+    assert in_ring["fully_shard"] == pytest.approx(1.5 * whole, rel=0.05)  # the root: once
+    assert len(ledger_plot(held).axes[0].patches) == 2 * 6 * len(names)
+    assert all(name in alt_text_of_ledger(held) for name in names)
+
+
+@pytest.fixture(scope="module")
+def held_of_two():
+    return experiment.strategies(2, 32, 1)
+
+
+def test_pinned_memory_needs_an_accelerator():
+    """Why the strategy that offloads asks for memory that is not pinned."""
+    said = launch(workers.pinned_on_a_cpu, ranks=1)[0]
+    if not torch.accelerator.is_available():
+        assert "Cannot access accelerator device when none is available" in said
+
+
+# The instrument
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """By way: what rank 1 of 2 saw of a step."""
+    ways = ["DDP", "DDP, views", "by hand", "keeps all", "whole", "by block"]
+    return launch(workers.steps, ways, 32, 3, ranks=2)[1]
+
+
+MODEL = DigitsTransformer(32, 3)
+BLOCK = parameters_of(MODEL.blocks[0]) * FLOAT
+ALL = parameters_of(MODEL) * FLOAT
+
+
+def test_measuring_changes_no_number(seen):
+    """Each loss is the same to the last bit with a ledger and without."""
+    for way, one in seen.items():
+        assert one.losses == one.unmeasured, way
+
+
+def test_ddp_holds_all_of_it_and_the_gradients_twice(seen):
+    """Unless the gradients are views of the buckets."""
+    held, views = seen["DDP"].held, seen["DDP, views"].held
+    assert (held.parameters, held.gradients, held.buckets, held.unsharded) == (ALL, ALL, ALL, 0)
+    assert (views.gradients, views.buckets) == (ALL, 0)
+
+
+def test_a_rank_keeps_half_of_everything(seen):
+    """By hand and with fully_shard; padding aside, of which there is little."""
+    for way in ("by hand", "whole", "by block"):
+        held = seen[way].held
+        assert held.parameters == pytest.approx(ALL / 2, rel=0.01)
+        assert held.gradients == pytest.approx(ALL / 2, rel=0.01)
+        assert held.optimizer == pytest.approx(ALL, rel=0.01)
+
+
+def test_what_is_whole_when(seen):
+    """By block and by hand one block at a time; wrapped as a whole, all of it all the time."""
+    at_most = {
+        way: max(len([u for u in moment.whole if u != "root"]) for moment in s.timeline)
+        for way, s in seen.items()
+    }
+    assert at_most == {
+        "DDP": 0, "DDP, views": 0, "by hand": 1, "keeps all": 3, "whole": 0, "by block": 1,
+    }  # fmt: skip
+    computing = [m for m in seen["whole"].timeline if "blocks" in m.event]
+    assert {moment.whole["root"] for moment in computing} == {ALL}
+
+
+def test_the_blocks_come_in_order(seen):
+    """Forward from the first to the last, backward from the last to the first."""
+    there = [f"forward blocks.{i}" for i in range(3)]
+    back = [f"backward blocks.{i}" for i in (2, 1, 0)]
+    for way in ("by hand", "whole", "by block"):
+        events = dict.fromkeys(moment.event for moment in seen[way].timeline)
+        expected = ["forward", *there, "backward", *back, "update"]
+        assert list(events) == expected
+
+
+def test_each_block_is_whole_in_its_own_forward_and_backward(seen):
+    """And gone before the next one's forward is over."""
+    for way in ("by hand", "by block"):
+        for event in ("forward blocks.1", "backward blocks.1"):
+            whole = [m.whole for m in seen[way].timeline if m.event == event]
+            assert max(sizes.get("blocks.1", 0) for sizes in whole) == BLOCK
+        later = [m.whole for m in seen[way].timeline if m.event == "forward blocks.2"]
+        assert max(sizes.get("blocks.1", 0) for sizes in later) == 0
+
+
+def test_what_is_never_freed_shows(seen):
+    """The mistake that this instrument is there for."""
+    assert seen["keeps all"].held.unsharded > seen["by hand"].held.unsharded + BLOCK
+    assert seen["keeps all"].held.peak > seen["by hand"].held.peak + BLOCK
+
+
+def test_the_most_of_the_timeline_is_the_unsharded_part(seen):
+    """Held and timeline are one count."""
+    for way, one in seen.items():
+        assert max(moment.bytes for moment in one.timeline) == one.held.unsharded
+        assert one.timeline[0] == Moment("forward", {})
+        assert (one.timeline[-1].live == {}) == (way != "keeps all")
+
+
+def test_an_all_gather_into_the_weight_itself_is_seen():
+    """Without a copy out of the buffer; other people's code does it."""
+    held, timeline = launch(workers.gathered_in_place, 8, ranks=2)[0]
+    weight = 8 * 8 * FLOAT
+    assert held.parameters == weight // 2
+    # in backward the gathered weight and its gradient, which is what is scattered
+    assert held.unsharded == 2 * weight
+    kinds = {kind for moment in timeline for kind, _ in moment.live}
+    assert kinds == {"gather buffers", "scatter buffers"}
+
+
+# Without ranks
+
+
+def two_layers() -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2))
+    return model, torch.optim.AdamW(model.parameters())
+
+
+def test_one_process_by_the_byte():
+    """Four sizes that can be counted by hand."""
+    model, optimizer = two_layers()
+    rows = torch.ones(5, 8)
+    for _ in range(2):
+        with MemoryLedger(model, optimizer) as ledger:
+            optimizer.zero_grad()
+            model(rows).sum().backward()
+            optimizer.step()
+    shapes = [[p.shape for p in model.parameters()]]
+    expected = formulas.one_process(shapes)
+    held = ledger.held
+    assert (held.parameters, held.gradients, held.optimizer) == (
+        expected.parameters, expected.gradients, expected.optimizer,
+    )  # fmt: skip
+    assert (held.unsharded, held.buckets, held.host) == (0, 0, 0)
+    hidden, scores, loss = 5 * 16, 5 * 2, 1
+    # tanh saves its output; the scores and the loss are alive as backward begins
+    assert hidden * FLOAT <= held.activations <= (hidden + scores + loss) * FLOAT
+    assert held.peak == sum(ledger.at_peak.values())
+    assert ledger.at_peak["inputs"] == rows.nbytes
+
+
+def test_gradients_are_counted_as_the_optimizer_finds_them():
+    """Also where the step ends with zero_grad, and where there is no optimizer."""
+    model, optimizer = two_layers()
+    with MemoryLedger(model, optimizer) as ledger:
+        model(torch.ones(5, 8)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    with MemoryLedger(model) as without:
+        model(torch.ones(5, 8)).sum().backward()
+    whole = parameters_of(model) * FLOAT
+    assert ledger.held.gradients == without.held.gradients == whole
+    assert without.held.optimizer == 0
+
+
+def test_nothing_of_it_stays_behind():
+    """The method that it patches, its hooks, and its storages."""
+    model, optimizer = two_layers()
+    resize = torch.UntypedStorage.resize_
+    with pytest.raises(ZeroDivisionError), MemoryLedger(model, optimizer):
+        model(torch.ones(5, 8)).sum().backward()
+        _ = 1 / 0
+    assert torch.UntypedStorage.resize_ is resize
+    assert not [m for m in model.modules() if m._forward_hooks or m._forward_pre_hooks]
+    assert not nn.modules.module._global_forward_pre_hooks
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+def test_it_is_read_when_it_is_over_and_used_once():
+    """Each with words that say what to do."""
+    model, _ = two_layers()
+    ledger = MemoryLedger(model)
+    with pytest.raises(RuntimeError, match="once its `with` block has been left"):
+        _ = ledger.held
+    with ledger:
+        model(torch.ones(5, 8))
+    with pytest.raises(RuntimeError, match="make a new one"), ledger:
+        pass

@@ -1,0 +1,151 @@
+"""Workers of tests/test_ledger.py: steps measured by MemoryLedger, and what they leave behind."""
+
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.chapters.fully_sharded import shard_by_block
+from ddp_workbook.chapters.fully_sharded_by_hand import FullyShardedByHand
+from ddp_workbook.digits import DigitsTransformer
+from ddp_workbook.recording.memory import Held, MemoryLedger, Moment
+
+ROWS = 4
+# torch 2.13 has new names for these two, and warns of the old ones.
+gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
+
+class KeepsAll(FullyShardedByHand):
+    """By hand, but nothing is ever freed before the step is over."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        for unit in self.units:
+            unit.free = lambda: None
+
+
+class InPlace(nn.Module):
+    """The shortest way there is: one all-gather whose output is what computes."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        ranks, rank = dist.get_world_size(), dist.get_rank()
+        self.shape = layer.weight.shape
+        self.piece = nn.Parameter(layer.weight.detach().flatten().chunk(ranks)[rank].clone())
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows @ Whole.apply(self.piece, self.shape).T
+
+
+class Whole(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, piece, shape):
+        whole = torch.empty(shape)
+        gather(whole.view(-1), piece)
+        return whole
+
+    @staticmethod
+    def backward(ctx, gradient):
+        own = torch.empty(gradient.numel() // dist.get_world_size())
+        scatter(own, gradient.contiguous().view(-1))
+        return own, None
+
+
+def wrapped(way: str, model: DigitsTransformer, device: torch.device) -> nn.Module:
+    """The model, to be trained in this way."""
+    if way == "DDP":
+        return DistributedDataParallel(model)
+    if way == "DDP, views":
+        return DistributedDataParallel(model, gradient_as_bucket_view=True)
+    if way == "by hand":
+        return FullyShardedByHand(model, model.blocks)
+    if way == "keeps all":
+        return KeepsAll(model, model.blocks)
+    if way == "whole":
+        return fully_shard(model, mesh=init_device_mesh(device.type, (dist.get_world_size(),)))
+    if way == "by block":
+        return shard_by_block(model, device)
+    return model
+
+
+class Seen(NamedTuple):
+    """What a ledger says of a step, and the loss after it with and without one."""
+
+    held: Held
+    timeline: list[Moment]
+    losses: list[float]
+    unmeasured: list[float]
+
+
+def steps(ways: list[str], width: int, depth: int) -> dict[str, Seen]:
+    """Four steps in each of these ways; the third one is measured."""
+    device = setup()
+    found = {}
+    for way in ways:
+        (ledger, losses), (_, unmeasured) = (
+            four_steps(way, width, depth, device, measure) for measure in (True, False)
+        )
+        found[way] = Seen(ledger.held, ledger.timeline, losses, unmeasured)
+    cleanup()
+    return found
+
+
+def four_steps(
+    way: str, width: int, depth: int, device: torch.device, measure: bool
+) -> tuple[MemoryLedger | None, list[float]]:
+    """The ledger of the third step, and all losses."""
+    torch.manual_seed(0)
+    model = wrapped(way, DigitsTransformer(width, depth), device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    torch.manual_seed(1 + dist.get_rank())
+    images, labels = torch.rand(ROWS, 64), torch.randint(10, (ROWS,))
+    losses, ledger = [], None
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+    for number in range(4):
+        if measure and number == 2:
+            with MemoryLedger(model, optimizer) as ledger:
+                step()
+        else:
+            step()
+    return ledger, losses
+
+
+def gathered_in_place(size: int) -> tuple[Held, list[Moment]]:
+    """A step of one linear layer whose gathered weight is the buffer of the all-gather."""
+    setup()
+    model = InPlace(nn.Linear(size, size, bias=False))
+    optimizer = torch.optim.SGD(model.parameters())
+    with MemoryLedger(model, optimizer) as ledger:
+        model(torch.ones(ROWS, size, requires_grad=True)).sum().backward()
+        optimizer.step()
+    cleanup()
+    return ledger.held, ledger.timeline
+
+
+def pinned_on_a_cpu() -> str:
+    """What CPUOffloadPolicy says on a CPU's mesh: the words of its error, or nothing."""
+    device = setup()
+    model = nn.Linear(4, 4)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    said = ""
+    try:
+        fully_shard(model, mesh=mesh, offload_policy=CPUOffloadPolicy())
+        model(torch.ones(2, 4)).sum().backward()
+    except Exception as error:
+        said = str(error)
+    cleanup()
+    return said
