@@ -1,0 +1,330 @@
+"""Decide which neighbouring blocks of a model become one unit of `fully_shard`.
+
+A unit is gathered and freed as a whole, and each unit costs an all-gather in forward, an all-gather
+in backward and a reduce-scatter. So few units are good, but a large one takes much memory while it
+is whole. `sizes[i]` is the size of block i; `limit` is the memory for one unit. (Whoever calls this
+has set memory aside for the unit that is prefetched, so only one unit counts here.)
+
+Return the units as a list of lists of block numbers, such as `[[0, 1], [2]]`:
+
+- Each block is in one unit. Units hold neighbours, and they come in the order of the model.
+- The sizes of a unit's blocks add up to `limit` at most. Exactly `limit` is fine.
+- There are as few units as possible. If several answers have as few, any of them is right.
+- A block that is larger than `limit` fits into no unit. Raise a ValueError whose message holds the
+  number of the first such block: `block 3`.
+
+Sizes are numbers from 0 on, in MiB, and may have fractions; a block without parameters has size 0.
+No blocks need no units. There can be hundreds of blocks. Do not change `sizes`.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from math import inf
+from typing import Any, NamedTuple
+
+from ddp_workbook.exercises import Alone, Look, Seen, When
+from ddp_workbook.exercises.judging.check import ask
+from ddp_workbook.exercises.judging.same import is_index, kind
+from ddp_workbook.exercises.judging.values import in_words
+
+MINUTES = 8
+HINTS = [
+    "Go from block to block. When is there no way but to begin another unit?",
+    "Begin a unit only when the next block does not fit into the last one. Can it be of use to "
+    "begin earlier? Where a unit ends earlier, the next one begins earlier, and so do all others.",
+    "Keep the units and the size of the last one. A block that does not fit opens a unit, of which "
+    "it is the first. At the very beginning there is no last unit.",
+]
+
+
+def choose_wraps(sizes: list[float], limit: float) -> list[list[int]]:
+    """Units of neighbouring blocks, each of at most `limit` in size, as few as possible."""
+    ### BEGIN SOLUTION
+    units: list[list[int]] = []
+    filled = inf  # of the last unit; where there is none, nothing fits into it
+    for block, size in enumerate(sizes):
+        if size > limit:
+            raise ValueError(f"block {block} has {size} MiB, and a unit {limit} MiB at most")
+        if filled + size > limit:
+            units.append([])
+            filled = 0
+        units[-1].append(block)
+        filled += size
+    return units
+    ### END SOLUTION
+
+
+class Case(NamedTuple):
+    """A call."""
+
+    sizes: list[float]
+    limit: float
+
+    @property
+    def large(self) -> list[int]:
+        """Blocks that fit into no unit."""
+        return [block for block, size in enumerate(self.sizes) if size > self.limit]
+
+
+class Raised(NamedTuple):
+    """In place of what came back: the message of a ValueError."""
+
+    text: str
+
+
+def many(number: int) -> list[float]:
+    """Sizes that look like chance and are the same everywhere, in quarters."""
+    return [(block * block * 7 + block * 3) % 41 / 4 for block in range(number)]
+
+
+CASES = [
+    Case([10.5, 20, 12.5, 30.25, 14, 16.5, 11], 45.0),
+    Case([14, 14, 14, 14, 14], 28),  # exactly met
+    Case([21, 12, 30.5, 30.75, 12.25, 12], 31),  # above the limit by a fraction
+    Case([12, 10, 10, 10, 12, 30, 12], 32),  # equal numbers of blocks do not do
+    Case([0, 25, 0, 25, 0, 0], 25),
+    Case([0, 0, 0], 0),
+    Case([40, 12, 15, 40, 10, 11, 40], 40),  # large ones at both ends
+    Case([], 10),
+    Case([17], 17),
+    Case([23, 11, 12, 47, 19, 52], 45),  # no answer
+    Case([0, 0.25, 0], 0),
+    Case([26, 27.5], 26.5),
+    Case(many(300), 31),
+    Case([10.5, 20, 12.5, 30.25, 14, 16.5, 11], 45.0),
+]
+
+
+def fewest(case: Case) -> int:
+    """The least number of units, from all beginnings that the last unit may have."""
+    best = [0]  # of the first blocks, for each number of them
+    for end in range(1, len(case.sizes) + 1):
+        unit, found = 0.0, []
+        for start in reversed(range(end)):
+            unit += case.sizes[start]
+            if unit > case.limit:
+                break
+            found.append(best[start])
+        best.append(1 + min(found))
+    return best[-1]
+
+
+def call(function: Callable, sizes: list[float], limit: float) -> Any:
+    """What comes back, or the ValueError that is raised."""
+    try:
+        return function(sizes, limit)
+    except ValueError as error:
+        return Raised(str(error))
+
+
+def plain(returned: Any, *_: Any) -> Any:
+    """Lists, where units are tuples or ranges."""
+    if type(returned) not in (list, tuple):
+        return returned
+    return [list(unit) if isinstance(unit, tuple | range) else unit for unit in returned]
+
+
+def answers(look: Look) -> Look:
+    """The look, where an answer is asked for: its `of` gets the units."""
+
+    def of(seen: Seen) -> Any:
+        return ask(look.right, seen.case) if seen.case.large else look.of(seen)
+
+    return replace(look, of=of)
+
+
+def form(came: Any) -> str:
+    """What kind of thing came back."""
+    if isinstance(came, Raised):
+        return "a ValueError"
+    if not isinstance(came, list):
+        return kind(came)
+    if others := [kind(unit) for unit in came if not isinstance(unit, list)]:
+        return f"a list with {others[0]} in it"
+    others = [kind(block) for unit in came for block in unit if not is_index(block)]
+    return f"a list of lists with {others[0]} in it" if others else "a list of lists of int"
+
+
+def blocks(seen: Seen) -> list[int]:
+    """The blocks of all units, one after the other."""
+    return [block for unit in seen.came for block in unit]
+
+
+def totals(seen: Seen) -> list[float]:
+    """The sizes of the units."""
+    return [sum(seen.case.sizes[block] for block in unit) for unit in seen.came]
+
+
+def without(seen: Seen, place: int) -> bool:
+    """Whether the units would fit if their first block did not count, or their last one."""
+    sizes = seen.case.sizes
+    over = zip(seen.came, totals(seen), strict=True)
+    return all(total - sizes[unit[place]] <= seen.case.limit for unit, total in over if unit)
+
+
+def in_rows(seen: Seen) -> bool:
+    """Whether all units but the last have equally many blocks."""
+    lengths = [len(unit) for unit in seen.came[:-1]]
+    return len(lengths) > 1 and len(set(lengths)) == 1
+
+
+def meets_the_limit(seen: Seen) -> bool:
+    """Whether a unit and the first block of the next one have exactly the limit together."""
+    return any(
+        total + seen.case.sizes[unit[0]] == seen.case.limit
+        for total, unit in zip(totals(seen), seen.came[1:], strict=False)
+    )
+
+
+def unit_and_total(seen: Seen) -> str:
+    """The first unit that is too large."""
+    unit, total = next(
+        (unit, total)
+        for unit, total in zip(seen.came, totals(seen), strict=True)
+        if total > seen.case.limit
+    )
+    return f"the unit {in_words(unit)}, whose blocks have {in_words(total)} MiB together"
+
+
+def units(number: int) -> str:
+    """So many units, in words."""
+    return f"{number} unit{'s' * (number != 1)}"
+
+
+def outcome(seen: Seen) -> str:
+    """What became of a block that fits into no unit."""
+    if not seen.case.large:
+        return refused(seen.case)
+    if not isinstance(seen.came, Raised):
+        return in_words(seen.came)
+    named = re.search(rf"\bblock {seen.case.large[0]}\b", seen.came.text, flags=re.I)
+    return refused(seen.case) if named else f"ValueError: {seen.came.text}"
+
+
+def refused(case: Case) -> str:
+    """What is right there."""
+    named = f"a ValueError whose message holds `block {case.large[0]}`" if case.large else ""
+    return named or "no error"
+
+
+FORM = Look(
+    of=lambda seen: form(seen.came),
+    right="a list of lists of int",
+    mistakes={
+        "Does the function return its list, on every path?": "None",
+        "There are no blocks here, so there is no largest one, and no unit.": When(
+            lambda seen: isinstance(seen.came, Raised) and not seen.case.sizes
+        ),
+        "Each block fits into a unit. Which of your lines finds one that is too large?": (
+            "a ValueError"
+        ),
+        "These are numbers in a row. Where does a unit end?": "a list with an int in it",
+        "A unit holds the numbers of its blocks. Are these their sizes?": (
+            "a list of lists with a float in it"
+        ),
+    },
+    otherwise="Which of your lines makes a list of lists?",
+    came=lambda seen: (
+        f"ValueError: {seen.came.text}"
+        if isinstance(seen.came, Raised)
+        else f"{in_words(seen.came)}, {seen.value}"
+    ),
+    required="a list of lists of block numbers",
+)
+ORDER = Look(
+    of=blocks,
+    right=lambda case: list(range(len(case.sizes))),
+    mistakes={
+        "The last unit is missing. Who adds it, when no block comes any more?": When(
+            lambda seen: seen.value == seen.right[: len(seen.value)]
+        ),
+        "The blocks are counted from 1. Which number has the first one?": lambda case: [
+            block + 1 for block in range(len(case.sizes))
+        ],
+        "A block is in two units. In which one is the block that does not fit any more?": When(
+            lambda seen: len(set(seen.value)) < len(seen.value)
+        ),
+        "Blocks of size 0 are missing. Which of your lines takes a 0 for nothing?": When(
+            lambda seen: (
+                not any(seen.case.sizes[block] for block in {*seen.right} - {*seen.value})
+                and len(seen.value) < len(seen.right)
+            )
+        ),
+        "Each block is there. Units hold neighbours, in the order of the model.": When(
+            lambda seen: sorted(seen.value) == seen.right
+        ),
+    },
+    otherwise="Which blocks are in no unit, and which numbers are no block's?",
+    came=lambda seen: in_words(seen.came),
+    required=lambda seen: f"each of {len(seen.case.sizes)} blocks once, in order, counted from 0",
+)
+LIMIT = Look(
+    of=lambda seen: max(totals(seen), default=0) <= seen.case.limit,
+    right=True,
+    mistakes={
+        "Equally many blocks need not be equally large.": When(in_rows),
+        "Does the first block of a unit count? What is the size of a unit that has just begun?": (
+            When(lambda seen: without(seen, 0) and not without(seen, -1))
+        ),
+        "Is the limit compared before or after the block is added?": When(
+            lambda seen: without(seen, -1)
+        ),
+    },
+    otherwise="Add up the sizes of this unit's blocks. Where does the sum pass the limit?",
+    came=unit_and_total,
+    required=lambda seen: f"{in_words(seen.case.limit)} MiB at most in each unit",
+)
+FEWEST = Look(
+    of=lambda seen: len(seen.came),
+    right=lambda case: 0 if case.large else fewest(case),
+    mistakes={
+        "A unit without blocks is none.": When(lambda seen: [] in seen.came),
+        "Each block is a unit of its own. Which ones fit together?": (
+            lambda case: 0 if case.large else len(case.sizes)
+        ),
+        "Blocks without parameters need no unit of their own.": When(
+            lambda seen: 0 in totals(seen)
+        ),
+        "A unit may have exactly the limit.": When(meets_the_limit),
+        "Two neighbouring units would fit into one.": When(
+            lambda seen: any(one + two <= seen.case.limit for one, two in pairwise(totals(seen)))
+        ),
+    },
+    otherwise="Where does a unit begin although the block would fit into the unit before?",
+    came=lambda seen: f"{in_words(seen.came)}: {units(seen.value)}",
+    required=lambda seen: units(seen.right),
+)
+REFUSED = Look(
+    of=outcome,
+    right=refused,
+    mistakes={
+        "A block is larger than the limit, and no error comes. Who finds out that it does not "
+        "fit?": When(lambda seen: not isinstance(seen.came, Raised)),
+        "Several blocks are too large. Which one comes first?": When(
+            lambda seen: any(f"block {one}" in seen.came.text for one in seen.case.large)
+        ),
+    },
+    otherwise="Who reads this message wants to know which block it is, counted from 0.",
+    came="{value}",
+    required="{right}",
+    words=str,
+)
+CHECK = Alone(
+    cases=CASES,
+    given=lambda case: ([*case.sizes], case.limit),
+    caller=call,
+    observe=plain,
+    called=lambda case: f"choose_wraps({in_words(case.sizes)}, {in_words(case.limit)})",
+    looks=[*map(answers, [FORM, ORDER, LIMIT, FEWEST]), REFUSED],
+    keeps="Which line changes the caller's list?",
+    errors={
+        "Error: block": "The block is named. Which kind of error does the task ask for?",
+        "does not end": "There are 300 blocks here. How many ways are there to cut them?",
+        "recursion": "There are 300 blocks here. Does each of them need a call?",
+        "empty": "There may be no blocks. What is the largest of none?",
+        "out of range": "There may be no blocks, and before the first one there is no unit.",
+    },
+    proves="the fewest possible units for 0 to 300 blocks, and a block that fits nowhere is named",
+)
