@@ -1,6 +1,6 @@
 """Every strategy in the ledger: what a rank holds and sends in one step, beside the formulas."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -29,7 +28,7 @@ from ddp_workbook.planning.shards import Units
 from ddp_workbook.recording.dispatch_mode import Recorder
 from ddp_workbook.recording.memory import Held, MemoryLedger
 
-WIDTH, DEPTH, ROWS = 64, 3, 16  # ROWS of each rank
+WIDTH, DEPTH, ROWS = 64, 8, 8  # ROWS of each rank
 ROOT_FIRST = 3  # position, and embedding's two: the root's parameters that a step uses first
 KNOWN = ("parameters", "gradients", "optimizer", "unsharded", "buckets")  # exactly, by formula
 PARTS = (*KNOWN, "activations")
@@ -99,6 +98,9 @@ class Strategy:
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """AdamW on all parameters, or on this rank's part of them."""
         if self.kind == "ZeRO-1":
+            # Imported here: it brings TorchScript along, which all other strategies do without.
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+
             sharded = {"optimizer_class": torch.optim.AdamW, "lr": LEARNING_RATE}
             return ZeroRedundancyOptimizer(model.parameters(), **sharded)
         return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
@@ -154,11 +156,21 @@ def for_formulas(policies: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+class Call(NamedTuple):
+    """A call of one rank; `ranks` and `group` say with whom, the latter as the recorder does."""
+
+    op: str
+    group: str
+    ranks: int
+    bytes: int
+    received: int
+
+
 class Measured(NamedTuple):
-    """One rank's third step. `wire` has (op, bytes, received, ranks of the group) of each call."""
+    """One rank in one step."""
 
     held: Held
-    wire: list[tuple[str, int, int, int]]
+    wire: list[Call]
     loss: float
 
 
@@ -169,14 +181,12 @@ def strategies(
 
     All of them in one launch. The first table has a row for each strategy, rank and part of a
     ledger, in bytes: predicted, measured; for the "peak" of all parts together there is no formula.
-    The second has rank 0's calls: strategy, op, calls, bytes (handed in), in_ring (bytes that a
-    ring sends from each rank), predicted_calls, predicted_bytes.
+    The second has rank 0's calls: strategy, op, group, calls, bytes (handed in), in_ring (bytes
+    that a ring sends from each rank), predicted_calls, predicted_bytes.
     """
     chosen = [s for s in STRATEGIES.values() if s.needs in (None, ranks)]
     units = units_of(DigitsTransformer(width, depth))
-    of_ranks = launch(
-        measured_steps, [s.name for s in chosen], width, depth, ranks=ranks, timeout=180
-    )
+    of_ranks = launch(measured_steps, chosen, width, depth, ranks=ranks, timeout=180)
     held = [
         (s.name, rank, part, size, getattr(found[s.name].held, part))
         for s in chosen
@@ -184,19 +194,25 @@ def strategies(
         for part, size in predicted_parts(s, units, ranks, rank).items()
     ]
     wire = [
-        (s.name, *row)
+        {"strategy": s.name} | row
         for s in chosen
-        for row in compared_calls(of_ranks[0][s.name].wire, s.messages(units, ranks))
+        for row in compared_calls(of_ranks[0][s.name].wire, s.messages(units, ranks), ranks)
     ]
-    return (
-        pd.DataFrame(held, columns=["strategy", "rank", "part", "predicted", "measured"]),
-        pd.DataFrame(
-            wire,
-            columns=[
-                "strategy", "op", "calls", "bytes", "in_ring", "predicted_calls", "predicted_bytes",
-            ],
-        ),
-    )  # fmt: skip
+    columns = ["strategy", "rank", "part", "predicted", "measured"]
+    return pd.DataFrame(held, columns=columns), pd.DataFrame(wire)
+
+
+def held_with(ranks: int = 4, **policies: Any) -> pd.DataFrame:
+    """The ledger of `fully_shard` by block with these policies beside that without, in kB.
+
+    `policies` are arguments of `fully_shard`: reshard_after_forward, mp_policy, offload_policy.
+    """
+    both = [Strategy("without"), Strategy("with", policies=policies)]
+    found = launch(measured_steps, both, WIDTH, DEPTH, ranks=ranks, timeout=180)[0]
+    held = {name: step.held for name, step in found.items()}
+    parts = (*PARTS, "peak")
+    rows = {name: [getattr(one, part) / KB for part in parts] for name, one in held.items()}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=parts).round(1)
 
 
 def off_by(held: pd.DataFrame) -> float:
@@ -217,25 +233,25 @@ def ledger_table(held: pd.DataFrame, rank: int = 0) -> pd.DataFrame:
 
 
 def wire_table(wire: pd.DataFrame) -> pd.DataFrame:
-    """A row a strategy: calls by operation, bytes handed in, and what a ring sends, in kB."""
-    calls = wire.pivot(index="strategy", columns="op", values="calls").fillna(0).astype(int)
+    """A row a strategy: calls by operation, and what a ring sends from each rank for them."""
+    calls = wire.pivot_table("calls", "strategy", "op", aggfunc="sum", fill_value=0)
     calls = calls.reindex(columns=list(IN_RING), fill_value=0)
-    sums = (wire.groupby("strategy")[["bytes", "in_ring"]].sum() / KB).round(1)
-    sums.columns = ["kB handed in", "kB sent in a ring"]
-    return calls.join(sums).loc[wire["strategy"].unique()]
+    calls["kB sent in a ring"] = (wire.groupby("strategy")["in_ring"].sum() / KB).round(1)
+    return calls.loc[wire["strategy"].unique()]
 
 
-def measured_steps(names: Sequence[str], width: int, depth: int) -> dict[str, Measured]:
-    """A worker: train three steps in each of these ways, and measure the third."""
+def measured_steps(chosen: Sequence[Strategy], width: int, depth: int) -> dict[str, Measured]:
+    """A worker: train some steps in each of these ways, and measure the last."""
     device = setup()
     digits = DigitsDataset()
     mine = slice(dist.get_rank(), ROWS * dist.get_world_size(), dist.get_world_size())
     # A clone: of a view the ledger would count all the digits.
     images, labels = digits.images[mine].clone().to(device), digits.labels[mine].clone().to(device)
     found = {}
-    for name in names:
+    for strategy in chosen:
         torch.manual_seed(SEED)
-        found[name] = measured(STRATEGIES[name], DigitsTransformer(width, depth), images, labels)
+        model = DigitsTransformer(width, depth)
+        found[strategy.name] = measured(strategy, model, images, labels)
     cleanup()
     return found
 
@@ -243,7 +259,7 @@ def measured_steps(names: Sequence[str], width: int, depth: int) -> dict[str, Me
 def measured(
     strategy: Strategy, model: DigitsTransformer, images: Tensor, labels: Tensor
 ) -> Measured:
-    """The third step: DDP has its final buckets by then, and AdamW its state."""
+    """A step that is like all later ones."""
     wrapped = strategy.wrap(model.to(images.device), images.device)
     optimizer = strategy.optimizer(wrapped)
 
@@ -254,18 +270,20 @@ def measured(
         optimizer.step()
         return loss.detach()
 
-    step()
-    step()
+    step()  # AdamW makes its state
+    if isinstance(wrapped, DistributedDataParallel):
+        step()  # it makes its final buckets
     rows: list[dict] = []
     with Recorder(rows), MemoryLedger(wrapped, optimizer) as ledger:
         loss = step()
-    calls = [(r["op"], r["bytes"], r["received"], members(r["group"])) for r in rows]
-    return Measured(ledger.held, calls, loss.item())
+    return Measured(ledger.held, [call_of(row) for row in rows], loss.item())
 
 
-def members(group: str) -> int:
-    """How many ranks a group has that the recorder calls "default" or "ranks 0,2"."""
-    return dist.get_world_size() if group == "default" else group.count(",") + 1
+def call_of(row: dict) -> Call:
+    """A row of the recorder, which calls a group "default" or "ranks 0,2"."""
+    group = row["group"]
+    ranks = dist.get_world_size() if group == "default" else group.count(",") + 1
+    return Call(OPS.get(row["op"], row["op"]), group, ranks, row["bytes"], row["received"])
 
 
 def units_of(model: DigitsTransformer) -> Units:
@@ -282,40 +300,55 @@ def predicted_parts(
     ledger = strategy.predicted(units, ranks, rank)
     parts = {part: getattr(ledger, part) for part in KNOWN}
     width, depth = units[0][0][-1], len(units) - 1
-    policy = strategy.policies.get("mp_policy")
-    dtype = policy.param_dtype if policy else torch.float32
-    return parts | {
-        "activations": saved(width, depth, dtype, strategy.checkpointing),
-        "peak": None,
-    }
+    return parts | {"activations": saved(strategy, width, depth), "peak": None}
 
 
-def saved(width: int, depth: int, dtype: torch.dtype, checkpointing: bool) -> int:
+def saved(strategy: Strategy, width: int, depth: int, rows: int = ROWS) -> int:
     """Bytes of activations that backward finds, but for what the output layer saves.
 
     With checkpointing: each block's input, and all of the one block that is computed again.
     """
+    policy = strategy.policies.get("mp_policy")
+    dtype = policy.param_dtype if policy else torch.float32
     shape = DecoderShape("", depth, width, HEADS, HEADS, 4 * width, 0, gpt=True)
-    tokens = ROWS * SIDE
+    tokens = rows * SIDE
     between = tokens * width * dtype.itemsize  # the input of a block, and the last one's output
     block = saved_by_block(shape, tokens, dtype)
-    return (depth - 1) * between + block if checkpointing else depth * block + between
+    if strategy.checkpointing:
+        return (depth - 1) * between + block
+    return depth * block + between
 
 
 def compared_calls(
-    wire: list[tuple[str, int, int, int]], messages: Iterable[Message]
-) -> list[tuple[str, int, int, int, int, int]]:
-    """For each op: calls, bytes and bytes in a ring as measured, calls and bytes by formula."""
-    real = [(OPS.get(op, op), given, received, ranks) for op, given, received, ranks in wire]
-    predicted = [(OPS.get(m.op, m.op), m.bytes) for m in messages]
+    wire: Sequence[Call], messages: Sequence[Message], ranks: int
+) -> list[dict[str, Any]]:
+    """A row for each op and group: calls and bytes, measured and by formula."""
+    expected = [(OPS.get(m.op, m.op), group_of(m, ranks), m.bytes) for m in messages]
     rows = []
-    for op in dict.fromkeys([op for op, *_ in [*real, *predicted]]):
-        same = [row for row in real if row[0] == op]
-        expected = [size for name, size in predicted if name == op]
-        in_ring = sum(
-            IN_RING[op] * max(given, received) * (ranks - 1) / ranks
-            for _, given, received, ranks in same
+    for op, group in dict.fromkeys([c[:2] for c in wire] + [e[:2] for e in expected]):
+        same = [call for call in wire if call[:2] == (op, group)]
+        sizes = [size for *kind, size in expected if kind == [op, group]]
+        rows.append(
+            {
+                "op": op,
+                "group": group,
+                "calls": len(same),
+                "bytes": sum(call.bytes for call in same),
+                "in_ring": round(sum(map(in_ring, same))),
+                "predicted_calls": len(sizes),
+                "predicted_bytes": sum(sizes),
+            }
         )
-        given = sum(row[1] for row in same)
-        rows.append((op, len(same), given, round(in_ring), len(expected), sum(expected)))
     return rows
+
+
+def group_of(message: Message, ranks: int) -> str:
+    """The group of rank 0 in the words of the recorder."""
+    if message.ranks == ranks:
+        return "default"
+    return "ranks " + ",".join(str(i * message.stride) for i in range(message.ranks))
+
+
+def in_ring(call: Call) -> float:
+    """Bytes that each rank sends for it in a ring."""
+    return IN_RING[call.op] * max(call.bytes, call.received) * (call.ranks - 1) / call.ranks
