@@ -10,8 +10,8 @@ Return the units as a list of lists of block numbers, such as `[[0, 1], [2]]`:
 - Each block is in one unit. Units hold neighbours, and they come in the order of the model.
 - The sizes of a unit's blocks add up to `limit` at most. Exactly `limit` is fine.
 - There are as few units as possible. If several answers have as few, any of them is right.
-- A block that is larger than `limit` fits into no unit. Raise a ValueError whose message holds the
-  number of the first such block: `block 3`.
+- A block that is larger than `limit` fits into no unit. Raise a ValueError whose message names the
+  first such block, in the form `block 3`.
 
 Sizes are numbers from 0 on, in MiB, and may have fractions; a block without parameters has size 0.
 No blocks need no units. There can be hundreds of blocks. Do not change `sizes`.

@@ -6,8 +6,9 @@ optimizer is AdamW. Return a dict with four numbers of bytes, for the rank that 
 
 - `"parameters"` and `"gradients"`: what the rank has of them when backward is over.
 - `"optimizer"`: AdamW's two numbers for each parameter, without its counters of steps.
-- `"gathered"`: the parameters that `fully_shard` has whole at the moment when it has the most.
-  Without `fully_shard` it is 0. Buffers do not count, nor does the block that is prefetched.
+- `"gathered"`: the parameters that are whole, ready to compute, at the moment when `fully_shard`
+  has the most of them. Without `fully_shard` it is 0. This is a part of what the page calls
+  unsharded: buffers do not count, nor does the block that is prefetched.
 
 `strategy` is one of these:
 
@@ -27,7 +28,7 @@ optimizer is AdamW. Return a dict with four numbers of bytes, for the rank that 
 
 `fully_shard` cuts a tensor by rows, which are its first dimension. If n ranks share it, the fullest
 one holds ceil(rows / n) of them. When it is gathered, it is padded to n times as many rows. One
-rank alone (n = 1) goes through the same steps. You need no process group.
+rank alone (n = 1) goes through the same steps. You need no process group. Do not change the lists.
 """
 
 from collections.abc import Callable, Mapping
