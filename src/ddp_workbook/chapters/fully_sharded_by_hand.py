@@ -12,6 +12,7 @@ and its optimizer AdamW, which keeps two numbers for each parameter.
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer, Trained, accuracy, batches
@@ -27,6 +29,8 @@ EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 3
 LEARNING_RATE, MAX_NORM = 0.002, 1.0
 SEED = 0
+
+NO_FORWARD = nn.Module.forward  # what a ModuleList has
 
 
 def shard(tensor: Tensor) -> Tensor:
@@ -63,7 +67,7 @@ class Unit:
                 # Past `setattr`, which takes nothing but an nn.Parameter here.
                 place.module._parameters[place.name] = tensor
 
-    def gather(self, dtype: torch.dtype | None = None) -> list[Tensor]:
+    def all_gather(self, dtype: torch.dtype | None = None) -> list[Tensor]:
         """All parameters, whole, from the pieces of all ranks; one all-gather."""
         own = torch.cat([piece.detach() for piece in self.shards])
         own = own.to(dtype or own.dtype)
@@ -77,11 +81,21 @@ class Unit:
         ]
         return self.whole
 
+    def gather_for_backward(self, *_: Any) -> None:
+        """Have them whole again, in the modules too: a checkpoint may compute a part anew."""
+        whole = self.whole or self.all_gather(self.dtype)
+        for tensor, piece in zip(whole, self.shards, strict=True):
+            tensor.requires_grad_(piece.requires_grad)
+        self.put(whole)
+        # Frozen parameters have no backward that frees them: do it when all of it is over.
+        torch.autograd.Variable._execution_engine.queue_callback(self.free)
+
     def free(self) -> None:
-        """Let go of the whole parameters."""
+        """Let go of the whole parameters; the modules find the pieces again."""
+        self.put(self.shards)
         self.whole = []
 
-    def reduce(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def reduce_scatter(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """This rank's piece of each gradient's mean over the ranks; one reduce-scatter."""
         ranks = dist.get_world_size()
         reduced = list(gradients)  # None stays None: a parameter that was not used, on all ranks
@@ -108,7 +122,8 @@ class Gather(torch.autograd.Function):
     def forward(ctx: Any, unit: Unit, *shards: Tensor) -> tuple[Tensor, ...]:
         ctx.unit = unit
         ctx.set_materialize_grads(False)  # None, not zeros, for what was not used
-        whole = unit.gather(unit.dtype)
+        # They are whole already where a checkpoint computes a block anew, in backward.
+        whole = [tensor.detach() for tensor in unit.whole or unit.all_gather(unit.dtype)]
         frozen = [t for t, piece in zip(whole, shards, strict=True) if not piece.requires_grad]
         ctx.mark_non_differentiable(*frozen)
         return tuple(whole)
@@ -116,7 +131,7 @@ class Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple:
         ctx.unit.free()  # autograd comes here when every use of them has had its turn
-        return None, *ctx.unit.reduce(gradients)
+        return None, *ctx.unit.reduce_scatter(gradients)
 
 
 class Recipe(NamedTuple):
@@ -136,10 +151,12 @@ class FullyShardedByHand(nn.Module):
     averaged. With `compute_dtype` forward and backward run in that dtype, and so does the
     all-gather; pieces, gradients and their sum over the ranks keep the dtype of the parameters.
     All ranks start with equal parameters, and each calls forward and backward equally often.
-    Gradients are means over the ranks, as with DDP.
+    Gradients are means over the ranks, as with DDP. A block of frozen parameters alone stays whole
+    until the end of backward, and an LSTM always: it has its weights in a list, too.
 
-    Raises ValueError if a block is not a part of `module`, or if parameters that would be gathered
-    together have different dtypes.
+    Raises ValueError if a block is not a part of `module` or has no forward of its own, or if
+    parameters that would be gathered together have different dtypes; RuntimeError in backward with
+    `create_graph`.
     """
 
     def __init__(
@@ -153,21 +170,19 @@ class FullyShardedByHand(nn.Module):
         self.module, self.compute_dtype = module, compute_dtype
         used_by = places_by_owner(module, list(blocks), keep_whole_below)
         self.units = []
+        module.register_forward_pre_hook(partial(free_all, self.units))
         for owner, used in used_by.items():
             self.units.append(unit := Unit(used, compute_dtype))
             owner.register_forward_pre_hook(lambda *_, unit=unit: unit.put(gathered(unit)))
-            owner.register_forward_hook(
-                lambda *_, unit=unit, keep=owner is module: put_back(unit, keep), always_call=True
-            )
+            owner.register_forward_hook(partial(put_back, unit, owner is module), always_call=True)
         sharded = {piece for unit in self.units for piece in unit.shards}
         self.kept_whole = [p for p in module.parameters() if p not in sharded and p.requires_grad]
         for parameter in self.kept_whole:
             parameter.register_post_accumulate_grad_hook(average_gradient)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's, with floating-point tensors among the arguments in `compute_dtype`."""
-        args = [self._cast(value) for value in args]
-        kwargs = {name: self._cast(value) for name, value in kwargs.items()}
+        """The module's, with floating-point tensors in the arguments cast to `compute_dtype`."""
+        args, kwargs = tree_map(self._cast, (args, kwargs))
         with saved_tensors_hooks(self._pack, self._unpack):  # else autograd keeps what we free
             return self.module(*args, **kwargs)
 
@@ -186,13 +201,13 @@ class FullyShardedByHand(nn.Module):
         return tensor
 
     def _unpack(self, kept: Tensor | Recipe) -> Tensor:
-        """The tensor again, in backward; the first one of a unit gathers all of it."""
+        """The tensor again, in backward."""
         if isinstance(kept, Tensor):
             return kept
-        if not kept.unit.whole:
-            kept.unit.gather(kept.unit.dtype)
-            # Frozen parameters have no backward that frees them: do it when all of it is over.
-            torch.autograd.Variable._execution_engine.queue_callback(kept.unit.free)
+        if torch.is_grad_enabled():  # what is gathered here has no graph: wrong without an error
+            raise RuntimeError("FullyShardedByHand has no second derivative: create_graph=True")
+        if not kept.unit.whole:  # freed since, by another of several forwards
+            kept.unit.gather_for_backward()
         return kept.unit.whole[kept.index].detach().as_strided(*kept.geometry)
 
     @torch.no_grad()
@@ -200,9 +215,10 @@ class FullyShardedByHand(nn.Module):
         """`torch.nn.utils.clip_grad_norm_` for gradients in pieces; the norm of all of them."""
         pieces = [p.grad for unit in self.units for p in unit.shards if p.grad is not None]
         whole = [p.grad for p in self.kept_whole if p.grad is not None]
-        squares = torch.stack([g.square().sum() for g in pieces]).sum()
-        dist.all_reduce(squares)  # the padding adds zeros
-        norm = sum((g.square().sum() for g in whole), squares).sqrt()
+        squares = sum(g.square().sum() for g in pieces)
+        if pieces:  # on all ranks or on none
+            dist.all_reduce(squares)  # the padding adds zeros
+        norm = torch.as_tensor(sum((g.square().sum() for g in whole), squares)).sqrt()
         for gradient in pieces + whole:
             gradient *= (max_norm / (norm + 1e-6)).clamp(max=1.0)
         return norm
@@ -210,9 +226,10 @@ class FullyShardedByHand(nn.Module):
     @torch.no_grad()
     def full_parameters(self) -> dict[str, Tensor]:
         """Every parameter of the module by its name, whole. All ranks must call this."""
-        full = {name: p.detach().clone() for name, p in self.module.named_parameters()}
+        every = self.module.named_parameters(remove_duplicate=False)  # a tied one by each name
+        full = {name: parameter.detach().clone() for name, parameter in every}
         for unit in self.units:
-            for places, whole in zip(unit.places, unit.gather(), strict=True):
+            for places, whole in zip(unit.places, unit.all_gather(), strict=True):
                 full |= {place.path: whole for place in places}
             unit.free()
         return full
@@ -223,10 +240,22 @@ def gathered(unit: Unit) -> tuple[Tensor, ...]:
     return Gather.apply(unit, *unit.shards)
 
 
-def put_back(unit: Unit, keep: bool) -> None:
-    """After a forward: pieces where the parameters were, and the whole ones freed unless `keep`."""
+def put_back(unit: Unit, keep: bool, module: nn.Module, inputs: tuple, outputs: Any) -> None:
+    """After a forward: pieces where the parameters were, and the whole ones freed unless `keep`.
+
+    They are gathered anew as soon as backward reaches the outputs.
+    """
     unit.put(unit.shards)
     if not (keep and torch.is_grad_enabled()):  # backward needs the outermost unit at once
+        unit.free()
+    for output in tree_leaves(outputs):
+        if isinstance(output, Tensor) and output.grad_fn:
+            output.register_hook(unit.gather_for_backward)
+
+
+def free_all(units: list[Unit], *_: Any) -> None:
+    """Before a forward: what is still whole is stale, for its step had no backward or failed."""
+    for unit in units:
         unit.free()
 
 
@@ -258,6 +287,8 @@ def places_by_owner(
     walk(module, module, "")
     if strangers := [type(block).__name__ for block in blocks if block not in found]:
         raise ValueError(f"not a part of the module: {', '.join(strangers)}")
+    if lists := [type(block).__name__ for block in blocks if type(block).forward is NO_FORWARD]:
+        raise ValueError(f"no forward gathers it; name the modules inside: {', '.join(lists)}")
     by_owner: dict[nn.Module, dict] = {owner: {} for owner in (*blocks, module)}
     for parameter, used in places.items():
         owner = owners[parameter].pop() if len(owners[parameter]) == 1 else module
