@@ -44,6 +44,7 @@ CHAPTERS = {
         "memory_per_rank",
         "choose_wraps",
     ],
+    "further_checkpoints": ["full_state"],
 }
 # What an exercise's file imports from here; found when first used, for the ranks need one of them.
 HOMES = {

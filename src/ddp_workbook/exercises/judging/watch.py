@@ -26,8 +26,7 @@ class Watch(Recorder):
     def __init__(self, called: Callable[[], str]) -> None:
         super().__init__([])
         self.called = called
-        self.started: list[tuple[dict, dist.Work]] = []
-        self.asked: set[int] = set()
+        self.started: list[tuple[dict, dist.Work | None]] = []  # None: somebody has waited for it
         self.threads = threads_recorded(self.rows)
 
     def __enter__(self) -> "Watch":
@@ -42,7 +41,7 @@ class Watch(Recorder):
         for name, method in self.methods.items():
             setattr(dist.Work, name, method)
         self.threads.__exit__(None, None, None)
-        KEPT.extend(work for _, work in self.started)
+        KEPT.extend(work for _, work in self.started if work is not None)
 
     def noting(self, name: str, method: Any) -> Any:
         """The method, which also notes that somebody has waited; a poll counts once it says yes."""
@@ -50,7 +49,8 @@ class Watch(Recorder):
         def asked(work: dist.Work, *args: Any, **kwargs: Any) -> Any:
             answer = method(work, *args, **kwargs)
             if name != "is_completed" or answer:
-                self.asked.add(id(work))
+                # Not kept any longer: a Work of gloo keeps the tensors that it has filled.
+                self.started = [(row, None if one is work else one) for row, one in self.started]
             return answer
 
         return asked
@@ -82,7 +82,7 @@ class Watch(Recorder):
     @property
     def unwaited(self) -> list[dict]:
         """The operations whose Work nobody has waited for."""
-        return [row for row, work in self.started if id(work) not in self.asked]
+        return [row for row, work in self.started if work is not None]
 
     def in_words(self) -> str:
         """ "2 of 5 operations (all_reduce in line 7)" """

@@ -1,0 +1,13 @@
+# wrong: casts everything to float32
+# told: The dtype has changed
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+
+def full_state(model):
+    state = {}
+    for name, value in model.state_dict().items():
+        whole = value.full_tensor() if isinstance(value, DTensor) else value
+        if dist.get_rank() == 0:
+            state[name] = whole.float()
+    return state
