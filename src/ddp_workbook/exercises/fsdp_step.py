@@ -34,8 +34,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
-from ddp_workbook.exercises.judging.same import same
+from ddp_workbook.exercises import Look, OnRanks, Seen, When
+from ddp_workbook.exercises.judging.same import kind, same
 
 MINUTES = 15
 HINTS = [
@@ -173,7 +173,7 @@ class Block:
         """This rank's piece of the sum of the ranks' gradients."""
         size = self.case.width
         if not isinstance(weight_grad, Tensor) or weight_grad.shape != (size, size):
-            came = tuple(getattr(weight_grad, "shape", [])) or in_words(weight_grad)
+            came = tuple(getattr(weight_grad, "shape", [])) or kind(weight_grad)
             raise ValueError(
                 f"reduce_scatter of block {self.number}: the gradient of its weight has shape "
                 f"{(size, size)}, this is {came}"
@@ -223,10 +223,13 @@ def watched(function: Callable, blocks: list[Block], *rest: Any) -> dict[str, An
     }
 
 
-def gradients(case: Case, rank: int, fed: bool = True, chained: bool = True) -> list[Tensor]:
+def gradients(
+    case: Case, rank: int, fed: bool = True, chained: bool = True, of_rows: bool = False
+) -> list[Tensor]:
     """A rank's gradient of each weight, in one process.
 
     Not `fed`: every block gets the rows. Not `chained`: every block gets the loss's gradient.
+    `of_rows`: that was taken of the rows, not of the output.
     """
     weights = [weight_of(case, number) for number in range(case.blocks)]
     inputs, outputs = [], []
@@ -235,7 +238,7 @@ def gradients(case: Case, rank: int, fed: bool = True, chained: bool = True) -> 
         inputs.append(x)
         outputs.append(forward(x, weight))
         x = outputs[-1] if fed else x
-    first = grad = loss_grad(outputs[-1])
+    first = grad = loss_grad(inputs[0] if of_rows else outputs[-1])
     found = []
     for weight, x, output in zip(weights[::-1], inputs[::-1], outputs[::-1], strict=True):
         grad, of_weight = backward(grad if chained else first, x, output, weight)
@@ -255,6 +258,12 @@ def stepped(
         ]
         for n, weight in enumerate(weights)
     }
+
+
+def all_by_block_0(case: Case, rank: int) -> dict[str, Tensor]:
+    """The pieces, if each has moved by the gradient of block 0."""
+    moved = right(case, rank)["block 0"] - before(case, rank)["block 0"]
+    return {name: piece + moved for name, piece in before(case, rank).items()}
 
 
 def right(case: Case, rank: int) -> dict[str, Tensor]:
@@ -387,9 +396,8 @@ PIECES = Look(
         "The piece moved by the whole gradient. What is lr for?": (
             lambda case, rank: stepped(case, rank, 1 / case.ranks / case.lr)
         ),
-        "All pieces are as before. What lives on after the step, the whole weight or the piece?": (
-            before
-        ),
+        "All pieces are as before. Which line writes into block.piece? A change to the whole "
+        "weight is gone when that is freed.": before,
         "The piece moved by this rank's own gradient. How do the other ranks' rows count?": (
             lambda case, rank: stepped(case, rank, 1, range(rank, rank + 1))
         ),
@@ -403,6 +411,11 @@ PIECES = Look(
         "Each block got the rows x. What does the second block take?": (
             lambda case, rank: stepped(case, rank, 1 / case.ranks, fed=False)
         ),
+        "loss_grad was asked about the rows. Of what is the loss made?": (
+            lambda case, rank: stepped(case, rank, 1 / case.ranks, of_rows=True)
+        ),
+        "Every piece moved by the gradient of block 0. Which gradient does your variable hold when "
+        "the loop is over?": all_by_block_0,
         "Some pieces have moved, and this one is as before. Which blocks does your last line "
         "reach?": When(
             lambda seen: any(

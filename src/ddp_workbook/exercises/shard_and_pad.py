@@ -59,19 +59,21 @@ def shard_and_pad(tensor: Tensor) -> Tensor:
 
 
 def watched(function: Callable, tensor: Tensor) -> dict[str, Any]:
-    """Call it; the piece, and what it keeps in memory beside its own elements."""
+    """Call it; the piece, and what it holds beside its own elements."""
     with filled_memory():
         returned = function(tensor)
-    keeps = ""
+    beside = ""
     if isinstance(returned, Tensor):
         memory, theirs = returned.untyped_storage(), tensor.untyped_storage()
         if memory.nbytes() and memory.data_ptr() == theirs.data_ptr():
-            keeps = "the tensor's own memory"
+            beside = "lies in the tensor's own memory"
         elif memory.nbytes() > returned.nbytes:
-            keeps = f"{memory.nbytes()} bytes of memory for {returned.nbytes} bytes of elements"
+            beside = f"keeps {memory.nbytes()} bytes of memory for {returned.nbytes} of elements"
+        elif returned.grad_fn is not None:
+            beside = "keeps the tensor, by way of autograd's graph"
         elif returned.requires_grad:
-            keeps = "the tensor itself, by way of autograd's graph"
-    return {"piece": returned, "keeps": keeps}
+            beside = "requires a gradient"
+    return {"piece": returned, "beside": beside}
 
 
 def flat(call: Whole) -> Tensor:
@@ -145,6 +147,12 @@ def equal_pieces(made: Callable[[Whole], Tensor]) -> Callable[[Whole, int], Tens
     return lambda call, rank: made(call).reshape(call.ranks, rounded_up(call))[rank]
 
 
+def whole_rows(seen: Seen) -> bool:
+    """Whether it still has the dimensions of the tensor, but for its length."""
+    shape = getattr(seen.value, "shape", ())
+    return len(shape) > 1 and shape[1:] == whole(seen.case).shape[1:]
+
+
 def same_numbers(seen: Seen) -> bool:
     """Whether it is the right piece but for its dtype or its shape."""
     if not isinstance(seen.value, Tensor) or seen.value.numel() != seen.right.numel():
@@ -187,7 +195,7 @@ MISTAKES = {
     "There are more zeros than needed. How many are missing if the number of elements is a "
     "multiple of the ranks already?": cut(a_round_more, padded=True),
     "The zeros stand before the elements. Where do they belong?": equal_pieces(zeros_first),
-    "These are whole rows of the tensor. What does flatten do first?": rows,
+    "These are whole rows of the tensor. What does flatten do first?": When(whole_rows),
     "These are the elements of whole rows, flattened after the cut. What comes first?": (
         lambda call, rank: rows(call, rank).flatten()
     ),
@@ -211,6 +219,14 @@ CHECK = OnRanks(
     caller=watched,
     looks=[
         Look(
+            of=lambda seen: sorted({*seen.ops}),
+            right=[],
+            otherwise="Every rank has the whole tensor already. What is there to send?",
+            came="rank {rank} called {value}",
+            required="nothing is sent",
+            words=", ".join,
+        ),
+        Look(
             of=lambda seen: seen.came["piece"],
             right=piece,
             mistakes=MISTAKES,
@@ -219,23 +235,23 @@ CHECK = OnRanks(
             words=in_full,
         ),
         Look(
-            of=lambda seen: seen.came["keeps"],
+            of=lambda seen: seen.came["beside"],
             right="",
             mistakes={
                 "A slice is a view: it keeps all of the memory that it was cut from. What gives it "
-                "memory of its own?": When(lambda seen: "bytes of elements" in seen.value),
+                "memory of its own?": When(lambda seen: "bytes" in seen.value),
                 "Nothing was copied here, so the piece is a view of the tensor. What if no zeros "
-                "are missing, or there is one rank?": "the tensor's own memory",
+                "are missing, or there is one rank?": When(lambda seen: "lies" in seen.value),
                 "The tensor is a parameter here, and the graph leads back to it. What takes a "
                 "tensor out of the graph?": When(lambda seen: "graph" in seen.value),
             },
-            came="the right piece, which keeps {value}",
-            required="memory for its own elements, and nothing else",
+            otherwise="Whether pieces get gradients is up to the caller, who makes parameters of "
+            "them. What is asked for here is a plain tensor.",
+            came="the right piece, which {value}",
+            required="a tensor of its own, which is tied to nothing",
             words=str,
         ),
     ],
-    most=0,
-    too_much="Every rank has the whole tensor already. What is there to send?",
     keeps="Which line changes it?",
     errors={
         "out of range": "Without zeros, 5 elements make three chunks for 4 ranks; and a tensor "
@@ -244,6 +260,7 @@ CHECK = OnRanks(
         "other method makes a row of any tensor?",
         "invalid for input of size": "Do the elements divide into so many equal pieces? Here they "
         "do not, without zeros.",
+        "BFloat16": "NumPy knows no bfloat16. Which functions of torch do the same?",
         "dimension": "A tensor may have any number of dimensions, also none. What makes a row of "
         "any tensor?",
     },

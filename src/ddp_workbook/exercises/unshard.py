@@ -63,7 +63,7 @@ def shaped(made: Callable[..., Tensor]) -> Callable[[Whole, int], Tensor]:
 
 def rows_of(call: Whole) -> Tensor:
     """The pieces, one below the other."""
-    return row(call).reshape(call.ranks, len(row(call)) // call.ranks)
+    return row(call).reshape(call.ranks, -1)
 
 
 def all_like(rank_of: Callable[[Whole, int], int]) -> Callable[[Whole, int], Tensor]:
@@ -162,8 +162,8 @@ CHECK = OnRanks(
         "padding that is left, and for elements that were taken for padding.",
         "different dtypes": "Which dtype have the tensors that the collective fills, and which one "
         "has the piece?",
-        "invalid tensor size": "How long are the tensors that the collective fills, and how long "
-        "is the piece?",
+        "invalid tensor size": "Which shape must a tensor have that takes the piece of a rank?",
+        "tensor list": "How many tensors does the list hold that is filled? One for each rank.",
         "non-empty": "A tensor without elements has pieces, too. How long are they?",
     },
     proves="tensors of 0 to 24 elements in 4 dtypes, whole again at 1 to 4 ranks, with one "

@@ -1,5 +1,5 @@
 # wrong: changes the whole weight, which is freed
-# told: What lives on after the step
+# told: Which line writes into block.piece
 
 
 def fsdp_step(blocks, x, loss_grad, lr):

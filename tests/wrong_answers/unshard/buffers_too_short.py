@@ -1,5 +1,5 @@
 # wrong: rounds the length of the pieces down
-# told: How long are the tensors that the collective fills
+# told: Which shape must a tensor have that takes the piece
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -65,7 +65,7 @@ def row(call: Whole) -> Tensor:
 
 def piece(call: Whole, rank: int) -> Tensor:
     """The piece of a rank."""
-    return row(call).reshape(call.ranks, -1)[rank] if row(call).numel() else row(call)
+    return row(call).reshape(call.ranks, -1)[rank]
 
 
 def in_call(call: Whole) -> str:
