@@ -3,8 +3,10 @@
 import pytest
 import torch
 from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from ddp_workbook.digits import DigitsTransformer
+from ddp_workbook.experiments import one_gpu
 from ddp_workbook.experiments.fully_sharded import ledger as experiment
 from ddp_workbook.figures.fully_sharded.ledger import alt_text_of_ledger, ledger_plot
 from ddp_workbook.launcher.launch import launch
@@ -73,6 +75,40 @@ def test_the_tables_and_the_picture_of_strategies(held_of_two):
 @pytest.fixture(scope="module")
 def held_of_two():
     return experiment.strategies(2, 32, 1)
+
+
+def test_what_a_gpu_has_recorded_stands_beside_the_formulas(tmp_path):
+    """Counted on rank 0 of eight, in MB; no rows where nobody has recorded any."""
+    assert experiment.recorded_ledger(tmp_path).empty
+    model = DigitsTransformer(64, 3)
+    kept = 4 * parameters_of(model) * FLOAT
+    size = {"width": 64, "depth": 3, "batch": 64}
+    sizes = {"counted_bytes": kept, "peak_bytes": 2 * kept}
+    rows = [
+        size | sizes | {"strategy": name, "ranks": 8, "after": after}
+        for name in ("one process", "unheard of")
+        for after in ("built", "optimizer step", "next step")
+    ]
+    one_gpu.record("memory", rows, "a GPU", tmp_path)
+    (row,) = experiment.recorded_ledger(tmp_path).to_dict("records")
+    assert row["kept, by formula"] == row["kept, counted"] == pytest.approx(kept / 1e6, abs=0.05)
+    assert row["allocator's peak"] == pytest.approx(2 * kept / 1e6, abs=0.05)
+    assert row["all parts, by formula"] > row["kept, by formula"]
+
+
+def test_policies_of_a_reader_are_measured():
+    """In kB; without reduce_dtype the gradients are scattered in bfloat16 as well."""
+    held = experiment.held_with(2, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    default = formulas.fully_sharded(experiment.units_of(DigitsTransformer(64, 8)), 2, root_first=3)
+    assert held["unsharded"].item() == pytest.approx(default.unsharded / 2000, rel=0.02)
+    assert held["parameters"].item() == pytest.approx(default.parameters / 1000, rel=0.02)
+
+
+def test_deeper_models_have_no_more_unsharded():
+    """What chapter 06's page says of blocks."""
+    table = experiment.by_depth([8, 80])
+    assert table["and is unsharded"].nunique() == 1
+    assert table.loc[80, "fully_shard keeps"] > 9 * table.loc[8, "fully_shard keeps"]
 
 
 def test_pinned_memory_needs_an_accelerator():

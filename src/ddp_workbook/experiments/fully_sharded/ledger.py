@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -17,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded import LEARNING_RATE, SEED
 from ddp_workbook.digits import HEADS, SIDE, DigitsDataset, DigitsTransformer
+from ddp_workbook.experiments.one_gpu import FOLDER, recorded_gpu
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
 from ddp_workbook.planning.activations import saved_by_block
@@ -32,7 +34,16 @@ WIDTH, DEPTH, ROWS = 64, 8, 8  # ROWS of each rank
 ROOT_FIRST = 3  # position, and embedding's two: the root's parameters that a step uses first
 KNOWN = ("parameters", "gradients", "optimizer", "unsharded", "buckets")  # exactly, by formula
 PARTS = (*KNOWN, "activations")
-KB = 1000
+KB, MB = 1000, 1_000_000
+# one_gpu's names -> those of STRATEGIES
+ON_A_GPU = {
+    "one process": "one process",
+    "DDP": "DDP",
+    "fully_shard": "fully_shard",
+    "fully_shard, reshard_after_forward=False": "blocks stay whole",
+    "fully_shard, bf16": "bf16",
+    "fully_shard, activation checkpointing": "checkpointing",
+}
 # What a rank sends in a ring for a call on S bytes among N ranks, in units of S (N-1)/N: an
 # all-reduce is a reduce-scatter and an all-gather (Patarasuk and Yuan 2009). In a broadcast each
 # rank but the last passes the tensor on.
@@ -167,7 +178,7 @@ class Call(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """One rank in one step."""
+    """One rank in one step, and the loss of its second step."""
 
     held: Held
     wire: list[Call]
@@ -203,16 +214,14 @@ def strategies(
 
 
 def held_with(ranks: int = 4, **policies: Any) -> pd.DataFrame:
-    """The ledger of `fully_shard` by block with these policies beside that without, in kB.
+    """The ledger of `fully_shard` by block with these policies, measured on rank 0, in kB.
 
     `policies` are arguments of `fully_shard`: reshard_after_forward, mp_policy, offload_policy.
     """
-    both = [Strategy("without"), Strategy("with", policies=policies)]
-    found = launch(measured_steps, both, WIDTH, DEPTH, ranks=ranks, timeout=180)[0]
-    held = {name: step.held for name, step in found.items()}
-    parts = (*PARTS, "peak")
-    rows = {name: [getattr(one, part) / KB for part in parts] for name, one in held.items()}
-    return pd.DataFrame.from_dict(rows, orient="index", columns=parts).round(1)
+    yours = Strategy("with your policies", policies=policies)
+    step = launch(measured_steps, [yours], WIDTH, DEPTH, ranks=ranks, timeout=180)[0][yours.name]
+    parts = {part: getattr(step.held, part) / KB for part in (*PARTS, "peak")}
+    return pd.DataFrame(parts, index=[yours.name]).round(1)
 
 
 def off_by(held: pd.DataFrame) -> float:
@@ -229,15 +238,67 @@ def ledger_table(held: pd.DataFrame, rank: int = 0) -> pd.DataFrame:
     """What was measured on a rank, in kB: a row a strategy, a column a part, and the peak."""
     mine = held[held["rank"] == rank]
     table = mine.pivot(index="strategy", columns="part", values="measured") / KB
-    return table.loc[mine["strategy"].unique(), [*PARTS, "peak"]].round(1)
+    table = table.loc[mine["strategy"].unique(), [*PARTS, "peak"]].round(1)
+    return table.rename_axis(columns=None)
 
 
 def wire_table(wire: pd.DataFrame) -> pd.DataFrame:
     """A row a strategy: calls by operation, and what a ring sends from each rank for them."""
     calls = wire.pivot_table("calls", "strategy", "op", aggfunc="sum", fill_value=0)
-    calls = calls.reindex(columns=list(IN_RING), fill_value=0)
+    calls = calls.reindex(columns=list(IN_RING), fill_value=0).rename_axis(columns=None)
     calls["kB sent in a ring"] = (wire.groupby("strategy")["in_ring"].sum() / KB).round(1)
     return calls.loc[wire["strategy"].unique()]
+
+
+def by_depth(depths: Sequence[int], ranks: int = 4, width: int = WIDTH) -> pd.DataFrame:
+    """For models of so many blocks, by formula and in kB: what stays, and what is unsharded."""
+    rows = {}
+    for depth in depths:
+        units = units_of(DigitsTransformer(width, depth))
+        whole, cut = formulas.ddp(units), STRATEGIES["fully_shard"].predicted(units, ranks)
+        rows[depth] = {
+            "DDP keeps": (whole.kept + whole.buckets) / KB,
+            "fully_shard keeps": cut.kept / KB,
+            "and is unsharded": cut.unsharded / KB,
+        }
+    return pd.DataFrame(rows).T.rename_axis("blocks").round().astype(int)
+
+
+def recorded_ledger(folder: Path = FOLDER) -> pd.DataFrame:
+    """What `make gpu` recorded of the strategies, in MB, beside the formulas; without rows if none.
+
+    A row for each strategy and size: machine, strategy, ranks, width, depth, batch; what is kept by
+    formula, and as counted on the GPU's rank; all parts together by formula, and the allocator's
+    peak in a whole step. Strategies that only differ in what no formula here knows are left out.
+    """
+    recorded = recorded_gpu("memory", folder)
+    about = ["machine", "strategy", "ranks", "width", "depth", "batch"]
+    moments = recorded.pivot_table(
+        ["counted_bytes", "peak_bytes"], about, "after", sort=False, dropna=False
+    )
+    rows = []
+    for key, found in moments.iterrows():
+        at = dict(zip(about, key, strict=True))
+        if at["strategy"] not in ON_A_GPU:
+            continue
+        strategy, ranks = STRATEGIES[ON_A_GPU[at["strategy"]]], int(at["ranks"])
+        units = units_of(DigitsTransformer(int(at["width"]), int(at["depth"])))
+        ledger = strategy.predicted(units, ranks).with_activations(
+            saved(strategy, int(at["width"]), int(at["depth"]), int(at["batch"]))
+        )
+        rows.append(
+            at
+            | {
+                "kept, by formula": ledger.kept / MB,
+                "kept, counted": found["counted_bytes", "optimizer step"] / MB,
+                "all parts, by formula": ledger.total / MB,
+                "allocator's peak": found["peak_bytes", "next step"] / MB,
+            }
+        )
+    columns = [
+        *about, "kept, by formula", "kept, counted", "all parts, by formula", "allocator's peak",
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns).round(1)
 
 
 def measured_steps(chosen: Sequence[Strategy], width: int, depth: int) -> dict[str, Measured]:
@@ -263,20 +324,22 @@ def measured(
     wrapped = strategy.wrap(model.to(images.device), images.device)
     optimizer = strategy.optimizer(wrapped)
 
-    def step() -> Tensor:
+    losses = []
+
+    def step() -> None:
         optimizer.zero_grad()
         loss = F.cross_entropy(wrapped(images), labels)
         loss.backward()
         optimizer.step()
-        return loss.detach()
+        losses.append(loss.item())
 
     step()  # AdamW makes its state
     if isinstance(wrapped, DistributedDataParallel):
         step()  # it makes its final buckets
     rows: list[dict] = []
     with Recorder(rows), MemoryLedger(wrapped, optimizer) as ledger:
-        loss = step()
-    return Measured(ledger.held, [call_of(row) for row in rows], loss.item())
+        step()
+    return Measured(ledger.held, [call_of(row) for row in rows], losses[1])
 
 
 def call_of(row: dict) -> Call:
