@@ -30,6 +30,7 @@ HOMES = {
     "predict": "notebook.predictions",
     "reveal": "notebook.predictions",
     "reveal_plot": "notebook.predictions",
+    "plan": "planning.plan",
     "show": "figures.style",
     "stepper": "figures.stepper",
     # drawn in several chapters

@@ -1,4 +1,4 @@
-"""The instructor's commands: `ddp-workbook check` says whether a machine is ready."""
+"""Commands: `ddp-workbook check` says whether a machine is ready, `plan` whether a model fits."""
 
 import time
 from collections.abc import Callable
@@ -28,6 +28,60 @@ def check(
         console.print(f"[bold]Not ready:[/bold] {', '.join(failed)}.")
         raise typer.Exit(1)
     console.print("[bold]Ready.[/bold] Start the workbook with `make lab`.")
+
+
+@app.command()
+def plan(
+    parameters: str = typer.Option(
+        "70B", help='A size ("70B"), a model ("Llama 3 8B", "GPT-3 175B"), or a config.json.'
+    ),
+    gpus: int = typer.Option(64, help="How many GPUs."),
+    memory: str = typer.Option("", help='Of each GPU: "80GB" or "80GiB"; by default what it has.'),
+    strategy: str = typer.Option("fully_shard", help="fully_shard, HSDP, DDP or ZeRO-1."),
+    precision: str = typer.Option("bf16", help="bf16 (parameters kept in fp32) or fp32."),
+    batch: int = typer.Option(1, help="Sequences on each GPU."),
+    sequence: int = typer.Option(4096, help="Tokens in a sequence."),
+    checkpoint: bool = typer.Option(True, help="Activation checkpointing of each block."),
+    offload: bool = typer.Option(False, help="Keep shards in the host's memory."),
+    gpu: str = typer.Option("H100", help="A100 40GB, A100, H100, H200 or RTX 4090."),
+    link: str = typer.Option(
+        "InfiniBand NDR", help="Between nodes: InfiniBand NDR or HDR, Ethernet 100G, 25G or 10G."
+    ),
+    inside: str = typer.Option(
+        "", help="In a node: NVLink 3 or 4, PCIe 4 or 5; by default what its GPUs have."
+    ),
+    gpus_per_node: int = typer.Option(8, help="GPUs in a node."),
+) -> None:
+    """Say what a model needs on each GPU, what a step sends, and what it is bound by.
+
+    No GPU is needed: PyTorch's own fully_shard cuts a model that
+    takes no memory, for fake ranks. The optimizer is AdamW.
+
+    The exit code is 0 if the model fits, 1 if it does not, 2 for bad input.
+    """
+    from ddp_workbook.planning.plan import plan as make_plan
+    from ddp_workbook.planning.sizes import PlanRefused
+
+    try:
+        made = make_plan(
+            parameters,
+            gpus,
+            memory or None,
+            strategy=strategy,
+            precision=precision,
+            batch=batch,
+            sequence=sequence,
+            checkpoint=checkpoint,
+            offload=offload,
+            gpu=gpu,
+            link=link,
+            inside=inside or None,
+            gpus_per_node=gpus_per_node,
+        )
+    except PlanRefused as refused:
+        raise typer.BadParameter(str(refused)) from None
+    typer.echo(made)
+    raise typer.Exit(0 if made.fits else 1)
 
 
 def machine_summary() -> Table:

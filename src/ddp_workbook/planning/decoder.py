@@ -3,9 +3,11 @@
 Built on the `meta` device a model has shapes and no memory.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -52,7 +54,12 @@ class DecoderShape:
     @property
     def root_first(self) -> int:
         """How many of the root's parameters are used before the first block, and not after it."""
-        return 0 if self.tied else 1 + bool(self.positions)
+        return bool(self.positions) + (not self.tied)
+
+    @property
+    def root_last(self) -> int:
+        """How many of them have their whole gradient last: a tied one has half of it first."""
+        return bool(self.positions) + 1
 
     @property
     def parameters(self) -> int:
@@ -116,13 +123,16 @@ def decoder_shape(parameters: Any) -> DecoderShape:
     """The shape that is meant: a published one by name or size, one of about that size, a config.
 
     "70B", 70e9 and "Llama 3 70B" are the published model; other sizes are `of_size`. A config is a
-    DecoderShape, or a mapping or object with the names of a Hugging Face `config.json`. Raises
-    PlanRefused for what is none of these, and for sizes below 0.1 or above 1,000 billion.
+    DecoderShape, a mapping or object with the names of a Hugging Face `config.json`, or the path of
+    such a file. Raises PlanRefused for what is none of these, and for sizes below 0.1 or above
+    1,000 billion.
     """
     if isinstance(parameters, DecoderShape):
         return parameters
     if isinstance(parameters, Mapping) or hasattr(parameters, "hidden_size"):
         return of_config(parameters)
+    if isinstance(parameters, str) and parameters.strip().endswith(".json"):
+        return of_config(read_config(Path(parameters.strip())))
     if isinstance(parameters, str):
         names = {squeezed(shape.name): shape for shape in PUBLISHED}
         if squeezed(parameters) in names:
@@ -178,6 +188,17 @@ def outside_and_inside(shape: DecoderShape) -> tuple[int, int]:
     return outside, inside
 
 
+def read_config(path: Path) -> dict:
+    """A `config.json`. Raises PlanRefused for a file that is missing or no JSON object."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PlanRefused(f"parameters={str(path)!r} cannot be read: {error}") from None
+    if not isinstance(config, dict):
+        raise PlanRefused(f"parameters={str(path)!r} holds no config: a JSON object is expected.")
+    return config
+
+
 def of_config(config: Any) -> DecoderShape:
     """From the names in a Hugging Face `config.json`: hidden_size, num_hidden_layers, ...
 
@@ -219,9 +240,9 @@ class Decoder(nn.Module):
     def __init__(self, shape: DecoderShape, layers: int) -> None:
         super().__init__()
         self.shape = shape
-        self.embedding = nn.Embedding(shape.vocabulary, shape.width)
         if shape.positions:
             self.positions = nn.Embedding(shape.positions, shape.width)
+        self.embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(layers))
         self.norm = norm(shape)
         self.output = nn.Linear(shape.width, shape.vocabulary, bias=False)

@@ -32,7 +32,7 @@ def ddp_messages(
     ranks: int,
     *,
     dtype: torch.dtype = FLOAT,
-    bucket_cap_mb: float = BUCKET,
+    bucket_cap_mb: float | None = None,
     root_first: int = 0,
 ) -> list[Message]:
     """DDP's all-reduces, a bucket each, from its second step on (the first one has one bucket)."""
@@ -64,17 +64,21 @@ def arrival(units: Units, root_first: int = 0) -> list[Shape]:
     return forward[::-1]
 
 
-def ddp_buckets(shapes: list[Shape], itemsize: int, bucket_cap_mb: float = BUCKET) -> list[int]:
+def ddp_buckets(
+    shapes: list[Shape], itemsize: int, bucket_cap_mb: float | None = None
+) -> list[int]:
     """Bytes of each bucket: it is closed once it has reached its size, so it may be larger.
 
-    The first one is small, so that communication starts early.
+    By default 25 MiB, but for the first, which is small so that communication starts early. A size
+    that is given holds for all of them.
     """
-    buckets, limit, filled = [], FIRST_BUCKET, 0
+    size = int((bucket_cap_mb or BUCKET) * MIB)
+    buckets, limit, filled = [], size if bucket_cap_mb else FIRST_BUCKET, 0
     for shape in shapes:
         filled += prod(shape) * itemsize
         if filled >= limit:
             buckets.append(filled)
-            limit, filled = int(bucket_cap_mb * MIB), 0
+            limit, filled = size, 0
     return buckets + ([filled] if filled else [])
 
 

@@ -25,11 +25,13 @@ from ddp_workbook.planning.sizes import (
     in_count,
     in_seconds,
     one_of,
+    squeezed,
     whole_number,
 )
 from ddp_workbook.planning.speed import Cluster, compute_seconds, flops, network_seconds
 
 STRATEGIES = ("fully_shard", "HSDP", "DDP", "ZeRO-1")
+ALIASES = {"fsdp": "fully_shard", "fsdp2": "fully_shard", "zero3": "fully_shard"}
 PRECISIONS = ("bf16", "fp32")
 TIGHT = 0.9  # of the memory: the rest is for what no formula knows (CUDA, NCCL, fragments)
 MOST_GPUS = 2**16  # where the search for a number of GPUs ends
@@ -76,8 +78,9 @@ class Plan:
     ledger
         Bytes on the fullest rank, by part (`formulas.Ledger`), at the worse of two moments.
     moment
-        That moment: "the loss", when activations peak and gradients are not there yet, or
-        "backward", with all gradients, the most whole pieces, and no loss.
+        That moment: "the loss", when activations peak, or "backward", when most pieces are whole.
+        Gradients count in both: FSDP2 makes them in a stream of its own, and the allocator keeps
+        what `zero_grad()` frees there for that stream.
     messages
         The calls of a step on rank 0, in order (`fsdp_step.Message`).
     compute_seconds, network_seconds
@@ -203,7 +206,7 @@ def plan(
         A size ("70B", 70e9), the name of a published model ("Llama 3 70B", "GPT-3 175B"), a
         DecoderShape, or a config with the names of a Hugging Face `config.json`.
     gpus, memory
-        How many, and the memory of each ("80GB", "80GiB"); by default that of `gpu`.
+        How many, and the memory of each ("80GB", "80GiB", or bytes); by default that of `gpu`.
     strategy
         "fully_shard" (each block and the root), "HSDP", "DDP" or "ZeRO-1". AdamW with fp32
         parameters in all of them.
@@ -233,6 +236,7 @@ def plan(
     in_node = one_of(inside or device.inside, "inside", [one.name for one in INSIDE])
     gpus = whole_number(gpus, "gpus")
     gpus_per_node = whole_number(gpus_per_node, "gpus_per_node", most=1024)
+    strategy = ALIASES.get(squeezed(str(strategy)), strategy)
     strategy = one_of(strategy, "strategy", list(STRATEGIES))
     settings = Settings(
         gpus=gpus,
@@ -297,7 +301,6 @@ def estimate(shape: DecoderShape, settings: Settings) -> Plan:
         "backward": ledger.with_activations(in_backward(shape, tokens, *how)),
         "the loss": replace(
             ledger,
-            gradients=0,
             unsharded=whole,
             activations=at_the_loss(shape, tokens, *how),
         ),
@@ -332,13 +335,13 @@ def fsdp_step(shape: DecoderShape, settings: Settings) -> FsdpStep:
 
 def replicated(shape: DecoderShape, settings: Settings) -> tuple[Ledger, list[Message]]:
     """Ledger and calls of DDP and ZeRO-1, with autocast for bf16."""
-    units, ranks, first = shape.units, settings.gpus, shape.root_first
+    units, ranks, last = shape.units, settings.gpus, shape.root_last
     if settings.strategy == "ZeRO-1":
         ledger = formulas.zero_1(units, ranks)
-        messages = zero_1_messages(units, ranks, root_first=first)
+        messages = zero_1_messages(units, ranks, root_first=last)
     else:
         ledger = formulas.ddp(units) if ranks > 1 else formulas.one_process(units)
-        messages = ddp_messages(units, ranks, root_first=first)
+        messages = ddp_messages(units, ranks, root_first=last)
     copies = autocast_copies(shape) if settings.precision == "bf16" else 0
     return replace(ledger, copies=copies), messages
 
@@ -355,8 +358,7 @@ def from_torch(found: Plan, every_block: bool) -> Ledger:
     units = local_shapes(found.shape, settings.shards, settings.replicas, every_block=every_block)
     kept = numel(units) * torch.float32.itemsize
     optimizer = states * kept + formulas.counters(units, states)
-    gradients = kept if found.ledger.gradients else 0  # at the loss there are none yet
-    return replace(found.ledger, parameters=kept, gradients=gradients, optimizer=optimizer)
+    return replace(found.ledger, parameters=kept, gradients=kept, optimizer=optimizer)
 
 
 def ways_to_fit(shape: DecoderShape, settings: Settings) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ The `fake` backend has a world of any size and sends nothing; tensors on `meta` 
 storage. Together they show rank 0's shards of a model that no machine here could hold.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -56,8 +57,8 @@ def mesh_of(shards: int, replicas: int) -> DeviceMesh:
 
 
 @contextmanager
-def fake_group(ranks: int) -> Iterator[None]:
-    """Be rank 0 of `ranks` for a moment. Raises PlanRefused where there is a group already."""
+def fake_group(ranks: int, rank: int = 0) -> Iterator[None]:
+    """Be `rank` of `ranks` for a moment. Raises PlanRefused where there is a group already."""
     if dist.is_initialized():
         raise PlanRefused(
             "plan needs a process group of its own, and this process belongs to one already "
@@ -66,8 +67,12 @@ def fake_group(ranks: int) -> Iterator[None]:
         )
     from torch.testing._internal.distributed.fake_pg import FakeStore  # also registers the backend
 
-    dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
+    hook = (
+        sys.excepthook
+    )  # init_process_group puts "[rank0]:" before errors, also later (torch 2.13)
+    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
     try:
         yield
     finally:
         dist.destroy_process_group()
+        sys.excepthook = hook

@@ -1,13 +1,13 @@
 """Sizes as people write them: "70B" parameters, "80GB" of memory; and how they are shown."""
 
 import difflib
-import math
 import re
 
 from ddp_workbook.errors import WorkbookError
 
 COUNTS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+LEAST, MOST = 10**8, 10**13  # bytes of memory that a GPU may have
 WRITTEN = re.compile(r"\s*([+-]?[\d_,]*\.?\d+(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -28,22 +28,26 @@ def parameter_count(text: str | int | float, name: str = "parameters") -> int:
 
 
 def byte_count(text: str | int | float, name: str = "memory") -> int:
-    """The bytes in "80GB" (10^9 each) or "80GiB" (2^30). Raises PlanRefused with the mend.
+    """The bytes in "80GB" (10^9 each) or "80GiB" (2^30), or a number of bytes from 10^8.
 
-    A number without a unit is refused: 80 may have meant GB, and 80 bytes are of no use.
+    A small number without a unit is refused: who writes 80 means GB, or GiB. So is what no GPU has.
+    Raises PlanRefused with the mend.
     """
     number, unit = split(text, name, 'such as "80GB"')
     known = {key.lower(): size for key, size in BYTES.items()}
-    if not unit:
+    if not unit and abs(number) < LEAST:
         raise PlanRefused(f'{name}={text!r} has no unit. Write "{number:g}GB", if you mean that.')
-    if unit.lower() not in known:
+    if unit and unit.lower() not in known:
         close = difflib.get_close_matches(unit, BYTES, n=1, cutoff=0.3)
         guess = f' Did you mean "{number:g}{close[0]}"?' if close else ""
         raise PlanRefused(
             f"{name}={text!r}: there is no unit {unit!r}.{guess} "
             "Units are GB (10^9 bytes), GiB (2^30), and M or T in place of G."
         )
-    return positive(number * known[unit.lower()], text, name)
+    size = positive(number * known.get(unit.lower(), 1), text, name)
+    if not LEAST <= size <= MOST:
+        raise PlanRefused(f"{name}={text!r}: no GPU has that; GPUs have 0.1 GB to 10 TB.")
+    return size
 
 
 def whole_number(value: object, name: str, least: int = 1, most: int = 1_048_576) -> int:
@@ -93,7 +97,7 @@ def in_seconds(seconds: float) -> str:
 
 def digits(number: float) -> int:
     """Digits after the point that leave three in all."""
-    return max(0, 2 - math.floor(math.log10(max(abs(number), 0.1))))
+    return 2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0
 
 
 def split(text: str | int | float, name: str, example: str) -> tuple[float, str]:

@@ -1,0 +1,192 @@
+"""Plans that the page shows: sliders over `plan`, and plans beside published runs."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ipywidgets
+import pandas as pd
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from ddp_workbook.figures.fully_sharded.planning import alt_text_of_plans, plans_plot
+from ddp_workbook.figures.style import Picture, show
+from ddp_workbook.planning.plan import STRATEGIES, Plan, plan
+from ddp_workbook.planning.sharding import fake_group
+from ddp_workbook.planning.sizes import PlanRefused
+
+GIB = 2**30
+SIZES = ("0.1B", "0.3B", "1B", "3B", "8B", "13B", "30B", "70B", "175B", "405B")
+GPUS = tuple(2**power for power in range(13))  # 1 to 4,096
+MEMORIES = ("24GB", "40GB", "80GB", "141GB", "192GB")
+LINKS = ("InfiniBand NDR", "InfiniBand HDR", "Ethernet 100G", "Ethernet 25G", "Ethernet 10G")
+BATCHES = (1, 2, 4, 8, 16)
+
+
+def shard_of_embedding(rows: int, width: int, ranks: int, rank: int) -> torch.Size:
+    """Shape of the shard of a [rows, width] embedding that `rank` of `ranks` fake ranks holds."""
+    with torch.device("meta"):  # shapes without memory
+        embedding = nn.Embedding(rows, width)
+    with fake_group(ranks, rank):  # this process is `rank`; nobody else is there
+        fully_shard(embedding, mesh=init_device_mesh("cpu", (ranks,)))
+        return embedding.weight.to_local().shape
+
+
+def memory_picture(plans: Mapping[str, Plan]) -> Picture:
+    """Bars of bytes on each GPU, a row for each plan, all with the same memory."""
+    memory = next(iter(plans.values())).settings.memory
+    parts = {name: one.on_gpu for name, one in plans.items()}
+    return show(plans_plot(memory, parts), alt=alt_text_of_plans(memory, parts))
+
+
+def seconds_picture(plans: Mapping[str, Plan]) -> Picture:
+    """Bars of compute and network, a row for each plan."""
+    memory = next(iter(plans.values())).settings.memory
+    seconds = {name: seconds_of(one) for name, one in plans.items()}
+    figure = plans_plot(memory, seconds=seconds)
+    return show(figure, alt=alt_text_of_plans(memory, seconds=seconds))
+
+
+def picture(made: Plan) -> Picture:
+    """Both panels of one plan."""
+    name, memory = made.shape.name, made.settings.memory
+    panels = {"parts": {name: made.on_gpu}, "seconds": {name: seconds_of(made)}}
+    return show(plans_plot(memory, **panels), alt=alt_text_of_plans(memory, **panels))
+
+
+def seconds_of(made: Plan) -> tuple[float, float]:
+    return made.compute_seconds, made.network_seconds
+
+
+# Published runs
+
+TORCHTITAN = "torchtitan, benchmarks/llama3_h100_202412, 2024, tables 1 and 3"
+TORCHTITAN_A100 = "torchtitan, docs/performance.md, 2024"
+ZERO = "Rajbhandari et al., ZeRO, 2020, figure 1"
+
+
+def published() -> pd.DataFrame:
+    """Published runs beside their plans: what, published, plan, source."""
+    small = {gpus: plan("8B", gpus, "96GB", batch=2, sequence=8192) for gpus in (8, 128)}
+    large = plan("70B", 64, gpu="A100", link="InfiniBand HDR", sequence=8192)
+    kept = {ranks: plan("7.5B", ranks).ledger.kept / 1e9 for ranks in (1, 64)}
+    saved = (small[8].ledger.kept - small[128].ledger.kept) / GIB
+    rows = [
+        (
+            "70B on 64 A100 of 80 GB, 8,192 tokens on each, checkpointed: does it run?",
+            "yes",
+            f"{large.times:.0%} of the memory",
+            TORCHTITAN_A100,
+        ),
+        (
+            "the same: tokens/s on each GPU",
+            "331",
+            f"{large.tokens_per_second:.0f}",
+            TORCHTITAN_A100,
+        ),
+        (
+            "8B, from 8 to 128 H100: memory that each GPU saves",
+            "15.4 GiB",
+            f"{saved:.1f} GiB",
+            TORCHTITAN,
+        ),
+        (
+            "the same: tokens/s on each GPU that are left",
+            "97 %",
+            f"{small[128].tokens_per_second / small[8].tokens_per_second:.0%}",
+            TORCHTITAN,
+        ),
+        (
+            "7.5 B parameters: kept on 1 GPU, and on each of 64",
+            "120 GB, 1.9 GB",
+            f"{kept[1]:.0f} GB, {kept[64]:.1f} GB",
+            ZERO,
+        ),
+    ]
+    return pd.DataFrame(rows, columns=["what", "published", "plan", "source"])
+
+
+# Sliders
+
+
+class Explorer:
+    """What `explore` returns: sliders in JupyterLab, the picture of the first plan elsewhere."""
+
+    def __init__(self, draw: Callable[..., tuple[Picture, str]], first: Mapping[str, Any]):
+        self.draw = draw
+        self.controls = {
+            "parameters": slider("parameters", SIZES, first["parameters"]),
+            "gpus": slider("GPUs", GPUS, first["gpus"]),
+            "memory": slider("memory of each", MEMORIES, first["memory"]),
+            "batch": slider("batch on each", BATCHES, first["batch"]),
+            "strategy": dropdown("strategy", STRATEGIES, first["strategy"]),
+            "link": dropdown("between nodes", LINKS, first["link"]),
+        }
+        self.output = ipywidgets.HTML()
+        for control in self.controls.values():
+            control.observe(self.update, names="value")
+        self.update()
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        """The values of all controls."""
+        return {name: control.value for name, control in self.controls.items()}
+
+    def update(self, _change: object = None) -> None:
+        """Draw what is chosen now."""
+        self.picture, self.words = self.draw(**self.choice)
+        self.output.value = self._html()
+
+    def _html(self) -> str:
+        lines = self.words.replace("\n", "<br>")
+        drawn = self.picture._repr_html_() if self.picture else ""
+        return f'<div role="status">{lines}</div>{drawn}'
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        box = ipywidgets.VBox([*self.controls.values(), self.output])
+        return dict(box._repr_mimebundle_()) | {"text/html": self._html(), "text/plain": repr(self)}
+
+    def __repr__(self) -> str:
+        return f"{self.words}\n{self.picture!r}"
+
+
+def explore(
+    parameters: str = "70B",
+    gpus: int = 64,
+    memory: str = "80GB",
+    batch: int = 1,
+    strategy: str = "fully_shard",
+    link: str = "InfiniBand NDR",
+) -> Explorer:
+    """Sliders over `plan`, beginning with these values; the last line of a cell.
+
+    Tab goes from one to the next, the arrow keys move it.
+    """
+    first = {"parameters": parameters, "gpus": gpus, "memory": memory, "batch": batch}
+    return Explorer(planned, first | {"strategy": strategy, "link": link})
+
+
+def planned(**choice: Any) -> tuple[Picture | None, str]:
+    """A plan's picture, and its verdict in words; or why there is none."""
+    try:
+        made = plan(**choice)
+    except PlanRefused as refused:  # HSDP on a number of GPUs that no node divides, say
+        return None, str(refused)
+    verdict, bound = (words[0].upper() + words[1:] + "." for words in (made.verdict, made.bound))
+    return picture(made), f"{made.shape.name}. {verdict}\n{bound}"
+
+
+def slider(name: str, options: tuple, value: Any) -> ipywidgets.SelectionSlider:
+    """One plan for each move that has ended: a plan takes a moment."""
+    shown = [(f"{option:,}" if isinstance(option, int) else option, option) for option in options]
+    return ipywidgets.SelectionSlider(
+        options=shown, value=value, description=name, continuous_update=False, style=WIDE
+    )
+
+
+def dropdown(name: str, options: tuple, value: str) -> ipywidgets.Dropdown:
+    return ipywidgets.Dropdown(options=options, value=value, description=name, style=WIDE)
+
+
+WIDE = {"description_width": "8em"}
