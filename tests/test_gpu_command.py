@@ -173,7 +173,7 @@ def test_a_page_that_fails_names_its_cells(monkeypatch):
 def call(monkeypatch, chosen: list[Part], tmp_path, *arguments: str):
     """Run the command with other parts, as if there were a GPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(command, "name_of", lambda device: "A GPU, torch 9, CUDA 99")
+    monkeypatch.setattr(command, "name_of_gpu", lambda: "A GPU, torch 9, CUDA 99")
     monkeypatch.setattr(command, "parts", lambda: chosen)
     monkeypatch.setattr(running.run_all, "__defaults__", (running.BUDGET, tmp_path))
     monkeypatch.setattr(running.last_lines, "__defaults__", (tmp_path,))
@@ -226,6 +226,12 @@ def test_without_a_gpu_one_sentence_and_nothing_else(monkeypatch, capsys):
         set_up.main(["gpu"])
     assert ended.value.code == "make gpu measures an NVIDIA GPU, and this machine shows none."
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_gpu_that_cannot_be_used_is_said_in_one_line():
+    """A driver that is too old, or a GPU that another process has to itself."""
+    with pytest.raises(SystemExit, match=r"sees an NVIDIA GPU and cannot use it: \w+"):
+        command.name_of_gpu()  # there is none here
 
 
 SITE = """

@@ -4,6 +4,7 @@ The exit code is 0 only if all parts ran and none failed.
 """
 
 import signal
+import subprocess
 import sys
 import time
 from typing import Annotated
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ddp_workbook.experiments.one_gpu import FOLDER, name_of
+from ddp_workbook.experiments.one_gpu import FOLDER
 from tools.gpu.parts import parts
 from tools.gpu.running import BUDGET, FAILED, LOGS, OK, Outcome, last_lines, run_all
 from tools.set_up import ROOT
@@ -40,13 +41,25 @@ def main(names: Names = None, budget: Budget = BUDGET) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = WIDE
-    machine, start = name_of(torch.device("cuda", 0)), time.monotonic()
+    machine, start = name_of_gpu(), time.monotonic()
     console.print(machine, highlight=False)
     chosen = [there[name] for name in names or there]
     outcomes = run_all(chosen, lambda outcome: tell(outcome, console), budget)
     console.print(table(outcomes, machine))
     console.print(f"{time.monotonic() - start:.0f} s in all. Measurements: {shown(FOLDER)}")
     raise typer.Exit(int(any(outcome.state != OK for outcome in outcomes)))
+
+
+def name_of_gpu() -> str:
+    """The GPU with torch and CUDA; ends the command where it cannot be used after all.
+
+    Asked in another process: this one must not hold the GPU, which a site may give to one only.
+    """
+    line = [sys.executable, "-m", "tools.gpu.work", "name"]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"torch sees an NVIDIA GPU and cannot use it: {done.stderr.splitlines()[-1]}")
+    return done.stdout.splitlines()[-1]
 
 
 def tell(outcome: Outcome, console: Console) -> None:

@@ -36,14 +36,16 @@ def page(stem: str) -> str:
         return "; ".join(book.errors(book.execute(path)))
 
 
-def main(kind: str, name: str) -> None:
+def main(kind: str, name: str = "") -> None:
     """Do it; ends with exit code 1 and one line where something failed."""
+    device = torch.device("cuda", 0)
     if kind == "page":
         failed = page(name)
-    else:
-        device = torch.device("cuda", 0)
+    elif kind == "measure":
         torch.cuda.set_device(device)
         failed = measure(name, device)
+    else:
+        failed = print(one_gpu.name_of(device))
     if failed:
         sys.exit(failed)
 

@@ -9,7 +9,8 @@ import contextlib
 import gc
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -146,6 +147,7 @@ class Strategy(NamedTuple):
     ranks: int = 1
     grouped: bool = True
     autocast: bool = False
+    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] = torch.optim.AdamW
 
     def backend(self, device: torch.device) -> str:
         """nccl or gloo for a real group, "fake", or "" without a group."""
@@ -165,9 +167,21 @@ def ddp(model: nn.Module, device: torch.device, **options: Any) -> nn.Module:
     return DistributedDataParallel(model, device_ids=ids, **options)
 
 
-def sharded(model: nn.Module, device: torch.device, **options: Any) -> nn.Module:
-    """The model under `fully_shard`, block by block, then as a whole."""
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+def sharded_state(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """ZeRO-1: AdamW for this rank's share of the parameters."""
+    # Imported here: it brings TorchScript along, which warns that it is deprecated (torch 2.13).
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+    return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW)
+
+
+def sharded(model: nn.Module, device: torch.device, replicas: int = 1, **options: Any) -> nn.Module:
+    """The model under `fully_shard`, block by block, then as a whole; HSDP with `replicas`."""
+    ranks = dist.get_world_size()
+    shape = (replicas, ranks // replicas) if replicas > 1 else (ranks,)
+    names = ("replica", "shard")[-len(shape) :]
+    mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
     for block in model.blocks:
         fully_shard(block, mesh=mesh, **options)
     fully_shard(model, mesh=mesh, **options)
@@ -197,6 +211,12 @@ def checkpointed_and_sharded(model: nn.Module, device: torch.device) -> nn.Modul
     return sharded(checkpointed(model, device), device)
 
 
+def offloaded(model: nn.Module, device: torch.device) -> nn.Module:
+    """`fully_shard` with shards, gradients and optimizer state in the host's memory."""
+    policy = CPUOffloadPolicy(pin_memory=device.type == "cuda")
+    return sharded(model, device, offload_policy=policy)
+
+
 BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 STRATEGIES = (
     Strategy("one process", alone, grouped=False),
@@ -204,12 +224,16 @@ STRATEGIES = (
     Strategy("one process, activation checkpointing", checkpointed, grouped=False),
     Strategy("DDP", ddp),
     Strategy("DDP, gradient_as_bucket_view", partial(ddp, gradient_as_bucket_view=True)),
+    # DDP does not run in a fake world (torch 2.13), so its buckets are missing here.
+    Strategy("ZeRO-1, without DDP's buckets", alone, RANKS, optimizer=sharded_state),
     Strategy("fully_shard", sharded),
     Strategy("fully_shard", sharded, RANKS),
     Strategy("fully_shard, reshard_after_forward=False",
              partial(sharded, reshard_after_forward=False), RANKS),
     Strategy("fully_shard, bf16", partial(sharded, mp_policy=BF16), RANKS),
     Strategy("fully_shard, activation checkpointing", checkpointed_and_sharded, RANKS),
+    Strategy("fully_shard, CPU offload", offloaded, RANKS),
+    Strategy("HSDP, 2 replicas of 4 shards", partial(sharded, replicas=2), RANKS),
 )  # fmt: skip
 
 
@@ -227,7 +251,7 @@ def _moments(strategy: Strategy, size: Size, device: torch.device) -> list[tuple
     _allocate_workspaces(size, device)
     meter = Meter(device)
     model = strategy.wrap(new_model(size, device), device)
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = strategy.optimizer(model.parameters())
     loss = None
 
     def forward() -> None:
@@ -275,13 +299,15 @@ class Meter:
 
 
 def counted(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Bytes of parameters, gradients and optimizer state on this rank, without padding.
+    """Bytes of parameters, gradients and optimizer state of this rank, without padding.
 
+    What is offloaded to the host counts as well; parameters that are whole now count as whole.
     AdamW's count of steps, a number for each parameter, is left out: it stays on the CPU.
     """
     parameters = list(model.parameters())
     gradients = [one.grad for one in parameters if one.grad is not None]
-    state = [value for entry in optimizer.state.values() for value in entry.values()]
+    own = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer keeps one inside
+    state = [value for entry in own.state.values() for value in entry.values()]
     moments = [one for one in state if isinstance(one, Tensor) and one.dim()]
     return sum(_local(one).nbytes for one in [*parameters, *gradients, *moments])
 
