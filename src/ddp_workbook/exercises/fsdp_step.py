@@ -11,11 +11,13 @@ step a rank holds `block.piece`, its piece of the weight, and nothing else of it
 | `block.backward(grad)` | returns two gradients; needs the whole weight |
 | `block.reduce_scatter(weight_grad)` | returns this rank's piece of the sum over the ranks |
 
-All gradients are those of the loss: `grad` is the one with respect to the block's output, and what
-comes back are the one with respect to its input, and the one with respect to its whole weight.
-`loss_grad(output)` returns the one with respect to the last block's output, for the loss of this
-rank's rows. Every rank has rows `x` of its own, equally many. The loss of the step is the mean of
-the ranks' losses, and the optimizer is plain SGD: each piece moves by `-lr` times its gradient.
+All gradients are of the loss. `backward` takes the gradient with respect to the block's output, and
+returns two: first with respect to the block's input, then with respect to its whole weight.
+`loss_grad(output)` returns the gradient with respect to the output of the last block.
+
+Every rank has its own rows `x`, equally many, and `loss_grad` is about its own loss. The loss of
+the step is the mean of the ranks' losses. The optimizer is plain SGD: each piece moves by `-lr`
+times its gradient. The rules:
 
 - A rank holds at most one whole weight at any time, and none after the step.
 - A rank holds at most one whole gradient of a weight: it goes through `reduce_scatter` before the

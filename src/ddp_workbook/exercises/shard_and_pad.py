@@ -1,14 +1,14 @@
 """Keep this rank's piece of a tensor: flatten, pad with zeros, cut.
 
-Every rank has the same tensor, and calls your function with it. Put its elements in one row, as
-`flatten` does, and add as few zeros at the end as make their number a multiple of the ranks. Cut
-the row into equal pieces, one for each rank; rank r returns piece r. With 10 elements on 4 ranks a
-piece has 3: rank 0 keeps the first three, and rank 3 keeps the last one and two zeros.
+Every rank has the same tensor, and calls your function with it. Lay its elements out in one row, as
+`flatten` does, and append as few zeros as it takes to cut the row into equal pieces, one for each
+rank. Rank r returns piece r. With 10 elements on 4 ranks a piece has 3: rank 0 keeps the first
+three, and rank 3 keeps the last one and two zeros.
 
 - The piece has one dimension, and the dtype of the tensor.
 - The caller drops the tensor afterwards, to save memory. So the piece has memory of its own, no
-  more than its elements need. Nor does autograd's graph lead back to the tensor, which may be a
-  parameter: the piece requires no gradient.
+  more than its elements need.
+- `tensor` may be a parameter. The piece is not part of its graph, and requires no gradient.
 - Nothing is sent, and `tensor` stays as it is.
 
 `tensor` may have any shape, and fewer elements than there are ranks, even none. It may be a view

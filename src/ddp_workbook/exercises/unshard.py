@@ -1,9 +1,9 @@
 """Put a tensor together again from the pieces of all ranks.
 
-Every rank has what `shard_and_pad` has made of the same tensor: its own piece of the row of all
-elements, with zeros at the end of the row where the elements do not divide. Your function is called
-on all ranks, with the piece and the shape that the tensor had. On every rank it returns the whole
-tensor: that shape, the dtype of the piece, and no padding.
+`shard_and_pad` has cut a tensor: all its elements in one row, zeros at the end of the row if they do
+not divide, and a piece of the row for each rank. Your function is called on all ranks, with the
+rank's piece and the shape that the tensor had. On every rank it returns the whole tensor: in that
+shape, in the dtype of the piece, without padding.
 
 - All ranks together make one all-gather, in any of its forms, and send nothing else. A rank alone
   needs none.
