@@ -1,7 +1,7 @@
 """Put a tensor together again from the pieces of all ranks.
 
-`shard_and_pad` has cut a tensor: all its elements in one row, zeros at the end of the row if they do
-not divide, and a piece of the row for each rank. Your function is called on all ranks, with the
+`shard_and_pad` has cut a tensor: all its elements in one row, zeros at the end of the row if they
+do not divide, and a piece of the row for each rank. Your function is called on all ranks, with the
 rank's piece and the shape that the tensor had. On every rank it returns the whole tensor: in that
 shape, in the dtype of the piece, without padding.
 
