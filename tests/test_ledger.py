@@ -107,8 +107,8 @@ def test_policies_of_a_reader_are_measured():
 def test_deeper_models_have_no_more_unsharded():
     """What chapter 06's page says of blocks."""
     table = experiment.by_depth([8, 80])
-    assert table["and is unsharded"].nunique() == 1
-    assert table.loc[80, "fully_shard keeps"] > 9 * table.loc[8, "fully_shard keeps"]
+    assert table["unsharded, kB"].nunique() == 1
+    assert table.loc[80, "fully_shard keeps, kB"] > 9 * table.loc[8, "fully_shard keeps, kB"]
 
 
 def test_pinned_memory_needs_an_accelerator():

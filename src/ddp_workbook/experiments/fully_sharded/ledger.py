@@ -257,9 +257,9 @@ def by_depth(depths: Sequence[int], ranks: int = 4, width: int = WIDTH) -> pd.Da
         units = units_of(DigitsTransformer(width, depth))
         whole, cut = formulas.ddp(units), STRATEGIES["fully_shard"].predicted(units, ranks)
         rows[depth] = {
-            "DDP keeps": (whole.kept + whole.buckets) / KB,
-            "fully_shard keeps": cut.kept / KB,
-            "and is unsharded": cut.unsharded / KB,
+            "DDP keeps, kB": (whole.kept + whole.buckets) / KB,
+            "fully_shard keeps, kB": cut.kept / KB,
+            "unsharded, kB": cut.unsharded / KB,
         }
     return pd.DataFrame(rows).T.rename_axis("blocks").round().astype(int)
 

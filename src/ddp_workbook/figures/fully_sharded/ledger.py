@@ -33,7 +33,9 @@ def ledger_plot(held: pd.DataFrame, rank: int = 0) -> Figure:
         _stack(axes, row - APART, sizes["predicted"], parts, pale=True)
         _stack(axes, row + APART, sizes["measured"], parts, pale=False)
         peak = sizes.loc[PEAK, "measured"]
-        axes.vlines(peak, row + APART - BAR / 2, row + APART + BAR / 2, color=INK, linewidth=3)
+        ends = row + APART - BAR / 2, row + APART + BAR / 2
+        axes.vlines(peak, *ends, color="white", linewidth=7)  # else ink on dark bars
+        axes.vlines(peak, *ends, color=INK, linewidth=3)
     label_rows(axes, names)
     axes.set_xlim(0, None)
     axes.set_xlabel(f"kB on rank {rank}: upper bar by formula, lower bar measured")
