@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from ddp_workbook.chapters import collectives, distributed_data_parallel, samplers, single_process
+from ddp_workbook.chapters import (
+    collectives,
+    distributed_data_parallel,
+    fully_sharded,
+    fully_sharded_by_hand,
+    samplers,
+    single_process,
+)
+from ddp_workbook.experiments.fully_sharded.one_process import one_process
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.collectives import record_collectives
 from tests.leftovers import no_rank_left  # noqa: F401
@@ -51,10 +59,15 @@ def test_a_result_on_the_gpu_comes_back_on_the_cpu():
 
 
 @gpu1
-@pytest.mark.parametrize("chapter", [distributed_data_parallel, samplers, collectives])
+@pytest.mark.parametrize(
+    "chapter",
+    [distributed_data_parallel, samplers, collectives, fully_sharded_by_hand, fully_sharded],
+)
 def test_one_rank_on_the_gpu_equals_one_process(chapter):
-    expected = single_process.train(**RUN)
-    (trained,) = launch(chapter.train, ranks=1, **RUN)
+    sharded = chapter in (fully_sharded_by_hand, fully_sharded)
+    run = {"epochs": 1, "batch_size": 90} if sharded else RUN
+    expected = one_process(**run) if sharded else single_process.train(**run)
+    (trained,) = launch(chapter.train, ranks=1, **run)
     assert trained.losses == pytest.approx(expected.losses, abs=1e-3)
 
 
