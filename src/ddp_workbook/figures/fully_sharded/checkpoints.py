@@ -53,4 +53,5 @@ def written_plot(written: Mapping[str, Sequence[int]]) -> Figure:
         axes.set_xticks(range(len(bytes_of_ranks)))
         axes.set(title=way, xlabel="rank")
     panels[0].set_ylabel("KiB written")
+    panels[0].margins(y=0.15)  # room for the numbers; the panels share their axis
     return figure

@@ -1,0 +1,152 @@
+"""Chapter 06, checkpoints: what is saved is what is loaded, by any number of ranks."""
+
+import pickle
+import shutil
+
+import pytest
+import torch
+from matplotlib.patches import Rectangle
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+from ddp_workbook import launch, recorded
+from ddp_workbook.digits import DigitsTransformer
+from ddp_workbook.experiments.fully_sharded import checkpoints
+from ddp_workbook.figures.fully_sharded.checkpoints import rows_plot, written_plot
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.workers import sharded_states
+
+SIZES = {"width": 16, "depth": 1, "batch_size": 100}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """For 1 to 4 ranks: a folder with the checkpoint after step 2, and the run of 4 steps."""
+    runs = {}
+    for ranks in (1, 2, 3, 4):
+        folder = tmp_path_factory.mktemp("checkpoint") / f"of_{ranks}"
+        run = launch(checkpoints.train, 4, save_to=folder, save_at=2, ranks=ranks, **SIZES)[0]
+        runs[ranks] = folder, run
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("written_by", "read_by"), [(4, 4), (4, 3), (4, 2), (4, 1), (3, 4), (2, 3), (1, 4), (1, 1)]
+)
+def test_another_number_of_ranks_goes_on_as_if_nothing_had_happened(saved, written_by, read_by):
+    """Weights and AdamW's state to the last bit; the steps after that up to rounding."""
+    folder, run = saved[written_by]
+    resumed = launch(checkpoints.train, 4, resume_from=folder, ranks=read_by, **SIZES)[0]
+    torch.testing.assert_close(resumed.began, run.saved, rtol=0, atol=0)
+    assert len(resumed.began.moments) == 3 * len(resumed.began.weights)
+    assert {value.item() for key, value in resumed.began.moments.items() if "step" in key} == {2}
+    assert resumed.losses == pytest.approx(run.losses[2:], abs=5e-6)
+    torch.testing.assert_close(resumed.ended.weights, run.ended.weights, rtol=0, atol=2e-5)
+
+
+def test_the_number_of_ranks_does_not_change_the_training(saved):
+    """And the loss falls, so that a checkpoint of nothing would show."""
+    losses = [run.losses for _, run in saved.values()]
+    assert all(one == pytest.approx(losses[0], abs=5e-6) for one in losses)
+    assert torch.equal(saved[4][1].began.weights["position"], saved[1][1].began.weights["position"])
+    first, last = saved[4][1].saved.weights, saved[4][1].ended.weights
+    assert all(not torch.equal(first[name], last[name]) for name in first)
+
+
+def test_without_the_optimizer_state_the_steps_are_others(saved):
+    folder, run = saved[2]
+    losses = launch(sharded_states.without_the_optimizer, folder, 4, ranks=2, **SIZES)[0]
+    assert losses[0] == pytest.approx(run.losses[2], abs=5e-6)
+    assert abs(losses[1] - run.losses[3]) > 1e-4
+
+
+def test_a_folder_becomes_one_file_for_one_process(saved, tmp_path):
+    folder, run = saved[3]
+    dcp_to_torch_save(folder, tmp_path / "one.pt")
+    state = torch.load(tmp_path / "one.pt", weights_only=True)
+    torch.testing.assert_close(state["model"], run.saved.weights, rtol=0, atol=0)
+    assert state["step"] == 2
+    DigitsTransformer(width=16, depth=1).load_state_dict(state["model"])
+
+
+def test_both_ways_of_saving(tmp_path):
+    """Rank 0 alone is given whole weights, all ranks make the same calls, DCP sends no weight."""
+    sizes = {"width": 16, "depth": 1}
+    held, wire = recorded(checkpoints.save_both_ways, tmp_path, ranks=3, **sizes)
+    torch.manual_seed(0)
+    expected = DigitsTransformer(**sizes).state_dict()
+    whole = sum(value.nbytes for value in expected.values())
+    assert [full for _, full in held] == [whole, 0, 0]
+    assert sum(pieces for pieces, _ in held) == whole
+    loaded = torch.load(tmp_path / "whole.pt", weights_only=True)
+    torch.testing.assert_close(dict(loaded), dict(expected), rtol=0, atol=0)
+    tables = [checkpoints.calls_by_line(wire, rank) for rank in range(3)]
+    for table in tables:
+        assert list(table["op"]) == list(tables[0]["op"])
+        assert list(table["calls"]) == list(tables[0]["calls"])
+        by_dcp = table["line"].str.startswith("dcp.save")
+        assert not table.loc[by_dcp, "dtype"].str.contains("float").any()
+        assert list(table.loc[~by_dcp, "calls"]) == [len(expected)]
+    names = list(checkpoints.files(tmp_path / "pieces")["file"])
+    assert names == [".metadata", "__0_0.distcp", "__1_0.distcp", "__2_0.distcp"]
+
+
+@pytest.mark.parametrize(("ranks", "shares"), [(1, True), (2, False)])
+def test_with_one_rank_the_full_state_dict_is_the_models_own_memory(ranks, shares):
+    assert launch(sharded_states.full_state_shares_memory, ranks=ranks)[0] == shares
+
+
+def test_set_model_state_dict_writes_into_the_dict_that_it_gets():
+    assert launch(sharded_states.kinds_left_in_the_dict, ranks=2) == [["DTensor"], []]
+
+
+def test_a_plain_model_refuses_pieces():
+    assert (
+        "mixed torch.Tensor and DTensor"
+        in launch(sharded_states.loaded_into_a_plain_model, ranks=2)[0]
+    )
+
+
+def test_fewer_ranks_leave_the_files_of_others_behind(tmp_path):
+    """The metadata does not name them."""
+    folder = tmp_path / "pieces"
+    launch(sharded_states.saved_pieces, folder, ranks=3)
+    launch(sharded_states.saved_pieces, folder, ranks=2)
+    assert len(checkpoints.files(folder)) == 1 + 3
+    places = FileSystemReader(folder).read_metadata().storage_data.values()
+    assert {place.relative_path for place in places} == {"__0_0.distcp", "__1_0.distcp"}
+
+
+def test_the_metadata_is_written_last(saved):
+    folder, _ = saved[4]
+    times = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert times[".metadata"] == max(times.values())
+
+
+def test_dcp_unpickles_what_it_reads(tmp_path):
+    """The metadata, and each entry that is no tensor."""
+    assert launch(sharded_states.loaded_unsafely, tmp_path / "pieces", ranks=2)[0] == {True, False}
+    metadata = (tmp_path / "pieces" / ".metadata").read_bytes()
+    assert type(pickle.loads(metadata)).__name__ == "Metadata"
+
+
+def test_a_folder_without_metadata_is_refused(saved, tmp_path):
+    shutil.copytree(saved[2][0], tmp_path / "torn")
+    (tmp_path / "torn" / ".metadata").unlink()
+    with pytest.raises(FileNotFoundError):
+        FileSystemReader(tmp_path / "torn").read_metadata()
+
+
+def test_rows_plot_has_a_box_for_each_row_and_a_label_for_each_rank_that_has_some():
+    figure = rows_plot({"4 ranks": [3, 3, 3, 1], "8 ranks": [2, 2, 2, 2, 2, 0, 0, 0]}, "weight")
+    boxes = [one for one in figure.axes[0].patches if isinstance(one, Rectangle)]
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert len(boxes) == 20
+    assert texts == [f"rank {rank}" for rank in (0, 1, 2, 3, 0, 1, 2, 3, 4)]
+
+
+def test_written_plot_has_a_bar_for_each_rank():
+    figure = written_plot({"one file": [4096, 0], "two": [2048, 2048]})
+    heights = [[bar.get_height() for bar in axes.patches] for axes in figure.axes]
+    assert heights == [[4, 0], [2, 2]]
+    assert figure.axes[0].get_ylim()[1] > 4.2  # room for the number above the bar

@@ -1,0 +1,110 @@
+"""Chapter 06, mistakes: each does what the page says, and so does its mend."""
+
+from datetime import timedelta
+
+import pytest
+from torch.distributed.distributed_c10d import default_pg_nccl_timeout, default_pg_timeout
+
+from ddp_workbook import RanksHung, launch, record_collectives
+from ddp_workbook.experiments.fully_sharded import mistakes
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.workers import sharded_states
+
+MIXED = "mixed torch.Tensor and DTensor"
+
+
+def test_an_optimizer_from_before_the_sharding_trains_nothing():
+    before = launch(mistakes.optimizer_made, "before", steps=8, ranks=2)[0]
+    after = launch(mistakes.optimizer_made, "after", steps=8, ranks=2)[0]
+    assert before[0] == after[0]
+    assert after[-1] < 2 < min(before)
+    assert launch(sharded_states.state_of_an_early_optimizer, ranks=2)[0] == (0, False)
+
+
+@pytest.mark.parametrize("when", ["before", "after", "in between"])
+def test_a_part_can_be_frozen_at_any_time_through_the_model(when):
+    """In a unit with nothing else, beside units that are trained."""
+    changed = launch(sharded_states.changed_when_frozen, when, ranks=2)[0]
+    assert len(changed) == 29 - 11
+    assert not [name for name in changed if name.startswith("blocks.0.")]
+
+
+@pytest.mark.parametrize(
+    ("frozen", "gathers", "scatters"), [("nothing", 5, 3), ("first", 5, 2), ("last", 5, 2)]
+)
+def test_what_is_frozen_is_gathered_and_not_scattered(frozen, gathers, scatters):
+    wire = record_collectives(mistakes.one_step, frozen, ranks=2)
+    counts = wire[wire["rank"] == 0]["op"].value_counts()
+    assert counts["all_gather_into_tensor"] == gathers
+    if scatters:
+        assert counts["reduce_scatter_tensor"] == scatters
+
+
+def test_a_frozen_block_is_gathered_in_backward_because_the_next_one_fetches_it():
+    wire = record_collectives(sharded_states.step_without_prefetch, ranks=2)
+    counts = wire[wire["rank"] == 0]["op"].value_counts()
+    assert counts["all_gather_into_tensor"] == 4
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_rank_0s_weights_reach_all_pieces(ranks):
+    assert all(launch(sharded_states.weights_sent_from_rank_0, ranks=ranks))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_clipped_by_own_norms_the_whole_norm_grows_with_the_square_root_of_the_ranks(ranks):
+    own = launch(sharded_states.norm_after_clipping, True, ranks=ranks)
+    assert own == pytest.approx([0.5 * ranks**0.5] * ranks, rel=1e-4)
+    right = launch(sharded_states.norm_after_clipping, False, ranks=ranks)
+    assert right == pytest.approx([0.5] * ranks, rel=1e-4)
+
+
+@pytest.mark.parametrize("rows", [5, 7, 8])
+def test_a_mean_of_means_is_right_for_equal_shares_alone(rows):
+    off = launch(mistakes.off_from_one_process, rows, ranks=2)[0]
+    assert off["as the chapter"] < 1e-5
+    assert (off["mean of own rows"] < 1e-5) == (rows % 2 == 0)
+
+
+@pytest.mark.parametrize("way", ["a part", "forward", "a method"])
+def test_a_call_past_a_unit_meets_a_dtensor(way):
+    assert MIXED in launch(sharded_states.called_past, way, ranks=2)[0]
+
+
+@pytest.mark.parametrize("way", ["the unit", "a declared method"])
+def test_a_call_of_a_unit_gathers(way):
+    assert launch(sharded_states.called_past, way, ranks=2)[0] == ""
+
+
+def test_a_block_that_runs_before_the_model_takes_itself_for_the_root():
+    whole, words = launch(sharded_states.block_called_first, ranks=2)[0]
+    assert whole
+    assert "running forward through the root module first" in words
+
+
+def test_a_tied_weight_belongs_into_one_unit():
+    """In two it becomes two parameters, which the first forward refuses."""
+    count, words = launch(sharded_states.tied, "two", ranks=2)[0]
+    assert count == 29
+    assert "shared with a parameter already managed" in words
+    alone, expected = launch(sharded_states.tied, "none", ranks=1)[0]
+    count, losses = launch(sharded_states.tied, "one", ranks=2)[0]
+    assert count == alone == 28
+    assert losses == pytest.approx(expected, abs=5e-6)
+
+
+@pytest.mark.parametrize(
+    ("does", "waits"), [("saves", "full_tensor"), ("evaluates", "guesses = model")]
+)
+def test_rank_0_alone_hangs_and_the_report_says_who_waits_where(does, waits):
+    with pytest.raises(RanksHung) as caught:
+        launch(sharded_states.rank_0_alone, does, ranks=2, timeout=8)
+    page = str(caught.value)
+    assert waits in page
+    assert "rank 0 came with all_gather" in page
+    assert "rank 1 came with barrier" in page
+
+
+def test_the_timeouts_that_the_page_names():
+    assert default_pg_timeout == timedelta(minutes=30)
+    assert default_pg_nccl_timeout in (None, timedelta(minutes=10))
