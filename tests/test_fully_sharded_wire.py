@@ -9,14 +9,15 @@ from ddp_workbook import launch, show, show_code
 from ddp_workbook.chapters.fully_sharded_by_hand import Unit, shard
 from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.experiments.fully_sharded import memory
-from ddp_workbook.experiments.fully_sharded.one_process import one_process
+from ddp_workbook.experiments.fully_sharded import by_hand, memory
+from ddp_workbook.experiments.fully_sharded.one_process import apart, one_process
 from ddp_workbook.experiments.fully_sharded.step import moments_of_a_step
 from ddp_workbook.experiments.fully_sharded.wire import (
     AS_ONE,
     BY_BLOCK,
     BY_HAND,
     DDP,
+    RING,
     WAYS,
     wire_table,
     wires_of_a_step,
@@ -34,6 +35,7 @@ from ddp_workbook.figures.fully_sharded.step import (
     step_frame_plot,
     step_strip_plot,
 )
+from tests.workers.from_meta import sharded_from_meta
 from tests.workers.fsdp1 import with_fsdp1
 
 PARAMETERS = {depth: DigitsTransformer(64, depth) for depth in (1, 3)}
@@ -87,7 +89,7 @@ def test_calls_and_bytes_are_those_of_the_formulas(ranks):
     whole = 4 * sum(p.numel() for p in PARAMETERS[3].parameters())
     of_blocks = 4 * sum(p.numel() for p in PARAMETERS[3].blocks.parameters())
     share = (ranks - 1) / ranks
-    sent = table["sent in a ring"]
+    sent = table[RING]
     assert sent[DDP] == round(2 * share * whole)
     assert sent[BY_HAND] == pytest.approx(share * (2 * whole + of_blocks), rel=0.001)
     # fully_shard cuts between rows, so that 64 rows are 22, 22 and 20 on 3 ranks, padded to 22.
@@ -104,7 +106,7 @@ def test_backward_meets_the_blocks_in_reverse():
 
 
 def test_show_code_reads_the_file_as_it_is_now():
-    page = show_code(shard, Unit.gather)
+    page = show_code(shard, Unit.all_gather)
     assert "def shard(tensor: Tensor)" in repr(page)
     assert "dist.all_gather(everyone, own)" in repr(page)
     assert "src/ddp_workbook/chapters/fully_sharded_by_hand.py, from line" in repr(page)
@@ -157,7 +159,7 @@ def test_the_bars_are_those_of_the_ranks(steps):
     held = memory.held_by_ranks(steps, [DDP, BY_BLOCK])
     assert [len(of_ranks) for of_ranks in held.values()] == [len(steps[DDP])] * 2
     picture = show(ranks_memory_plot(held), alt_text_of_ranks_memory(held))
-    assert picture.alt.startswith("DDP: rank 0 holds 2420 kB (parameters 605 kB")
+    assert picture.alt.startswith("DDP: rank 0 holds parameters 605 kB")
 
 
 def test_the_page_says_how_many_parameters_its_model_has():
@@ -169,3 +171,42 @@ def test_the_page_says_how_many_parameters_its_model_has():
 def test_fsdp1_trains_to_the_same_loss():
     losses = launch(with_fsdp1, ranks=2)[0]
     assert losses == pytest.approx(one_process(epochs=1, batch_size=300).losses, abs=1e-5)
+
+
+# What the page about the program by hand says
+
+
+def test_without_placeholders_nothing_is_freed():
+    whole = by_hand.whole_weights_by_hand(depth=3)
+    total = 4 * sum(p.numel() for p in PARAMETERS[3].parameters())
+    most = {way: max(sum(now.values()) for _, now in moments) for way, moments in whole.items()}
+    assert most[by_hand.NONE] > 0.95 * total and most[by_hand.PLACEHOLDERS] < 0.4 * total
+
+
+def test_a_factor_on_one_block_shows_and_one_on_all_does_not():
+    """With AdamW and clipping; which is why the programs are also compared with plain SGD."""
+    short = {"epochs": 1, "batch_size": 90}
+    alone = one_process(**short)
+    one, every = (
+        apart(launch(by_hand.train_with_factor, 2.0, everywhere, **short)[0], alone)
+        for everywhere in (False, True)
+    )
+    assert one > 1e-3 > 1e-4 > every
+
+
+def test_messages_come_in_the_order_that_the_page_shows(steps):
+    order = memory.messages_in_order(steps, [BY_HAND, BY_BLOCK])
+    backward = [words.partition(", ")[::2] for words in order[BY_HAND][4:10]]
+    gather, scatter = "all-gather", "reduce-scatter"
+    assert backward == [(way, f"block {n}") for n in (3, 2, 1) for way in (gather, scatter)]
+    assert list(order[BY_BLOCK][4:7]) == [
+        "all-gather, block 3",
+        "all-gather, block 2",
+        "reduce-scatter, block 3",
+    ]
+
+
+def test_a_model_on_meta_is_sharded_before_it_has_memory():
+    """Built without memory, sharded, given memory for its pieces, then loaded."""
+    for shapes, whole_bytes, right in launch(sharded_from_meta, ranks=2):
+        assert shapes == (128, 64) and whole_bytes == 0 and right

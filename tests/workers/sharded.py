@@ -2,6 +2,8 @@
 
 import copy
 import gc
+import importlib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -482,6 +484,21 @@ def differences(names: list[str]) -> dict[str, str]:
     return found
 
 
+def differences_of_a_fault() -> str:
+    """What `difference` says where gradients are added up, and not averaged."""
+    setup()
+    torch.set_default_dtype(torch.float64)
+    reduce_scatter = Unit.reduce_scatter
+
+    def forget_to_divide(unit: Unit, gradients: list) -> list:
+        return [piece * dist.get_world_size() for piece in reduce_scatter(unit, gradients)]
+
+    Unit.reduce_scatter = forget_to_divide
+    found = difference(CASES["blocks"])
+    cleanup()
+    return found
+
+
 def difference(case: Case) -> str:
     """What differs from one process: a loss, a norm, which gradients there are, a parameter."""
     torch.manual_seed(3)
@@ -545,6 +562,8 @@ def unequal_gradients(alone: nn.Module, sharded: FullyShardedByHand) -> str:
 
 # What is in memory when
 
+IN_MEMORY = [name for name in CASES if name != "dtypes"]  # that one is for float64
+
 
 class Watch:
     """Which units have a whole parameter in memory."""
@@ -557,8 +576,8 @@ class Watch:
     def __enter__(self) -> "Watch":
         watch = self
 
-        def gather(unit: Unit, *args: Any) -> list[Tensor]:
-            whole = watch.gather(unit, *args)
+        def all_gather(unit: Unit, *args: Any) -> list[Tensor]:
+            whole = watch.all_gather(unit, *args)
             refs = [StorageWeakRef(tensor.untyped_storage()) for tensor in whole]
             watch.storages.setdefault(id(unit), []).extend(refs)
             watch.most = max(watch.most, watch.alive())
@@ -795,26 +814,6 @@ def after_a_forward_that_raises() -> list[str]:
     return wrong
 
 
-def refused(kind: str) -> str:
-    """The error of a constructor that is given something wrong."""
-    setup()
-    model = Blocks()
-    blocks = {
-        "a list in a list": lambda: [model.blocks],
-        "another model's": lambda: [linear()],
-        "names": lambda: ["blocks.0", "blocks.1"],
-        "a module": lambda: model.blocks[0][0],
-        "dtypes": lambda: [model.blocks[0]],
-    }[kind]()
-    if kind == "dtypes":
-        model.blocks[0][0].bias.data = model.blocks[0][0].bias.data.half()
-    try:
-        FullyShardedByHand(model, blocks)
-    except (ValueError, TypeError) as error:
-        return f"{type(error).__name__}: {error}"
-    return "not refused"
-
-
 def second_derivative() -> str:
     """What backward with create_graph says."""
     setup()
@@ -825,3 +824,10 @@ def second_derivative() -> str:
     except RuntimeError as error:
         return str(error)
     return "not refused"
+
+
+def imported_by_a_step(way: str) -> list[str]:
+    """Modules of torch that a first step imports in this rank: the fork server lacks them."""
+    before = set(sys.modules)
+    importlib.import_module(f"ddp_workbook.chapters.{way}").train(epochs=1, batch_size=1797)
+    return sorted(name for name in set(sys.modules) - before if name.startswith("torch"))

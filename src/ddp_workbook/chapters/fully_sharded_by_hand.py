@@ -286,7 +286,7 @@ def places_by_owner(
     found: set[nn.Module] = set()
     walk(module, module, "")
     if strangers := [type(block).__name__ for block in blocks if block not in found]:
-        raise ValueError(f"not a part of the module: {', '.join(strangers)}")
+        raise ValueError(f"blocks must be modules inside the model: {', '.join(strangers)}")
     if lists := [type(block).__name__ for block in blocks if type(block).forward is NO_FORWARD]:
         raise ValueError(f"no forward gathers it; name the modules inside: {', '.join(lists)}")
     by_owner: dict[nn.Module, dict] = {owner: {} for owner in (*blocks, module)}

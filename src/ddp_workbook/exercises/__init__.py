@@ -37,13 +37,9 @@ CHAPTERS = {
         "tree_broadcast",
         "ring_all_reduce",
     ],
-    "fully_sharded": [
-        "shard_and_pad",
-        "unshard",
-        "fsdp_step",
-        "memory_per_rank",
-        "choose_wraps",
-    ],
+    "fully_sharded": ["shard_and_pad", "unshard", "choose_wraps"],
+    "further_by_hand": ["fsdp_step"],
+    "further_strategies": ["memory_per_rank"],
     "further_checkpoints": ["full_state"],
 }
 # What an exercise's file imports from here; found when first used, for the ranks need one of them.

@@ -25,10 +25,10 @@ from ddp_workbook.exercises.judging.pieces import (
     filled_memory,
     identical,
     in_full,
-    piece,
     row,
     whole,
 )
+from ddp_workbook.exercises.judging.pieces import piece as piece_of
 
 MINUTES = 6
 HINTS = [
@@ -88,7 +88,7 @@ MISTAKES = {
     "The elements are right, the shape is not. Which argument tells it?": (
         lambda call: right(call).flatten()
     ),
-    "This is rank {rank}'s own piece. How do the others' pieces get here?": piece,
+    "This is rank {rank}'s own piece. How do the others' pieces get here?": piece_of,
     "Rank {rank}'s own piece is in every place. Into which tensors does the collective write?": (
         all_like(lambda call, rank: rank)
     ),
@@ -137,10 +137,10 @@ CHECK = OnRanks(
     cases=calls,
     called=lambda call: (
         f"unshard(piece, {torch.Size(call.shape)}), with the pieces "
-        + " ".join(in_words(piece(call, rank)) for rank in range(call.ranks))
+        + " ".join(in_words(piece_of(call, rank)) for rank in range(call.ranks))
         + f" in {call.dtype}"
     ),
-    given=lambda call, rank: (piece(call, rank).clone(), torch.Size(call.shape)),
+    given=lambda call, rank: (piece_of(call, rank).clone(), torch.Size(call.shape)),
     caller=called_with_filled_memory,
     looks=[
         OTHERS,

@@ -1,6 +1,7 @@
 """What a rank holds in a training step, measured and by formula, for the four ways of the page."""
 
 import itertools
+import math
 from typing import NamedTuple
 
 import pandas as pd
@@ -22,7 +23,7 @@ from ddp_workbook.experiments.fully_sharded.wire import (
 )
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
-from ddp_workbook.recording.memory import Held, MemoryLedger, Moment
+from ddp_workbook.recording.memory import ROOT, Held, MemoryLedger, Moment
 
 PARTS = ("parameters", "gradients", "optimizer", "unsharded")
 
@@ -85,20 +86,49 @@ def units_of(model: DigitsTransformer, whole: bool) -> list[list[torch.Size]]:
 
 
 def memory_table(steps: dict, width: int = WIDTH, depth: int = DEPTH) -> pd.DataFrame:
-    """A row a way: measured bytes of rank 0 by part, what PARTS are; by formula where there is one.
+    """For each way and part the bytes of rank 0, in the columns "measured" and "by formula".
 
-    `steps` is what `measured_steps` returned. By hand has no formula for "unsharded" of its own.
+    `steps` is what `measured_steps` returned. What is unsharded by hand has no formula, but nan.
     """
     rows = {}
     for way, of_ranks in steps.items():
         by_formula = predicted(way, len(of_ranks), width, depth)
         for part in PARTS:
-            known = not (way == BY_HAND and part == "unsharded")
+            known = (way, part) != (BY_HAND, "unsharded")
             rows[way, part] = {
                 "measured": getattr(of_ranks[0].held, part),
-                "by formula": getattr(by_formula, part) if known else None,
+                "by formula": getattr(by_formula, part) if known else math.nan,
             }
     return pd.DataFrame(rows).T.rename_axis(["way", "part"])
+
+
+def in_kilobytes(table: pd.DataFrame) -> pd.DataFrame:
+    """`memory_table` with a row a way, and for each part both numbers side by side, in kB."""
+    wide = (table / 1000).round().astype("Int64").unstack("part")
+    wide = wide.swaplevel(axis=1)[list(PARTS)].reindex(list(WAYS))
+    return wide.astype(object).where(wide.notna(), "")
+
+
+def messages_in_order(steps: dict, ways: list[str]) -> pd.DataFrame:
+    """A column a way: which unit rank 0 gathers or reduce-scatters, one message after the other."""
+    columns = {way: pd.Series(_messages(steps[way][0].timeline)) for way in ways}
+    return pd.DataFrame(columns).fillna("")
+
+
+def _messages(timeline: list[Moment]) -> list[str]:
+    """A buffer that was not there a moment ago is the message that it was made for."""
+    names = {"gather buffers": "all-gather", "scatter buffers": "reduce-scatter"}
+    found, before = [], set()
+    for moment in timeline:
+        now = {key for key in moment.live if key[0] in names}
+        found += [f"{names[kind]}, {_unit(unit)}" for kind, unit in sorted(now - before)]
+        before = now
+    return found
+
+
+def _unit(name: str) -> str:
+    """ "blocks.0" is "block 1"."""
+    return f"block {int(name.partition('.')[2]) + 1}" if name != ROOT else "outermost"
 
 
 def held_by_ranks(steps: dict, ways: list[str]) -> dict[str, list[dict[str, int]]]:

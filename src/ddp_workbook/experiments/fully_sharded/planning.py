@@ -5,15 +5,10 @@ from typing import Any
 
 import ipywidgets
 import pandas as pd
-import torch
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 
 from ddp_workbook.figures.fully_sharded.planning import alt_text_of_plans, plans_plot
 from ddp_workbook.figures.style import Picture, show
 from ddp_workbook.planning.plan import STRATEGIES, Plan, plan
-from ddp_workbook.planning.sharding import fake_group
 from ddp_workbook.planning.sizes import PlanRefused
 
 GIB = 2**30
@@ -22,15 +17,7 @@ GPUS = tuple(2**power for power in range(13))  # 1 to 4,096
 MEMORIES = ("24GB", "40GB", "80GB", "141GB", "192GB")
 LINKS = ("InfiniBand NDR", "InfiniBand HDR", "Ethernet 100G", "Ethernet 25G", "Ethernet 10G")
 BATCHES = (1, 2, 4, 8, 16)
-
-
-def shard_of_embedding(rows: int, width: int, ranks: int, rank: int) -> torch.Size:
-    """Shape of the shard of a [rows, width] embedding that `rank` of `ranks` fake ranks holds."""
-    with torch.device("meta"):  # shapes without memory
-        embedding = nn.Embedding(rows, width)
-    with fake_group(ranks, rank):  # this process is `rank`; nobody else is there
-        fully_shard(embedding, mesh=init_device_mesh("cpu", (ranks,)))
-        return embedding.weight.to_local().shape
+WIDTH = {"width": "26em"}  # of a control
 
 
 def memory_picture(plans: Mapping[str, Plan]) -> Picture:
@@ -48,6 +35,12 @@ def seconds_picture(plans: Mapping[str, Plan]) -> Picture:
     return show(figure, alt=alt_text_of_plans(memory, seconds=seconds))
 
 
+def whole_pieces(made: Plan) -> pd.DataFrame:
+    """What is full-size at the plan's worst moment, in GB, the largest first."""
+    rows = sorted(made.whole.items(), key=lambda row: -row[1])
+    return pd.DataFrame([(what, size / 1e9) for what, size in rows], columns=["what", "GB"])
+
+
 def picture(made: Plan) -> Picture:
     """Both panels of one plan."""
     name, memory = made.shape.name, made.settings.memory
@@ -62,6 +55,7 @@ def seconds_of(made: Plan) -> tuple[float, float]:
 # Published runs
 
 TORCHTITAN = "torchtitan, benchmarks/llama3_h100_202412, 2024, tables 1 and 3"
+SPEED = "the same: tokens/s on each GPU"
 TORCHTITAN_A100 = "torchtitan, docs/performance.md, 2024"
 ZERO = "Rajbhandari et al., ZeRO, 2020, figure 1"
 
@@ -69,14 +63,16 @@ ZERO = "Rajbhandari et al., ZeRO, 2020, figure 1"
 def published() -> pd.DataFrame:
     """Published runs beside their plans: what, published, plan, source."""
     small = {gpus: plan("8B", gpus, "96GB", batch=2, sequence=8192) for gpus in (8, 128)}
-    large = plan("70B", 64, gpu="A100", link="InfiniBand HDR", sequence=8192)
+    on_a100 = {"gpus": 64, "gpu": "A100", "link": "InfiniBand HDR"}
+    large = plan("Llama 3 70B", sequence=8192, **on_a100)
+    plain = plan("Llama 2 13B", batch=2, checkpoint=False, **on_a100)
     kept = {ranks: plan("7.5B", ranks).ledger.kept / 1e9 for ranks in (1, 64)}
     saved = (small[8].ledger.kept - small[128].ledger.kept) / GIB
     rows = [
         (
-            "70B on 64 A100 of 80 GB, 8,192 tokens on each, checkpointed: does it run?",
+            "Llama 3 70B on 64 A100 of 80 GB, checkpointed: does it run?",
             "yes",
-            f"{large.times:.0%} of the memory",
+            f"yes, with {large.times:.0%} of the memory",
             TORCHTITAN_A100,
         ),
         (
@@ -86,21 +82,33 @@ def published() -> pd.DataFrame:
             TORCHTITAN_A100,
         ),
         (
-            "8B, from 8 to 128 H100: memory that each GPU saves",
+            "Llama 2 13B on the same GPUs, batch 2, not checkpointed: does it run?",
+            "yes",
+            f"yes, with {plain.times:.0%} of the memory",
+            TORCHTITAN_A100,
+        ),
+        (
+            "the same: tokens/s on each GPU",
+            "2,162",
+            f"{plain.tokens_per_second:,.0f}",
+            TORCHTITAN_A100,
+        ),
+        (
+            "Llama 3 8B on 128 H100 in place of 8: memory that each saves",
             "15.4 GiB",
             f"{saved:.1f} GiB",
             TORCHTITAN,
         ),
         (
             "the same: tokens/s on each GPU that are left",
-            "97 %",
+            "97%",
             f"{small[128].tokens_per_second / small[8].tokens_per_second:.0%}",
             TORCHTITAN,
         ),
         (
-            "7.5 B parameters: kept on 1 GPU, and on each of 64",
-            "120 GB, 1.9 GB",
-            f"{kept[1]:.0f} GB, {kept[64]:.1f} GB",
+            "7.5 billion parameters: kept on one GPU, and on each of 64",
+            "120 GB and 1.9 GB",
+            f"{kept[1]:.0f} GB and {kept[64]:.1f} GB",
             ZERO,
         ),
     ]
@@ -118,10 +126,10 @@ class Explorer:
         self.controls = {
             "parameters": slider("parameters", SIZES, first["parameters"]),
             "gpus": slider("GPUs", GPUS, first["gpus"]),
-            "memory": slider("memory of each", MEMORIES, first["memory"]),
-            "batch": slider("batch on each", BATCHES, first["batch"]),
+            "memory": slider("memory", MEMORIES, first["memory"]),
+            "batch": slider("batch", BATCHES, first["batch"]),
             "strategy": dropdown("strategy", STRATEGIES, first["strategy"]),
-            "link": dropdown("between nodes", LINKS, first["link"]),
+            "link": dropdown("network", LINKS, first["link"]),
         }
         self.output = ipywidgets.HTML()
         for control in self.controls.values():
@@ -181,12 +189,9 @@ def slider(name: str, options: tuple, value: Any) -> ipywidgets.SelectionSlider:
     """One plan for each move that has ended: a plan takes a moment."""
     shown = [(f"{option:,}" if isinstance(option, int) else option, option) for option in options]
     return ipywidgets.SelectionSlider(
-        options=shown, value=value, description=name, continuous_update=False, style=WIDE
+        options=shown, value=value, description=name, continuous_update=False, layout=WIDTH
     )
 
 
 def dropdown(name: str, options: tuple, value: str) -> ipywidgets.Dropdown:
-    return ipywidgets.Dropdown(options=options, value=value, description=name, style=WIDE)
-
-
-WIDE = {"description_width": "8em"}
+    return ipywidgets.Dropdown(options=options, value=value, description=name, layout=WIDTH)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import torch
+import torch.distributed as dist
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded_by_hand import LEARNING_RATE, FullyShardedByHand, Unit
@@ -23,10 +24,10 @@ def moments_of_a_step(width: int = 16, depth: int = 3) -> list[Moment]:
     sharded = FullyShardedByHand(model, model.blocks)
     optimizer = torch.optim.AdamW(sharded.parameters(), lr=LEARNING_RATE)
     notes = Notes(sharded, optimizer)
+    mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
     digits = DigitsDataset()
-    forward_and_backward(
-        sharded, digits.images[:ROWS].to(device), digits.labels[:ROWS].to(device), ROWS
-    )
+    images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
+    forward_and_backward(sharded, images, labels, ROWS)
     optimizer.step()
     notes.note("AdamW, on the pieces", None)
     cleanup()
@@ -43,9 +44,9 @@ class Notes:
         self.in_backward: set[int] = set()  # units whose whole gradient is there
         self.note("before the step", None)
         for index, (block, unit) in enumerate(zip(sharded.module.blocks, self.units, strict=True)):
-            unit.gather = self.after(unit.gather, "all-gather", index)
+            unit.all_gather = self.after(unit.all_gather, "all-gather", index)
             unit.free = self.on_free(unit, index)
-            unit.reduce = self.on_reduce(unit, index)
+            unit.reduce_scatter = self.on_reduce(unit, index)
             block.register_forward_hook(
                 lambda *_, index=index: self.note(f"forward, block {index + 1}", index),
                 prepend=True,  # before the hook that frees
@@ -100,7 +101,7 @@ class Notes:
 
     def on_reduce(self, unit: Unit, index: int) -> Callable:
         """Reduce-scatter: afterwards the rank has its piece of the gradient, and no more."""
-        reduce = unit.reduce
+        reduce = unit.reduce_scatter
 
         def noted(gradients):
             pieces = reduce(gradients)

@@ -19,6 +19,7 @@ WAYS = (DDP, BY_HAND, AS_ONE, BY_BLOCK)
 ROWS, WIDTH, DEPTH = 64, 64, 3
 # What a rank sends in a ring, as a multiple of (N-1)/N of the whole tensor's bytes: an all-reduce
 # is a reduce-scatter and an all-gather (Patarasuk and Yuan 2009).
+RING = "bytes a ring would send"
 HALVES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 NAMES = {
     "all_gather_into_tensor": "all_gather",
@@ -85,5 +86,5 @@ def wire_table(ranks: int = 2, **size: int) -> pd.DataFrame:
         whole = step[["bytes", "received"]].max(axis=1)
         in_ring = (step["op"].map(HALVES) * whole * (ranks - 1) / ranks).sum()
         calls = step["op"].value_counts()
-        rows[way] = {op: calls.get(op, 0) for op in HALVES} | {"sent in a ring": round(in_ring)}
+        rows[way] = {op: calls.get(op, 0) for op in HALVES} | {RING: round(in_ring)}
     return pd.DataFrame(rows).T.rename_axis("a step of")

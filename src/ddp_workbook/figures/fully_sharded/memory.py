@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddp_workbook.figures.palette import rank_hatch, series_colour
+from ddp_workbook.figures.palette import rank_hatch, series_colour, tint
 from ddp_workbook.figures.style import INK, WIDTH, style
 
 Parts = Mapping[str, int]  # bytes by part
 KB = 1000
+LARGE = 100 * KB  # a bar that has room for a word
 
 
 @style()
@@ -25,7 +26,6 @@ def ranks_memory_plot(named: Mapping[str, Sequence[Parts]]) -> Figure:
         axes.tick_params(axis="x", length=0)
         axes.grid(axis="y")
     panels[0].set_ylabel("kB a rank holds")
-    panels[0].margins(y=0.08)  # room for the numbers above the bars
     figure.legend(loc="outside upper center", ncols=4)
     return figure
 
@@ -38,28 +38,28 @@ def alt_text_of_ranks_memory(named: Mapping[str, Sequence[Parts]]) -> str:
         totals = [sum(one.values()) for one in of_ranks]
         alike = max(totals) - min(totals) <= 0.02 * max(totals)
         others = "the other ranks hold as much" if alike else "the other ranks hold less"
-        words.append(f"{way}: rank 0 holds {totals[0] / KB:.0f} kB ({parts}), {others}")
+        words.append(f"{way}: rank 0 holds {parts}; {others}")
     return ". ".join(words) + "."
 
 
 @style()
 def whole_weights_plot(named: Mapping[str, Sequence[tuple[str, Parts]]]) -> Figure:
-    """A panel for each way, a bar for each moment: bytes of whole weights, stacked by unit.
+    """A panel for each way, a bar for each moment: whole weights in kB, in it the block's number.
 
     Each moment is (what happens, bytes of whole parameters by unit). The same things happen in all.
     """
-    height = 1.2 + 1.6 * len(named)
-    figure = Figure((WIDTH, height), layout="constrained")
+    figure = Figure((WIDTH, 1.2 + 1.6 * len(named)), layout="constrained")
     panels = figure.subplots(len(named), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    units = list(dict.fromkeys(u for ms in named.values() for _, whole in ms for u in whole))
     for axes, (way, moments) in zip(panels, named.items(), strict=True):
         for place, (_, whole) in enumerate(moments):
             bottom = 0.0
             for unit, size in whole.items():
-                index = units.index(unit)
-                look = {"color": series_colour(index), "hatch": rank_hatch(index)}
-                axes.bar(place, size / KB, bottom=bottom, width=0.9, edgecolor=INK, **look)
-                bottom += size / KB
+                height = size / KB
+                look = {"color": tint(INK, 0.22), "edgecolor": INK, "linewidth": 0.8}
+                axes.bar(place, height, bottom=bottom, width=0.9, **look)
+                words = {"ha": "center", "va": "center", "size": 8}
+                axes.text(place, bottom + height / 2, _short(unit, size), **words)
+                bottom += height
         axes.set_title(way)
         axes.tick_params(axis="x", length=0)
         axes.grid(axis="y")
@@ -67,6 +67,14 @@ def whole_weights_plot(named: Mapping[str, Sequence[tuple[str, Parts]]]) -> Figu
     words = [words for words, _ in next(iter(named.values()))]
     panels[-1].set_xticks(range(len(words)), words, rotation=40, ha="right", size=8)
     return figure
+
+
+def _short(unit: str, size: int) -> str:
+    """What stands in a unit's bar: its block's number; "all" if the whole model is one unit."""
+    block = unit.rpartition(".")[2]
+    if block.isdigit():
+        return str(int(block) + 1)
+    return "all" if size > LARGE else ""  # else too small to read
 
 
 def alt_text_of_whole_weights(named: Mapping[str, Sequence[tuple[str, Parts]]]) -> str:
@@ -83,4 +91,3 @@ def _stack(axes: Axes, place: float, parts: Parts, labelled: bool) -> None:
         label = part if labelled else None
         axes.bar(place, size / KB, bottom=bottom, width=0.74, label=label, linewidth=0, **look)
         bottom += size / KB
-    axes.text(place, bottom, f"{bottom:.0f}", ha="center", va="bottom", size=9)

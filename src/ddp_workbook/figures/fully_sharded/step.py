@@ -77,6 +77,10 @@ def step_strip_plot(of_ranks: Sequence[Sequence[Moment]]) -> Figure:
     for number, moment in enumerate(of_ranks[0]):
         x = left + (number + 0.5) * column
         axes.text(x, top - 0.1, moment.doing, rotation=60, ha="left", va="bottom", size=8)
+    for name, first, last in _phases(of_ranks[0]):
+        ends = left + first * column, left + (last + 1) * column - 0.05
+        axes.plot(ends, [top - 0.04] * 2, color=INK, linewidth=1.2)
+        axes.text(sum(ends) / 2, axes.get_ylim()[0] - 0.12, name, ha="center", va="center", size=9)
     for rank, of_rank in enumerate(of_ranks):
         base = top + rank * lane
         middle = base + blocks * row / 2
@@ -91,6 +95,14 @@ def step_strip_plot(of_ranks: Sequence[Sequence[Moment]]) -> Figure:
                     filled = _has(moment.weights[block], owner, rank)
                     _box(axes, x, y + owner * part, column * 0.86, part * 0.92, owner, filled)
     return axes.figure
+
+
+def _phases(moments: Sequence[Moment]) -> list[tuple[str, int, int]]:
+    """Forward and backward, each with the numbers of its first and last moment."""
+    scattered = [n for n, moment in enumerate(moments) if moment.doing.startswith("reduce-scatter")]
+    forwards = [n for n, moment in enumerate(moments) if moment.doing.startswith("forward")]
+    turn = forwards[-1] + 1  # the moment that frees the last block
+    return [("forward", 1, turn), ("backward", turn + 1, scattered[-1])]
 
 
 def alt_text_of_step_frame(of_ranks: Sequence[Sequence[Moment]], number: int) -> str:
