@@ -1,5 +1,8 @@
 """MemoryLedger: bytes of a step by part, and the strategies of chapter 06 beside their formulas."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -210,7 +213,7 @@ def test_an_all_gather_into_the_weight_itself_is_seen():
     # in backward the gathered weight and its gradient, which is what is scattered
     assert held.unsharded == 2 * weight
     kinds = {kind for moment in timeline for kind, _ in moment.live}
-    assert kinds == {"gather buffers", "scatter buffers"}
+    assert kinds == {"gathered", "scatter buffers"}
 
 
 # Without ranks
@@ -257,6 +260,39 @@ def test_gradients_are_counted_as_the_optimizer_finds_them():
     whole = parameters_of(model) * FLOAT
     assert ledger.held.gradients == without.held.gradients == whole
     assert without.held.optimizer == 0
+
+
+def test_sparse_gradients_and_closures_are_counted():
+    """An embedding's gradient is indices and values; LBFGS calls backward inside its step."""
+    embedding = nn.Embedding(20, 16, sparse=True)
+    with MemoryLedger(embedding, torch.optim.SGD(embedding.parameters())) as ledger:
+        embedding(torch.tensor([1, 2, 3])).sum().backward()
+    rows, index = 3 * 16 * FLOAT, 3 * 8
+    assert ledger.held.gradients == rows + index
+    layer = nn.Linear(4, 4)
+    optimizer = torch.optim.LBFGS(layer.parameters())
+
+    def closure():
+        optimizer.zero_grad()
+        loss = layer(torch.ones(2, 4)).square().sum()
+        loss.backward()
+        return loss
+
+    with MemoryLedger(layer, optimizer) as ledger:
+        optimizer.step(closure)
+    assert ledger.held.gradients == parameters_of(layer) * FLOAT
+
+
+def test_it_keeps_no_model_alive():
+    """DDP must not outlive its group."""
+    model, optimizer = two_layers()
+    alive = weakref.ref(model)
+    with MemoryLedger(model, optimizer, blocks=[model[0]]) as ledger:
+        model(torch.ones(5, 8)).sum().backward()
+    del model, optimizer
+    gc.collect()
+    assert alive() is None
+    assert {m.event for m in ledger.timeline} >= {"forward 0", "backward 0"}
 
 
 def test_nothing_of_it_stays_behind():

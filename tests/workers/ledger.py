@@ -23,12 +23,20 @@ scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
 class KeepsAll(FullyShardedByHand):
-    """By hand, but nothing is ever freed before the step is over."""
+    """By hand, but what a forward has gathered is held on to until the next one."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        for unit in self.units:
-            unit.free = lambda: None
+        self.kept = []
+        for module in self.module.modules():
+            module.register_forward_pre_hook(self.keep)
+
+    def keep(self, module: nn.Module, inputs: tuple) -> None:
+        self.kept += [p.detach() for p in module._parameters.values() if p is not None]
+
+    def forward(self, *args, **kwargs):
+        self.kept.clear()
+        return super().forward(*args, **kwargs)
 
 
 class InPlace(nn.Module):

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -53,7 +53,7 @@ MOVES = frozenset(
 GATHERS = frozenset({"all_gather", "all_gather_into_tensor"})
 SCATTERS = frozenset({"reduce_scatter", "reduce_scatter_tensor"})
 ROOT = "root"  # the unit of parameters that have no module of their own in common
-WRAPPERS = frozenset({"module", "_checkpoint_wrapped_module", "_orig_mod"})
+WRAPPERS = frozenset({"module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"})
 KINDS = ("gathered", "gather buffers", "gradients", "scatter buffers", "casts", "resharded")
 
 
@@ -153,11 +153,12 @@ class MemoryLedger(TorchDispatchMode):
         self.model, self.optimizer = model, optimizer
         chosen = set(repeated(model) if blocks is None else blocks)
         self.blocks = {m: plain(name) for name, m in model.named_modules() if m in chosen}
-        self.event, self.in_backward, self.stepped = "forward", False, False
+        self.event, self.in_backward = "forward", False
         self.pieces: dict[int, Piece] = {}  # by address of the storage, while it lives
         self.log: list[tuple[Piece | None, int, str]] = []  # (piece, change of size, event)
         self.parameters: dict[Piece, str] = {}
         self.gradients: dict[Piece, set[str]] = {}  # the names of parameters
+        self.gradient_bytes: dict[Piece, int] = {}
         self.handles: list = []
         self.result: Account | None = None
 
@@ -189,9 +190,10 @@ class MemoryLedger(TorchDispatchMode):
         for tensor in [*self.model.buffers(), *states(self.optimizer)]:
             self._follow(tensor, "before")
         self.note_gradients()  # of the step before
+        self.gradient_bytes = {}
         self._watch_blocks()
         if self.optimizer is not None:
-            self.handles.append(self.optimizer.register_step_pre_hook(self._before_update))
+            self.handles.append(self.optimizer.register_step_pre_hook(self.note_gradients))
         resize = torch.UntypedStorage.resize_
         self.unpatch = lambda: setattr(torch.UntypedStorage, "resize_", resize)
 
@@ -209,10 +211,12 @@ class MemoryLedger(TorchDispatchMode):
         self.unpatch()
         for handle in self.handles:
             handle.remove()
-        if not self.stepped:
+        if not self.gradient_bytes:
             self.note_gradients()
         self.result = Account(self)
-        self.pieces = {}
+        # A DDP object that outlives its group can hang on gloo (torch 2.13): keep none alive.
+        self.model = self.optimizer = None
+        self.blocks, self.pieces, self.handles = {}, {}, []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run every operator as it is; note the storages that it makes, and what it moves."""
@@ -232,8 +236,6 @@ class MemoryLedger(TorchDispatchMode):
     def _follow(self, tensor: Tensor, made: str) -> Piece | None:
         """The piece of this tensor's storage, at its size now; a new one is noted."""
         tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-        if tensor.layout != torch.strided:  # a sparse tensor has no storage of its own
-            return None
         storage = tensor.untyped_storage()
         if storage.device.type == "meta":  # DTensor tries its operations on fake tensors first
             return None
@@ -320,16 +322,12 @@ class MemoryLedger(TorchDispatchMode):
             self.handles.append(block.register_forward_hook(leave, prepend=True))
             self.handles.append(block.register_forward_hook(left))
 
-    def _before_update(self, *_: Any) -> None:
-        self.stepped = True
-        self.note_gradients()
-
-    def note_gradients(self) -> None:
+    def note_gradients(self, *_: Any) -> None:
         """Count the gradients as they are now."""
         self.gradient_bytes = {}
         for name, parameter in self.model.named_parameters():
-            if parameter.grad is not None:
-                piece = self._follow(parameter.grad, "else")
+            for tensor in tensors(parameter.grad):
+                piece = self._follow(tensor, "else")
                 self.gradients.setdefault(piece, set()).add(plain(name))
                 self.gradient_bytes[piece] = piece.size
 
@@ -379,9 +377,10 @@ class Account:
         ahead = {p for p in copies if p.gathered}  # what is on its way to an all-gather
         while more := {s for p in ahead for s in p.sources if s in copies} - ahead:
             ahead |= more
+        copied_on = {source for piece in copies for source in piece.sources}
         for piece in copies:
             piece.part, piece.unit = "unsharded", self.unit(names[piece])
-            piece.kind = copy_kind(piece, copies, ahead)
+            piece.kind = copy_kind(piece, copies, ahead, copied_on)
 
     def name_gradients(self, gradients: Mapping[Piece, set[str]]) -> None:
         """Find the gradients that have yet to be scattered: their part, kind and unit."""
@@ -453,10 +452,14 @@ def loose_part(piece: Piece) -> str:
     return {"before": "inputs", "forward": "activations"}.get(piece.made, "temporary")
 
 
-def copy_kind(piece: Piece, copies: set[Piece], ahead: set[Piece]) -> str:
-    """What a copy of parameters is for; `ahead` are those that an all-gather was made of."""
+def copy_kind(piece: Piece, copies: set[Piece], ahead: set[Piece], copied_on: set[Piece]) -> str:
+    """What a copy of parameters is for.
+
+    `ahead` are those that an all-gather was made of, `copied_on` those that others were made of. An
+    all-gather whose output is not copied has gathered into the parameters themselves.
+    """
     if piece.gathered:
-        return "gather buffers"
+        return "gather buffers" if piece in copied_on else "gathered"
     if piece in ahead and not any(source.gathered for source in piece.sources):
         return "resharded" if piece.sources & copies else "casts"
     return "gathered"
@@ -492,8 +495,8 @@ def plain(name: str) -> str:
 
 
 def is_fsdp(module: nn.Module) -> bool:
-    """Whether `fully_shard` was called on it."""
-    return isinstance(module, FSDPModule)
+    """Whether it is a unit of FSDP2, or of FSDP1."""
+    return isinstance(module, FSDPModule | FullyShardedDataParallel)
 
 
 def in_backward() -> bool:
@@ -515,9 +518,12 @@ def written(func: Any, args: tuple, kwargs: dict) -> list[Any]:
 
 
 def tensors(values: Any) -> Iterator[Tensor]:
-    """The tensors in a value, lists and dicts of them included."""
+    """The tensors in a value, lists and dicts of them included; of a sparse one, its parts."""
     if isinstance(values, Tensor):
-        yield values
+        if values.layout == torch.sparse_coo:
+            yield from (values._indices(), values._values())
+        elif values.layout == torch.strided:
+            yield values
     elif isinstance(values, list | tuple):
         for value in values:
             yield from tensors(value)
