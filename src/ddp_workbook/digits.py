@@ -82,6 +82,8 @@ class DigitsTransformer(nn.Module):
 
     def __init__(self, width: int = 64, depth: int = 3) -> None:
         super().__init__()
+        if depth < 0:
+            raise ValueError(f"depth must be a number of blocks, not {depth}")
         self.embedding = nn.Linear(SIDE, width)
         self.position = nn.Parameter(torch.randn(SIDE, width) * 0.1)
         self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
@@ -101,8 +103,8 @@ class Block(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        if width % HEADS:
-            raise ValueError(f"width {width} is not a multiple of the {HEADS} heads of attention")
+        if width < 1 or width % HEADS:
+            raise ValueError(f"width must be a positive multiple of {HEADS} heads, not {width}")
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         # No bias: that of the keys has no gradient but rounding, which Adam would blow up.
         self.query_key_value = nn.Linear(width, 3 * width, bias=False)
@@ -153,6 +155,8 @@ def batches(
     The order is DistributedSampler's: seeded by `seed + epoch`, it changes from epoch to epoch and
     needs no message between the ranks. The last batch holds the rows that are left.
     """
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}, and a batch has at least one row")
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed + epoch))
     for rows in order.split(batch_size):
         yield dataset.images[rows], dataset.labels[rows]

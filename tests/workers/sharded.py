@@ -571,7 +571,7 @@ class Watch:
     def __init__(self) -> None:
         self.storages: dict[int, list[StorageWeakRef]] = {}
         self.most = 0
-        self.gather = Unit.all_gather
+        self.all_gather = Unit.all_gather
 
     def __enter__(self) -> "Watch":
         watch = self
@@ -583,11 +583,11 @@ class Watch:
             watch.most = max(watch.most, watch.alive())
             return whole
 
-        Unit.all_gather = gather
+        Unit.all_gather = all_gather
         return self
 
     def __exit__(self, *_: Any) -> None:
-        Unit.all_gather = self.gather
+        Unit.all_gather = self.all_gather
 
     def alive(self) -> int:
         """Units of which any whole parameter is in memory now."""

@@ -271,20 +271,16 @@ def places_by_owner(
     """For each block, and last for `module` itself: its parameters and where they are used."""
     places: dict[nn.Parameter, list[Place]] = {}
     owners: dict[nn.Parameter, set[nn.Module]] = {}
-
-    def walk(inside: nn.Module, owner: nn.Module, path: str) -> None:
-        owner = inside if inside in blocks else owner
-        found.add(owner)
-        for name, parameter in inside._parameters.items():
-            if parameter is not None and parameter.numel() >= keep_whole_below:
-                places.setdefault(parameter, []).append(Place(inside, name, path + name))
-                owners.setdefault(parameter, set()).add(owner)
-        for name, child in inside._modules.items():
-            if child is not None:
-                walk(child, owner, f"{path}{name}.")
-
-    found: set[nn.Module] = set()
-    walk(module, module, "")
+    owner_at: dict[str, nn.Module] = {}
+    for path, inside in module.named_modules(remove_duplicate=False):  # from the outside in
+        around = owner_at.get(path.rpartition(".")[0], module)
+        owner_at[path] = inside if inside in blocks else around
+        for full_name, parameter in inside.named_parameters(path, False, remove_duplicate=False):
+            if parameter.numel() >= keep_whole_below:
+                place = Place(inside, full_name.rpartition(".")[2], full_name)
+                places.setdefault(parameter, []).append(place)
+                owners.setdefault(parameter, set()).add(owner_at[path])
+    found = set(owner_at.values())
     if strangers := [type(block).__name__ for block in blocks if block not in found]:
         raise ValueError(f"blocks must be modules inside the model: {', '.join(strangers)}")
     if lists := [type(block).__name__ for block in blocks if type(block).forward is NO_FORWARD]:

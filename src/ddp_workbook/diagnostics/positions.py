@@ -16,6 +16,9 @@ WRAPPERS = (
     "typing_extensions.py",
     "_decorators.py",
     "nn/modules/module.py",  # model(x) is called forward
+    "_fsdp_common.py",  # fully_shard's hooks, up to the one that gathers
+    "_dynamo/eval_frame.py",
+    "_fsdp_state.py",
 )
 # Code of torch in which a rank waits for others, or for its own gradients on the way to them.
 COMMUNICATION = tuple(
