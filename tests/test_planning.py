@@ -16,6 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from typer.testing import CliRunner
 
+from benchmarks import large_plan
 from ddp_workbook import cli, launch, show
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.fully_sharded import planning as on_page
@@ -62,7 +63,7 @@ def nothing_is_left():
 def cut_by_torch(shape: list[int], ranks: int, rank: int) -> tuple[int, int]:
     """Elements of the local tensor, and of its storage, that `fully_shard` makes."""
     holder = nn.Module()
-    holder.weight = nn.Parameter(torch.empty(shape))
+    holder.weight = nn.Parameter(torch.empty(shape, device="meta"))
     with fake_group(ranks, rank):
         fully_shard(holder, mesh=init_device_mesh("cpu", (ranks,)))
         local = holder.weight.to_local()
@@ -89,9 +90,10 @@ def test_shards_are_those_of_fully_shard():
 
 
 def test_the_last_of_1024_ranks_holds_no_row_of_a_vocabulary():
-    assert on_page.shard_of_embedding(128_256, 16_384, 1024, rank=0) == (126, 16_384)
-    assert on_page.shard_of_embedding(128_256, 16_384, 1024, rank=1017) == (114, 16_384)
-    assert on_page.shard_of_embedding(128_256, 16_384, 1024, rank=1023) == (0, 16_384)
+    """And stores the zeros that it sends."""
+    shapes = [cut_by_torch([128_256, 16], 1024, rank) for rank in (0, 1017, 1018, 1023)]
+    assert [elements // 16 for elements, _ in shapes] == [126, 114, 0, 0]
+    assert {stored // 16 for _, stored in shapes} == {126}
 
 
 def test_a_scalar_parameter_has_no_rows():
@@ -322,8 +324,8 @@ def test_any_other_size_gives_a_model_of_about_that_size_and_a_usual_shape():
     def check(exponent):
         count = round(10**exponent)
         shape = of_size(count)
-        assert shape.parameters == pytest.approx(count, rel=0.025)
-        assert 50 < shape.width / shape.layers < 260
+        assert shape.parameters == pytest.approx(count, rel=0.02)
+        assert 20 < shape.width / shape.layers < 400
         assert shape.width % shape.heads == shape.heads % shape.kv_heads == 0
         each = sum(map(prod, shape.units[0])), sum(map(prod, shape.units[1]))
         assert outside_and_inside(shape) == each
@@ -400,13 +402,24 @@ def test_a_model_of_400_b_for_1024_ranks_takes_seconds_and_little_memory():
     assert parameters == pytest.approx(4 * 405.9e9 / 1024, rel=0.001)
 
 
+def test_the_row_of_the_benchmark(monkeypatch):
+    """Seconds and memory, each beside the bare sharding; a slow plan or a large one misses."""
+    found = {large_plan.PLANNED: (3.0, 2**29), large_plan.BARE: (2.5, 2**28)}
+    monkeypatch.setattr(large_plan, "run", found.__getitem__)
+    seconds, memory = large_plan.measure(quick=True)
+    assert (seconds.value, memory.value) == (3.0, 0.5) and seconds.met and memory.met
+    assert "2.50 s" in seconds.compared_with and "0.25 GiB" in memory.compared_with
+    found[large_plan.PLANNED] = (5.0, 2**31)
+    assert not any(line.met for line in large_plan.measure(quick=True))
+
+
 def test_what_fits_and_what_does_not():
     fits = plan("70B", 64, "80GB")
     assert fits.fits and fits.times < 1 and fits.would_fit == ()
-    assert fits.verdict.startswith("fits: ") and "80.0 GB" in fits.verdict
+    assert fits.verdict.startswith("fits: ") and "of 80 GB" in fits.verdict
     too_big = plan("70B", 8, "80GB")
     assert not too_big.fits
-    assert f"needs {too_big.times:.1f} x 80.0 GB; what would: " in too_big.verdict
+    assert f"needs {too_big.times:.1f} x 80 GB; what would: " in too_big.verdict
     assert "GPUs" in too_big.verdict
 
 
@@ -443,6 +456,14 @@ def test_what_would_fit_does(options):
 def test_where_nothing_helps_it_is_said():
     made = plan("405B", 8, "24GB", sequence=512, offload=True)
     assert made.would_fit == () and "tensor parallelism" in made.verdict
+
+
+def test_the_whole_pieces_of_a_plan_are_those_of_its_worst_moment():
+    made = plan("405B", 1024)
+    assert sum(made.whole.values()) == made.ledger.unsharded
+    assert on_page.whole_pieces(made)["GB"].sum() == pytest.approx(made.ledger.unsharded / 1e9)
+    assert any("scatter buffer" in what for what in made.whole)
+    assert plan("1B", 2, strategy="DDP").whole == {}
 
 
 def test_more_gpus_shrink_what_is_kept_and_not_what_is_whole():
@@ -663,16 +684,29 @@ def test_the_command_explains_itself():
 
 
 def test_published_runs_are_within_what_a_plan_can_know():
-    """Memory within 10 %, what is kept within 2 %; tokens a second within 40 %, for a plan takes
+    """Memory within 10 %, what is kept within 2 %; tokens a second within 30 %, for a plan takes
     half of the peak for all GPUs."""
-    table = on_page.published().set_index("what")
-    runs, tokens, saved, scaling, kept = table["plan"]
-    assert float(runs.split("%")[0]) < 90
-    assert float(tokens) == pytest.approx(331, rel=0.4)
+    large, fast, plain, faster, saved, scaling, kept = on_page.published()["plan"]
+    assert large.startswith("yes, with ") and plain.startswith("yes, with ")
+    assert float(fast) == pytest.approx(331, rel=0.3)
+    assert float(faster.replace(",", "")) == pytest.approx(2162, rel=0.3)
     assert float(saved.split()[0]) == pytest.approx(15.4, rel=0.1)
     assert float(scaling.rstrip("%")) == pytest.approx(97, abs=4)
-    one, sharded = (float(word.split()[0]) for word in kept.split(", "))
+    one, sharded = (float(word.split()[0]) for word in kept.split(" and "))
     assert one == pytest.approx(120, rel=0.02) and sharded == pytest.approx(1.9, abs=0.05)
+
+
+def test_what_torchtitan_could_not_run_does_not_fit():
+    """Llama 2 70B, batch 2, on 64 A100: out of memory without full checkpointing."""
+    options = {"gpus": 64, "gpu": "A100", "batch": 2}
+    assert plan("Llama 2 70B", **options).fits
+    assert not plan("Llama 2 70B", checkpoint=False, **options).fits
+
+
+def test_405_b_with_8192_tokens_fits_on_no_number_of_gpus():
+    for gpus in (1024, 4096, 65536):
+        made = plan("405B", gpus, "80GB", sequence=8192)
+        assert not made.fits and not any("GPUs" in words for words in made.would_fit)
 
 
 def test_pictures_show_every_part_and_the_memory():

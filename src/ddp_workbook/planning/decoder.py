@@ -4,6 +4,7 @@ Built on the `meta` device a model has shapes and no memory.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -175,7 +176,7 @@ def of_size(parameters: int) -> DecoderShape:
         layers = round((parameters - rest) / each)
         if layers >= 1:
             off = abs(rest + layers * each - parameters) / parameters
-            candidates.append((off > 0.02, abs(width / (128 * layers) - 1), off, layers, one))
+            candidates.append((off > 0.02, abs(math.log(width / (128 * layers))), off, layers, one))
     *_, layers, one = min(candidates, key=lambda candidate: candidate[:3])
     return replace(one, layers=layers)
 

@@ -22,6 +22,7 @@ from ddp_workbook.planning.shards import Unit, Units, shard_of
 
 FLOAT = torch.float32
 FORWARD_ENDS = "forward ends"
+SINGULAR = {"gather buffers": "gather buffer", "scatter buffers": "scatter buffer", "casts": "cast"}
 
 
 class Message(NamedTuple):
@@ -53,6 +54,13 @@ class Moment(NamedTuple):
     def bytes(self) -> int:
         """All full-size pieces together."""
         return sum(self.live.values())
+
+    def in_words(self) -> dict[str, int]:
+        """The pieces with their names: "block 3, gathered" and so on."""
+        pieces = self.live.items()
+        return {
+            f"{name(index)}, {SINGULAR.get(kind, kind)}": size for (kind, index), size in pieces
+        }
 
 
 @dataclass

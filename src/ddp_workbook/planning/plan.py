@@ -13,7 +13,7 @@ from ddp_workbook.planning import formulas
 from ddp_workbook.planning.activations import at_the_loss, in_backward
 from ddp_workbook.planning.decoder import DecoderShape, decoder_shape
 from ddp_workbook.planning.formulas import PARTS, Ledger
-from ddp_workbook.planning.fsdp_step import FsdpStep, Message, reshard_to
+from ddp_workbook.planning.fsdp_step import FsdpStep, Message, Moment, reshard_to
 from ddp_workbook.planning.hardware import BETWEEN, GPUS, INSIDE, Gpu, named
 from ddp_workbook.planning.messages import ddp_messages, summed, zero_1_messages
 from ddp_workbook.planning.sharding import local_shapes
@@ -23,6 +23,7 @@ from ddp_workbook.planning.sizes import (
     byte_count,
     in_bytes,
     in_count,
+    in_gb,
     in_seconds,
     one_of,
     squeezed,
@@ -81,6 +82,8 @@ class Plan:
         That moment: "the loss", when activations peak, or "backward", when most pieces are whole.
         Gradients count in both: FSDP2 makes them in a stream of its own, and the allocator keeps
         what `zero_grad()` frees there for that stream.
+    whole
+        The full-size pieces of `ledger.unsharded`, in bytes, by what they are.
     messages
         The calls of a step on rank 0, in order (`fsdp_step.Message`).
     compute_seconds, network_seconds
@@ -94,6 +97,7 @@ class Plan:
     settings: Settings
     ledger: Ledger
     moment: str
+    whole: Mapping[str, int]
     messages: tuple[Message, ...]
     compute_seconds: float
     network_seconds: float
@@ -136,7 +140,7 @@ class Plan:
     @property
     def verdict(self) -> str:
         """Whether it fits, in a sentence; if not, what would."""
-        memory = in_bytes(self.settings.memory)
+        memory = in_gb(self.settings.memory)
         if self.fits:
             words = f"fits: {in_bytes(self.ledger.device)} of {memory} ({self.times:.0%})"
             barely = "; barely, since CUDA, NCCL and the allocator need some as well"
@@ -292,16 +296,17 @@ def estimate(shape: DecoderShape, settings: Settings) -> Plan:
     """The plan by formula alone: fast enough to try many."""
     if settings.sharded:
         step = fsdp_step(shape, settings)
-        ledger, messages, whole = formulas.of_step(step), step.messages, step.at_the_loss.bytes
+        ledger, messages = formulas.of_step(step), step.messages
+        whole = {"backward": step.largest, "the loss": step.at_the_loss}
     else:
         ledger, messages = replicated(shape, settings)
-        whole = 0
+        whole = dict.fromkeys(("backward", "the loss"), Moment("", {}))
     tokens, how = settings.batch * settings.sequence, (settings.dtype, settings.checkpoint)
     moments = {
         "backward": ledger.with_activations(in_backward(shape, tokens, *how)),
         "the loss": replace(
             ledger,
-            unsharded=whole,
+            unsharded=whole["the loss"].bytes,
             activations=at_the_loss(shape, tokens, *how),
         ),
     }
@@ -313,6 +318,7 @@ def estimate(shape: DecoderShape, settings: Settings) -> Plan:
         settings,
         moments[moment],
         moment,
+        whole[moment].in_words(),
         tuple(messages),
         slower * compute_seconds(operations, settings.gpu),
         network_seconds(messages, settings.cluster),
@@ -437,6 +443,6 @@ def title(shape: DecoderShape, settings: Settings) -> str:
     return (
         f"{shape.name}: {in_count(shape.parameters)} parameters, {shape.layers} blocks; "
         f"{', '.join(policies)}\n"
-        f"{settings.gpus:,} {plural} ({settings.gpu.name}, {in_bytes(settings.memory)}){nodes}; "
+        f"{settings.gpus:,} {plural} ({settings.gpu.name}, {in_gb(settings.memory)}){nodes}; "
         f"{settings.batch} x {settings.sequence:,} tokens on each"
     )

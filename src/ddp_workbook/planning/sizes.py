@@ -80,6 +80,11 @@ def in_bytes(size: float) -> str:
     return f"{size:.0f} bytes"
 
 
+def in_gb(size: float) -> str:
+    """80 GB, 85.9 GB: a GPU's memory, as its vendor writes it."""
+    return f"{size / 1e9:.3g} GB"
+
+
 def in_count(number: float) -> str:
     """70.6 B: a number of parameters for people."""
     for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):

@@ -1,0 +1,71 @@
+"""A plan of 406 billion parameters for 1,024 ranks: seconds and peak memory, in its own process.
+
+Beside it the bare thing: the same model built on `meta` and cut by `fully_shard` on fake ranks.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.table import Line, seconds_text, spread
+
+ROOT = Path(__file__).parents[1]
+SECONDS, GIB = 4.0, 1.0  # limits
+ROUNDS, QUICK = 5, 2
+PROGRAM = """
+import json, resource, time
+{imports}
+start = time.perf_counter()
+{work}
+seconds = time.perf_counter() - start
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+print(json.dumps([seconds, peak]))
+"""
+PLANNED = PROGRAM.format(
+    imports="from ddp_workbook.planning.plan import plan",
+    work="plan('405B', 1024, every_block=True)",
+)
+BARE = PROGRAM.format(
+    imports="from ddp_workbook.planning.sharding import local_shapes\n"
+    "from ddp_workbook.planning.decoder import decoder_shape",
+    work="local_shapes(decoder_shape('405B'), 1024, every_block=True)",
+)
+
+
+def measure(quick: bool = False) -> list[Line]:
+    """Two lines: seconds, and memory."""
+    runs = {"plan": [], "bare": []}
+    for _ in range(QUICK if quick else ROUNDS):
+        runs["plan"].append(run(PLANNED))
+        runs["bare"].append(run(BARE))
+    seconds = {name: [second for second, _ in found] for name, found in runs.items()}
+    peaks = {name: max(peak for _, peak in found) / 2**30 for name, found in runs.items()}
+    value = spread(seconds["plan"]).median
+    return [
+        Line(
+            "plan of 406 B parameters for 1,024 ranks, every block cut",
+            seconds_text(seconds["plan"]),
+            value,
+            f"fully_shard alone: {seconds_text(seconds['bare'])}",
+            target=f"at most {SECONDS:.0f} s",
+            met=bool(value <= SECONDS),
+        ),
+        Line(
+            "the same: peak memory of its process",
+            f"{peaks['plan']:.2f} GiB",
+            peaks["plan"],
+            f"fully_shard alone: {peaks['bare']:.2f} GiB",
+            target=f"at most {GIB:.0f} GiB",
+            met=bool(peaks["plan"] <= GIB),
+        ),
+    ]
+
+
+def run(program: str) -> tuple[float, int]:
+    """Seconds of the work and peak bytes of a new process that does it."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    seconds, peak = json.loads(done.stdout)
+    return seconds, peak
