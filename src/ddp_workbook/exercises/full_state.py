@@ -25,6 +25,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
+from ddp_workbook.exercises.judging.unordered import Unordered
 
 MINUTES = 12
 HINTS = [
@@ -115,6 +116,7 @@ def own_numbers(call: Call, rank: int) -> dict[str, Tensor]:
 
 def sharded(call: Call, rank: int) -> tuple[nn.Module]:
     """The argument of a call; it remembers this rank's pieces."""
+    Unordered.mixed = True  # a set of names has another order in each process
     model = Small()
     model.load_state_dict(own_numbers(call, rank))
     mesh = init_device_mesh("cpu", (call.ranks,))
@@ -251,12 +253,75 @@ def identical(one: Any, other: Any) -> bool:
 def in_call(call: Call) -> str:
     """The call in words."""
     after = " after an evaluation" if call.evaluated else ""
-    return f"full_state(model), the model in pieces on {call.ranks} ranks{after}"
+    ranks = f"{call.ranks} rank{'s' * (call.ranks > 1)}"
+    return f"full_state(model), the model in pieces on {ranks}{after}"
 
 
 def forms_of(call: Call) -> dict[str, str]:
     """How each entry must look."""
     return {name: form(value) for name, value in numbers_of(call).items()}
+
+
+def names_in_words(seen: Seen) -> str:
+    """How many entries came, which are missing, and which should not be there."""
+    missing, strange = (
+        sorted({*a} - {*b}) for a, b in ((seen.right, seen.value), (seen.value, seen.right))
+    )
+    words = [f"{len(seen.value)} entries"]
+    words += [f"without {in_words(missing[:3])[1:-1]}{', …' * (len(missing) > 3)}"] * bool(missing)
+    words += [f"with {in_words(strange[:3])[1:-1]}{', …' * (len(strange) > 3)}"] * bool(strange)
+    return ", ".join(words)
+
+
+def row_in_words(seen: Seen, which: int) -> str:
+    """The first row that is wrong, as it came (0) or as it must be (1)."""
+    pair = first_wrong(seen)
+    name = next(name for name, right in seen.right.items() if right is pair[1])
+    if not pair[1].dim():
+        return f"{name} is {in_words(pair[which])} on rank {seen.rank}"
+    row = next(i for i in range(len(pair[1])) if not torch.equal(pair[0][i], pair[1][i]))
+    return f"row {row} of {name} is {in_words(pair[which][row])} on rank {seen.rank}"
+
+
+def pieces_of() -> list[str]:
+    """The parameters' names, each once."""
+    return [name for name, _ in Small().named_parameters()]
+
+
+def shape_in(words: str) -> str:
+    """The shape in the words of `form`."""
+    return words.partition(" of ")[0]
+
+
+def shapes(forms: dict[str, str]) -> dict[str, str]:
+    """The shapes of all entries."""
+    return {name: shape_in(words) for name, words in forms.items()}
+
+
+def rows(seen: Seen, name: str) -> tuple[int, int]:
+    """How many rows an entry has, and how many it must have."""
+    came, right = seen.came["values"].get(name), numbers_of(seen.case)[name]
+    return (len(came) if isinstance(came, Tensor) and came.dim() else 0), len(right)
+
+
+def has_own_rows_only(seen: Seen) -> bool:
+    """Whether every parameter has as many rows as are rank 0's."""
+    cut = {name: -(-len(numbers_of(seen.case)[name]) // seen.size) for name in PARAMETERS}
+    return seen.rank == 0 < seen.size - 1 and all(
+        rows(seen, name)[0] == cut[name] for name in PARAMETERS
+    )
+
+
+def identical_flat(one: Any, other: Tensor) -> bool:
+    """Whether two tensors have the same numbers in the same order."""
+    return isinstance(one, Tensor) and identical(one.flatten(), other.flatten())
+
+
+def same_numbers(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same numbers in any order."""
+    return one.shape == other.shape and torch.equal(
+        one.flatten().sort().values, other.flatten().sort().values
+    )
 
 
 KIND = Look(
@@ -278,6 +343,8 @@ NAMES = Look(
         "The parameters are there. Which entries of a state dict are no parameters?": names_where(
             lambda name: name in PARAMETERS
         ),
+        "The buffers are missing, and of a tied weight one of its two names. Which list do you go "
+        "through?": names_where(lambda name: name in PARAMETERS and name != "output.weight"),
         "A frozen parameter is a part of the model, too. Which line passes over it?": names_where(
             lambda name: name != "frozen"
         ),
@@ -311,9 +378,7 @@ FORMS = Look(
         "This is still a DTensor, and knows only its piece. What makes it whole?": When(
             lambda seen: any("DTensor" in one for one in seen.value.values())
         ),
-        "These are rank 0's own rows. Where do the others' come from?": When(
-            lambda s: has_own_rows_only(s)
-        ),
+        "These are rank 0's own rows. Where do the others' come from?": When(has_own_rows_only),
         "The numbers are there, the shape is not. What flattens it?": When(
             lambda s: all(
                 identical_flat(s.came["values"].get(name), value)
@@ -384,66 +449,6 @@ MEMORY = Look(
 )
 
 
-def names_in_words(seen: Seen) -> str:
-    """How many entries came, which are missing, and which should not be there."""
-    missing, strange = (
-        sorted({*a} - {*b}) for a, b in ((seen.right, seen.value), (seen.value, seen.right))
-    )
-    words = [f"{len(seen.value)} entries"]
-    words += [f"without {in_words(missing[:3])[1:-1]}{', …' * (len(missing) > 3)}"] * bool(missing)
-    words += [f"with {in_words(strange[:3])[1:-1]}{', …' * (len(strange) > 3)}"] * bool(strange)
-    return ", ".join(words)
-
-
-def row_in_words(seen: Seen, which: int) -> str:
-    """The first row that is wrong, as it came (0) or as it must be (1)."""
-    pair = first_wrong(seen)
-    name = next(name for name, right in seen.right.items() if right is pair[1])
-    if not pair[1].dim():
-        return f"{name} is {in_words(pair[which])} on rank {seen.rank}"
-    row = next(i for i in range(len(pair[1])) if not torch.equal(pair[0][i], pair[1][i]))
-    return f"row {row} of {name} is {in_words(pair[which][row])} on rank {seen.rank}"
-
-
-def pieces_of() -> list[str]:
-    """The parameters' names, each once."""
-    return [name for name, _ in Small().named_parameters()]
-
-
-def shape_in(words: str) -> str:
-    """The shape in the words of `form`."""
-    return words.partition(" of ")[0]
-
-
-def shapes(forms: dict[str, str]) -> dict[str, str]:
-    """The shapes of all entries."""
-    return {name: shape_in(words) for name, words in forms.items()}
-
-
-def rows(seen: Seen, name: str) -> tuple[int, int]:
-    """How many rows an entry has, and how many it must have."""
-    came, right = seen.came["values"].get(name), numbers_of(seen.case)[name]
-    return (len(came) if isinstance(came, Tensor) and came.dim() else 0), len(right)
-
-
-def has_own_rows_only(seen: Seen) -> bool:
-    """Whether every parameter has as many rows as are rank 0's."""
-    cut = {name: -(-len(numbers_of(seen.case)[name]) // seen.size) for name in PARAMETERS}
-    return seen.rank == 0 and all(rows(seen, name)[0] == cut[name] for name in PARAMETERS)
-
-
-def identical_flat(one: Any, other: Tensor) -> bool:
-    """Whether two tensors have the same numbers in the same order."""
-    return isinstance(one, Tensor) and identical(one.flatten(), other.flatten())
-
-
-def same_numbers(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same numbers in any order."""
-    return one.shape == other.shape and torch.equal(
-        one.flatten().sort().values, other.flatten().sort().values
-    )
-
-
 CHECK = OnRanks(
     cases=lambda size: [Call(size, 0)] * (size == 4) + [Call(size, 1, evaluated=True)],
     called=in_call,
@@ -456,6 +461,8 @@ CHECK = OnRanks(
         "ranks come to it, equally often and in the same order?",
         "no attribute 'full_tensor'": "Not every entry is cut into pieces. What is a buffer, what "
         "is a parameter after an evaluation, and how do you tell them apart?",
+        "SIGABRT": "Tensors of unlike size met in one collective. How many rows has each rank's "
+        "piece, and do all ranks go through the entries in one order?",
         "mixed torch.Tensor and DTensor": "A piece met a plain tensor. Which of the two should be "
         "whole here?",
     },
