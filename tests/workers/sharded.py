@@ -4,6 +4,7 @@ import copy
 import gc
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -471,8 +472,12 @@ CASES = {
 
 
 def differences(names: list[str]) -> dict[str, str]:
-    """For each case of these, what differs from one process after some steps; "" if nothing."""
+    """For each case of these, what differs from one process after some steps; "" if nothing.
+
+    A warning is an error: it would be one more thing for a reader to wonder about.
+    """
     setup()
+    warnings.simplefilter("error")
     torch.set_default_dtype(torch.float64)  # so that AdamW shows no rounding
     found = {}
     for name in names:
@@ -719,6 +724,7 @@ def with_cast_weights(model: nn.Sequential, tokens: Tensor, dtype: torch.dtype |
 def computed_in(dtype: torch.dtype | None, by_layer: bool) -> dict[str, float]:
     """Three steps of SGD: the largest difference of a parameter from one process, by name."""
     setup()
+    warnings.filterwarnings("error", message="^(?!Anomaly Detection)")  # that one we ask for
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(1)
     alone = language_model()

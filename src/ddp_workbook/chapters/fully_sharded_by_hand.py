@@ -147,9 +147,9 @@ class FullyShardedByHand(nn.Module):
 
     Each of `blocks`, modules inside `module`, is gathered by itself; what is left over is gathered
     for the whole forward and backward. A parameter that two blocks share counts as left over.
-    Parameters of fewer than `keep_whole_below` elements stay whole, and their gradients are
-    averaged. With `compute_dtype` forward and backward run in that dtype, and so does the
-    all-gather; pieces, gradients and their sum over the ranks keep the dtype of the parameters.
+    Parameters of fewer than `keep_whole_below` elements stay whole, in their own dtype, and their
+    gradients are averaged. With `compute_dtype` forward and backward run in that dtype, and so does
+    the all-gather; pieces, gradients and their sum over the ranks keep the dtype of the parameters.
     All ranks start with equal parameters, and each calls forward and backward equally often.
     Gradients are means over the ranks, as with DDP. A block of frozen parameters alone stays whole
     until the end of backward, and an LSTM always: it has its weights in a list, too.
