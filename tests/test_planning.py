@@ -453,6 +453,13 @@ def test_what_would_fit_does(options):
         assert estimate(made.shape, settings).fits, words
 
 
+def test_more_ranks_than_rows_are_all_padding():
+    """65,536 ranks, and no tensor of the blocks has so many rows: fewer shards hold less."""
+    made = plan("405B", 65536, "80GB")
+    assert made.ledger.unsharded > 1.4 * plan("405B", 1024).ledger.unsharded
+    assert any(words.startswith("HSDP over ") for words in made.would_fit)
+
+
 def test_where_nothing_helps_it_is_said():
     made = plan("405B", 8, "24GB", sequence=512, offload=True)
     assert made.would_fit == () and "tensor parallelism" in made.verdict

@@ -35,7 +35,7 @@ STRATEGIES = ("fully_shard", "HSDP", "DDP", "ZeRO-1")
 ALIASES = {"fsdp": "fully_shard", "fsdp2": "fully_shard", "zero3": "fully_shard"}
 PRECISIONS = ("bf16", "fp32")
 TIGHT = 0.9  # of the memory: the rest is for what no formula knows (CUDA, NCCL, fragments)
-MOST_GPUS = 2**16  # where the search for a number of GPUs ends
+MOST_GPUS = 2**16  # that a plan is made for; torch cuts slowly into more
 SHORTEST = 512  # tokens, where that for a sequence ends
 
 
@@ -238,7 +238,7 @@ def plan(
     device = named(GPUS, one_of(gpu, "gpu", [one.name for one in GPUS]))
     between = named(BETWEEN, one_of(link, "link", [one.name for one in BETWEEN]))
     in_node = one_of(inside or device.inside, "inside", [one.name for one in INSIDE])
-    gpus = whole_number(gpus, "gpus")
+    gpus = whole_number(gpus, "gpus", most=MOST_GPUS)
     gpus_per_node = whole_number(gpus_per_node, "gpus_per_node", most=1024)
     strategy = ALIASES.get(squeezed(str(strategy)), strategy)
     strategy = one_of(strategy, "strategy", list(STRATEGIES))
@@ -396,6 +396,8 @@ def possible_changes(shape: DecoderShape, settings: Settings) -> list[tuple[str,
         changes.append(("bf16", {"precision": "bf16"}))
     if settings.batch > 1:
         changes.append(("a batch of 1", {"batch": 1}))
+    if fewer := fewer_shards(shape, settings):
+        changes.append((f"HSDP over {fewer:,} ranks", {"strategy": "HSDP", "shards": fewer}))
     if more := enough_gpus(shape, settings):
         changes.append((f"{more:,} GPUs", {"gpus": more, "shards": more}))
     if settings.sharded and not settings.offload:
@@ -412,6 +414,19 @@ def short_enough(shape: DecoderShape, settings: Settings) -> int:
     while sequence > SHORTEST and not fits(shape, replace(settings, sequence=sequence)):
         sequence = max(SHORTEST, sequence // 2)
     return sequence
+
+
+def fewer_shards(shape: DecoderShape, settings: Settings) -> int | None:
+    """The largest half, quarter, ... of the ranks to cut over with which the plan fits, if any.
+
+    It helps where there are more ranks than rows: each shard is then padded to a whole row.
+    """
+    shards = settings.gpus
+    while settings.strategy == "fully_shard" and shards % 2 == 0:
+        shards //= 2
+        if fits(shape, replace(settings, strategy="HSDP", shards=shards)):
+            return shards
+    return None
 
 
 def enough_gpus(shape: DecoderShape, settings: Settings) -> int | None:

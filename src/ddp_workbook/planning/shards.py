@@ -4,6 +4,7 @@ Shapes come in units: a list for each module that `fully_shard` was called on, i
 forward enters them. The root is first; it holds what no other unit holds, and may be empty.
 """
 
+import heapq
 from collections.abc import Sequence
 from math import prod
 
@@ -57,9 +58,9 @@ def zero_1_parts(units: Units, ranks: int) -> list[list[Shape]]:
     cut, so the largest one is a floor that more ranks do not lower.
     """
     parts: list[list[Shape]] = [[] for _ in range(ranks)]
-    loads = [0] * ranks
+    loads = [(0, rank) for rank in range(ranks)]  # a heap: of equal loads the lowest rank is first
     for shape in sorted((s for unit in units for s in unit), key=prod, reverse=True):
-        least = loads.index(min(loads))
+        load, least = loads[0]
         parts[least].append(shape)
-        loads[least] += prod(shape)
+        heapq.heapreplace(loads, (load + prod(shape), least))
     return parts
