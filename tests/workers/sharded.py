@@ -66,6 +66,13 @@ def tied_across() -> nn.Module:
     return model
 
 
+def one_layer_in_two_blocks() -> nn.Module:
+    """The module itself is shared, not its weight alone."""
+    model = Blocks()
+    model.blocks[2][0] = model.blocks[0][0]
+    return model
+
+
 class Language(nn.Module):
     """Tokens to scores of the next one; the output head is the embedding."""
 
@@ -166,6 +173,22 @@ class CheckpointInside(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The same shape."""
         return x + checkpoint(self.mlp, self.norm(x), use_reentrant=False)
+
+
+class CheckpointOfAMethod(nn.Module):
+    """What is computed anew is no module, and uses weights itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def part(self, x: Tensor) -> Tensor:
+        """The same shape."""
+        return F.linear(x, self.two.weight, self.two.bias).tanh()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same shape."""
+        return checkpoint(self.part, self.one(x), use_reentrant=False)
 
 
 class CheckpointOfTheRest(Blocks):
@@ -335,6 +358,14 @@ def plain(model: nn.Module, x: Tensor) -> Tensor:
     return loss.detach()
 
 
+def under_autocast(model: nn.Module, x: Tensor) -> Tensor:
+    """Forward in bfloat16, by the operators' own choice."""
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model(x.float()).float().square().mean()
+    loss.backward()
+    return loss.detach()
+
+
 def two_backwards(model: nn.Module, x: Tensor) -> Tensor:
     """Gradients are accumulated over two halves."""
     return sum(plain(model, half) for half in (x, x.flip(1)))
@@ -434,6 +465,7 @@ CASES = {
     "an unused block": Case(SkipsABlock),
     "a block used twice": Case(UsesABlockTwice),
     "changed in place": Case(lambda: ChangesInPlace(lambda: nn.Linear(WIDTH, WIDTH))),
+    "autocast": Case(lambda: Blocks(CheckpointInside).float(), step=under_autocast),
     "two backwards": Case(step=two_backwards),
     "two forwards": Case(step=two_forwards),
     "two forwards, backward in turn": Case(step=backward_in_turn),
@@ -445,13 +477,17 @@ CASES = {
     "checkpoint around": Case(CheckpointAround),
     "reentrant checkpoint around": Case(ReentrantCheckpointAround),
     "checkpoint inside": block_of(CheckpointInside),
+    "checkpoints in checkpoints": Case(lambda: CheckpointAround(CheckpointInside)),
+    "checkpoint of a method": block_of(CheckpointOfAMethod),
     "checkpoint of the rest": Case(CheckpointOfTheRest),
+    "checkpoint of the rest, two forwards": Case(CheckpointOfTheRest, step=two_forwards),
     "checkpoint inside, frozen input": Case(
         lambda: Blocks(CheckpointInside), step=input_with_gradient
     ),
     "odd shapes": block_of(OddShapes),
     "odd shapes, kept whole": block_of(OddShapes)._replace(arguments={"keep_whole_below": 2}),
     "nothing but empty": block_of(OnlyEmpty),
+    "a layer in two blocks": Case(one_layer_in_two_blocks),
     "no parameters": Case(lambda: Blocks(nn.Tanh)),
     "nested": Case(lambda: Blocks(Nested), lambda m: [b for x in m.blocks for b in (x, x.inner)]),
     "nested, inner first": Case(

@@ -58,6 +58,7 @@ class Unit:
         self.dtype = dtype  # of forward and backward; None: that of the parameters
         self.shards = [nn.Parameter(shard(p.detach()), p.requires_grad) for p in used]
         self.whole: list[Tensor] = []  # while they are gathered
+        self.in_backward = False
         self.put(self.shards)
 
     def put(self, tensors: Sequence[Tensor]) -> None:
@@ -87,13 +88,14 @@ class Unit:
         for tensor, piece in zip(whole, self.shards, strict=True):
             tensor.requires_grad_(piece.requires_grad)
         self.put(whole)
+        self.in_backward = True
         # Frozen parameters have no backward that frees them: do it when all of it is over.
         torch.autograd.Variable._execution_engine.queue_callback(self.free)
 
     def free(self) -> None:
         """Let go of the whole parameters; the modules find the pieces again."""
         self.put(self.shards)
-        self.whole = []
+        self.whole, self.in_backward = [], False
 
     def reduce_scatter(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """This rank's piece of each gradient's mean over the ranks; one reduce-scatter."""
@@ -122,7 +124,7 @@ class Gather(torch.autograd.Function):
     def forward(ctx: Any, unit: Unit, *shards: Tensor) -> tuple[Tensor, ...]:
         ctx.unit = unit
         ctx.set_materialize_grads(False)  # None, not zeros, for what was not used
-        # They are whole already where a checkpoint computes a block anew, in backward.
+        # In backward they are whole already, where a checkpoint computes a block anew.
         whole = [tensor.detach() for tensor in unit.whole or unit.all_gather(unit.dtype)]
         frozen = [t for t, piece in zip(whole, shards, strict=True) if not piece.requires_grad]
         ctx.mark_non_differentiable(*frozen)
@@ -245,6 +247,8 @@ def put_back(unit: Unit, keep: bool, module: nn.Module, inputs: tuple, outputs: 
 
     They are gathered anew as soon as backward reaches the outputs.
     """
+    if unit.in_backward:  # a checkpoint has computed a block anew
+        return
     unit.put(unit.shards)
     if not (keep and torch.is_grad_enabled()):  # backward needs the outermost unit at once
         unit.free()
