@@ -53,6 +53,18 @@ def test_the_number_of_ranks_does_not_change_the_training(saved):
     assert all(not torch.equal(first[name], last[name]) for name in first)
 
 
+def test_differences_are_the_largest_of_each_kind():
+    def run(losses, weight, moment):
+        state = checkpoints.State({"w": torch.tensor([1.0, weight])}, {"w step": moment})
+        return checkpoints.Run(losses, state, state, state)
+
+    never = run([9.0, 3.0, 2.0], 5.0, torch.tensor(2.0))
+    table = checkpoints.differences({2: run([3.0, 2.5], 4.0, torch.tensor(2.0))}, never)
+    assert list(table[2]) == [1.0, 0.0, 0.5, 1.0]
+    with pytest.raises(ValueError, match="not the same names"):
+        checkpoints.furthest({"w": torch.ones(1)}, {"v": torch.ones(1)})
+
+
 def test_without_the_optimizer_state_the_steps_are_others(saved):
     folder, run = saved[2]
     losses = launch(sharded_states.without_the_optimizer, folder, 4, ranks=2, **SIZES)[0]

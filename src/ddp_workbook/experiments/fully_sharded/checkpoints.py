@@ -164,6 +164,31 @@ def rows_held(name: str = "output.weight", width: int = WIDTH, depth: int = DEPT
     return rows
 
 
+def differences(resumed: dict[int, Run], never_stopped: Run) -> pd.DataFrame:
+    """The largest differences between runs that went on from a checkpoint and one that wrote it.
+
+    A column for each number of ranks in `resumed`.
+    """
+    saved, ended = never_stopped.saved, never_stopped.ended
+    columns = {}
+    for ranks, run in resumed.items():
+        steps = zip(run.losses[::-1], never_stopped.losses[::-1], strict=False)  # the last ones
+        columns[ranks] = {
+            "weights as loaded": furthest(run.began.weights, saved.weights),
+            "AdamW's state as loaded": furthest(run.began.moments, saved.moments),
+            "losses of the steps since": max(abs(ours - theirs) for ours, theirs in steps),
+            "weights after the last step": furthest(run.ended.weights, ended.weights),
+        }
+    return pd.DataFrame(columns).rename_axis("largest difference, ranks:", axis=1)
+
+
+def furthest(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
+    """The largest difference between tensors of the same names."""
+    if ours.keys() != theirs.keys():
+        raise ValueError(f"not the same names: {sorted(ours.keys() ^ theirs.keys())[:3]}")
+    return max((ours[name] - theirs[name]).abs().max().item() for name in theirs)
+
+
 def calls_by_line(wire: pd.DataFrame, rank: int) -> pd.DataFrame:
     """What this rank sent and got, for each of our lines: op, dtype, calls, bytes, received.
 
