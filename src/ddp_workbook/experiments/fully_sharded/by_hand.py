@@ -1,19 +1,29 @@
 """The program by hand with one thing left out or wrong: what that costs, and whether it shows."""
 
+import copy
+import itertools
+from functools import partial
 from typing import Any
 
+import pandas as pd
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
 
-from ddp_workbook.chapters import fully_sharded_by_hand
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
-from ddp_workbook.chapters.fully_sharded_by_hand import LEARNING_RATE, FullyShardedByHand, Unit
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer, Trained
+from ddp_workbook.chapters.fully_sharded_by_hand import LEARNING_RATE, MAX_NORM, FullyShardedByHand
+from ddp_workbook.digits import DigitsDataset, DigitsTransformer, batches
 from ddp_workbook.experiments.fully_sharded.memory import Measured, whole_weights
 from ddp_workbook.experiments.fully_sharded.wire import ROWS, WIDTH
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.memory import MemoryLedger
 
+# Each with whether its gradients are clipped.
+OPTIMIZERS = {
+    "AdamW, clipped": (partial(torch.optim.AdamW, lr=LEARNING_RATE), True),
+    "plain SGD": (partial(torch.optim.SGD, lr=0.05), False),
+}
 PLACEHOLDERS, NONE = "autograd keeps placeholders", "autograd keeps the weights"
 
 
@@ -59,19 +69,56 @@ def _measured(kind: type, depth: int, device: torch.device) -> Measured:
     return Measured(ledger.held, ledger.timeline)
 
 
-def train_with_factor(factor: float, everywhere: bool, **run: int) -> Trained:
-    """`train` of the program by hand, with the gradients of one block, or all, times `factor`."""
-    right, first = Unit.reduce_scatter, []
+def differences_with_factors(steps: int = 20, ranks: int = 2) -> pd.DataFrame:
+    """How far weights are from one process, by mistake and optimizer: gradients times 2."""
+    mistakes = {
+        "none": (1.0, True),
+        "last block, doubled": (2.0, False),
+        "all gradients, doubled": (2.0, True),
+    }
+    found = launch(with_all_factors, list(mistakes.values()), steps, ranks=ranks)[0]
+    return pd.DataFrame(found, index=mistakes).rename_axis("gradients")
 
-    def wrong(unit: Unit, gradients: list) -> list:
-        first[:] = first or [unit]  # the unit that backward reaches first: the last block
-        pieces = right(unit, gradients)
-        if everywhere or unit is first[0]:
-            return [piece if piece is None else piece * factor for piece in pieces]
-        return pieces
 
-    Unit.reduce_scatter = wrong
-    try:
-        return fully_sharded_by_hand.train(**run)
-    finally:
-        Unit.reduce_scatter = right
+def with_all_factors(mistakes: list, steps: int) -> list[dict[str, float]]:
+    """For each (factor, everywhere) the differences after this many steps, by optimizer."""
+    device = setup()
+    found = [
+        {name: trained_apart(name, *mistake, steps, device) for name in OPTIMIZERS}
+        for mistake in mistakes
+    ]
+    cleanup()
+    return found
+
+
+def trained_apart(
+    optimizer: str, factor: float, everywhere: bool, steps: int, device: torch.device
+) -> float:
+    """Train sharded by hand and whole, side by side; the largest difference of their weights.
+
+    The gradients of the last block, or of everything, are multiplied by `factor` where they are
+    sharded. Each rank trains the whole model on the whole batch.
+    """
+    torch.manual_seed(0)
+    whole = DigitsTransformer().to(device)
+    sharded = FullyShardedByHand(model := copy.deepcopy(whole), model.blocks)
+    make, clips = OPTIMIZERS[optimizer]
+    optimizers = make(whole.parameters()), make(sharded.parameters())
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    last = {id(piece) for piece in sharded.units[-2].shards}  # the outermost unit comes after it
+    for images, labels in itertools.islice(batches(DigitsDataset(), 90, epoch=0), steps):
+        images, labels = images.to(device), labels.to(device)
+        for each in optimizers:
+            each.zero_grad()
+        F.cross_entropy(whole(images), labels).backward()
+        forward_and_backward(sharded, images[mine], labels[mine], len(images))
+        for piece in sharded.parameters():
+            if everywhere or id(piece) in last:
+                piece.grad *= factor
+        if clips:
+            nn.utils.clip_grad_norm_(whole.parameters(), MAX_NORM)
+            sharded.clip_grad_norm_(MAX_NORM)
+        for each in optimizers:
+            each.step()
+    full = sharded.full_parameters()
+    return max((full[name] - p).abs().max().item() for name, p in whole.named_parameters())

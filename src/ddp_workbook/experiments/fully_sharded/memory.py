@@ -26,6 +26,13 @@ from ddp_workbook.planning import formulas
 from ddp_workbook.recording.memory import ROOT, Held, MemoryLedger, Moment
 
 PARTS = ("parameters", "gradients", "optimizer", "unsharded")
+BAR = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer state",
+    "buckets": "buckets",
+    "unsharded": "unsharded",
+}
 
 
 class Measured(NamedTuple):
@@ -112,7 +119,7 @@ def in_kilobytes(table: pd.DataFrame) -> pd.DataFrame:
 def messages_in_order(steps: dict, ways: list[str]) -> pd.DataFrame:
     """A column a way: which unit rank 0 gathers or reduce-scatters, one message after the other."""
     columns = {way: pd.Series(_messages(steps[way][0].timeline)) for way in ways}
-    return pd.DataFrame(columns).fillna("")
+    return pd.DataFrame(columns).fillna("").rename_axis("message")
 
 
 def _messages(timeline: list[Moment]) -> list[str]:
@@ -132,11 +139,13 @@ def _unit(name: str) -> str:
 
 
 def held_by_ranks(steps: dict, ways: list[str]) -> dict[str, list[dict[str, int]]]:
-    """For each way a dict of bytes by part for each rank, for the bars."""
-    return {
-        way: [{part: getattr(one.held, part) for part in PARTS} for one in steps[way]]
-        for way in ways
-    }
+    """For each way a dict of bytes by part for each rank, for the bars; no part of 0 bytes."""
+    return {way: [_bar(one.held) for one in steps[way]] for way in ways}
+
+
+def _bar(held: Held) -> dict[str, int]:
+    sizes = {name: getattr(held, part) for part, name in BAR.items()}
+    return {name: size for name, size in sizes.items() if size}
 
 
 def whole_weights(steps: dict, ways: list[str]) -> dict[str, list[tuple[str, dict[str, int]]]]:
@@ -177,4 +186,5 @@ def _total(whole: dict[str, int]) -> int:
 def _in_words(event: str) -> str:
     """ "forward blocks.0" is "forward, block 1"."""
     when, _, block = event.partition(" blocks.")
-    return f"{when}, block {int(block) + 1}" if block else when
+    outside = {"forward": "outside the blocks", "backward": "outside the blocks"}
+    return f"{when}, block {int(block) + 1}" if block else outside.get(when, when)

@@ -19,7 +19,7 @@ WAYS = (DDP, BY_HAND, AS_ONE, BY_BLOCK)
 ROWS, WIDTH, DEPTH = 64, 64, 3
 # What a rank sends in a ring, as a multiple of (N-1)/N of the whole tensor's bytes: an all-reduce
 # is a reduce-scatter and an all-gather (Patarasuk and Yuan 2009).
-RING = "bytes a ring would send"
+RING = "kB sent by a rank in a ring"
 HALVES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 NAMES = {
     "all_gather_into_tensor": "all_gather",
@@ -80,11 +80,11 @@ def wires_of_a_step(ranks: int = 2, **size: int) -> dict[str, pd.DataFrame]:
 
 
 def wire_table(ranks: int = 2, **size: int) -> pd.DataFrame:
-    """A row a way: calls by operation, and the bytes that a ring sends from each rank for them."""
+    """A row a way: calls by operation, and the kB that a ring sends from each rank for them."""
     rows = {}
     for way, step in wires_of_a_step(ranks, **size).items():
         whole = step[["bytes", "received"]].max(axis=1)
         in_ring = (step["op"].map(HALVES) * whole * (ranks - 1) / ranks).sum()
         calls = step["op"].value_counts()
-        rows[way] = {op: calls.get(op, 0) for op in HALVES} | {RING: round(in_ring)}
-    return pd.DataFrame(rows).T.rename_axis("a step of")
+        rows[way] = {op: calls.get(op, 0) for op in HALVES} | {RING: round(in_ring / 1000)}
+    return pd.DataFrame(rows).T.rename_axis("program")

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from ddp_workbook.figures.palette import rank_hatch, series_colour, tint
 from ddp_workbook.figures.style import INK, WIDTH, style
@@ -18,15 +19,17 @@ def ranks_memory_plot(named: Mapping[str, Sequence[Parts]]) -> Figure:
     """A panel for each way of training, a bar for each of its ranks, stacked by part; in kB."""
     figure = Figure((WIDTH, 3.7), layout="constrained")
     panels = figure.subplots(1, len(named), sharey=True, squeeze=False)[0]
+    order = list(dict.fromkeys(part for of in named.values() for one in of for part in one))
     for axes, (way, of_ranks) in zip(panels, named.items(), strict=True):
         for rank, parts in enumerate(of_ranks):
-            _stack(axes, rank, parts, labelled=axes is panels[0] and rank == 0)
+            _stack(axes, rank, parts, order)
         axes.set_title(way)
         axes.set_xticks(range(len(of_ranks)), [f"rank {rank}" for rank in range(len(of_ranks))])
         axes.tick_params(axis="x", length=0)
         axes.grid(axis="y")
     panels[0].set_ylabel("kB a rank holds")
-    figure.legend(loc="outside upper center", ncols=4)
+    looks = [Patch(label=part, **_look(index)) for index, part in enumerate(order)]
+    figure.legend(handles=looks, loc="outside upper center", ncols=5)
     return figure
 
 
@@ -48,7 +51,7 @@ def whole_weights_plot(named: Mapping[str, Sequence[tuple[str, Parts]]]) -> Figu
 
     Each moment is (what happens, bytes of whole parameters by unit). The same things happen in all.
     """
-    figure = Figure((WIDTH, 1.2 + 1.6 * len(named)), layout="constrained")
+    figure = Figure((WIDTH, 1.2 + 1.7 * len(named)), layout="constrained")
     panels = figure.subplots(len(named), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, (way, moments) in zip(panels, named.items(), strict=True):
         for place, (_, whole) in enumerate(moments):
@@ -63,7 +66,7 @@ def whole_weights_plot(named: Mapping[str, Sequence[tuple[str, Parts]]]) -> Figu
         axes.set_title(way)
         axes.tick_params(axis="x", length=0)
         axes.grid(axis="y")
-        axes.set_ylabel("kB whole")
+        axes.set_ylabel("kB of whole weights")
     words = [words for words, _ in next(iter(named.values()))]
     panels[-1].set_xticks(range(len(words)), words, rotation=40, ha="right", size=8)
     return figure
@@ -84,10 +87,14 @@ def alt_text_of_whole_weights(named: Mapping[str, Sequence[tuple[str, Parts]]]) 
     return "; ".join(words) + "."
 
 
-def _stack(axes: Axes, place: float, parts: Parts, labelled: bool) -> None:
+def _stack(axes: Axes, place: float, parts: Parts, order: Sequence[str]) -> None:
     bottom = 0.0
-    for index, (part, size) in enumerate(parts.items()):
-        look = {"color": series_colour(index), "hatch": rank_hatch(index), "edgecolor": "white"}
-        label = part if labelled else None
-        axes.bar(place, size / KB, bottom=bottom, width=0.74, label=label, linewidth=0, **look)
-        bottom += size / KB
+    for part, size in parts.items():
+        height = size / KB
+        axes.bar(place, height, bottom=bottom, width=0.74, **_look(order.index(part)))
+        bottom += height
+
+
+def _look(index: int) -> dict[str, object]:
+    colour, hatch = series_colour(index), rank_hatch(index)
+    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
