@@ -147,7 +147,8 @@ def try_out(name: str | None, files: list[str]) -> None:
         sys.exit(str(error))
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for file, cell in cells.items():
-            print(f"--- {file}\n{examine(exercise, cell)}\n")
+            answer = re.sub(r"\A%%exercise .*\n", "", cell)  # as it stands in the notebook
+            print(f"--- {file}\n{examine(exercise, answer)}\n")
 
 
 def add(name: str | None, chapter: str, after: str | None) -> None:
