@@ -453,6 +453,16 @@ def test_whatever_comes_back_is_told_in_words(code, words):
     refused(code, words)
 
 
+def test_a_right_answer_with_an_old_name_is_told_nothing_about_the_new_one():
+    """torch 2.13 warns of all_gather_into_tensor, on each rank."""
+    body = """everyone = torch.empty(dist.get_world_size())
+dist.all_gather_into_tensor(everyone, torch.tensor([float(value)]))
+return everyone.mean().item()
+"""
+    verdict, text = told(cell(body))
+    assert verdict.kind == SOLVED and "printed" not in text
+
+
 # The kernel
 
 
