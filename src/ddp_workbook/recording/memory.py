@@ -18,6 +18,7 @@ moves that led to it. FSDP2 frees by `storage.resize_(0)`, which is no operation
 patched meanwhile. On a GPU the allocator's own peak is higher: it rounds up, and keeps blocks.
 """
 
+import time
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,6 +55,7 @@ GATHERS = frozenset({"all_gather", "all_gather_into_tensor"})
 SCATTERS = frozenset({"reduce_scatter", "reduce_scatter_tensor"})
 ROOT = "root"  # the unit of parameters that have no module of their own in common
 WRAPPERS = frozenset({"module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"})
+PATIENCE = 0.5  # seconds to wait for gloo at most; half of that after each wait in vain
 KINDS = ("gathered", "gather buffers", "gradients", "scatter buffers", "casts", "resharded")
 
 
@@ -160,6 +162,8 @@ class MemoryLedger(TorchDispatchMode):
         self.gradients: dict[Piece, set[str]] = {}  # the names of parameters
         self.gradient_bytes: dict[Piece, int] = {}
         self.handles: list = []
+        self.sent: list[Tensor] = []  # the tensors of the last all-gather or reduce-scatter
+        self.patience = PATIENCE
         self.result: Account | None = None
 
     @property
@@ -198,6 +202,7 @@ class MemoryLedger(TorchDispatchMode):
         self.unpatch = lambda: setattr(torch.UntypedStorage, "resize_", resize)
 
         def resize_and_note(storage: torch.UntypedStorage, size: int) -> Any:
+            self._settle()
             result = resize(storage, size)
             if (piece := self.pieces.get(storage._cdata)) is not None:
                 self._sized(piece, storage.nbytes())
@@ -208,6 +213,7 @@ class MemoryLedger(TorchDispatchMode):
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
+        self._settle()
         self.unpatch()
         for handle in self.handles:
             handle.remove()
@@ -222,13 +228,16 @@ class MemoryLedger(TorchDispatchMode):
         """Run every operator as it is; note the storages that it makes, and what it moves."""
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a DTensor, say: it unfolds into operations on local tensors
+        self._settle()
         self._notice_backward()
         kwargs = kwargs or {}
-        for tensor in tensors((args, kwargs)):
+        given = list(tensors((args, kwargs)))
+        for tensor in given:
             self._follow(tensor, "before")
         result = func(*args, **kwargs)
         made = "forward" if torch.is_grad_enabled() else "else"
-        for tensor in tensors((result, args, kwargs)):  # an operator may resize an argument
+        resized = given if func._schema.is_mutable else ()  # maybe
+        for tensor in (*tensors(result), *resized):
             self._follow(tensor, made)
         self._link(func, args, kwargs, result)
         return result
@@ -261,12 +270,15 @@ class MemoryLedger(TorchDispatchMode):
         space, _, short = name.partition("::")
         op = OPS.get(short, short) if space in ("c10d", "_c10d_functional") else ""
         if op in GATHERS or op in SCATTERS:
+            self.sent = [t for t in tensors(args) if self._follow(t, "else") not in self.parameters]
             # An operator of c10d gets the output first, a functional one gives it back.
             outputs, inputs = (args[0], args[1]) if space == "c10d" else (result, args[0])
         elif name in MOVES:
             outputs, inputs = (result, written(func, args, kwargs)), (args, kwargs)
+        elif op == "all_reduce":
+            outputs, inputs = (), args
         else:
-            outputs, inputs = (), args if op == "all_reduce" else ()
+            return
         targets = self._pieces_of(outputs)
         sources = self._pieces_of(inputs) - targets
         for target in targets:
@@ -276,6 +288,20 @@ class MemoryLedger(TorchDispatchMode):
         for source in sources:
             source.scattered |= op in SCATTERS
             source.reduced |= op == "all_reduce"
+
+    def _settle(self) -> None:
+        """Wait until gloo has let go of what the last all-gather or reduce-scatter was about.
+
+        Its thread drops the tensors a moment after the call is over. On a busy machine that may be
+        after the next allocation, and the peak would be a matter of chance.
+        """
+        sent, self.sent = self.sent, []
+        until = time.monotonic() + self.patience
+        while any(tensor._use_count() > 1 for tensor in sent if tensor.is_cpu):
+            if time.monotonic() > until:  # others hold it: autograd, or a call that is not over
+                self.patience /= 2
+                break
+            time.sleep(1e-4)
 
     def _pieces_of(self, values: Any) -> set[Piece]:
         return {self._follow(tensor, "else") for tensor in tensors(values)} - {None}
@@ -287,6 +313,7 @@ class MemoryLedger(TorchDispatchMode):
             self._mark("backward" if self.in_backward else "update")
 
     def _mark(self, event: str) -> None:
+        self._settle()
         if event != self.event:
             self.event = event
             self.log.append((None, 0, event))
