@@ -61,7 +61,7 @@ class Small(nn.Module):
         self.frozen = nn.Parameter(torch.zeros(6, 8), requires_grad=False)
         self.units = nn.ModuleList(
             [
-                *(nn.Linear(8, 8) for _ in range(8)),
+                *(nn.Linear(8, 8, bias=False) for _ in range(8)),
                 nn.Linear(8, 5, dtype=torch.float64),
                 nn.Linear(8, 9, dtype=torch.bfloat16),
                 nn.BatchNorm1d(8),
