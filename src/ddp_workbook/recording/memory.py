@@ -162,7 +162,8 @@ class MemoryLedger(TorchDispatchMode):
         self.gradients: dict[Piece, set[str]] = {}  # the names of parameters
         self.gradient_bytes: dict[Piece, int] = {}
         self.handles: list = []
-        self.sent: list[Tensor] = []  # the tensors of the last all-gather or reduce-scatter
+        # What the last all-gather was about, and how many held each tensor before it.
+        self.sent: list[tuple[Tensor, int]] = []
         self.patience = PATIENCE
         self.result: Account | None = None
 
@@ -234,12 +235,14 @@ class MemoryLedger(TorchDispatchMode):
         given = list(tensors((args, kwargs)))
         for tensor in given:
             self._follow(tensor, "before")
+        holders = [(tensor, holders_of(tensor)) for tensor in given] if gathers(func) else []
         result = func(*args, **kwargs)
         made = "forward" if torch.is_grad_enabled() else "else"
         resized = given if func._schema.is_mutable else ()  # maybe
         for tensor in (*tensors(result), *resized):
             self._follow(tensor, made)
         self._link(func, args, kwargs, result)
+        self.sent = [(t, n) for t, n in holders if self._follow(t, made) not in self.parameters]
         return result
 
     def _follow(self, tensor: Tensor, made: str) -> Piece | None:
@@ -270,7 +273,6 @@ class MemoryLedger(TorchDispatchMode):
         space, _, short = name.partition("::")
         op = OPS.get(short, short) if space in ("c10d", "_c10d_functional") else ""
         if op in GATHERS or op in SCATTERS:
-            self.sent = [t for t in tensors(args) if self._follow(t, "else") not in self.parameters]
             # An operator of c10d gets the output first, a functional one gives it back.
             outputs, inputs = (args[0], args[1]) if space == "c10d" else (result, args[0])
         elif name in MOVES:
@@ -290,14 +292,14 @@ class MemoryLedger(TorchDispatchMode):
             source.reduced |= op == "all_reduce"
 
     def _settle(self) -> None:
-        """Wait until gloo has let go of what the last all-gather or reduce-scatter was about.
+        """Wait until gloo has let go of what the last all-gather was about.
 
         Its thread drops the tensors a moment after the call is over. On a busy machine that may be
         after the next allocation, and the peak would be a matter of chance.
         """
         sent, self.sent = self.sent, []
         until = time.monotonic() + self.patience
-        while any(tensor._use_count() > 1 for tensor in sent if tensor.is_cpu):
+        while any(t._use_count() > 1 or holders_of(t) > n for t, n in sent if t.is_cpu):
             if time.monotonic() > until:  # others hold it: autograd, or a call that is not over
                 self.patience /= 2
                 break
@@ -524,6 +526,16 @@ def plain(name: str) -> str:
 def is_fsdp(module: nn.Module) -> bool:
     """Whether it is a unit of FSDP2, or of FSDP1."""
     return isinstance(module, FSDPModule | FullyShardedDataParallel)
+
+
+def gathers(func: Any) -> bool:
+    """Whether an operator is an all-gather of torch.distributed."""
+    return func.namespace == "c10d" and OPS.get(func._schema.name[len("c10d::") :]) in GATHERS
+
+
+def holders_of(tensor: Tensor) -> int:
+    """How many tensors there are on the storage of this one, C++'s own included."""
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 
 def in_backward() -> bool:
