@@ -14,7 +14,8 @@ from ddp_workbook.experiments.fully_sharded import ledger as experiment
 from ddp_workbook.figures.fully_sharded.ledger import alt_text_of_ledger, ledger_plot
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
-from ddp_workbook.recording.memory import MemoryLedger, Moment
+from ddp_workbook.recording.held import Moment
+from ddp_workbook.recording.memory import MemoryLedger
 from tests.workers import ledger as workers
 
 FLOAT = 4  # bytes

@@ -14,7 +14,8 @@ from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded import shard_by_block
 from ddp_workbook.chapters.fully_sharded_by_hand import FullyShardedByHand
 from ddp_workbook.digits import DigitsTransformer
-from ddp_workbook.recording.memory import Held, MemoryLedger, Moment
+from ddp_workbook.recording.held import Held, Moment
+from ddp_workbook.recording.memory import MemoryLedger
 
 ROWS = 4
 # torch 2.13 has new names for these two, and warns of the old ones.

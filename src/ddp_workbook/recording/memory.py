@@ -20,18 +20,16 @@ patched meanwhile. On a GPU the allocator's own peak is higher: it rounds up, an
 
 import time
 import weakref
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import takewhile
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ddp_workbook.recording.held import Held, Moment, Piece, tensors
+from ddp_workbook.recording.memory_account import Account, plain, states
 from ddp_workbook.recording.operations import OPS
 
 # Operations that give what is in their arguments, in another place, dtype or order.
@@ -53,88 +51,9 @@ MOVES = frozenset(
 )
 GATHERS = frozenset({"all_gather", "all_gather_into_tensor"})
 SCATTERS = frozenset({"reduce_scatter", "reduce_scatter_tensor"})
-ROOT = "root"  # the unit of parameters that have no module of their own in common
-WRAPPERS = frozenset({"module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"})
+# Private, of torch 2.13; without them a buffer that gloo drops late may count into a peak.
+COUNTS = hasattr(Tensor, "_use_count") and hasattr(torch._C, "_storage_Use_Count")
 PATIENCE = 0.5  # seconds to wait for gloo at most; half of that after each wait in vain
-KINDS = ("gathered", "gather buffers", "gradients", "scatter buffers", "casts", "resharded")
-
-
-@dataclass(frozen=True)
-class Held:
-    """Bytes in this process, by part; the names are those of `planning.formulas.Ledger`.
-
-    parameters, gradients, optimizer
-        What is kept between steps: whole, or this rank's shards with their padding. Gradients are
-        counted when the optimizer steps, optimizer state when the step is over.
-    unsharded
-        The most that there was at one moment of copies of parameters (gathered ones, and buffers
-        and casts on the way) and of gradients before their reduce-scatter.
-    buckets
-        Flat tensors that are all-reduced: DDP's second copy of the gradients.
-    activations
-        The most that was alive during backward of what forward has made.
-    peak
-        All tensors together, at the moment that has the most of them: less than the sum of the
-        parts, which do not all peak at once, but with what is only temporary.
-    host
-        How much of parameters, gradients and optimizer state is in the host's memory while a GPU
-        computes; the peak is then the GPU's.
-    """
-
-    parameters: int
-    gradients: int
-    optimizer: int
-    unsharded: int = 0
-    buckets: int = 0
-    activations: int = 0
-    peak: int = 0
-    host: int = 0
-
-    @property
-    def kept(self) -> int:
-        """Parameters, gradients and optimizer state."""
-        return self.parameters + self.gradients + self.optimizer
-
-
-class Moment(NamedTuple):
-    """What full-size pieces there are after something has happened.
-
-    `event` says where the step is: "forward", "forward blocks.0", "backward blocks.0", "backward"
-    (outside of the blocks), "update". `live` has the bytes by (kind, unit). The kinds are KINDS; a
-    unit is called after the module that its parameters have in common, or ROOT.
-    """
-
-    event: str
-    live: dict[tuple[str, str], int]
-
-    @property
-    def bytes(self) -> int:
-        """All full-size pieces together."""
-        return sum(self.live.values())
-
-    @property
-    def whole(self) -> dict[str, int]:
-        """Bytes of parameters that are ready to compute with, by unit."""
-        return {unit: size for (kind, unit), size in self.live.items() if kind == "gathered"}
-
-
-@dataclass(eq=False)
-class Piece:
-    """A storage from its first sight to its end. FSDP2 empties one and fills it anew."""
-
-    size: int
-    device: torch.device
-    made: str  # "before" the ledger, by "forward" (or its repetition), or by something "else"
-    event: str
-    largest: int = 0
-    alive: weakref.ref | None = None
-    sources: set["Piece"] = field(default_factory=set)  # it holds what these held
-    gathered: bool = False  # by an all-gather
-    scattered: bool = False  # on its way to a reduce-scatter, in one flat tensor
-    reduced: bool = False  # by an all-reduce
-    part: str = ""
-    kind: str = ""
-    unit: str = ""
 
 
 class MemoryLedger(TorchDispatchMode):
@@ -299,7 +218,7 @@ class MemoryLedger(TorchDispatchMode):
         """
         sent, self.sent = self.sent, []
         until = time.monotonic() + self.patience
-        while any(t._use_count() > 1 or holders_of(t) > n for t, n in sent if t.is_cpu):
+        while any(held_elsewhere(tensor, holders) for tensor, holders in sent if tensor.is_cpu):
             if time.monotonic() > until:  # others hold it: autograd, or a call that is not over
                 self.patience /= 2
                 break
@@ -361,171 +280,10 @@ class MemoryLedger(TorchDispatchMode):
                 self.gradient_bytes[piece] = piece.size
 
 
-class Account:
-    """What a ledger's log comes to, now that it is known what became of each storage."""
-
-    def __init__(self, ledger: MemoryLedger) -> None:
-        self.log = ledger.log
-        self.pieces = {piece for piece, *_ in self.log if piece is not None}
-        self.owners = {plain(n) for n, m in ledger.model.named_modules() if is_fsdp(m)}
-        optimizer = {ledger._follow(tensor, "else") for tensor in states(ledger.optimizer)}
-        self.kept = dict.fromkeys(ledger.gradients, "gradients")
-        self.kept |= dict.fromkeys(optimizer, "optimizer")
-        self.kept |= dict.fromkeys(ledger.parameters, "parameters")
-        for piece in self.pieces:
-            piece.part = self.kept.get(piece) or loose_part(piece)
-        self.name_copies(ledger.parameters)
-        self.name_gradients(ledger.gradients)
-        self.compute_device = compute_device(self.pieces)
-        self.replay()
-        kept = {
-            "parameters": {piece: piece.size for piece in ledger.parameters},
-            "gradients": ledger.gradient_bytes,
-            "optimizer": {piece: piece.size for piece in optimizer - ledger.parameters.keys()},
-        }
-        self.held = Held(
-            **{part: sum(sizes.values()) for part, sizes in kept.items()},
-            **{part: self.most[part] for part in ("unsharded", "buckets", "activations", "peak")},
-            host=sum(
-                size
-                for sizes in kept.values()
-                for piece, size in sizes.items()
-                if piece.device != self.compute_device
-            ),
-        )
-
-    def name_copies(self, parameters: Mapping[Piece, str]) -> None:
-        """Find the copies of parameters: their part, kind and unit."""
-        copies = {p for p in self.pieces if p.sources and p not in self.kept}
-        # Start with all and take away, for FSDP2 may fill a storage from a part of itself.
-        while strangers := {p for p in copies if not p.sources <= copies | parameters.keys()}:
-            copies -= strangers
-        names = {piece: {name} for piece, name in parameters.items()}
-        spread(names, {piece: piece.sources for piece in copies})
-        copies &= names.keys()
-        ahead = {p for p in copies if p.gathered}  # what is on its way to an all-gather
-        while more := {s for p in ahead for s in p.sources if s in copies} - ahead:
-            ahead |= more
-        copied_on = {source for piece in copies for source in piece.sources}
-        for piece in copies:
-            piece.part, piece.unit = "unsharded", self.unit(names[piece])
-            piece.kind = copy_kind(piece, copies, ahead, copied_on)
-
-    def name_gradients(self, gradients: Mapping[Piece, set[str]]) -> None:
-        """Find the gradients that have yet to be scattered: their part, kind and unit."""
-        behind = {}  # piece -> the pieces that were made of it
-        for piece in self.pieces:
-            for source in piece.sources:
-                behind.setdefault(source, set()).add(piece)
-        names = {piece: set(found) for piece, found in gradients.items()}
-        spread(names, behind)
-        flat = {p for p in self.pieces if p.scattered and p not in self.kept}
-        whole = set(flat)
-        while more := {s for p in whole for s in p.sources} - whole - self.kept.keys():
-            whole |= more
-        for piece in whole:
-            if piece.part != "unsharded":
-                piece.part = "unsharded"
-                piece.kind = "scatter buffers" if piece in flat else "gradients"
-                piece.unit = self.unit(names.get(piece, set()))
-
-    def unit(self, names: set[str]) -> str:
-        """What to call the unit that holds the parameters of these names."""
-        paths = [name.split(".")[:-1] for name in names] or [[]]
-        if self.owners:  # the innermost module that fully_shard was called on
-            path = paths[0]
-            while ".".join(path) not in self.owners and path:
-                path = path[:-1]
-        else:
-            columns = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
-            path = [parts[0] for parts in columns]
-        return ".".join(path) or ROOT
-
-    def replay(self) -> None:
-        """Go through the log: the most of each part, and the timeline."""
-        self.timeline = [Moment("forward", {})]
-        self.most, self.at_peak = Counter(), {}
-        parts, live, direction, event = Counter(), Counter(), 0, "forward"
-        for piece, change, event_now in self.log:
-            full_size = piece is not None and piece.part == "unsharded"
-            turns = full_size and direction and (change > 0) != (direction > 0)
-            if (turns or piece is None) and direction:
-                self.timeline.append(Moment(event, dict(+live)))
-                direction = 0
-            if piece is None:
-                self.timeline.append(Moment(event_now, dict(+live)))
-            event = event_now
-            if full_size:
-                live[piece.kind, piece.unit] += change
-                direction = change
-            if piece is not None and piece.device == self.compute_device:
-                parts[piece.part] += change
-                self.note_most(parts, event)
-        if direction:
-            self.timeline.append(Moment(event, dict(+live)))
-
-    def note_most(self, parts: Counter, event: str) -> None:
-        """Compare what is there now with the most so far."""
-        for part in ("unsharded", "buckets"):
-            self.most[part] = max(self.most[part], parts[part])
-        if event.startswith("backward"):
-            self.most["activations"] = max(self.most["activations"], parts["activations"])
-        if (total := parts.total()) > self.most["peak"]:
-            self.most["peak"], self.at_peak = total, dict(+parts)
-
-
-def loose_part(piece: Piece) -> str:
-    """The part of a piece that is not kept between steps, if it is no copy of a parameter."""
-    if piece.reduced and piece.largest > 8:  # more than a loss or a norm
-        return "buckets"
-    return {"before": "inputs", "forward": "activations"}.get(piece.made, "temporary")
-
-
-def copy_kind(piece: Piece, copies: set[Piece], ahead: set[Piece], copied_on: set[Piece]) -> str:
-    """What a copy of parameters is for.
-
-    `ahead` are those that an all-gather was made of, `copied_on` those that others were made of. An
-    all-gather whose output is not copied has gathered into the parameters themselves.
-    """
-    if piece.gathered:
-        return "gather buffers" if piece in copied_on else "gathered"
-    if piece in ahead and not any(source.gathered for source in piece.sources):
-        return "resharded" if piece.sources & copies else "casts"
-    return "gathered"
-
-
-def spread(names: dict[Piece, set[str]], sources: Mapping[Piece, set[Piece]]) -> None:
-    """Give each piece the names of its sources, and of theirs, in `names`."""
-    changed = True
-    while changed:
-        changed = False
-        for piece, from_these in sources.items():
-            found = set().union(*(names.get(source, ()) for source in from_these))
-            if not found <= names.get(piece, set()):
-                names.setdefault(piece, set()).update(found)
-                changed = True
-
-
-def compute_device(pieces: Iterable[Piece]) -> torch.device:
-    """A GPU if there is something on one, else the CPU."""
-    devices = sorted({piece.device for piece in pieces}, key=str, reverse=True)
-    return next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
-
-
 def repeated(model: nn.Module) -> Iterator[nn.Module]:
     """The elements of the outermost lists of modules."""
     for child in model.children():
         yield from child if isinstance(child, nn.ModuleList) else repeated(child)
-
-
-def plain(name: str) -> str:
-    """A module's or parameter's name without the wrappers around it."""
-    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
-
-
-def is_fsdp(module: nn.Module) -> bool:
-    """Whether it is a unit of FSDP2, or of FSDP1."""
-    return isinstance(module, FSDPModule | FullyShardedDataParallel)
 
 
 def gathers(func: Any) -> bool:
@@ -533,9 +291,14 @@ def gathers(func: Any) -> bool:
     return func.namespace == "c10d" and OPS.get(func._schema.name[len("c10d::") :]) in GATHERS
 
 
+def held_elsewhere(tensor: Tensor, holders: int) -> bool:
+    """Whether others than this variable hold the tensor, or more than `holders` its storage."""
+    return COUNTS and (tensor._use_count() > 1 or holders_of(tensor) > holders)
+
+
 def holders_of(tensor: Tensor) -> int:
     """How many tensors there are on the storage of this one, C++'s own included."""
-    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) if COUNTS else 0
 
 
 def in_backward() -> bool:
@@ -543,28 +306,8 @@ def in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def states(optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
-    """The tensors that the optimizer keeps; those of this rank, in ZeroRedundancyOptimizer."""
-    own = getattr(optimizer, "optim", optimizer)
-    return list(tensors(list(own.state.values()))) if own is not None else []
-
-
 def written(func: Any, args: tuple, kwargs: dict) -> list[Any]:
     """The arguments that an operator writes to, as its schema has them."""
     named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
     marked = [a.name for a in func._schema.arguments if a.alias_info and a.alias_info.is_write]
     return [named[name] for name in marked if name in named]
-
-
-def tensors(values: Any) -> Iterator[Tensor]:
-    """The tensors in a value, lists and dicts of them included; of a sparse one, its parts."""
-    if isinstance(values, Tensor):
-        if values.layout == torch.sparse_coo:
-            yield from (values._indices(), values._values())
-        elif values.layout == torch.strided:
-            yield values
-    elif isinstance(values, list | tuple):
-        for value in values:
-            yield from tensors(value)
-    elif isinstance(values, dict):
-        yield from tensors(list(values.values()))

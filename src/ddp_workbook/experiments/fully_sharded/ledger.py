@@ -28,7 +28,8 @@ from ddp_workbook.planning.fsdp_step import FsdpStep, Message
 from ddp_workbook.planning.messages import ddp_messages, zero_1_messages
 from ddp_workbook.planning.shards import Units
 from ddp_workbook.recording.dispatch_mode import Recorder
-from ddp_workbook.recording.memory import Held, MemoryLedger
+from ddp_workbook.recording.held import Held
+from ddp_workbook.recording.memory import MemoryLedger
 
 WIDTH, DEPTH, ROWS = 64, 8, 8  # ROWS of each rank
 ROOT_FIRST = 3  # position, and embedding's two: the root's parameters that a step uses first

@@ -23,7 +23,8 @@ from ddp_workbook.experiments.fully_sharded.wire import (
 )
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
-from ddp_workbook.recording.memory import ROOT, Held, MemoryLedger, Moment
+from ddp_workbook.recording.held import ROOT, Held, Moment
+from ddp_workbook.recording.memory import MemoryLedger
 
 PARTS = ("parameters", "gradients", "optimizer", "unsharded")
 BAR = {
