@@ -47,4 +47,4 @@ def test_everything_else_is_as_with_a_plain_set(monkeypatch):
     assert type(pickle.loads(pickle.dumps(texts))) is set
     assert copy.deepcopy(texts) == texts and repr(names["empty"]) == "set()"
     texts |= {"more"}
-    assert list(texts) != sorted(texts, key=hash) and "more" in texts
+    assert list(texts) == list(set.__iter__(texts))[::-1] and "more" in texts
