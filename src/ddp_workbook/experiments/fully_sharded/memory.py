@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -43,16 +44,18 @@ class Measured(NamedTuple):
     timeline: list[Moment]
 
 
-def measured_steps(ranks: int = 2, width: int = WIDTH, depth: int = DEPTH) -> dict:
-    """For each of the WAYS, and in it for each rank, what was Measured. One launch for all."""
-    of_ranks = launch(measured_on_this_rank, width, depth, ranks=ranks)
-    return {way: [of_rank[way] for of_rank in of_ranks] for way in WAYS}
+def measured_steps(
+    ranks: int = 2, width: int = WIDTH, depth: int = DEPTH, ways: Sequence[str] = WAYS
+) -> dict:
+    """For each of `ways`, and in it for each rank, what was Measured. One launch for all."""
+    of_ranks = launch(measured_on_this_rank, width, depth, ways, ranks=ranks)
+    return {way: [of_rank[way] for of_rank in of_ranks] for way in ways}
 
 
-def measured_on_this_rank(width: int, depth: int) -> dict[str, Measured]:
-    """Train three steps with AdamW in each of the WAYS, and measure the third."""
+def measured_on_this_rank(width: int, depth: int, ways: Sequence[str]) -> dict[str, Measured]:
+    """Train three steps with AdamW in each of `ways`, and measure the third."""
     device = setup()
-    measured = {way: measured_step(way, device, width, depth) for way in WAYS}
+    measured = {way: measured_step(way, device, width, depth) for way in ways}
     cleanup()
     return measured
 
