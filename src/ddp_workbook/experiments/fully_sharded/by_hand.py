@@ -14,10 +14,9 @@ from torch import nn
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded_by_hand import LEARNING_RATE, MAX_NORM, FullyShardedByHand
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer, batches
-from ddp_workbook.experiments.fully_sharded.memory import Measured, whole_weights
-from ddp_workbook.experiments.fully_sharded.wire import ROWS, WIDTH
+from ddp_workbook.experiments.fully_sharded.memory import Measured, measured_step, whole_weights
+from ddp_workbook.experiments.fully_sharded.wire import WIDTH
 from ddp_workbook.launcher.launch import launch
-from ddp_workbook.recording.memory import MemoryLedger
 
 # Each with whether its gradients are clipped.
 OPTIMIZERS = {
@@ -45,28 +44,12 @@ def two_ways(depth: int) -> dict[str, Measured]:
     """The third of three steps, with each of the two."""
     device = setup()
     kinds = {PLACEHOLDERS: FullyShardedByHand, NONE: KeptByAutograd}
-    measured = {way: _measured(kind, depth, device) for way, kind in kinds.items()}
+    measured = {
+        way: measured_step(lambda model, kind=kind: kind(model, model.blocks), device, WIDTH, depth)
+        for way, kind in kinds.items()
+    }
     cleanup()
     return measured
-
-
-def _measured(kind: type, depth: int, device: torch.device) -> Measured:
-    torch.manual_seed(0)
-    model = DigitsTransformer(WIDTH, depth).to(device)
-    sharded = kind(model, model.blocks)
-    optimizer = torch.optim.AdamW(sharded.parameters(), lr=LEARNING_RATE)
-    mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
-    digits = DigitsDataset()
-    images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
-    for number in range(3):
-        optimizer.zero_grad()
-        if number < 2:
-            forward_and_backward(sharded, images, labels, ROWS)
-            optimizer.step()
-    with MemoryLedger(sharded, optimizer) as ledger:
-        forward_and_backward(sharded, images, labels, ROWS)
-        optimizer.step()
-    return Measured(ledger.held, ledger.timeline)
 
 
 def differences_with_factors(steps: int = 20, ranks: int = 2) -> pd.DataFrame:

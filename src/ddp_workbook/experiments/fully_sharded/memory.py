@@ -2,12 +2,14 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import pandas as pd
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded import LEARNING_RATE
@@ -55,15 +57,19 @@ def measured_steps(
 def measured_on_this_rank(width: int, depth: int, ways: Sequence[str]) -> dict[str, Measured]:
     """Train three steps with AdamW in each of `ways`, and measure the third."""
     device = setup()
-    measured = {way: measured_step(way, device, width, depth) for way in ways}
+    measured = {
+        way: measured_step(partial(made, way, device=device), device, width, depth) for way in ways
+    }
     cleanup()
     return measured
 
 
-def measured_step(way: str, device: torch.device, width: int, depth: int) -> Measured:
-    """The third step of a new model; whoever calls this is in a process group."""
+def measured_step(
+    make: Callable[[DigitsTransformer], nn.Module], device: torch.device, width: int, depth: int
+) -> Measured:
+    """The third step of a new model that `make` prepares; the caller has joined the group."""
     torch.manual_seed(0)
-    model = made(way, DigitsTransformer(width, depth).to(device), device)
+    model = make(DigitsTransformer(width, depth).to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
     mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
     digits = DigitsDataset()
