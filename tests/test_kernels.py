@@ -34,8 +34,11 @@ class Kernel:
         return self.client.execute(code)
 
     def answer(self, request: str, patience: float = 60) -> str:
-        """What the cell printed, and its error, once it is done."""
-        text = []
+        """What the cell printed, and its error, once it is done.
+
+        What is printed comes in as many messages as the kernel pleases, also within a line.
+        """
+        text = ""
         end = time.monotonic() + patience
         while time.monotonic() < end:
             with contextlib.suppress(queue.Empty):
@@ -43,10 +46,10 @@ class Kernel:
                 if message["parent_header"].get("msg_id") != request:
                     continue
                 content = message["content"]
-                text += [content.get("text", ""), *content.get("traceback", [])]
+                text += content.get("text", "") + "\n".join(content.get("traceback", []))
                 if content.get("execution_state") == "idle":
-                    return "\n".join(filter(None, text))
-        raise TimeoutError("".join(text))
+                    return text
+        raise TimeoutError(text)
 
     def run(self, code: str) -> str:
         return self.answer(self.send(code))
