@@ -1,14 +1,16 @@
-"""What a launch must not leave behind: processes, descriptors, threads."""
+"""What must not be left behind: processes, descriptors, threads, folders."""
 
 import contextlib
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from benchmarks.traces import alive, wait_until  # noqa: F401 (tests take them from here)
+from ddp_workbook import files
 from ddp_workbook.launcher import fork_server, subreaper
 
 
@@ -19,6 +21,19 @@ def no_rank_left():
     server = fork_server.server_pid()
     left = [] if server is None else subreaper.children(server)
     assert not left, [psutil.Process(pid).cmdline() for pid in left if psutil.pid_exists(pid)]
+
+
+@pytest.fixture
+def no_temporary_folder_yet(tmp_path_factory, monkeypatch):
+    """As in a new process: the workbook's temporary folder, called `instead…`, is made when asked.
+
+    Its path, if there is any by now, is `files.temporary_folders()`.
+    """
+    own = SimpleNamespace(mkdtemp=lambda prefix: str(tmp_path_factory.mktemp("instead")))
+    monkeypatch.setattr(files, "tempfile", own)
+    files.temporary_folder.cache_clear()
+    yield
+    files.temporary_folder.cache_clear()
 
 
 def pids_in(folder: Path) -> list[int]:

@@ -23,8 +23,14 @@ from ddp_workbook.exercises.judging.verdict import (
     Verdict,
 )
 from ddp_workbook.exercises.judging.yours import yours
+from ddp_workbook.files import temporary_folders
 from ddp_workbook.launcher.launch import launch
-from tests.leftovers import alive, no_rank_left, wait_until  # noqa: F401 (a fixture)
+from tests.leftovers import (  # noqa: F401 (fixtures)
+    alive,
+    no_rank_left,
+    no_temporary_folder_yet,
+    wait_until,
+)
 from tests.test_exercise_faults import RIGHT, cell
 from tests.test_kernels import Kernel, kernel  # noqa: F401 (a fixture)
 from tests.test_ranks_magic import run
@@ -37,10 +43,9 @@ FOLDER = Path("work/exercises")
 
 
 @pytest.fixture
-def own_folder(tmp_path, monkeypatch):
+def own_folder(tmp_path, monkeypatch, no_temporary_folder_yet):  # noqa: F811
     """Attempts are saved below the current folder, or below `instead`."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(attempts, "temporary_folder", lambda: tmp_path / "instead")
 
 
 def saved(folder: Path = FOLDER) -> dict[str, str]:
@@ -135,14 +140,22 @@ def full_disk(monkeypatch, *, all_of_it: bool) -> None:
     monkeypatch.setattr(attempts, "write_whole", lambda p, t: refuse(p) or write(p, t))
 
 
-def test_a_full_or_read_only_folder_is_no_obstacle(own_folder, monkeypatch, tmp_path):
+def test_a_full_or_read_only_folder_is_no_obstacle(own_folder, monkeypatch):
     full_disk(monkeypatch, all_of_it=False)
     verdict = examine(EXERCISE, cell(RIGHT))
     assert verdict.kind == SOLVED
-    assert saved(tmp_path / "instead/exercises")[f"{NAME}.py"] == cell(RIGHT)
+    [instead] = temporary_folders()
+    assert saved(instead / "exercises")[f"{NAME}.py"] == cell(RIGHT)
     assert attempts.solved(NAME).read_text().endswith(cell(RIGHT))
     failing = examine(EXERCISE, cell("return vlaue"))
     assert "your line 7: return vlaue" in repr(failing)
+
+
+def test_a_temporary_folder_is_made_only_to_write_into_it(own_folder):
+    """A kernel that is killed leaves it behind."""
+    attempts.note_solved(attempts.save(NAME, SYNTAX), "it works")
+    assert attempts.solved(NAME) and not attempts.solved("another")
+    assert temporary_folders() == []
 
 
 def test_a_folder_that_cannot_be_made_is_no_obstacle(own_folder, monkeypatch):

@@ -8,6 +8,7 @@ import numpy
 import pytest
 import torch
 
+from ddp_workbook.files import temporary_folders
 from ddp_workbook.notebook import predictions
 from ddp_workbook.notebook.predictions import (
     PredictionError,
@@ -15,13 +16,13 @@ from ddp_workbook.notebook.predictions import (
     reveal,
     reveal_plot,
 )
+from tests.leftovers import no_temporary_folder_yet  # noqa: F401 (a fixture)
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
+def own_folder(tmp_path, monkeypatch, no_temporary_folder_yet):  # noqa: F811
     """Guesses are kept below the current folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(predictions, "temporary_folder", lambda: tmp_path / "instead")
 
 
 def kept(name: str):
@@ -33,6 +34,7 @@ def test_a_guess_is_kept_and_said():
     assert repr(predict("bytes", 1200)) == "bytes: you say 1,200."
     assert repr(predict("bytes")) == "bytes: you said 1,200 last time."
     assert kept("bytes") == 1200
+    assert temporary_folders() == []  # a kernel that is killed would leave it behind
 
 
 def test_no_guess_yet_is_no_error_and_is_not_kept(tmp_path):

@@ -1,5 +1,6 @@
 """Files that appear whole or not at all, and a folder for where the reader's is read-only."""
 
+import atexit
 import contextlib
 import os
 import secrets
@@ -30,7 +31,15 @@ def write_whole(path: Path, text: str) -> Path:
 
 @cache
 def temporary_folder() -> Path:
-    """A folder of this process alone, removed when it ends."""
-    folder = tempfile.TemporaryDirectory(prefix="ddp-workbook-")
-    temporary_folder.keep = folder
-    return Path(folder.name)
+    """A folder of this process alone, made at the first call and removed when the process ends.
+
+    A process that is killed leaves it behind: ask for it only to write into it.
+    """
+    folder = tempfile.mkdtemp(prefix="ddp-workbook-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def temporary_folders() -> list[Path]:
+    """The temporary folder if it was made, to look for what was written into it; else nothing."""
+    return [temporary_folder()] if temporary_folder.cache_info().currsize else []

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.figures.palette import rank_hatch, series_colour
 from ddp_workbook.figures.style import Picture, show, style
-from ddp_workbook.files import temporary_folder, write_whole
+from ddp_workbook.files import temporary_folder, temporary_folders, write_whole
 
 FOLDER = Path("work") / "predictions"
 KERNEL = secrets.token_hex(4)  # in the names of this kernel's guesses
@@ -59,7 +59,7 @@ def predict(name: str, value: Guess = None) -> Said:
     try:
         write_whole(_own(name), text)
     except OSError:  # read-only
-        write_whole(_instead(name), text)
+        write_whole(temporary_folder() / _file_instead(name), text)
     return Said(f"{name}: you say {_text(guess)}.")
 
 
@@ -133,7 +133,8 @@ def _plain(name: str, value: Any) -> float | str | None:
 
 def _kept(name: str) -> Any:
     """The guess kept under `name`, this kernel's own or else the latest; None if there is none."""
-    for path in (_instead(name), _own(name), *_others(name)):
+    instead = [folder / _file_instead(name) for folder in temporary_folders()]
+    for path in (*instead, _own(name), *_others(name)):
         with contextlib.suppress(OSError):
             return json.loads(path.read_text(encoding="utf-8"))
     return None
@@ -154,9 +155,9 @@ def _others(name: str) -> list[Path]:
     return [path for _, path in sorted(found, reverse=True)]
 
 
-def _instead(name: str) -> Path:
-    """The file of a guess if the reader's folder is read-only."""
-    return temporary_folder() / "predictions" / f"{name}.json"
+def _file_instead(name: str) -> Path:
+    """The file of a guess, in the temporary folder, if the reader's folder is read-only."""
+    return Path("predictions", f"{name}.json")
 
 
 def _of_case(values: Any, case: Any) -> Any:

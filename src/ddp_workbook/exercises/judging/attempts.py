@@ -2,13 +2,14 @@
 
 import contextlib
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 from ddp_workbook.diagnostics import user_code
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import temporary_folder, write_whole
+from ddp_workbook.files import temporary_folder, temporary_folders, write_whole
 
 FOLDER = Path("work") / "exercises"
 YOUR_CELL = "your cell"  # what pages call the file of an attempt
@@ -42,7 +43,7 @@ def save(name: str, code: str) -> Attempt:
     """
     text = f"# %%exercise {name}\n{_writable(code)}"
     problem = None
-    for folder in _folders():
+    for folder in _folders_to_write():
         latest = folder / f"{name}.py"
         try:
             if latest.exists():  # perhaps changed in an editor
@@ -58,9 +59,10 @@ def save(name: str, code: str) -> Attempt:
     raise WorkbookError(f"Your attempt could not be saved, so it was not run: {problem}.")
 
 
-def _folders() -> list[Path]:
+def _folders_to_write() -> Iterator[Path]:
     """Where attempts are kept, and where instead if that cannot be written."""
-    return [FOLDER.absolute(), temporary_folder() / "exercises"]
+    yield FOLDER.absolute()
+    yield temporary_folder() / "exercises"
 
 
 def _writable(code: str) -> str:
@@ -131,7 +133,7 @@ def solved(name: str) -> Path | None:
     This kernel's own comes before another's.
     """
     passed = {}  # by its note, which names it
-    for folder in _folders():
+    for folder in (FOLDER.absolute(), *(made / "exercises" for made in temporary_folders())):
         for note in (*folder.glob(f"{name}.solved"), *folder.glob(f"{name}.*.solved")):
             with contextlib.suppress(OSError):
                 attempt = folder / note.read_text(encoding="utf-8").partition("\n")[0]
