@@ -188,11 +188,10 @@ def test_train_changes_little_from_chapter_to_chapter(old, new):
     assert 0 < what_changed(CHAPTERS[old].train, CHAPTERS[new].train).changed_lines <= 16
 
 
-def test_the_files_of_ranks_end_alike():
+def test_the_files_end_alike():
     """So that no chapter shows a change there."""
-    ends = [inspect.getsource(chapter).partition("\nif __name__")[2] for chapter in ON_RANKS]
-    code = {tuple(line for line in end.splitlines() if " # " not in line) for end in ends}
-    assert len(code) == 1 and ends[0]
+    ends = [inspect.getsource(chapter).partition("\nif __name__")[2] for chapter in CHAPTERS]
+    assert set(ends) == {' == "__main__":\n    run(train)\n'}
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=stem)

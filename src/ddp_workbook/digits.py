@@ -140,9 +140,10 @@ class Trained(NamedTuple):
 
     def report(self, epochs: int) -> str:
         """A line an epoch with the mean of its steps' losses, then the accuracy."""
+        each = torch.tensor(self.losses).chunk(epochs) if self.losses else []
         lines = [
             f"epoch {epoch}: loss {losses.mean():.4f}, the mean of {len(losses)} steps"
-            for epoch, losses in enumerate(torch.tensor(self.losses).chunk(epochs), start=1)
+            for epoch, losses in enumerate(each, start=1)
         ]
         return "\n".join([*lines, f"{self.accuracy:.1%} of the digits right"])
 

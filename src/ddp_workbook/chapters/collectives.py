@@ -8,9 +8,6 @@ piece of the sum; `all_gather` gives all pieces to all ranks. Nothing is sent be
 finished, and only the seed makes the models equal at the start.
 """
 
-import os
-import sys
-
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -18,6 +15,7 @@ from torch import Tensor, nn
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
+from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 1
@@ -79,8 +77,4 @@ def train(
 
 
 if __name__ == "__main__":
-    trained = train()
-    if os.environ.get("RANK", "0") == "0":
-        print(trained.report(EPOCHS))
-    sys.stdout.flush()
-    os._exit(0)
+    run(train)

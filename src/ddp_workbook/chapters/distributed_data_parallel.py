@@ -10,7 +10,6 @@ and `cleanup` from here.
 """
 
 import os
-import sys
 
 import torch
 import torch.distributed as dist
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
+from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64  # the batch of all ranks together
 WIDTH, DEPTH = 64, 1
@@ -98,9 +98,4 @@ def train(
 
 
 if __name__ == "__main__":
-    trained = train()
-    if os.environ.get("RANK", "0") == "0":
-        print(trained.report(EPOCHS))
-    # gloo can abort while the interpreter shuts down, after all work is done (torch 2.13).
-    sys.stdout.flush()
-    os._exit(0)
+    run(train)

@@ -7,9 +7,6 @@ know that they are pieces, and has each module that it was called on gather and 
 also gathers the next block while this one computes.
 """
 
-import os
-import sys
-
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -18,6 +15,7 @@ from torch.distributed.fsdp import fully_shard
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer, Trained, accuracy, batches
+from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 3
@@ -71,8 +69,4 @@ def train(
 
 
 if __name__ == "__main__":
-    trained = train()
-    if os.environ.get("RANK", "0") == "0":
-        print(trained.report(EPOCHS))
-    sys.stdout.flush()
-    os._exit(0)
+    run(train)

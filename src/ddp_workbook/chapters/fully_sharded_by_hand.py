@@ -9,8 +9,6 @@ the gradient of its own pieces. The optimizer sees nothing but pieces. The model
 and its optimizer AdamW, which keeps two numbers for each parameter.
 """
 
-import os
-import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,6 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer, Trained, accuracy, batches
+from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 3
@@ -332,8 +331,4 @@ def train(
 
 
 if __name__ == "__main__":
-    trained = train()
-    if os.environ.get("RANK", "0") == "0":
-        print(trained.report(EPOCHS))
-    sys.stdout.flush()
-    os._exit(0)
+    run(train)

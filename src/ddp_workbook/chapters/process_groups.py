@@ -8,7 +8,6 @@ DistributedDataParallel did for the whole world. One machine plays two nodes if 
 """
 
 import os
-import sys
 
 import torch
 import torch.distributed as dist
@@ -18,6 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
+from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 1
@@ -85,8 +85,4 @@ def train(
 
 
 if __name__ == "__main__":
-    trained = train()
-    if os.environ.get("RANK", "0") == "0":
-        print(trained.report(EPOCHS))
-    sys.stdout.flush()
-    os._exit(0)
+    run(train)

@@ -7,8 +7,6 @@ loads this rank's share, `without_padding` drops the rows that the sampler has a
 shares equal, and `accuracy_over_ranks` divides the evaluation among the ranks, too.
 """
 
-import os
-import sys
 from collections.abc import Iterator
 
 import torch
@@ -20,6 +18,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, weights_on_cpu
+from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 1
@@ -100,8 +99,4 @@ def train(
 
 
 if __name__ == "__main__":
-    trained = train()
-    if os.environ.get("RANK", "0") == "0":
-        print(trained.report(EPOCHS))
-    sys.stdout.flush()
-    os._exit(0)
+    run(train)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
+from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64  # 1,797 rows are 28 batches of 64 and one of 5, in every epoch
 WIDTH, DEPTH = 64, 1
@@ -49,4 +50,4 @@ def train(
 
 
 if __name__ == "__main__":
-    print(train().report(EPOCHS))
+    run(train)

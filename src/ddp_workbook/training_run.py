@@ -1,0 +1,263 @@
+"""The last line of every chapter's program, `run(train)`: command line, report, row of results.
+
+    torchrun --standalone --nproc-per-node 4 src/ddp_workbook/chapters/samplers.py \\
+        --epochs 5 --batch-size 128 --results results.csv
+
+Each parameter of `train` is an option: `batch_size` is --batch-size. Rank 0 prints the report. With
+--results it also appends a row to a table: the loss, the throughput, and where the ranks ran.
+`train` knows nothing of all this: PyTorch calls a hook after every step of an optimizer.
+"""
+
+import argparse
+import contextlib
+import inspect
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import pairwise
+from math import nan
+from pathlib import Path
+from statistics import median
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from ddp_workbook.digits import Trained
+from ddp_workbook.results import ResultsRefused, append_row, check_results
+
+MAY_BE_ZERO = {"epochs", "depth"}  # of the whole numbers; the others are at least 1
+WARM_UP = 3  # steps that do not count: memory is allocated, connections made, DDP plans its buckets
+WRONG_INPUT = 2  # argparse's exit code for it
+
+
+@record  # else torchrun's report of a failed rank says "exit code 1", and not which error it was
+def run(train: Callable[..., Trained]) -> NoReturn:
+    """Train as the command line asks, report on rank 0, and end the process.
+
+    Exit codes: 0 when done, or when `train` raises SystemExit(0) to go on another time; 2 for a
+    wrong option or file, which rank 0 says in one line before any rank trains; 1 if the row could
+    not be written. Any other exception of `train` is raised.
+    """
+    options, refusal = read_command_line(train)
+    results = options.pop("results", "")
+    if results and rank_given() == 0:
+        refusal = why_refused(results)
+    leave_together_if(refusal)
+    steps, start = Steps(), time.perf_counter()
+    register_optimizer_step_post_hook(steps)
+    try:
+        trained = train(**options)
+    except SystemExit as stopped:
+        if stopped.code:
+            raise
+        leave(0)
+    seconds = time.perf_counter() - start
+    if steps.rank == 0:
+        print(trained.report(options["epochs"]))
+        if results and not steps.ends:
+            print(f"No steps, so no row in {results}.")
+        elif results:
+            row = row_of(program(train), options, trained, steps, seconds)
+            leave(kept(results, row))
+    leave(0)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process at once: gloo can abort while Python shuts down, after all work is done.
+
+    Seen with torch 2.13 in up to a third of the runs; torchrun then reports a good run as failed.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+# The command line
+
+
+class CommandLine(argparse.ArgumentParser):
+    """A parser whose words come from rank 0 alone, and in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+    def print_help(self, file: Any = None) -> None:
+        if rank_given() == 0:
+            super().print_help(file)
+
+
+def read_command_line(train: Callable[..., Trained]) -> tuple[dict[str, Any], str]:
+    """The options by their names, and a sentence that says what is wrong with them, or ""."""
+    parser = CommandLine(f"{program(train)}.py", allow_abbrev=False)
+    for name, parameter in inspect.signature(train).parameters.items():
+        is_number = isinstance(parameter.default, int)
+        parser.add_argument(
+            "--" + name.replace("_", "-"),
+            type=whole_number(least=int(name not in MAY_BE_ZERO)) if is_number else str,
+            default=parameter.default,
+            metavar="N" if is_number else "FILE",
+            help=f"by default {parameter.default or 'none'}",
+        )
+    parser.add_argument("--results", default="", metavar="FILE", help="append a row to this table")
+    try:
+        return vars(parser.parse_args()), ""
+    except ValueError as wrong:
+        return {}, f"{parser.prog}: {wrong}"
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """Reads a whole number that is not smaller than `least`."""
+
+    def read(word: str) -> int:
+        if not word.isdecimal() or int(word) < least:
+            raise argparse.ArgumentTypeError(f"{word!r} is not a whole number from {least} on")
+        return int(word)
+
+    return read
+
+
+def program(train: Callable[..., Trained]) -> str:
+    """The name of the chapter whose `train` this is."""
+    return Path(inspect.getfile(train)).stem
+
+
+def why_refused(results: str) -> str:
+    """What is wrong with the file of results, or ""."""
+    try:
+        check_results(results)
+    except ResultsRefused as refused:
+        return str(refused)
+    return ""
+
+
+# All ranks leave, or none
+
+
+def rank_given() -> int:
+    """This process' rank as its launcher says it, 0 where it was started alone."""
+    return int(os.environ.get("RANK", 0))
+
+
+def leave_together_if(refusal: str) -> None:
+    """Say rank 0's `refusal` once, and end all ranks; every rank calls this, "" means all is well.
+
+    torchrun kills the other ranks when the first one ends: rank 0 must have spoken by then.
+    """
+    if refusal and rank_given() == 0:
+        print(refusal, file=sys.stderr, flush=True)
+    told = from_rank_0(refusal)
+    if refusal and not told:  # this host was given another command line than rank 0's
+        print(refusal, file=sys.stderr)
+    if refusal or told:
+        leave(WRONG_INPUT)
+
+
+def from_rank_0(words: str) -> str:
+    """Rank 0's `words`, on every rank, by the store where the ranks are going to meet.
+
+    There is no process group yet: `train` makes it, and torch makes only one in a process well.
+    """
+    if "MASTER_ADDR" not in os.environ:
+        return words
+    store, rank, ranks = next(dist.rendezvous("env://"))
+    KEPT.append(store)  # rank 0 may be its server, and `train` meets there again
+    store = dist.PrefixStore(f"run {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    if rank == 0:
+        store.set("words", words)
+    words = store.get("words").decode()
+    if words:
+        if store.add("heard", 1) == ranks:
+            store.set("all have heard", "")
+        with contextlib.suppress(RuntimeError):  # the store ends with the first who has left
+            store.wait(["all have heard"])
+    return words
+
+
+KEPT: list[dist.Store] = []
+
+
+# What was measured
+
+
+class Steps:
+    """A hook for optimizers: when each step ended, on which device, and in which group of ranks."""
+
+    def __init__(self) -> None:
+        self.ends: list[float | torch.cuda.Event] = []  # seconds
+        self.device = torch.device("cpu")
+        self.rank, self.hosts = rank_given(), [socket.gethostname()]  # of each rank
+
+    def __call__(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
+        """Called by PyTorch after each step."""
+        if not self.ends:
+            self.device = optimizer.param_groups[0]["params"][0].device
+            self.meet()
+        self.ends.append(self.now())
+
+    def meet(self) -> None:
+        """Learn where all ranks are; a program that makes no group is a rank 0 of its own."""
+        self.rank = 0
+        if dist.is_initialized():
+            self.rank = dist.get_rank()
+            own, self.hosts = self.hosts[0], [""] * dist.get_world_size()
+            dist.all_gather_object(self.hosts, own)
+
+    def now(self) -> float | torch.cuda.Event:
+        """The time; on a GPU a mark in its queue, for Python is steps ahead of it."""
+        if self.device.type != "cuda":
+            return time.perf_counter()
+        mark = torch.cuda.Event(enable_timing=True)
+        mark.record()
+        return mark
+
+    def milliseconds(self) -> float | None:
+        """The median time from step to step, without the first few; None if there is only one."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+            times = [before.elapsed_time(after) for before, after in pairwise(self.ends)]
+        else:
+            times = [1e3 * (after - before) for before, after in pairwise(self.ends)]
+        return median(times[WARM_UP:] or times) if times else None
+
+
+def row_of(
+    name: str, options: dict[str, Any], trained: Trained, steps: Steps, seconds: float
+) -> dict[str, Any]:
+    """The row that `results` describes."""
+    milliseconds = steps.milliseconds() or nan
+    hosts = list(dict.fromkeys(steps.hosts))
+    last_epoch = torch.tensor(trained.losses).chunk(options["epochs"])[-1]
+    gpu = steps.device.type == "cuda"
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "program": name,
+        "job": os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID", ""),
+        "hosts": " ".join(hosts),
+        "nodes": len(hosts),
+        "ranks": len(steps.hosts),
+        "device": torch.cuda.get_device_name(steps.device) if gpu else "cpu",
+        **{option: options[option] for option in ("epochs", "batch_size", "width", "depth")},
+        "steps": len(steps.ends),
+        "loss": f"{last_epoch.mean():.6g}",
+        "accuracy": f"{trained.accuracy:.6g}",
+        "step_ms": f"{milliseconds:.6g}",
+        "samples_per_second": f"{1e3 * options['batch_size'] / milliseconds:.6g}",
+        "seconds": f"{seconds:.6g}",
+        "torch": torch.__version__,
+    }
+
+
+def kept(results: str, row: dict[str, Any]) -> int:
+    """Append the row; return the exit code. A row that cannot be written is printed, not lost."""
+    try:
+        append_row(results, row)
+    except ResultsRefused as refused:
+        print(f"{refused} The row was: {row}", file=sys.stderr)
+        return 1
+    return 0
