@@ -1,0 +1,276 @@
+"""A model of a data-parallel step on N ranks: seconds from compute, alpha, beta and overlap.
+
+Forward takes a third of the compute and backward two thirds, as in `planning.speed`. During
+backward gradients become ready at an even rate, the last layer's first. Each bucket is all-reduced
+once it is full and the all-reduce before it is over. The step ends when the compute and the last
+all-reduce have ended, and the optimizer has made its update.
+
+What it does not know: stragglers, data loading, a network shared with other jobs, checkpoints,
+cores that compute and send at the same time.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log2, sqrt
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pandas as pd
+
+from ddp_workbook.planning.fsdp_step import Message
+from ddp_workbook.planning.hardware import CALL, MICROSECOND
+from ddp_workbook.planning.speed import Cluster, bandwidth, call_seconds
+
+FORWARD = 1 / 3  # of the compute; backward takes two products for each one of forward
+# What a step of NCCL's tree adds inside a node and between nodes, protocol Simple, and the share of
+# a ring's bandwidth that a tree reaches: hwLat and busBw of its cost model in src/graph/tuning.cc,
+# version 2.10, 2021.
+TREE_INSIDE, TREE_BETWEEN, TREE_SHARE = 28 * MICROSECOND, 50 * MICROSECOND, 0.9
+
+
+class Network(Protocol):
+    """Whatever can say how long an all-reduce takes."""
+
+    def seconds(self, ranks: int, size: float) -> float:
+        """Seconds of one all-reduce of `size` bytes over `ranks` ranks; 0 for one rank."""
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A ring of equal links: `alpha` seconds a message, `beta` seconds a byte.
+
+    An all-reduce takes 2 (N - 1) messages one after the other, of S / N bytes each (Patarasuk and
+    Yuan, 2009).
+    """
+
+    alpha: float
+    beta: float
+
+    def seconds(self, ranks: int, size: float) -> float:
+        """2 (N - 1) alpha + 2 (N - 1) / N S beta."""
+        return 2 * (ranks - 1) * (self.alpha + self.beta * size / ranks)
+
+
+@dataclass(frozen=True)
+class TwoLevels:
+    """GPUs in nodes, by data sheets: fast links inside a node, slower ones between the nodes.
+
+    `algorithm` is "ring", "tree", or "best", the faster of the two: NCCL chooses for every call.
+    """
+
+    cluster: Cluster
+    algorithm: str = "best"
+
+    def seconds(self, ranks: int, size: float) -> float:
+        """One all-reduce of `size` bytes over ranks that are numbered node by node."""
+        if ranks == 1:
+            return 0.0
+        every = {"ring": self.ring(ranks, size), "tree": self.tree(ranks, size)}
+        return min(every.values()) if self.algorithm == "best" else every[self.algorithm]
+
+    def ring(self, ranks: int, size: float) -> float:
+        """The ring of `planning.speed`: its slowest link sets the bandwidth."""
+        return call_seconds(Message("all_reduce", "", None, size, size, ranks), self.cluster)
+
+    def tree(self, ranks: int, size: float) -> float:
+        """A chain inside each node and a tree of the nodes, up and down, as in NCCL's cost model.
+
+        The latency grows with the logarithm of the nodes. Each byte is sent twice, as in a ring.
+        """
+        inside = min(ranks, self.cluster.gpus_per_node)
+        nodes = -(-ranks // inside)
+        latency = 2 * ((inside - 1) * TREE_INSIDE + log2(nodes) * TREE_BETWEEN)
+        return CALL + latency + 2 * size / (TREE_SHARE * bandwidth(inside, nodes, self.cluster))
+
+
+@dataclass(frozen=True)
+class Links:
+    """What an all-reduce costs on hosts whose links can be chosen: host and wire apart.
+
+    `alpha`: seconds a message. `host`: seconds a byte for copies and sums, whatever the link.
+    `overhead`: how many bytes the wire carries for each byte of data, so a little above 1.
+    """
+
+    alpha: float
+    host: float
+    overhead: float
+
+    def at(self, bytes_per_second: float) -> Ring:
+        """The ring with links of this bandwidth."""
+        return Ring(self.alpha, self.host + self.overhead / bytes_per_second)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training step: `fixed` + `per_row` · rows seconds of compute, then the update.
+
+    `buckets` are the bytes of the gradients, in the order in which backward fills them. Where
+    several ranks share a core (`cores` of them on the machine), each computes that much longer.
+    """
+
+    fixed: float
+    per_row: float
+    buckets: Sequence[float]
+    update: float = 0.0
+    cores: int | None = None
+
+    @property
+    def size(self) -> float:
+        """Bytes of all gradients."""
+        return sum(self.buckets)
+
+    def compute(self, ranks: int, rows: float) -> float:
+        """Seconds of forward and backward for `rows` rows on each of `ranks` ranks."""
+        return self.crowding(ranks) * (self.fixed + self.per_row * rows)
+
+    def crowding(self, ranks: int) -> float:
+        """How many ranks share a core; 1 where each has its own."""
+        return max(1.0, ranks / self.cores) if self.cores else 1.0
+
+
+class Sent(NamedTuple):
+    """A bucket on its way: seconds since forward began."""
+
+    ready: float
+    start: float
+    end: float
+
+
+class Step(NamedTuple):
+    """A step in seconds: what is computed, what is sent, and what of that nothing hides."""
+
+    seconds: float
+    compute: float
+    communication: float
+    exposed: float
+    update: float
+
+
+def timeline(job: Job, network: Network, ranks: int, rows: float) -> list[Sent]:
+    """When each bucket is ready, leaves and has arrived: one all-reduce at a time, in order."""
+    compute, done, end, sent = job.compute(ranks, rows), 0.0, 0.0, []
+    for size in job.buckets:
+        done += size
+        ready = compute * (FORWARD + (1 - FORWARD) * done / job.size)
+        start = max(ready, end)
+        end = start + network.seconds(ranks, size)
+        sent.append(Sent(ready, start, end))
+    return sent
+
+
+def predict_step(job: Job, network: Network, ranks: int, rows: float) -> Step:
+    """The step of `ranks` ranks with `rows` rows each, with overlap.
+
+    Raises ValueError for less than one rank, and for a job without gradients.
+    """
+    if ranks < 1 or job.size <= 0:
+        raise ValueError(f"{ranks} ranks with {job.size} bytes of gradients: nothing to predict.")
+    compute, update = job.compute(ranks, rows), job.update * job.crowding(ranks)
+    sent = timeline(job, network, ranks, rows) if ranks > 1 else []
+    end = max([compute, *(one.end for one in sent)])
+    communication = sum(one.end - one.start for one in sent)
+    return Step(end + update, compute, communication, end - compute, update)
+
+
+def weak_scaling(job: Job, network: Network, rows: float, ranks: Iterable[int]) -> pd.DataFrame:
+    """Each rank keeps `rows` rows, so the batch grows with the ranks: a line a number of ranks.
+
+    Columns: ranks, rows (of a rank), batch, compute, communication, exposed, seconds,
+    samples_per_second, speed_up and efficiency. The last two are against one rank of this model.
+    """
+    alone = predict_step(job, network, 1, rows).seconds / rows
+    return _table(job, network, [(n, rows) for n in ranks], alone)
+
+
+def strong_scaling(job: Job, network: Network, batch: float, ranks: Iterable[int]) -> pd.DataFrame:
+    """The batch stays, so each rank's share shrinks; columns as in `weak_scaling`."""
+    alone = predict_step(job, network, 1, batch).seconds / batch
+    return _table(job, network, [(n, batch / n) for n in ranks], alone)
+
+
+def _table(
+    job: Job, network: Network, sizes: list[tuple[int, float]], a_sample_alone: float
+) -> pd.DataFrame:
+    steps = [predict_step(job, network, *size)._asdict() for size in sizes]
+    frame = pd.DataFrame(sizes, columns=["ranks", "rows"]).join(pd.DataFrame(steps))
+    frame.insert(2, "batch", frame["ranks"] * frame["rows"])
+    frame["samples_per_second"] = frame["batch"] / frame["seconds"]
+    frame["speed_up"] = frame["samples_per_second"] * a_sample_alone
+    frame["efficiency"] = frame["speed_up"] / frame["ranks"]
+    return frame
+
+
+def turning_point(job: Job, ring: Ring, batch: float) -> float:
+    """The number of ranks from which on more of them make a step of this batch longer.
+
+    Without overlap a step of k buckets takes
+
+        fixed + per_row · batch / N + 2 k (N - 1) alpha + 2 (N - 1) / N S beta
+
+    and its derivative is zero at N = sqrt((per_row · batch - 2 S beta) / (2 k alpha)). 1.0 if a
+    second rank would not pay; infinite if messages cost nothing.
+    """
+    gain = job.per_row * batch - 2 * job.size * ring.beta
+    price = 2 * len(job.buckets) * ring.alpha
+    if gain <= price:
+        return 1.0
+    return sqrt(gain / price) if price else float("inf")
+
+
+class Fit(NamedTuple):
+    """Coefficients by name, and measured / fitted - 1 for each measurement."""
+
+    coefficients: dict[str, float]
+    residuals: np.ndarray
+
+
+def least_squares(terms: Mapping[str, Sequence[float]], seconds: Sequence[float]) -> Fit:
+    """The coefficients that are not negative and fit seconds = sum of coefficient · term best.
+
+    Errors are relative, so a small message counts as much as a large one. A term whose coefficient
+    would be negative is left out, the most negative first. Raises ValueError if the measurements
+    cannot tell the terms apart.
+    """
+    seconds, left = np.asarray(seconds, float), dict(terms)
+    while left:
+        columns = np.stack([np.asarray(term, float) / seconds for term in left.values()], axis=1)
+        scale = np.linalg.norm(columns, axis=0)  # ranks and bytes differ by a factor of a million
+        if (scale == 0).any() or np.linalg.matrix_rank(columns / scale, tol=1e-6) < len(left):
+            raise ValueError(f"These measurements cannot tell {', '.join(left)} apart.")
+        found = np.linalg.lstsq(columns / scale, np.ones(len(seconds)), rcond=None)[0] / scale
+        if (found >= 0).all():
+            break
+        del left[list(left)[int(np.argmin(found * scale))]]
+    known = dict.fromkeys(terms, 0.0) | dict(zip(left, map(float, found), strict=True))
+    fitted = sum(known[name] * np.asarray(term, float) for name, term in terms.items())
+    return Fit(known, seconds / fitted - 1)
+
+
+def fit_ring(timings: pd.DataFrame) -> tuple[Ring, np.ndarray]:
+    """alpha and beta from all-reduces (columns ranks, bytes, seconds), and the residuals."""
+    ranks, size = timings["ranks"].to_numpy(float), timings["bytes"].to_numpy(float)
+    terms = {"alpha": 2 * (ranks - 1), "beta": 2 * (ranks - 1) / ranks * size}
+    fit = least_squares(terms, timings["seconds"])
+    return Ring(**fit.coefficients), fit.residuals
+
+
+def fit_links(timings: pd.DataFrame) -> tuple[Links, np.ndarray]:
+    """The same from links of several bandwidths: a column bytes_per_second in addition."""
+    ranks, size = timings["ranks"].to_numpy(float), timings["bytes"].to_numpy(float)
+    sent = 2 * (ranks - 1) / ranks * size
+    wire = sent / timings["bytes_per_second"].to_numpy(float)
+    terms = {"alpha": 2 * (ranks - 1), "host": sent, "overhead": wire}
+    fit = least_squares(terms, timings["seconds"])
+    return Links(**fit.coefficients), fit.residuals
+
+
+def fit_compute(timings: pd.DataFrame, cores: int | None = None) -> tuple[dict, np.ndarray]:
+    """`fixed` and `per_row` of a Job from steps without communication, and the residuals.
+
+    Columns ranks, rows (of a rank) and seconds; with `cores`, ranks that share one take longer.
+    """
+    job = Job(0.0, 0.0, (1,), cores=cores)
+    crowding = np.array([job.crowding(ranks) for ranks in timings["ranks"]])
+    terms = {"fixed": crowding, "per_row": crowding * timings["rows"].to_numpy(float)}
+    fit = least_squares(terms, timings["seconds"])
+    return fit.coefficients, fit.residuals

@@ -1,0 +1,218 @@
+"""The model of a step on N ranks: its parts against formulas, its fit against known numbers."""
+
+from math import isinf
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ddp_workbook.planning.hardware import BETWEEN, INSIDE, named
+from ddp_workbook.planning.scaling import (
+    Job,
+    Links,
+    Ring,
+    TwoLevels,
+    fit_compute,
+    fit_links,
+    fit_ring,
+    least_squares,
+    predict_step,
+    strong_scaling,
+    timeline,
+    turning_point,
+    weak_scaling,
+)
+from ddp_workbook.planning.speed import Cluster
+
+RING = Ring(alpha=20e-6, beta=1e-9)
+JOB = Job(fixed=2e-3, per_row=50e-6, buckets=(1e6, 4e6, 3e6), update=1e-3)
+FREE = Ring(0.0, 0.0)
+
+
+def test_a_ring_sends_what_patarasuk_and_yuan_say():
+    """2 (N - 1) messages of S / N bytes; one rank sends nothing."""
+    assert RING.seconds(4, 8e6) == pytest.approx(6 * 20e-6 + 6 / 4 * 8e6 * 1e-9)
+    assert RING.seconds(1, 8e6) == 0
+
+
+def test_a_step_of_one_rank_is_compute_and_update():
+    """Whatever the network."""
+    for network in (RING, Ring(1.0, 1.0)):
+        step = predict_step(JOB, network, 1, 100)
+        assert step.seconds == pytest.approx(2e-3 + 100 * 50e-6 + 1e-3)
+        assert step.communication == step.exposed == 0
+
+
+def test_a_free_network_scales_without_loss():
+    """Weak scaling has efficiency 1; strong scaling loses what is fixed."""
+    assert np.allclose(weak_scaling(JOB, FREE, 100, [1, 2, 64])["efficiency"], 1)
+    strong = strong_scaling(JOB, FREE, 6400, [1, 2, 64])
+    fixed, rows = 3e-3, 6400 * 50e-6
+    expected = [(fixed + rows) / (fixed + rows / n) for n in (1, 2, 64)]
+    assert np.allclose(strong["speed_up"], expected)
+
+
+def test_the_first_bucket_leaves_while_backward_runs():
+    """A third of the compute is forward; then gradients come at an even rate."""
+    compute = JOB.compute(2, 100)
+    first, second, third = timeline(JOB, RING, 2, 100)
+    assert first.ready == first.start == pytest.approx(compute * (1 / 3 + 2 / 3 * 1 / 8))
+    assert second.start == max(second.ready, first.end)
+    assert third.ready == pytest.approx(compute)
+
+
+def test_all_reduces_take_turns():
+    """On a slow network each one waits for the one before, and the last ends the step."""
+    slow = Ring(0.0, 1e-6)
+    sent = timeline(JOB, slow, 2, 100)
+    assert [one.start for one in sent[1:]] == [one.end for one in sent[:-1]]
+    step = predict_step(JOB, slow, 2, 100)
+    assert step.communication == pytest.approx(8.0)  # bytes times beta times 2 (N - 1) / N = 1
+    assert step.seconds == pytest.approx(sent[-1].end + JOB.update)
+    assert step.exposed == pytest.approx(sent[-1].end - step.compute)
+
+
+def test_a_fast_network_is_hidden_but_for_the_last_bucket():
+    """The last gradients are ready when backward ends: their all-reduce hides behind nothing."""
+    step = predict_step(JOB, RING, 2, 2000)
+    assert step.exposed == pytest.approx(RING.seconds(2, 3e6))
+
+
+def test_ranks_that_share_cores_take_turns():
+    """4 ranks on 2 cores compute twice as long; 2 ranks do not."""
+    shared = Job(2e-3, 50e-6, (1e6,), update=1e-3, cores=2)
+    assert [shared.compute(n, 100) / JOB.compute(n, 100) for n in (1, 2, 4)] == [1, 1, 2]
+    assert predict_step(shared, FREE, 4, 100).update == pytest.approx(2e-3)
+
+
+def test_one_bucket_hides_nothing():
+    """Then a step is the formula of the page."""
+    job = Job(2e-3, 50e-6, (8e6,))
+    step = predict_step(job, RING, 8, 100)
+    assert step.seconds == pytest.approx(2e-3 + 5e-3 + 14 * 20e-6 + 14 / 8 * 8e-3)
+
+
+def test_the_table_adds_up():
+    """Batch, samples and speed-up of both ways to scale."""
+    weak = weak_scaling(JOB, RING, 100, [1, 8])
+    assert list(weak["batch"]) == [100, 800] and list(weak["rows"]) == [100, 100]
+    strong = strong_scaling(JOB, RING, 800, [1, 8])
+    assert list(strong["batch"]) == [800, 800] and list(strong["rows"]) == [800, 100]
+    for table in (weak, strong):
+        assert table["speed_up"].iloc[0] == table["efficiency"].iloc[0] == pytest.approx(1)
+        assert np.allclose(table["samples_per_second"], table["batch"] / table["seconds"])
+    assert weak["seconds"].iloc[1] == strong["seconds"].iloc[1]  # the same 8 ranks, the same rows
+
+
+@pytest.mark.parametrize("batch", [2000, 30_000])
+def test_at_the_turning_point_a_step_is_shortest(batch):
+    """The formula against trying every number of ranks, without overlap."""
+    job = Job(2e-3, 50e-6, (8e6,))
+    steps = [predict_step(job, RING, n, batch / n).seconds for n in range(2, 1000)]
+    assert abs(turning_point(job, RING, batch) - (2 + int(np.argmin(steps)))) <= 0.5
+
+
+def test_a_second_rank_need_not_pay():
+    """Then the turning point is one rank; if messages are free, there is none."""
+    job = Job(2e-3, 50e-6, (8e6,))
+    assert turning_point(job, RING, 100) == 1
+    assert predict_step(job, RING, 2, 50).seconds > predict_step(job, RING, 1, 100).seconds
+    assert isinf(turning_point(job, Ring(0.0, 1e-9), 1000))
+
+
+# Two levels
+
+H100 = Cluster(named(INSIDE, "NVLink 4"), named(BETWEEN, "InfiniBand NDR"))
+
+
+def test_a_node_is_faster_than_two():
+    """Inside a node NVLink carries an all-reduce; the first link between nodes slows all of it."""
+    network = TwoLevels(H100)
+    assert network.seconds(1, 1e9) == 0
+    inside, between = network.seconds(8, 1e9), network.seconds(16, 1e9)
+    assert inside < between
+    assert network.seconds(64, 1e9) < 1.2 * between  # bytes a rank sends hardly grow from here
+
+
+def test_small_messages_take_the_tree_and_large_ones_the_ring():
+    """The ring's latency grows with N, the tree's with log N; a tree has less bandwidth."""
+    best, ring, tree = (TwoLevels(H100, name) for name in ("best", "ring", "tree"))
+    assert tree.seconds(1024, 1e6) < ring.seconds(1024, 1e6) / 5
+    assert ring.seconds(16, 1e9) < tree.seconds(16, 1e9)
+    for ranks in (2, 8, 16, 1024):
+        for size in (1e3, 25e6, 1e9):
+            both = ring.seconds(ranks, size), tree.seconds(ranks, size)
+            assert best.seconds(ranks, size) == min(both)
+
+
+def test_doubling_the_ranks_doubles_the_latency_of_a_ring():
+    """And adds a constant to that of a tree."""
+    ring, tree = (
+        [TwoLevels(H100, name).seconds(n, 8) for n in (128, 256, 512, 1024)]
+        for name in ("ring", "tree")
+    )
+    assert ring[3] / ring[2] == pytest.approx(2, rel=0.02)
+    assert np.allclose(np.diff(tree), 2 * 50e-6)
+
+
+# Fitting
+
+
+def all_reduces(network, **columns) -> pd.DataFrame:
+    """Timings that follow a formula exactly."""
+    rows = [(n, size) for n in (2, 3, 4) for size in (64, 10_000, 4e6)]
+    frame = pd.DataFrame(rows, columns=["ranks", "bytes"]).assign(**columns)
+    return frame.assign(seconds=[network.seconds(n, s) for n, s in rows])
+
+
+def test_a_fit_finds_alpha_and_beta():
+    """From exact timings all digits; from noisy ones, nearly."""
+    exact = all_reduces(RING)
+    ring, residuals = fit_ring(exact)
+    assert (ring.alpha, ring.beta) == pytest.approx((RING.alpha, RING.beta))
+    assert np.allclose(residuals, 0)
+    noise = np.random.default_rng(0).uniform(0.95, 1.05, len(exact))
+    ring, residuals = fit_ring(exact.assign(seconds=exact["seconds"] * noise))
+    assert (ring.alpha, ring.beta) == pytest.approx((RING.alpha, RING.beta), rel=0.05)
+    assert 0.01 < np.abs(residuals).max() < 0.1
+
+
+def test_host_and_wire_are_told_apart():
+    """From links of two bandwidths; the third is predicted."""
+    links = Links(alpha=1e-4, host=2e-9, overhead=1.05)
+    timings = pd.concat(all_reduces(links.at(rate), bytes_per_second=rate) for rate in (5e6, 100e6))
+    found, _ = fit_links(timings)
+    assert (found.alpha, found.host, found.overhead) == pytest.approx((1e-4, 2e-9, 1.05))
+    assert found.at(20e6).beta == pytest.approx(2e-9 + 1.05 / 20e6)
+
+
+def test_compute_is_fitted_on_shared_cores_as_well():
+    """The crowding is known, so it does not end up in the coefficients."""
+    job = Job(2e-3, 50e-6, (1,), cores=2)
+    rows = [(n, rows) for n in (1, 2, 3, 4) for rows in (32, 256)]
+    timings = pd.DataFrame(rows, columns=["ranks", "rows"])
+    found, _ = fit_compute(timings.assign(seconds=[job.compute(*row) for row in rows]), cores=2)
+    assert found == pytest.approx({"fixed": 2e-3, "per_row": 50e-6})
+
+
+def test_no_coefficient_is_negative():
+    """A line that would start below zero starts at zero, and fits what is left."""
+    fit = least_squares({"alpha": [1, 1], "beta": [1, 10]}, [0.5, 10])
+    assert fit.coefficients["alpha"] == 0
+    assert fit.coefficients["beta"] == pytest.approx(0.6, rel=0.1)  # relative errors
+    assert fit.residuals == pytest.approx(
+        np.array([0.5, 10]) / fit.coefficients["beta"] / [1, 10] - 1
+    )
+
+
+def test_measurements_that_cannot_tell_are_refused():
+    """One size on one number of ranks has a single line too many."""
+    with pytest.raises(ValueError, match="cannot tell alpha, beta apart"):
+        fit_ring(all_reduces(RING).iloc[[0, 0]])
+
+
+@pytest.mark.parametrize("ranks, buckets", [(0, (1e6,)), (2, ())])
+def test_nonsense_is_refused(ranks, buckets):
+    """No ranks, or nothing to send."""
+    with pytest.raises(ValueError, match="nothing to predict"):
+        predict_step(Job(1e-3, 1e-6, buckets), RING, ranks, 10)
