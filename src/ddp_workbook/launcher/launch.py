@@ -85,6 +85,7 @@ def run_ranks(
     by_evidence: Limits | None = None,
     output: TextIO | None = None,
     cancelled: threading.Event | None = None,
+    names: Sequence[str] | None = None,
 ) -> list:
     """`launch` with more to choose.
 
@@ -93,7 +94,8 @@ def run_ranks(
     `timeout`: the ranks are stopped when they are proven to hang, however busy the machine is, and
     at the end of the patience in these limits TooBusyToTell is raised. What the ranks print goes to
     `output` instead of stdout. Several launches may run side by side in threads: only the main
-    thread sees an interrupt, and can pass it on by setting `cancelled`.
+    thread sees an interrupt, and can pass it on by setting `cancelled`. `names` take the place of
+    "[rank 0]" and so on before the lines that the processes print.
     """
     rank_process.leave_if_the_script_runs_again()
     timeout = by_evidence.patience if by_evidence else timeout
@@ -101,7 +103,7 @@ def run_ranks(
     packed, needs_main = serialization.pack_call(call)
     if not quiet and (line := torchrun_line(call, ranks)):
         print(line, flush=True)
-    printer = Printer(ranks, output)
+    printer = Printer(ranks, output, names)
     handles = [RankHandle(rank, printer) for rank in range(ranks)]
     try:
         store = loopback_store()

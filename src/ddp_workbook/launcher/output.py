@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from ddp_workbook.figures.palette import ansi, rank_colour
@@ -86,15 +86,23 @@ class RankOutput:
 
 
 class Printer:
-    """Prints the ranks' lines, each with its rank in colour, on the page or into a file."""
+    """Prints the ranks' lines, each with its rank in colour, on the page or into a file.
 
-    def __init__(self, ranks: int, file: TextIO | None = None) -> None:
-        self.file = file
+    With `names`, a line has the name of its process instead, in no colour: it is no rank.
+    """
+
+    def __init__(
+        self, ranks: int, file: TextIO | None = None, names: Sequence[str] | None = None
+    ) -> None:
+        self.file, self.names = file, names
         self.most_lines = max(100, MOST_LINES // ranks)  # of each rank
         self.batch: list[str] = []
 
     def line(self, rank: int, text: str) -> None:
         """Take one line of a rank."""
+        if self.names:
+            self.batch.append(f"[{self.names[rank]}] {text}")
+            return
         mark, coloured = f"[rank {rank}]", self.file is None and in_colour()
         self.batch.append(f"{ansi(rank_colour(rank), mark) if coloured else mark} {text}")
 

@@ -1,0 +1,151 @@
+"""Chapter 07's pictures: how hosts meet, and how far more ranks are from a perfect speed-up."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from ddp_workbook.figures.palette import rank_colour, series_colour, tint
+from ddp_workbook.figures.style import FAINT, INK, WIDTH, style
+
+AGENT = series_colour(0)
+WAITING = "////"
+WORDS = {"starts": "starts Python", "waits": "waits for the others", "works": "works"}
+MARKERS = ("o", "s", "^", "D")
+
+
+# How hosts meet
+
+
+class Stay(NamedTuple):
+    """A torchrun (`rank` is None) or a rank of `host` does `what`, from `begin` to `end`.
+
+    `what` is "starts" (its Python starts and imports torch), "waits" (for the others) or "works";
+    times are in seconds.
+    """
+
+    host: str
+    rank: int | None
+    what: str
+    begin: float
+    end: float
+
+
+@style()
+def rendezvous_plot(
+    stays: Sequence[Stay], ranks_given: float, group_met: float, store_host: str
+) -> Figure:
+    """A lane for each torchrun and for each rank: starting, waiting, working, in seconds.
+
+    `ranks_given` and `group_met` are marked across all lanes, `store_host` in its torchrun's lane.
+    """
+    lanes = list(dict.fromkeys((stay.host, stay.rank) for stay in stays))
+    figure = Figure((WIDTH, 1.0 + 0.42 * len(lanes)), layout="constrained")
+    axes = figure.subplots()
+    for stay in stays:
+        _bar(axes, lanes.index((stay.host, stay.rank)), stay)
+    for time, words in ((ranks_given, "ranks are given"), (group_met, "all ranks have met")):
+        axes.axvline(time, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
+        axes.text(time, -0.62, words, ha="center", va="bottom", fontsize=10)
+    names = [_lane_name(host, rank, store_host) for host, rank in lanes]
+    axes.set_yticks(range(len(lanes)), names)
+    for label, (_, rank) in zip(axes.get_yticklabels(), lanes, strict=True):
+        label.set_fontweight("bold" if rank is None else "normal")
+    axes.set_ylim(len(lanes) - 0.5, -0.55)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(0)
+    axes.set_xlabel("seconds since the first torchrun was started")
+    look = {"edgecolor": INK, "linewidth": 0.8}
+    keys = [
+        Patch(facecolor=tint(AGENT, 0.25), label=WORDS["starts"], **look),
+        Patch(facecolor="white", hatch=WAITING, label=WORDS["waits"], **look | {"hatchcolor": INK}),
+        Patch(facecolor=AGENT, label=WORDS["works"], **look),
+    ]
+    figure.legend(handles=keys, loc="outside lower right", ncols=3, handlelength=1.6)
+    return figure
+
+
+def _lane_name(host: str, rank: int | None, store_host: str) -> str:
+    if rank is not None:
+        return f"rank {rank}"
+    return f"{host}: torchrun" + (", store" if host == store_host else "")
+
+
+def _bar(axes: Axes, lane: int, stay: Stay) -> None:
+    colour = AGENT if stay.rank is None else rank_colour(stay.rank)
+    look = {
+        "starts": {"facecolor": tint(colour, 0.25)},
+        "waits": {"facecolor": "white", "hatch": WAITING, "hatchcolor": colour},
+        "works": {"facecolor": colour},
+    }[stay.what]
+    axes.barh(
+        lane, stay.end - stay.begin, left=stay.begin, height=0.66, edgecolor=colour, lw=1, **look
+    )
+
+
+def alt_text_of_rendezvous(
+    stays: Sequence[Stay], ranks_given: float, group_met: float, store_host: str
+) -> str:
+    """The same times in words."""
+    begun = [
+        f"the torchrun of {stay.host} at {stay.begin:.1f} s"
+        for stay in stays
+        if stay.rank is None and stay.what == "starts"
+    ]
+    placed: dict[str, list[str]] = {}
+    for stay in stays:
+        if stay.rank is not None and stay.what == "starts":
+            placed.setdefault(stay.host, []).append(str(stay.rank))
+    ranks = "; ".join(f"{host} has the ranks {', '.join(own)}" for host, own in placed.items())
+    return (
+        f"A lane for each torchrun and for each rank, over time. Started: {', '.join(begun)}. "
+        f"{store_host} keeps the store. Ranks are given at {ranks_given:.1f} s: {ranks}. The ranks "
+        f"start Python, and the group has met at {group_met:.1f} s; until then they wait for each "
+        "other, and afterwards they work."
+    )
+
+
+# Speed-up and efficiency
+
+
+@style()
+def scaling_plot(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Two panels, speed-up and efficiency over the ranks, a line for each named table.
+
+    A table has the columns `ranks`, `speed-up` and `efficiency`, as `experiments.scaling` makes
+    them.
+    """
+    figure = Figure((WIDTH, 3.3), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    most = max(table["ranks"].max() for table in tables.values())
+    ticks = sorted({n for table in tables.values() for n in table["ranks"]})
+    left.plot([1, most], [1, most], color=FAINT, linestyle="--", linewidth=1.6)
+    left.annotate("perfect", (most, most), (-6, 2), textcoords="offset points", ha="right")
+    right.axhline(1, color=FAINT, linestyle="--", linewidth=1.6)
+    for number, (name, table) in enumerate(tables.items()):
+        look = {"color": series_colour(2 * number), "marker": MARKERS[number % len(MARKERS)]}
+        left.plot(table["ranks"], table["speed-up"], label=name, **look)
+        right.plot(table["ranks"], table["efficiency"], **look)
+    left.set(xlabel="ranks", ylabel="speed-up, times one rank", xticks=ticks)
+    right.set(xlabel="ranks", ylabel="efficiency, share of perfect", xticks=ticks)
+    left.set_ylim(0)
+    right.set_ylim(0, 1.15)
+    for axes in (left, right):
+        axes.grid(axis="y")
+    figure.legend(loc="outside upper left", ncols=max(1, len(tables)))
+    return figure
+
+
+def alt_text_of_scaling(tables: Mapping[str, pd.DataFrame]) -> str:
+    """The points of both panels in words."""
+    lines = []
+    for name, table in tables.items():
+        points = [
+            f"{row['ranks']:.0f} ranks {row['speed-up']:.2f} times and {row['efficiency']:.0%}"
+            for _, row in table.iterrows()
+        ]
+        lines.append(f"{name}: " + ", ".join(points))
+    return "Speed-up and efficiency over the number of ranks. " + "; ".join(lines) + "."

@@ -1,0 +1,264 @@
+"""Several torchruns at once, each playing a host: real processes that end with the cell.
+
+Each torchrun has a keeper, a process of `launch`. So what holds for ranks holds here: the output
+streams as whole lines, an interrupt or the end of the kernel ends all of it, and the fork server
+kills the workers of a torchrun that could not do it itself.
+"""
+
+import contextlib
+import functools
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import psutil
+
+from ddp_workbook.errors import LaunchInterrupted, LaunchRefused
+from ddp_workbook.launcher.calls import Call
+from ddp_workbook.launcher.launch import run_ranks
+
+LOOK = 0.05  # seconds between two looks at which workers are there
+GRACE = 5.0  # seconds that a torchrun has to end its workers after SIGTERM
+MOST_LINES = 4000  # kept of one torchrun's output
+SOURCE = re.compile(r"^\[default(\d+)\]:")  # torchrun's --tee: the worker's local rank
+# The start of a log line of torch, in Python or C++: level, date and time, where it was written.
+LOG = re.compile(r"\[?[IWE]\d{4} (\d\d):(\d\d):(\d\d)\.(\d{6})\d* (?:\d+ )?[^ ]+:\d+\] ?")
+FRAME = re.compile(r"frame #\d+: |Exception raised from |<omitting python frames>|$")  # of C++
+ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Signal)\b|socket\.gaierror")
+OWN = ("RANK", "LOCAL_", "ROLE_", "GROUP_", "WORLD_SIZE", "MASTER_", "TORCHELASTIC_", "TORCH_FR_")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of output: seconds since the run began, the worker that wrote it, the text.
+
+    `local_rank` is None for torchrun's own lines. `log` is True for torch's log, which `time`
+    dates by its own clock; other lines have the time of their arrival.
+    """
+
+    time: float
+    local_rank: int | None
+    text: str
+    log: bool
+
+
+@dataclass(frozen=True)
+class AgentRun:
+    """What became of one torchrun.
+
+    `returncode` is None if it was stopped at the time limit. Times are seconds since the run began.
+    `environments` has the environment of each worker, by local rank, as the system knows it;
+    `born` when the worker was first seen, up to a tenth of a second late: Linux knows the start of a
+    process only to the second. `listens` are the (address, port) pairs at
+    which torchrun itself accepted connections.
+    """
+
+    host: str
+    command: str
+    returncode: int | None
+    started: float
+    ended: float
+    lines: list[Line]
+    environments: dict[int, dict[str, str]] = field(default_factory=dict)
+    born: dict[int, float] = field(default_factory=dict)
+    listens: set[tuple[str, int]] = field(default_factory=set)
+
+    @property
+    def output(self) -> str:
+        """All that it printed, without torch's log."""
+        return "\n".join(line.text for line in self.lines if not line.log)
+
+
+def run_agents(
+    commands: Mapping[str, Sequence[str]],
+    *,
+    timeout: float = 60,
+    delays: Mapping[str, float] | None = None,
+    environment: Mapping[str, str] | None = None,
+    quiet: bool = False,
+) -> dict[str, AgentRun]:
+    """Run one torchrun a host, all at once: `commands[host]` are its arguments.
+
+    The command lines are shown, then what the workers print, each line with its host, and the error
+    of a torchrun that fails. A host of `delays` starts that many seconds later. `environment` is
+    added to that of all of them. A torchrun that runs for `timeout` seconds is stopped. `quiet`
+    shows nothing at all. GPUs are hidden: two hosts would take the same ones.
+
+    Raises:
+        LaunchRefused: no host, or a time limit that is none.
+        LaunchInterrupted: the reader interrupted; all processes have ended.
+    """
+    if not commands:
+        raise LaunchRefused("There is no torchrun to start: give at least one host.")
+    hosts, began = list(commands), time.time()
+    if not quiet:
+        for host in hosts:
+            print(f"{host} $ {command_line(commands[host])}", flush=True)
+    given = [list(map(str, commands[host])) for host in hosts]
+    waits = [(delays or {}).get(host, 0.0) for host in hosts]
+    call = Call(_keep, (given, waits, began, timeout, dict(environment or {}), quiet))
+    patience = max(waits) + 2 * timeout + 60  # the keepers watch the limit; this is for them
+    try:
+        found = run_ranks(call, len(hosts), patience, quiet=True, threads=1, names=hosts)
+    except LaunchInterrupted:
+        raise LaunchInterrupted("Interrupted. All hosts and their ranks have ended.") from None
+    return {
+        host: AgentRun(host, command_line(commands[host]), **seen)
+        for host, seen in zip(hosts, found, strict=True)
+    }
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """The torchrun line to type in a terminal, in this folder."""
+    return shlex.join(["torchrun", *map(str, arguments)])
+
+
+def _keep(
+    given: list[list[str]],
+    waits: list[float],
+    began: float,
+    timeout: float,
+    environment: dict[str, str],
+    quiet: bool,
+) -> dict:
+    """In the keeper: run this host's torchrun to its end, or to the time limit."""
+    host = int(os.environ["RANK"])
+    time.sleep(waits[host])
+    started = time.time() - began
+    command = [sys.executable, "-m", "torch.distributed.run", *given[host]]
+    with _Agent(command, _environment(environment), began, quiet) as agent:
+        returncode = agent.wait(timeout)
+    if not quiet and returncode != 0:
+        print(agent.ending(returncode), flush=True)
+    return {
+        "returncode": returncode,
+        "started": started,
+        "ended": time.time() - began,
+        "lines": agent.lines,
+        "environments": agent.environments,
+        "born": agent.born,
+        "listens": agent.listens,
+    }
+
+
+def _environment(extra: dict[str, str]) -> dict[str, str]:
+    """The keeper's environment without what `launch` has set for a rank."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(OWN)}
+    return kept | {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"} | extra
+
+
+class _Agent:
+    """One torchrun: reads what it prints, looks at its workers, stops it in time."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], began: float, quiet: bool):
+        self.began, self.quiet = began, quiet
+        self.lines: list[Line] = []
+        self.environments: dict[int, dict[str, str]] = {}
+        self.born: dict[int, float] = {}
+        self.listens: set[tuple[str, int]] = set()
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+        )
+        # A thread, not a loop: torchrun's workers can hold the pipe longer than torchrun lives.
+        self.reader = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> "_Agent":
+        self.reader.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._stop()
+        self.reader.join(1)
+        if not self.reader.is_alive():
+            self.process.stdout.close()
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit code; None if it still runs after that time."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self.process.wait(LOOK)
+            self._look()
+        return None
+
+    def _look(self) -> None:
+        """Note where torchrun listens, and the workers that are new."""
+        with contextlib.suppress(psutil.Error):
+            torchrun = psutil.Process(self.process.pid)
+            for connection in torchrun.net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN:
+                    self.listens.add(tuple(connection.laddr))
+            for child in torchrun.children():
+                with contextlib.suppress(psutil.Error, OSError):
+                    variables = child.environ()
+                    local_rank = int(variables.get("LOCAL_RANK", -1))
+                    if local_rank >= 0 and local_rank not in self.environments:
+                        self.environments[local_rank] = variables
+                        self.born[local_rank] = time.time() - self.began
+
+    def _read(self) -> None:
+        for text in self.process.stdout:
+            if len(self.lines) < MOST_LINES:
+                line = parsed(text.rstrip("\n"), time.time() - self.began, self.began)
+                self.lines.append(line)
+                if not (line.log or self.quiet or line.local_rank is None):
+                    print(line.text, flush=True)
+
+    def ending(self, returncode: int | None) -> str:
+        """What to say of a torchrun that failed."""
+        if returncode is None:
+            return "torchrun still ran at the time limit, and was stopped"
+        return f"torchrun failed with exit code {returncode}: {error_of(self.lines)}"
+
+    def _stop(self) -> None:
+        """SIGTERM lets torchrun end its workers; what is left is killed with this process."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(GRACE)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def error_of(lines: Sequence[Line]) -> str:
+    """The last error that torchrun itself raised, as Python writes it; "" for none."""
+    found = [line.text for line in lines if line.local_rank is None and ERROR.match(line.text)]
+    return found[-1] if found else ""
+
+
+def parsed(text: str, arrived: float, began: float) -> Line:
+    """A line of output taken apart: who wrote it, when, and whether it is torch's log.
+
+    `arrived` is in seconds since `began`, a time of the system's clock. torch's log says only the
+    time of day.
+    """
+    local_rank = None
+    if match := SOURCE.match(text):
+        local_rank, text = int(match[1]), text[match.end() :]
+    if not (match := LOG.search(text)):
+        return Line(arrived, local_rank, text, log=bool(FRAME.match(text)))
+    hours, minutes, seconds, micros = map(int, match.groups())
+    since = 3600 * hours + 60 * minutes + seconds + micros / 1e6 - _time_of_day(began)
+    return Line((since + 43200) % 86400 - 43200, local_rank, text[match.end() :], log=True)
+
+
+@functools.cache
+def _time_of_day(clock: float) -> float:
+    """Seconds since midnight, local time, as torch's log counts them."""
+    local = time.localtime(clock)
+    return 3600 * local.tm_hour + 60 * local.tm_min + local.tm_sec + clock % 1
