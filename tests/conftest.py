@@ -1,10 +1,11 @@
 """What a run leaves out, and what would run it: in words at the end of every test run.
 
 Tests marked `release` are deselected for time, unless `--all` is given. Tests marked `gpu` are
-deselected where there are no two NVIDIA GPUs, those marked `gpu1` where there is none; tests marked
-`browser` are skipped where there is no Chromium. With WORKBOOK_NO_SKIPS=1 (.ci/run) a test that is
-skipped or expected to fail fails the run: on a machine made for testing, a skip is a test that
-nobody runs. What is deselected is counted in words there as well, and is no failure.
+deselected where there are no two NVIDIA GPUs, those marked `gpu1` where there is none, those marked
+`cluster` where tests.clusters cannot start one: without root, network namespaces or Slurm. Tests
+marked `browser` are skipped where there is no Chromium. With WORKBOOK_NO_SKIPS=1 (.ci/run) a test
+that is skipped or expected to fail fails the run: on a machine made for testing, a skip is a test
+that nobody runs. What is deselected is counted in words there as well, and is no failure.
 """
 
 import os
@@ -22,11 +23,15 @@ GPUS = {
     "gpu": (2, "two GPUs", "`make test TORCH=cuda` on a machine with two NVIDIA GPUs"),
     "gpu1": (1, "a GPU", "`make gpu` on a machine with an NVIDIA GPU"),
 }
-NOT_RUN = pytest.StashKey[dict[str, list[str]]]()  # tests that need GPUs, by marker
+CLUSTER = "`make test` as root, on Debian or Ubuntu after `make system-packages`,"
+# what this machine lacks, what runs such tests -> their names
+NOT_RUN = pytest.StashKey[dict[tuple[str, str], list[str]]]()
+MANY = 10  # names; more are counted by file
 FOR_TIME = pytest.StashKey[dict[str, int]]()  # how many tests of which kind were left out for time
 # What takes longest begins first, or one process would still be at it when all else is done; the
 # exercises are many small pieces, and fill the gaps at the end.
-FIRST, LAST = ("test_notebooks.py", "browser/"), ("test_exercises.py",)
+FIRST = ("test_notebooks.py", "browser/", "test_job_scripts.py", "test_many_hosts.py")
+LAST = ("test_exercises.py",)
 
 
 def chromium() -> str | None:
@@ -39,6 +44,16 @@ def gpu_count() -> int:
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def lacking(marker: str) -> tuple[str, str] | None:
+    """What this machine lacks for the tests with this marker, and what runs them; in words."""
+    if marker == "cluster":
+        from tests.clusters import missing  # late: it makes hosts to see whether it can
+
+        return (missing(), CLUSTER) if missing() else None
+    gpus, words, what_runs_them = GPUS[marker]
+    return (words, what_runs_them) if gpu_count() < gpus else None
 
 
 def no_skips() -> bool:
@@ -54,16 +69,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)  # -k and -m have chosen then: what is counted was asked for
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take out what needs time or GPUs, mark what needs a browser, put the longest first."""
+    """Take out what needs time, GPUs or a cluster, mark browser tests, put the longest first."""
     if not config.getoption("--all"):
         kinds = {item: kind_of(item) for item in items if item.get_closest_marker("release")}
         config.stash[FOR_TIME] = dict(Counter(kinds.values()))
         deselect(config, items, kinds)
     config.stash[NOT_RUN] = {}
-    for marker, (gpus, *_) in GPUS.items():
+    for marker in (*GPUS, "cluster"):
         wanting = [item for item in items if item.get_closest_marker(marker)]
-        if wanting and gpu_count() < gpus:
-            config.stash[NOT_RUN][marker] = [item.nodeid for item in wanting]
+        if wanting and (lack := lacking(marker)):
+            config.stash[NOT_RUN][lack] = [item.nodeid for item in wanting]
             deselect(config, items, set(wanting))
     items.sort(key=lambda item: turn(item.nodeid))
     if chromium() is None:
@@ -161,11 +176,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ]
     if left_out or browser:
         terminalreporter.section("not run on this machine")
-    for marker, names in left_out.items():
-        _, gpus, what_runs_them = GPUS[marker]
-        verb = f"test needs {gpus} and was" if len(names) == 1 else f"tests need {gpus} and were"
+    for (lack, what_runs_them), names in left_out.items():
+        verb = f"test needs {lack} and was" if len(names) == 1 else f"tests need {lack} and were"
         line = f"{len(names)} {verb} not run here; {what_runs_them} runs such tests:"
         terminalreporter.write_line(line)
+        if len(names) > MANY:
+            files = Counter(name.split("::")[0] for name in names)
+            names = [f"{name}, {count} of them" for name, count in files.items()]
         for name in names:
             terminalreporter.write_line(f"  {name}")
     if browser:

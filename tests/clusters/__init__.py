@@ -1,8 +1,8 @@
 """Clusters on one machine, for the tests: pretend hosts, and Slurm on them.
 
 `hosts.py` makes hosts out of Linux namespaces, `slurm.py` starts Slurm's own daemons on such hosts.
-Both need root. Tests that use them are marked `cluster`: `missing` says what keeps them from
-running on this machine, and the end of a test run repeats it.
+Tests that use them are marked `cluster`: where `missing` names something, they are deselected, and
+the end of the test run says so.
 """
 
 import os
@@ -11,28 +11,27 @@ from functools import cache
 
 from tests.clusters.hosts import Hosts
 
-INSTALLS = "`make system-packages` installs it on Debian and Ubuntu"
-# program -> what it is called in words; the labs start each of them
+# program that the labs start -> the Debian package it comes in
 PROGRAMS = {
     "ip": "iproute2",
-    "slurmctld": "Slurm's controller",
-    "slurmd": "Slurm's node daemon",
-    "sbatch": "Slurm's client",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "sbatch": "slurm-client",
     "munged": "munge",
-    "qsub": "qsub for Slurm",
+    "qsub": "slurm-wlm-torque",
 }
 
 
 @cache
 def missing() -> str:
     """What this machine lacks to start a cluster, in words that follow "needs"; "" if nothing."""
-    if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        return "root, on Linux"
-    for program, words in PROGRAMS.items():
-        if shutil.which(program) is None:
-            return f"{words}: {INSTALLS}"
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:  # not on Windows
+        return "root on Linux"
+    absent = [package for program, package in PROGRAMS.items() if shutil.which(program) is None]
+    if absent:
+        return f"the Debian {'package' if len(absent) == 1 else 'packages'} {', '.join(absent)}"
     try:
         with Hosts(2):
             return ""
     except RuntimeError as refusal:  # root in a container may not be allowed to do this
-        return f"the right to make network namespaces ({refusal})"
+        return f"network namespaces, which are not to be had here ({refusal})"

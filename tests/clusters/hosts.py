@@ -64,7 +64,9 @@ class Hosts:
         self.addresses = [f"{NETWORK}.{number}" for number in range(1, len(self.names) + 1)]
 
     def __enter__(self) -> "Hosts":
+        self._started: list[Process] = []
         with ExitStack() as stack:
+            stack.callback(self._reap)
             self._switch = stack.enter_context(Namespaces(SWITCH, WAIT_FOR_THE_END))
             self._hosts = [
                 stack.enter_context(
@@ -78,6 +80,12 @@ class Hosts:
 
     def __exit__(self, *error) -> None:
         self._stack.close()
+
+    def _reap(self) -> None:
+        """The hosts are gone, and every command with them; wait for each, close its pipes."""
+        for process in self._started:
+            with suppress(BrokenPipeError):  # unwritten input
+                process.__exit__(None, None, None)
 
     def _hosts_file(self) -> str:
         pairs = zip(self.addresses, self.names, strict=True)
@@ -101,7 +109,9 @@ class Hosts:
         It is the leader of a process group of its own unless `start_new_session` says otherwise,
         and its signals reach the command itself.
         """
-        return Process(self._hosts[i].enter(command, options.pop("cwd", None)), **options)
+        process = Process(self._hosts[i].enter(command, options.pop("cwd", None)), **options)
+        self._started.append(process)
+        return process
 
     def run(
         self, i: int, command: Sequence[str], timeout: float = 60, **options
@@ -147,12 +157,12 @@ class Hosts:
             self.run(i, ["tc", "qdisc", "del", "dev", "eth0", "root"])
 
     def cut(self, i: int) -> None:
-        """Pull host i's cable at the switch: the host itself sees no error, only silence."""
-        self._switch.ip([f"link set port{i} down"])
+        """Let the switch drop what host i sends and gets: nobody sees an error, only silence."""
+        self._switch.ip([f"link set port{i} nomaster"])  # "down" would take away the carrier
 
     def heal(self, i: int) -> None:
-        """Plug host i's cable in again."""
-        self._switch.ip([f"link set port{i} up"])
+        """Connect host i again."""
+        self._switch.ip([f"link set port{i} master br0"])
 
 
 class Process(subprocess.Popen):

@@ -7,7 +7,8 @@
 The commands (sbatch, scancel, qsub, ...) run on the host `login`, jobs on node1, node2, ... Key,
 state and logs are in a folder of this lab; nothing under /etc, /run or /var is read or written. A
 node says that it has more cores and memory than the machine has, and `gpus` pretend GPUs: Slurm
-counts them and sets CUDA_VISIBLE_DEVICES, torch finds none.
+counts them and sets CUDA_VISIBLE_DEVICES, torch finds none. Slurm has no cgroups here: what a job
+leaves running when it ends keeps running, and `Slurm.processes` shows it.
 
 qsub, qstat and qdel are Slurm's replacements for those of PBS. They read `#PBS` lines, ignore what
 they do not know, and here get PBS_NODEFILE from `task_prolog` and pbsdsh from `pbsdsh`, both beside
@@ -66,6 +67,8 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 # What the configuration says of a node counts, not what slurmd finds on this machine.
 SlurmdParameters=config_overrides
+# What can never run is refused when it is submitted, instead of waiting in the queue.
+EnforcePartLimits=ALL
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
 ReturnToService=2

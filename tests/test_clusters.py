@@ -1,0 +1,349 @@
+"""The labs themselves: pretend hosts, Slurm on them, and that nothing of either stays."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.traces import wait_until
+from tests import clusters
+from tests.clusters.hosts import Hosts
+from tests.clusters.slurm import FOLDER, SLURM_CONF, Slurm, sweep
+
+pytestmark = pytest.mark.cluster
+CHECKOUT = Path(__file__).parents[1]
+
+
+def machine() -> dict[str, object]:
+    """What a lab could leave behind on this machine, other tests' labs aside."""
+    run = {path for path in Path("/run").rglob("*") if "slurm" in path.name or "munge" in path.name}
+    return {
+        "folders": set(Path(tempfile.gettempdir()).glob(f"{FOLDER}{os.getpid()}-*")),
+        "/etc/hosts": Path("/etc/hosts").read_bytes(),
+        "/etc": {path for part in ("slurm", "munge") for path in Path("/etc", part).glob("*")},
+        "/run": run | set(Path("/run/netns").glob("*")),
+        "links": set(os.listdir("/sys/class/net")),
+        "mounts": Path("/proc/self/mounts").read_text(),
+    }
+
+
+def started_by(test: str) -> list[psutil.Process]:
+    """Every living process that a test has started, wherever it is now.
+
+    pytest puts the test's name into its environment, and a process in a lost namespace is found.
+    """
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            name = process.environ().get("PYTEST_CURRENT_TEST", "")
+            if process.pid != os.getpid() and name.split(" ")[0] == test:
+                found.append(process)
+    return found
+
+
+@pytest.fixture
+def as_before(request):
+    """After the test the machine is as it was before it."""
+    before = machine()
+    yield
+    assert wait_until(lambda: started_by(request.node.nodeid) == [])
+    assert machine() == before
+
+
+def inside(hosts: Hosts, i: int, code: str) -> str:
+    """What a line of Python prints on host i."""
+    return hosts.run(i, [sys.executable, "-c", code], check=True).stdout.strip()
+
+
+# Hosts
+
+
+def test_each_host_has_its_own_name_address_and_processes(as_before):
+    """It knows the others by name, and sees neither their processes nor a way out."""
+    with Hosts(2) as hosts:
+        sleeper = hosts.popen(0, ["sleep", "60"])
+        for i, name in enumerate(hosts.names):
+            assert inside(hosts, i, "import socket; print(socket.gethostname())") == name
+        resolve = "import socket; print(*{a[4][0] for a in socket.getaddrinfo('node2', 1)})"
+        assert inside(hosts, 0, resolve) == hosts.addresses[1]
+        count = "import psutil; print(sum('sleep' in p.name() for p in psutil.process_iter()))"
+        assert [inside(hosts, i, count) for i in (0, 1)] == ["1", "0"]
+        assert [process.name() for process in hosts.processes(0)] == ["sleep"]
+        routes = hosts.run(0, ["ip", "route"], check=True).stdout
+        assert "default" not in routes and hosts.addresses[0] in routes
+    assert sleeper.wait(timeout=10) != 0
+
+
+def test_an_unknown_name_is_unknown_at_once():
+    """As on a cluster; nobody waits for a DNS server that cannot be reached."""
+    ask = "import socket\ntry: socket.getaddrinfo('nowhere', 1)\nexcept OSError as e: print(e)"
+    with Hosts(1) as hosts:
+        begin = time.monotonic()
+        assert "Name or service not known" in inside(hosts, 0, ask)
+        assert time.monotonic() - begin < 5
+
+
+def test_two_labs_at_the_same_time_do_not_meet():
+    """Same names, same addresses, other networks."""
+    with Hosts(1) as one, Hosts(1) as other:
+        one.run(0, ["touch", "/dev/null"], check=True)
+        server = "import socket, time; s = socket.create_server(('', 5000)); print(flush=True);"
+        serving = one.popen(0, [sys.executable, "-c", f"{server} time.sleep(60)"], stdout=-1)
+        serving.stdout.readline()
+        ask = f"import socket; print(socket.socket().connect_ex(('{one.addresses[0]}', 5000)))"
+        assert inside(one, 0, ask) == "0"
+        assert inside(other, 0, ask) != "0"
+        serving.stdout.close()
+
+
+def test_a_command_that_takes_too_long_is_dead_with_its_children(as_before):
+    """So a test's time limit leaves nothing."""
+    with Hosts(1) as hosts:
+        with pytest.raises(subprocess.TimeoutExpired):
+            hosts.run(0, ["sh", "-c", "sleep 60 & sleep 60"], timeout=0.5)
+        assert wait_until(lambda: hosts.processes(0) == [])
+
+
+def test_signals_reach_the_command_and_its_exit_code_comes_back(as_before):
+    """Not only the program that leads into the host."""
+    with Hosts(1) as hosts:
+        trap = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done"
+        process = hosts.popen(0, ["sh", "-c", trap], stdout=subprocess.PIPE)
+        process.stdout.readline()
+        process.terminate()
+        assert process.wait(timeout=20) == 7
+        process.stdout.close()
+        assert hosts.run(0, ["sh", "-c", "kill -9 $$"]).returncode == -9
+        assert hosts.run(0, ["no-such-program"]).returncode == 127
+
+
+def test_a_daemon_ends_with_its_host(as_before):
+    """Its parent is gone, its session is its own, and it ignores every polite signal."""
+    deaf = "trap '' TERM HUP INT; sleep 60 & sleep 60"
+    with Hosts(1) as hosts:
+        hosts.run(0, ["sh", "-c", f'setsid sh -c "{deaf}" > /dev/null 2>&1 &'])
+        assert wait_until(lambda: len(hosts.processes(0)) == 3)
+        daemons = hosts.processes(0)
+    assert wait_until(lambda: not any(daemon.is_running() for daemon in daemons))
+
+
+def test_hosts_that_cannot_be_made_say_why_and_leave_nothing(as_before, monkeypatch):
+    """Refused by `ip` when both hosts run, and by the kernel when the second one is made."""
+    with pytest.raises(RuntimeError, match=r"refused.*File exists"), Hosts(2) as hosts:
+        hosts._connect()  # a second time
+    lab = "tests.clusters.hosts.BECOME_A_HOST"
+    monkeypatch.setattr(lab, 'test "$1" = node1 || { echo "mount: no right" >&2; exit 3; }')
+    with pytest.raises(RuntimeError, match=r"No pretend host.*: mount: no right"), Hosts(2):
+        pass
+
+
+def test_kill_minus_nine_of_the_owner_ends_all_hosts():
+    """The kernel closes the pipe for it; Slurm's folder is swept by the next lab."""
+    lab = "from tests.clusters.slurm import Slurm\nwith Slurm(1) as slurm:\n    "
+    lab += "slurm.hosts.popen(1, ['sleep', '321'])\n    print(slurm.folder, flush=True); input()"
+    command = [sys.executable, "-c", lab]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    owner = subprocess.Popen(command, cwd=CHECKOUT, **pipes)
+    folder = Path(owner.stdout.readline().strip())
+    assert folder.is_dir()
+    family = psutil.Process(owner.pid)
+
+    def names() -> set[str]:
+        return {process.name() for process in family.children(recursive=True)}
+
+    assert wait_until(lambda: {"slurmctld", "slurmd", "munged", "sleep"} <= names())
+    mine = family.children(recursive=True)
+    owner.kill()
+    owner.communicate()
+    assert wait_until(lambda: not any(process.is_running() for process in mine))
+    sweep()
+    assert not folder.exists()
+
+
+TIME_A_TRANSFER = """
+import socket, sys, time
+with socket.create_connection(("node2", 5000)) as s:
+    begin = time.monotonic()
+    s.sendall(bytes(4_000_000)); s.shutdown(socket.SHUT_WR); s.recv(1)
+    print(time.monotonic() - begin)
+"""
+SINK = """
+import socket
+with socket.create_server(("", 5000)) as server:
+    while True:
+        s, _ = server.accept()
+        while s.recv(1 << 20): pass
+        s.sendall(b"1"); s.close()
+"""
+
+
+def test_the_network_is_as_fast_as_it_is_told_to_be():
+    """4 MB at 100 Mbit/s take 0.32 s: never less, and not much more."""
+    with Hosts(2) as hosts:
+        hosts.popen(1, [sys.executable, "-c", SINK])
+        listening = ["sh", "-c", "grep -q :1388 /proc/net/tcp"]  # port 5000
+        assert wait_until(lambda: hosts.run(1, listening).returncode == 0)
+        hosts.shape(100e6)
+        assert 0.31 < float(inside(hosts, 0, TIME_A_TRANSFER)) < 3
+        hosts.unshape()
+        assert float(inside(hosts, 0, TIME_A_TRANSFER)) < 0.31
+
+
+def test_a_host_is_cut_off_and_comes_back():
+    """Its own link stays up: what it notices is silence."""
+    knock = "import socket; s = socket.socket(); s.settimeout(0.5); "
+    knock += "print(s.connect_ex(('node2', 9)))"
+    refused, silent = "111", "11"
+    with Hosts(2) as hosts:
+        assert inside(hosts, 0, knock) == refused
+        hosts.cut(1)
+        assert inside(hosts, 0, knock) == silent
+        assert "state UP" in hosts.run(1, ["ip", "link", "show", "eth0"]).stdout
+        hosts.heal(1)
+        assert wait_until(lambda: inside(hosts, 0, knock) == refused)
+
+
+def test_root_without_the_right_to_make_namespaces():
+    """As in a container; the reason is the kernel's own."""
+    ask = "from tests.clusters import missing; print(missing())"
+    limited = ["setpriv", "--bounding-set", "-sys_admin", sys.executable, "-c", ask]
+    done = subprocess.run(limited, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert "network namespaces, which are not to be had here" in done.stdout
+    assert "Operation not permitted" in done.stdout
+    assert clusters.missing() == ""
+
+
+# Slurm
+
+HELLO = """#!/bin/bash
+#SBATCH --nodes={nodes} --ntasks-per-node=1 {more}
+srun sh -c 'echo $(hostname) $SLURM_PROCID $CUDA_VISIBLE_DEVICES'
+"""
+HELLO_PBS = """#!/bin/bash
+#PBS -N hello
+#PBS -l select=2:ncpus=2:mpiprocs=2
+sort "$PBS_NODEFILE" | uniq -c
+cd "$PBS_O_WORKDIR" && pwd
+LOST=1 pbsdsh -- sh -c 'echo "on $(hostname) in $PWD" $LOST'
+pbsdsh -- sh -c '[ $(hostname) = node1 ]' || echo "exit code $?"
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm():
+    """Two nodes with four pretend GPUs each."""
+    with Slurm() as slurm:
+        yield slurm
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Call with a text; gives the path of a job script."""
+
+    def script(text: str, name: str = "job.slurm") -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return script
+
+
+def submit_and_wait(slurm: Slurm, path: Path, *options: str) -> tuple[str, list[str]]:
+    """The job's last state and the lines that it printed."""
+    job = slurm.submit(path.name, *options, folder=path.parent)
+    state = slurm.wait(job, timeout=60)
+    return state, slurm.output(job).splitlines()
+
+
+def test_slurm_runs_a_job_on_two_nodes_with_pretend_gpus(slurm, script):
+    """Each node's task knows its own host and its GPUs."""
+    path = script(HELLO.format(nodes=2, more="--gpus-per-node=2"))
+    state, lines = submit_and_wait(slurm, path)
+    assert (state, sorted(lines)) == ("COMPLETED", ["node1 0 0,1", "node2 1 0,1"])
+
+
+@pytest.mark.parametrize(
+    "wish, words",
+    [
+        ("--partition=gpu", "invalid partition"),
+        ("--gpus-per-node=5", "not available"),
+        ("--nodes=3", "Node count specification invalid"),
+        ("--cpus-per-task=99", "More processors requested than permitted"),
+        ("--mem=1T", "not available"),
+    ],
+)
+def test_slurm_refuses_what_the_cluster_does_not_have(slurm, script, wish, words):
+    """So a wrong directive of a job script fails here."""
+    with pytest.raises(RuntimeError, match=words):
+        path = script(HELLO.format(nodes=2, more=""))
+        slurm.submit(path.name, wish, folder=path.parent)
+
+
+def test_pbs_script_finds_its_nodes(slurm, script):
+    """PBS_NODEFILE names a node for each task; pbsdsh runs on each, at home, with a bare shell."""
+    path = script(HELLO_PBS, "job.pbs")
+    state, lines = submit_and_wait(slurm, path)
+    lines = [line.strip() for line in lines]
+    assert state == "COMPLETED"
+    assert lines[:3] == ["2 node1", "2 node2", str(path.parent)]
+    home = str(Path.home())
+    assert sorted(lines[3:7]) == [f"on node{n} in {home}" for n in (1, 1, 2, 2)]
+    assert "exit code 1" in lines
+
+
+def test_a_failing_and_a_cancelled_job(slurm, script):
+    """The state says which was which, and a cancelled job's processes are killed."""
+    failing = script("#!/bin/bash\nexit 3\n", "short.slurm")
+    job = slurm.submit(failing.name, folder=failing.parent)
+    assert slurm.wait(job, timeout=60) == "FAILED"
+    assert slurm.job(job)["ExitCode"] == "3:0"
+    long = script("#!/bin/bash\n#SBATCH -N2\nsleep 61 &\nsrun sleep 62\n", "long.slurm")
+    job = slurm.submit(long.name, folder=long.parent)
+    assert wait_until(lambda: len(slurm.processes()) >= 4)
+    slurm.run(["scancel", job], check=True)
+    assert slurm.wait(job, timeout=60) == "CANCELLED"
+    assert wait_until(lambda: slurm.processes() == [])
+
+
+def test_what_a_job_leaves_running_stays_and_is_seen(slurm, script):
+    """Slurm with cgroups would kill it, and hide that the script did not."""
+    leaving = script("#!/bin/bash\nsetsid sleep 63 > /dev/null 2>&1 &\n")
+    job = slurm.submit(leaving.name, folder=leaving.parent)
+    assert slurm.wait(job, timeout=60) == "COMPLETED"
+    (left,) = slurm.processes()
+    assert left.cmdline() == ["sleep", "63"]
+    left.kill()
+    assert wait_until(lambda: slurm.processes() == [])
+
+
+def test_a_job_that_does_not_end_says_what_it_printed(slurm, script):
+    """The words for the test's own failure."""
+    path = script("#!/bin/bash\necho so far\nsleep 60\n")
+    job = slurm.submit(path.name, folder=path.parent)
+    slurm.wait(job, timeout=60, states=("RUNNING",))
+    assert wait_until(lambda: "so far" in slurm.output(job))
+    with pytest.raises(TimeoutError, match=r"is RUNNING after 0.2 s(.|\n)*so far"):
+        slurm.wait(job, timeout=0.2)
+    slurm.run(["scancel", job], check=True)
+
+
+def test_a_cluster_set_up_differently(as_before, script):
+    """Another partition name, one node, no GPUs; afterwards the machine is as before."""
+    with Slurm(nodes=1, partition="short", gpus=0) as slurm:
+        path = script(HELLO.format(nodes=1, more=""))
+        assert submit_and_wait(slurm, path) == ("COMPLETED", ["node1 0"])
+        assert submit_and_wait(slurm, path, "--partition=short")[0] == "COMPLETED"
+        with pytest.raises(RuntimeError, match="gres"):
+            slurm.submit(path.name, "--gpus-per-node=1", folder=path.parent)
+
+
+def test_a_lab_that_cannot_start_shows_the_logs(as_before, monkeypatch):
+    """The daemon's own words, not a time limit's."""
+    monkeypatch.setattr("tests.clusters.slurm.SLURM_CONF", SLURM_CONF + "NoSuchOption=1\n")
+    with pytest.raises(RuntimeError, match=r"(?s)slurmctld.* ended.*NoSuchOption"), Slurm(nodes=1):
+        pass
