@@ -1,11 +1,12 @@
-"""`show_code`: a piece of a program on the page, in the editor's colours, read from its file."""
+"""`show_code`: a program or a piece of it on the page, in colours, read from its file."""
 
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import pygments
-from pygments.lexers import PythonLexer
+from pygments.lexer import Lexer
+from pygments.lexers import BashLexer, PythonLexer
 
 from ddp_workbook.notebook.code_diff import FORMATTER, definition, place, read_python
 
@@ -18,14 +19,15 @@ STYLE = (
 class CodeListing:
     """What `show_code` returns: coloured text in a notebook, plain text in a terminal."""
 
-    def __init__(self, pieces: list[tuple[str, str]]):
+    def __init__(self, pieces: list[tuple[str, str]], lexers: list[Lexer]):
         self.pieces = pieces  # (heading, text)
+        self.lexers = lexers
 
     def _repr_html_(self) -> str:
         return "".join(
             f"<div>{escape(heading)}</div><pre style='{STYLE}'>"
-            f"{pygments.highlight(text, PythonLexer(), FORMATTER)}</pre>"
-            for heading, text in self.pieces
+            f"{pygments.highlight(text, lexer, FORMATTER)}</pre>"
+            for (heading, text), lexer in zip(self.pieces, self.lexers, strict=True)
         )
 
     def __repr__(self) -> str:
@@ -33,11 +35,14 @@ class CodeListing:
 
 
 def show_code(*things: Any) -> CodeListing:
-    """Show functions, classes, methods, modules or files of Python, each as its file has it now.
+    """Show functions, classes, methods, modules or files, each as its file has it now.
 
-    Raises WorkbookError if there is no source file to read.
+    A file of another kind than Python is taken for a shell script. Raises WorkbookError if there is
+    no source file to read.
     """
-    return CodeListing([_piece(thing) for thing in things])
+    is_python = [place(thing)[0].suffix == ".py" for thing in things]
+    lexers = [PythonLexer() if python else BashLexer() for python in is_python]
+    return CodeListing([_piece(thing) for thing in things], lexers)
 
 
 def _piece(thing: Any) -> tuple[str, str]:
@@ -50,8 +55,9 @@ def _piece(thing: Any) -> tuple[str, str]:
 
 
 def _short(path: Path) -> str:
-    """The path as a reader of the repository knows it: from src on, or from here."""
+    """The path as a reader of the repository knows it: from its folder on, or from here."""
     parts = path.resolve().parts
-    if "src" in parts:
-        return "/".join(parts[parts.index("src") :])
+    for folder in ("src", "job_scripts"):
+        if folder in parts:
+            return "/".join(parts[parts.index(folder) :])
     return path.name

@@ -1,0 +1,106 @@
+"""What goes wrong between hosts: caused here, or recorded where it needs hosts of its own."""
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pandas as pd
+import torch.distributed as dist
+
+from ddp_workbook.errors import RankFailed
+from ddp_workbook.experiments.many_machines.launchers import (
+    CHECKOUT,
+    LIMIT,
+    LOOPBACK,
+    free_port,
+    program,
+)
+from ddp_workbook.launcher.agents import AgentRun, error_of, run_agents
+from ddp_workbook.launcher.launch import launch
+
+RECORDED = CHECKOUT / "data" / "many_machines"
+
+
+class Fault(NamedTuple):
+    """Something that goes wrong: what, what was run, the line that tells, and what to do."""
+
+    what: str
+    command: str
+    message: str
+    mend: str
+
+
+MENDS = {
+    "a name that nobody can resolve": "take the address, or a name from `getent hosts NAME`, on "
+    "every host",
+    "a port that is taken": "ask for a free one when the job starts; never write a number into a "
+    "script",
+    "a host that never comes": "compare the command lines: --nnodes, --rdzv-endpoint and --rdzv-id "
+    "must be equal on all hosts",
+    "an interface that does not exist": "`ip addr` lists the interfaces; leave the variable out "
+    "unless gloo or NCCL picks a wrong one",
+}
+# The line in a long report that says what is wrong.
+TELLING = re.compile(
+    r"gai error.*|EADDRINUSE.*|Rendezvous\w*TimeoutError.*|Unable to find (?:address|interface).*"
+)
+
+
+def what_breaks() -> pd.DataFrame:
+    """Cause four mistakes on this machine, at the same time; each with torch's own words."""
+    with taken_port() as port:
+        commands = {
+            "a name that nobody can resolve": _two_hosts("no-such-host.invalid:29500", "read", 1),
+            "a port that is taken": ["--master-addr", LOOPBACK, "--master-port", str(port)],
+            "a host that never comes": _two_hosts(f"{LOOPBACK}:{free_port()}", "join", 1),
+        }
+        lines = {what: [*words, program()] for what, words in commands.items()}
+        runs = run_agents(lines, timeout=LIMIT, quiet=True)
+    faults = [
+        Fault(what, run.command, telling_line(run), MENDS[what]) for what, run in runs.items()
+    ]
+    what = "an interface that does not exist"
+    command = "GLOO_SOCKET_IFNAME=eth9 torchrun …"
+    faults.append(Fault(what, command, _meet_by("eth9"), MENDS[what]))
+    return pd.DataFrame(faults)
+
+
+def _two_hosts(endpoint: str, timeout: str, seconds: int) -> list[str]:
+    """torchrun's words for one of two hosts; it waits briefly, in place of minutes."""
+    words = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint]
+    return [*words, "--rdzv-conf", f"{timeout}_timeout={seconds}"]
+
+
+def telling_line(run: AgentRun) -> str:
+    """The part of torchrun's output that says what is wrong; its last error where none does."""
+    found = [match[0] for line in run.lines if (match := TELLING.search(line.text))]
+    return found[0] if found else error_of(run.lines)
+
+
+@contextmanager
+def taken_port() -> Iterator[int]:
+    """A port of this machine where somebody else listens already."""
+    with socket.socket() as somebody:
+        somebody.bind((LOOPBACK, 0))
+        somebody.listen()
+        yield somebody.getsockname()[1]
+
+
+def _meet_by(interface: str) -> str:
+    """What gloo says of a network interface that is not there."""
+    try:
+        launch(join_by, interface, ranks=2, timeout=LIMIT)
+    except RankFailed as failed:
+        match = TELLING.search(failed.reason)
+        return match[0] if match else failed.reason
+    return "no error"
+
+
+def join_by(interface: str) -> None:
+    """A worker that joins a group by this interface, as GLOO_SOCKET_IFNAME asks for."""
+    os.environ["GLOO_SOCKET_IFNAME"] = interface
+    dist.init_process_group("gloo")
+    dist.destroy_process_group()

@@ -1,0 +1,53 @@
+"""From the notebook to a scheduler: which command, and submitting only where the reader says so."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.experiments.many_machines.launchers import CHECKOUT
+from ddp_workbook.notebook.predictions import Said
+
+JOB_SCRIPTS = CHECKOUT / "job_scripts"
+ENDINGS = {"sbatch": ".slurm", "qsub": ".pbs"}
+WATCH = {"sbatch": "squeue --me", "qsub": "qstat -u $USER"}
+PATIENCE = 60  # seconds; a busy scheduler answers late
+
+
+def job_script(name: str) -> Path:
+    """The path of a script of job_scripts. Raises WorkbookError if there is none of that name."""
+    path = JOB_SCRIPTS / name
+    if not path.is_file():
+        raise WorkbookError(f"There is no {name} in {JOB_SCRIPTS}.")
+    return path
+
+
+def submit(job: str, really: bool = False) -> Said:
+    """Submit the script of `job` to this machine's scheduler, or say what would be typed.
+
+    Only with `really` does anything happen. Raises WorkbookError with the scheduler's own words if
+    it refuses the job, or if there is no such script.
+    """
+    command = next(filter(shutil.which, ENDINGS), None)
+    if command is None:
+        lines = " or  ".join(f"{word} {job}{ending}" for word, ending in ENDINGS.items())
+        return Said(
+            "This machine has neither sbatch nor qsub, so nothing can be submitted here. On a "
+            f"login node of your cluster:\n  cd job_scripts\n  {lines}"
+        )
+    script = job_script(f"{job}{ENDINGS[command]}").name
+    if not really:
+        return Said(
+            "Nothing was submitted. With SUBMIT = True this cell would type:\n"
+            f"  cd job_scripts\n  {command} {script}"
+        )
+    try:
+        done = subprocess.run(
+            [command, script], cwd=JOB_SCRIPTS, capture_output=True, text=True, timeout=PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        words = f"{command} has not answered for {PATIENCE} s. Look with `{WATCH[command]}` "
+        raise WorkbookError(words + "whether the job is there before you try again.") from None
+    if done.returncode != 0:
+        raise WorkbookError(f"{command} refuses {script}: {(done.stderr or done.stdout).strip()}")
+    return Said(f"{done.stdout.strip()}\nWatch it: {WATCH[command]}")

@@ -1,0 +1,87 @@
+"""The chapter's program by torchrun, on one host and on several; all of them are this machine."""
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from ddp_workbook.launcher.agents import AgentRun, run_agents
+from ddp_workbook.results import read_results
+
+CHECKOUT = Path(__file__).parents[4]
+PROGRAM = CHECKOUT / "src" / "ddp_workbook" / "chapters" / "many_machines.py"
+LOOPBACK = "127.0.0.1"
+LIMIT = 180  # seconds; a busy machine needs thirty for what a quiet one does in nine
+# What torchrun tells a rank, in the order of the page.
+TOLD = (
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT"),
+)
+# torch then says when an agent joins, and when a worker reaches the store.
+TALKATIVE = {"LOGLEVEL": "INFO", "TORCH_CPP_LOG_LEVEL": "INFO"}
+
+
+def on_hosts(
+    *words: str,
+    hosts: int = 2,
+    ranks: int = 2,
+    delay: float = 1.0,
+    quiet: bool = False,
+    timeout: float = LIMIT,
+) -> dict[str, AgentRun]:
+    """Run the chapter's program by one torchrun a pretend host, `ranks` ranks on each.
+
+    `words` are the program's own arguments. Each host starts `delay` seconds after the one before.
+    All hosts are this machine, and meet on its loopback address.
+    """
+    names = [f"host {letter}" for letter in "abcdefgh"[:hosts]]
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{LOOPBACK}:{free_port()}"]
+    line = ["--nnodes", str(hosts), "--nproc-per-node", str(ranks), *meeting]
+    line += ["--local-addr", LOOPBACK, "--tee", "3", program(), *words]
+    delays = {name: number * delay for number, name in enumerate(names)}
+    return run_agents(
+        dict.fromkeys(names, line),
+        timeout=timeout,
+        delays=delays,
+        environment=TALKATIVE,
+        quiet=quiet,
+    )
+
+
+def on_one_host(
+    *words: str, ranks: int = 2, quiet: bool = False, timeout: float = LIMIT
+) -> AgentRun:
+    """Run the chapter's program by a single torchrun."""
+    line = ["--standalone", "--nproc-per-node", str(ranks), "--tee", "3", program(), *words]
+    return run_agents({"this host": line}, timeout=timeout, quiet=quiet)["this host"]
+
+
+def program() -> str:
+    """The path of the chapter's program, as one types it in the notebook's folder."""
+    return os.path.relpath(PROGRAM)
+
+
+def free_port() -> int:
+    """A port where nobody listens at this moment; the next moment may be another's."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return probe.getsockname()[1]
+
+
+def environment_table(runs: Mapping[str, AgentRun]) -> pd.DataFrame:
+    """A row a rank: its host, and what torchrun put into its environment."""
+    rows = [
+        {"host": host, **{name: variables.get(name, "") for name in TOLD}}
+        for host, run in runs.items()
+        for _, variables in sorted(run.environments.items())
+    ]
+    return pd.DataFrame(rows).sort_values("RANK", ignore_index=True)
+
+
+def same_result(path: Path, started_by: Sequence[str]) -> pd.DataFrame:
+    """What one run after another has written to the results at `path`, with what started each."""
+    table = read_results(path)[["ranks", "job", "loss", "accuracy", "hosts"]]
+    table.insert(0, "started by", list(started_by))
+    return table

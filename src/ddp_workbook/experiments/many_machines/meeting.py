@@ -1,0 +1,67 @@
+"""When the hosts and the ranks of a run met, read from the logs of its torchruns."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.figures.many_machines.meeting import Stay
+from ddp_workbook.launcher.agents import AgentRun, error_of
+
+
+class Meeting(NamedTuple):
+    """What the picture of a rendezvous shows; times in seconds since the first torchrun began."""
+
+    stays: list[Stay]
+    ranks_given: float  # when the last agent knew its ranks
+    group_met: float  # when rank 0 printed what all ranks had told it
+    store_host: str  # whose torchrun kept the store
+    store_address: str  # and where it listened there
+
+
+def rendezvous(runs: Mapping[str, AgentRun]) -> Meeting:
+    """Read from the logs of a run on several hosts when who waited for whom.
+
+    Raises WorkbookError if a torchrun failed: there is nothing to read then.
+    """
+    failed = {host: error_of(run.lines) for host, run in runs.items() if run.returncode != 0}
+    if failed:
+        words = "; ".join(f"{host}: {error or 'stopped'}" for host, error in failed.items())
+        raise WorkbookError(f"The hosts did not get to the end of the program. {words}")
+    zero = min(run.started for run in runs.values())
+    printed = [
+        line.time for run in runs.values() for line in run.lines if is_output(line, runs.values())
+    ]
+    met, stays, given = min(printed) - zero, [], []
+    for host, run in runs.items():
+        joins = _when(run, "Rendezvous'ing worker group") - zero
+        knows = _when(run, "Rendezvous complete") - zero
+        ends = _when(run, "worker group successfully finished") - zero
+        given.append(knows)
+        stays += [
+            Stay(host, None, "starts", run.started - zero, joins),
+            Stay(host, None, "waits", joins, knows),
+            Stay(host, None, "works", knows, run.ended - zero),
+        ]
+        for local_rank, variables in sorted(run.environments.items()):
+            there = _when(run, "client socket has connected", local_rank) - zero
+            rank = int(variables["RANK"])
+            stays += [
+                Stay(host, rank, "starts", run.born[local_rank] - zero, there),
+                Stay(host, rank, "waits", there, met),
+                Stay(host, rank, "works", met, ends),
+            ]
+    store = next(host for host, run in runs.items() if run.listens)
+    address = sorted(runs[store].listens)[0][0]
+    return Meeting(stays, max(given), met, store, address)
+
+
+def is_output(line, runs) -> bool:
+    """True for what a rank's program printed."""
+    return line.local_rank is not None and not line.log
+
+
+def _when(run: AgentRun, words: str, local_rank: int | None = None) -> float:
+    for line in run.lines:
+        if line.log and line.local_rank == local_rank and words in line.text:
+            return line.time
+    raise WorkbookError(f"The log of {run.host} does not say {words!r}.")

@@ -1,0 +1,67 @@
+"""Speed-up and efficiency from a table of results: strong and weak scaling, apart."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.experiments.many_machines.jobs import JOB_SCRIPTS
+from ddp_workbook.experiments.many_machines.launchers import CHECKOUT
+from ddp_workbook.results import read_results
+
+RECORDED = CHECKOUT / "data" / "many_machines" / "scaling.csv"
+OWN = JOB_SCRIPTS / "results.csv"
+MODEL = ["program", "device", "width", "depth"]  # runs that may be compared are alike in these
+
+
+def scaling(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Tables of strong and weak scaling: a row for each number of ranks, the fewest first.
+
+    Strong: as many rows in a batch as the run with the fewest ranks had. Weak: as many rows for
+    each rank. Speed-up is the throughput over that of the first row, efficiency the speed-up over
+    the factor between their ranks. Where runs were repeated the median throughput counts; where the
+    table holds several models, the one that ran with the most different numbers of ranks.
+    Raises WorkbookError if no model ran with two numbers of ranks.
+    """
+    found = [_of_model(group) for _, group in results.groupby(MODEL)]
+    found = [tables for tables in found if tables]
+    if not found:
+        raise WorkbookError("There is no model here that ran with two different numbers of ranks.")
+    return max(found, key=lambda tables: sum(map(len, tables.values())))
+
+
+def _of_model(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    fewest = runs["ranks"].min()
+    most_common = runs.loc[runs["ranks"] == fewest, "batch_size"].mode()
+    batch = most_common.iloc[0]
+    kinds = {
+        "strong": runs[runs["batch_size"] == batch],
+        "weak": runs[runs["batch_size"] * fewest == batch * runs["ranks"]],
+    }
+    tables = {kind: _table(chosen) for kind, chosen in kinds.items()}
+    return {kind: table for kind, table in tables.items() if len(table) > 1}
+
+
+def _table(runs: pd.DataFrame) -> pd.DataFrame:
+    medians = runs.groupby(["ranks", "batch_size"], as_index=False)["samples_per_second"].median()
+    first = medians.iloc[0]
+    speed_up = medians["samples_per_second"] / first["samples_per_second"]
+    efficiency = speed_up * first["ranks"] / medians["ranks"]
+    return medians.assign(**{"speed-up": speed_up, "efficiency": efficiency})
+
+
+def own_study(path: Path = OWN) -> dict[str, pd.DataFrame]:
+    """The tables of the reader's own jobs; empty where none ran, or not with several sizes."""
+    if not path.exists():
+        return {}
+    try:
+        return scaling(read_results(path))
+    except WorkbookError:
+        return {}
+
+
+def side_by_side(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The tables as one, with their names in a column, rounded for reading."""
+    joined = pd.concat(tables, names=["scaling", None]).reset_index(level=0)
+    digits = {"samples_per_second": 0, "speed-up": 2, "efficiency": 2}
+    return joined.round(digits).reset_index(drop=True)
