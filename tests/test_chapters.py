@@ -25,6 +25,7 @@ from ddp_workbook.chapters import (
     distributed_data_parallel,
     fully_sharded,
     fully_sharded_by_hand,
+    many_machines,
     process_groups,
     samplers,
     single_process,
@@ -43,10 +44,11 @@ CHAPTERS = [
     collectives,
     fully_sharded_by_hand,
     fully_sharded,
+    many_machines,
 ]
-SHARDED = CHAPTERS[6:]  # a transformer and AdamW
-WITH_THE_MLP = CHAPTERS[:6]
-REPLICATED = [distributed_data_parallel, process_groups, samplers, collectives]
+SHARDED = CHAPTERS[6:8]  # a transformer and AdamW
+WITH_THE_MLP = [*CHAPTERS[:6], many_machines]
+REPLICATED = [distributed_data_parallel, process_groups, samplers, collectives, many_machines]
 ON_RANKS = REPLICATED + SHARDED
 CPUS = [torch.device("cpu")] * 8
 SHARED = {"EPOCHS", "BATCH_SIZE", "WIDTH", "DEPTH", "LEARNING_RATE", "SEED"}
@@ -73,7 +75,8 @@ RUNS_OF_SHARDED = [
     {"epochs": 1, "batch_size": 200, "width": 32, "depth": 2},
     {"epochs": 0},
 ]
-OWN_RUNS = {samplers: RUNS_OF_SAMPLERS} | dict.fromkeys(SHARDED, RUNS_OF_SHARDED)
+OWN_RUNS = {samplers: RUNS_OF_SAMPLERS, many_machines: [{}, {"epochs": 0}]}
+OWN_RUNS |= dict.fromkeys(SHARDED, RUNS_OF_SHARDED)
 CASES = [
     (chapter, ranks, run)
     for chapter in ON_RANKS
@@ -182,7 +185,7 @@ def test_two_gpus_equal_one(chapter, ranks, run):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [(0, 1), (1, 2), (0, 2), (2, 3), (2, 4), (2, 5), (2, 6), (2, 7), (6, 7)]
+    ("old", "new"), [(0, 1), (1, 2), (0, 2), (2, 3), (2, 4), (2, 5), (2, 6), (2, 7), (6, 7), (2, 8)]
 )
 def test_train_changes_little_from_chapter_to_chapter(old, new):
     assert 0 < what_changed(CHAPTERS[old].train, CHAPTERS[new].train).changed_lines <= 16
@@ -233,9 +236,10 @@ def test_the_chapters_with_the_transformer_keep_the_batches_of_the_others():
 # The files, started as a reader starts them
 
 
-def run_file(chapter, *starter: str) -> subprocess.CompletedProcess:
+def run_file(chapter, *starter: str, **run: int) -> subprocess.CompletedProcess:
+    options = [f"--{name.replace('_', '-')}={number}" for name, number in run.items()]
     return subprocess.run(
-        [sys.executable, *starter, chapter.__file__],
+        [sys.executable, *starter, chapter.__file__, *options],
         capture_output=True,
         text=True,
         timeout=100,
@@ -260,10 +264,15 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
     ids=stem,
 )
 def test_the_file_runs_and_reports(chapter, starter, reports):
-    done = run_file(chapter, *starter)
+    """As it is without options where that takes no time: one process, and the smaller model."""
+    short = {} if chapter in WITH_THE_MLP and not starter else {"epochs": 2, "batch_size": 450}
+    done = run_file(chapter, *starter, **short)
     assert done.returncode == 0, done.stderr
-    expected = one_process(chapter).report(chapter.EPOCHS).splitlines()
-    assert sorted(done.stdout.splitlines()) == sorted(expected * reports)
+    expected = (
+        one_process(chapter, **short).report(short.get("epochs", chapter.EPOCHS)).splitlines()
+    )
+    said = [line for line in done.stdout.splitlines() if not line.startswith("rank ")]  # roll call
+    assert sorted(said) == sorted(expected * reports)
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=stem)

@@ -31,6 +31,7 @@ HOMES = {
     "reveal": "notebook.predictions",
     "reveal_plot": "notebook.predictions",
     "plan": "planning.plan",
+    "read_results": "results",
     "show": "figures.style",
     "stepper": "figures.stepper",
     # drawn in several chapters

@@ -40,9 +40,9 @@ WRONG_INPUT = 2  # argparse's exit code for it
 def run(train: Callable[..., Trained]) -> NoReturn:
     """Train as the command line asks, report on rank 0, and end the process.
 
-    Exit codes: 0 when done, or when `train` raises SystemExit(0) to go on another time; 2 for a
-    wrong option or file, which rank 0 says in one line before any rank trains; 1 if the row could
-    not be written. Any other exception of `train` is raised.
+    Exit codes: 0 when done; 2 for a wrong option or file, which rank 0 says in one line before any
+    rank trains; 1 if the row could not be written; that of a SystemExit in `train`, whose code is a
+    number. Any other exception of `train` is raised.
     """
     options, refusal = read_command_line(train)
     results = options.pop("results", "")
@@ -54,9 +54,7 @@ def run(train: Callable[..., Trained]) -> NoReturn:
     try:
         trained = train(**options)
     except SystemExit as stopped:
-        if stopped.code:
-            raise
-        leave(0)
+        leave(stopped.code)
     seconds = time.perf_counter() - start
     if steps.rank == 0:
         print(trained.report(options["epochs"]))
