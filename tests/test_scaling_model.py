@@ -85,6 +85,15 @@ def test_ranks_that_share_cores_take_turns():
     assert predict_step(shared, FREE, 4, 100).update == pytest.approx(2e-3)
 
 
+def test_only_spare_cores_send_while_others_compute():
+    """2 ranks on 4 cores overlap, 3 ranks a third, 4 ranks not at all."""
+    shared = Job(2e-3, 50e-6, (4e6, 4e6), cores=4)
+    parts = {n: predict_step(shared, RING, n, 2000) for n in (2, 3, 4)}
+    hidden = {n: 1 - step.exposed / step.communication for n, step in parts.items()}
+    assert hidden == pytest.approx({2: 0.5, 3: 0.5 / 3, 4: 0})  # the first of two buckets
+    assert parts[2].seconds == predict_step(Job(2e-3, 50e-6, (4e6, 4e6)), RING, 2, 2000).seconds
+
+
 def test_one_bucket_hides_nothing():
     """Then a step is the formula of the page."""
     job = Job(2e-3, 50e-6, (8e6,))
@@ -193,6 +202,15 @@ def test_compute_is_fitted_on_shared_cores_as_well():
     timings = pd.DataFrame(rows, columns=["ranks", "rows"])
     found, _ = fit_compute(timings.assign(seconds=[job.compute(*row) for row in rows]), cores=2)
     assert found == pytest.approx({"fixed": 2e-3, "per_row": 50e-6})
+
+
+def test_alpha_and_beta_are_those_of_ranks_with_cores_of_their_own():
+    """4 ranks on 2 cores send half as fast; the fit takes that out."""
+    timings = all_reduces(RING)
+    timings["seconds"] *= np.maximum(1, timings["ranks"] / 2)
+    ring, residuals = fit_ring(timings, cores=2)
+    assert (ring.alpha, ring.beta) == pytest.approx((RING.alpha, RING.beta))
+    assert np.allclose(residuals, 0)
 
 
 def test_no_coefficient_is_negative():

@@ -104,8 +104,9 @@ class Links:
 class Job:
     """A training step: `fixed` + `per_row` · rows seconds of compute, then the update.
 
-    `buckets` are the bytes of the gradients, in the order in which backward fills them. Where
-    several ranks share a core (`cores` of them on the machine), each computes that much longer.
+    `buckets` are the bytes of the gradients, in the order in which backward fills them. `cores` is
+    for ranks that share the cores of one machine. Where there are too few, each rank computes and
+    sends that much longer; and only cores that are left over send while others compute.
     """
 
     fixed: float
@@ -121,11 +122,16 @@ class Job:
 
     def compute(self, ranks: int, rows: float) -> float:
         """Seconds of forward and backward for `rows` rows on each of `ranks` ranks."""
-        return self.crowding(ranks) * (self.fixed + self.per_row * rows)
+        return crowding(ranks, self.cores) * (self.fixed + self.per_row * rows)
 
-    def crowding(self, ranks: int) -> float:
-        """How many ranks share a core; 1 where each has its own."""
-        return max(1.0, ranks / self.cores) if self.cores else 1.0
+    def overlap(self, ranks: int) -> float:
+        """The share of ranks that have a second core to send on; 1 where each has its own."""
+        return 1.0 if self.cores is None else min(1.0, max(0.0, self.cores / ranks - 1))
+
+
+def crowding(ranks: int, cores: int | None) -> float:
+    """How many ranks share a core; 1 where each has its own."""
+    return max(1.0, ranks / cores) if cores else 1.0
 
 
 class Sent(NamedTuple):
@@ -153,7 +159,7 @@ def timeline(job: Job, network: Network, ranks: int, rows: float) -> list[Sent]:
         done += size
         ready = compute * (FORWARD + (1 - FORWARD) * done / job.size)
         start = max(ready, end)
-        end = start + network.seconds(ranks, size)
+        end = start + crowding(ranks, job.cores) * network.seconds(ranks, size)
         sent.append(Sent(ready, start, end))
     return sent
 
@@ -165,11 +171,12 @@ def predict_step(job: Job, network: Network, ranks: int, rows: float) -> Step:
     """
     if ranks < 1 or job.size <= 0:
         raise ValueError(f"{ranks} ranks with {job.size} bytes of gradients: nothing to predict.")
-    compute, update = job.compute(ranks, rows), job.update * job.crowding(ranks)
+    compute, update = job.compute(ranks, rows), job.update * crowding(ranks, job.cores)
     sent = timeline(job, network, ranks, rows) if ranks > 1 else []
-    end = max([compute, *(one.end for one in sent)])
-    communication = sum(one.end - one.start for one in sent)
-    return Step(end + update, compute, communication, end - compute, update)
+    communication, share = sum(one.end - one.start for one in sent), job.overlap(ranks)
+    after = max([compute, *(one.end for one in sent)]) - compute  # if all of it may overlap
+    exposed = share * after + (1 - share) * communication
+    return Step(compute + exposed + update, compute, communication, exposed, update)
 
 
 def weak_scaling(job: Job, network: Network, rows: float, ranks: Iterable[int]) -> pd.DataFrame:
@@ -246,10 +253,14 @@ def least_squares(terms: Mapping[str, Sequence[float]], seconds: Sequence[float]
     return Fit(known, seconds / fitted - 1)
 
 
-def fit_ring(timings: pd.DataFrame) -> tuple[Ring, np.ndarray]:
-    """alpha and beta from all-reduces (columns ranks, bytes, seconds), and the residuals."""
+def fit_ring(timings: pd.DataFrame, cores: int | None = None) -> tuple[Ring, np.ndarray]:
+    """alpha and beta from all-reduces (columns ranks, bytes, seconds), and the residuals.
+
+    With `cores`, ranks that share one take longer.
+    """
     ranks, size = timings["ranks"].to_numpy(float), timings["bytes"].to_numpy(float)
-    terms = {"alpha": 2 * (ranks - 1), "beta": 2 * (ranks - 1) / ranks * size}
+    messages = 2 * (ranks - 1) * crowded(ranks, cores)
+    terms = {"alpha": messages, "beta": messages / ranks * size}
     fit = least_squares(terms, timings["seconds"])
     return Ring(**fit.coefficients), fit.residuals
 
@@ -269,8 +280,12 @@ def fit_compute(timings: pd.DataFrame, cores: int | None = None) -> tuple[dict, 
 
     Columns ranks, rows (of a rank) and seconds; with `cores`, ranks that share one take longer.
     """
-    job = Job(0.0, 0.0, (1,), cores=cores)
-    crowding = np.array([job.crowding(ranks) for ranks in timings["ranks"]])
-    terms = {"fixed": crowding, "per_row": crowding * timings["rows"].to_numpy(float)}
+    longer = crowded(timings["ranks"], cores)
+    terms = {"fixed": longer, "per_row": longer * timings["rows"].to_numpy(float)}
     fit = least_squares(terms, timings["seconds"])
     return fit.coefficients, fit.residuals
+
+
+def crowded(ranks: Iterable[float], cores: int | None) -> np.ndarray:
+    """`crowding` of each of these numbers of ranks."""
+    return np.array([crowding(n, cores) for n in ranks])
