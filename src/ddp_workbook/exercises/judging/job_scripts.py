@@ -1,0 +1,195 @@
+"""A job script without a scheduler: which commands it would start, and on which nodes.
+
+bash runs the script in a temporary folder, where `stand_ins.sh` has the names of srun, pbsdsh,
+torchrun and others. What they do under Slurm was seen on 22.05; there was no PBS to compare with.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddp_workbook.exercises.judging.directives import Asked
+
+STAND_INS = Path(__file__).with_name("stand_ins.sh")
+BASH = shutil.which("bash")
+PLAYED = """torchrun python python3 bash srun pbsdsh ssh pbs_tmrsh mpiexec mpirun hostname uname
+getent scontrol nvidia-smi wc module ml conda mamba sleep sbatch qsub scancel squeue qdel qstat"""
+# A command named by its path, such as /bin/bash or $HOME/venv/bin/torchrun.
+PATHS = re.compile(rf"(?<![\w/])[\w./~${{}}-]*/bin/({'|'.join(PLAYED.split())})(?![\w/])")
+MOST_NODES = 16  # that are played
+PROGRAM = "train.py"
+
+
+@dataclass(frozen=True)
+class Start:
+    """A command that has started on a node."""
+
+    node: str
+    folder: str  # below the played one: "submitted", or "home"
+    words: tuple[str, ...]
+
+
+@dataclass
+class Run:
+    """What came of running the script once."""
+
+    nodes: list[str]
+    addresses: dict[str, str]  # by address: the node
+    starts: list[Start] = field(default_factory=list)
+    status: int = 0
+    errors: str = ""  # the last line on stderr
+
+
+def syntax_error(text: str) -> str:
+    """What bash says of a script that it cannot read; "" if it can."""
+    told = subprocess.run([BASH, "-n"], input=text, capture_output=True, text=True, check=False)
+    return last_line(told.stderr).removeprefix(f"{BASH}: ") if told.returncode else ""
+
+
+def last_line(text: str) -> str:
+    """The last line that says something."""
+    return ([""] + [line for line in text.splitlines() if line.strip()])[-1].strip()[:300]
+
+
+def play(scheduler: str, text: str, asked: Asked, job: int, fails: bool) -> Run:
+    """Run the script as job `job`; `fails`: torchrun fails on the last node."""
+    count = min(asked.nodes, MOST_NODES)
+    first, step = (7, 4) if not fails else (3, 5)  # other nodes in each job
+    numbers = [first + step * place for place in range(count)]
+    names = [f"gpu-{each:02d}" for each in numbers]
+    run = Run(names, {f"10.0.0.{each}": name for each, name in zip(numbers, names, strict=True)})
+    with pretended(run, asked, fails) as lab:
+        listed = ",".join(f"{each:02d}" for each in numbers)
+        environment = {
+            "PATH": f"{lab}/bin:/usr/bin:/bin",
+            "HOME": f"{lab}/home",
+            "USER": "learner",
+            "TMPDIR": f"{lab}/home",
+            "HOSTNAME": names[0],  # a task of srun inherits it: on Slurm it names the first node
+            "STAND_IN_NODE": names[0],
+        }
+        if scheduler == "slurm":
+            environment |= of_slurm(lab, asked, job, f"gpu-[{listed}]" if count > 1 else names[0])
+        else:
+            lines = [name for name in names for _ in range(asked.per_node or 1)]
+            Path(lab, "nodefile").write_text("".join(f"{line}\n" for line in lines))
+            environment |= {
+                "PBS_JOBID": f"{job}.pbs-1",
+                "PBS_JOBNAME": "digits",
+                "PBS_NODEFILE": f"{lab}/nodefile",
+                "PBS_O_WORKDIR": f"{lab}/submitted",
+                "PBS_O_HOME": f"{lab}/home",
+                "PBS_NODENUM": "0",
+            }
+        execute(run, lab, text, environment, "submitted" if scheduler == "slurm" else "home")
+        run.starts = sorted(map(start, Path(lab, "started").iterdir()), key=lambda one: one.node)
+    return run
+
+
+def of_slurm(lab: str, asked: Asked, job: int, nodes: str) -> dict[str, str]:
+    """The variables of a batch script."""
+    count = min(asked.nodes, MOST_NODES)
+    variables = {
+        "SLURM_JOB_ID": f"{job}",
+        "SLURM_JOBID": f"{job}",
+        "SLURM_JOB_NAME": "digits",
+        "SLURM_JOB_NODELIST": nodes,
+        "SLURM_NODELIST": nodes,
+        "SLURM_NNODES": f"{count}",
+        "SLURM_JOB_NUM_NODES": f"{count}",
+        "SLURM_NODEID": "0",
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": "0",
+        "SLURM_SUBMIT_DIR": f"{lab}/submitted",
+        "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.7" if job % 2 else "10.0.0.3",
+        "SLURM_CPUS_ON_NODE": "32",
+    }
+    if asked.tasks:
+        variables |= {"SLURM_NTASKS": f"{asked.tasks}", "SLURM_NPROCS": f"{asked.tasks}"}
+    if asked.per_node:
+        variables["SLURM_NTASKS_PER_NODE"] = f"{asked.per_node}"
+    if asked.gpus:
+        gpus = f"{asked.gpus:g}"
+        devices = ",".join(map(str, range(int(asked.gpus))))
+        variables |= {"SLURM_GPUS_ON_NODE": gpus, "CUDA_VISIBLE_DEVICES": devices}
+        variables["SLURM_GPUS_PER_NODE"] = gpus
+    return variables
+
+
+@contextmanager
+def pretended(run: Run, asked: Asked, fails: bool) -> Iterator[str]:
+    """A folder with the commands that stand in and a home; gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="job-") as lab:
+        folder = Path(lab)
+        for name in ("bin", "home", "submitted", "started"):
+            (folder / name).mkdir()
+        shutil.copy(STAND_INS, folder / "stand_ins.sh")
+        (folder / "stand_ins.sh").chmod(0o755)
+        for name in PLAYED.split():
+            (folder / "bin" / name).symlink_to("../stand_ins.sh")
+        (folder / "submitted" / PROGRAM).touch()
+        (folder / "nodes").write_text(
+            "".join(f"{name} {address}\n" for address, name in run.addresses.items())
+        )
+        (folder / "gpus").write_text(f"{asked.gpus:.0f}")
+        (folder / "python").write_text(sys.executable)
+        if fails:
+            (folder / "fails").touch()
+        yield os.path.realpath(lab)
+
+
+def execute(run: Run, lab: str, text: str, environment: dict[str, str], folder: str) -> None:
+    """Let bash run the script, and end what it leaves behind. A script may have no end."""
+    script = Path(lab, "script")
+    script.write_text(PATHS.sub(r"\1", text))
+    with open(f"{lab}/errors", "w+b") as errors:
+        process = subprocess.Popen(
+            [BASH, str(script)],
+            cwd=f"{lab}/{folder}",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+        try:
+            while process.poll() is None:
+                time.sleep(0.005)
+            run.status = process.returncode
+        finally:
+            if process.poll() is None or group_lives(process.pid):
+                end_group(process)
+        errors.seek(0)
+        said = last_line(errors.read().decode(errors="replace"))
+        run.errors = said.replace(f"{script}: ", "").replace(lab, "")
+
+
+def group_lives(group: int) -> bool:
+    """Whether processes of the group are left."""
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def end_group(process: subprocess.Popen) -> None:
+    """End the script and what it left in the background."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def start(file: Path) -> Start:
+    """What a stand-in has noted."""
+    node, folder, *words = file.read_text(errors="replace").split("\0")[:-1]
+    return Start(node, Path(folder).name, tuple(words))

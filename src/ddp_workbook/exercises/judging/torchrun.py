@@ -1,0 +1,187 @@
+"""A torchrun command, read with torchrun's own parser, and the meeting that it leads to.
+
+So every spelling is as right as another: `--nnodes=2`, `--nnodes 2`, dashes or underscores, any
+order.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+PYTHON = re.compile(r"(.*/)?python[\d.]*")
+ASSIGNMENT = re.compile(r"\w+=.*", flags=re.S)
+BEFORE = ("env", "exec", "uv", "run")  # words that may stand before the command
+PATIENCE = 10.0  # seconds for a meeting over loopback, which takes a few tenths
+LOOPBACK = "127.0.0.1"
+UNKNOWN = "unknown"  # in place of who met, on a machine that is too busy to tell
+
+
+class Reason(Enum):
+    """Why a line starts no ranks."""
+
+    OPEN_QUOTE = "a quote without its end"
+    ANOTHER_COMMAND = "another command than torchrun"
+    REFUSED = "torchrun's parser refuses it"
+
+
+class Unreadable(ValueError):
+    """No torchrun command, or one that torchrun would refuse; the message says why."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a torchrun command says; options that it does not name have torchrun's default."""
+
+    nnodes: str  # "2"; "1:2" for one or two
+    nproc: str  # ranks on this host: a number, "gpu", "cpu" or "auto"
+    backend: str  # "static" where nothing is said
+    endpoint: str
+    run_id: str  # "none" where nothing is said
+    standalone: bool
+    node_rank: int
+    program: tuple[str, ...]  # ("train.py", "--epochs", "5") or ("-m", "module", ...)
+
+    @property
+    def host(self) -> str:
+        """The endpoint without its port."""
+        return self.endpoint.rpartition(":")[0] if self.port else self.endpoint.rstrip(":")
+
+    @property
+    def port(self) -> str:
+        """The endpoint's port; "" if none is given."""
+        found = re.search(r":(\d+)$", self.endpoint)
+        return found[1] if found else ""
+
+
+def read(words: Sequence[str]) -> Line:
+    """The command with these words. Raises Unreadable."""
+    given = parsed(arguments(words))
+    program = (*["-m"] * given.module, given.training_script, *given.training_script_args)
+    if given.no_python and PYTHON.fullmatch(program[0]):
+        program = program[1:]
+    endpoint = given.rdzv_endpoint.strip()
+    if given.rdzv_backend == "static" and not endpoint:
+        endpoint = f"{given.master_addr}:{given.master_port}"
+    return Line(
+        nnodes=exact(given.nnodes),
+        nproc=given.nproc_per_node,
+        backend="c10d" if given.standalone else given.rdzv_backend,
+        endpoint=endpoint,
+        run_id=given.rdzv_id,
+        standalone=given.standalone,
+        node_rank=given.node_rank,
+        program=program,
+    )
+
+
+def arguments(words: Sequence[str]) -> list[str]:
+    """The words behind `torchrun`, or behind `python -m torch.distributed.run`."""
+    rest = list(words)
+    while rest and (rest[0] in BEFORE or ASSIGNMENT.fullmatch(rest[0])):
+        rest.pop(0)
+    if rest and os.path.basename(rest[0]) == "torchrun":
+        return rest[1:]
+    if len(rest) > 2 and PYTHON.fullmatch(rest[0]):
+        named = [word for word in rest[1:] if word not in ("-u", "-m")]
+        if named[:1] == ["torch.distributed.run"] and "-m" in rest:
+            return rest[rest.index("torch.distributed.run") + 1 :]
+    raise Unreadable(
+        Reason.ANOTHER_COMMAND, f"It begins with {rest[0]!r}." if rest else "It is empty."
+    )
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The options, by torchrun's own parser. Raises Unreadable with the parser's message."""
+    from torch.distributed.run import get_args_parser  # 0.1 s, and no rank needs it otherwise
+
+    parser = get_args_parser()
+    parser.prog = "torchrun"
+    parser.error = parser.exit = refuse
+    with contextlib.redirect_stdout(None):  # of --help
+        return parser.parse_args(list(words))
+
+
+def refuse(*message: Any) -> None:
+    """What the parser calls for an error, and behind --help."""
+    text = f"torchrun: {message[-1]}" if message else "It asks torchrun for help."
+    raise Unreadable(Reason.REFUSED, text)
+
+
+def exact(nnodes: str) -> str:
+    """The number of hosts: "2" for "2" and for "2:2"."""
+    least, _, most = nnodes.strip().partition(":")
+    return least if most in ("", least) else nnodes
+
+
+def split(text: str) -> list[str]:
+    """The words of a line, as a shell takes them. Raises Unreadable for a quote without its end."""
+    try:
+        return shlex.split(text.replace("\\\n", " "), comments=True)
+    except ValueError as error:
+        raise Unreadable(Reason.OPEN_QUOTE, f"The shell says: {str(error).lower()}.") from None
+
+
+def meeting(lines: Sequence[Sequence[str]]) -> list[tuple[int, int]] | str:
+    """Who meets if these lines are typed, one on each host: (host's number, of so many), in order.
+
+    The rendezvous is torchrun's own. It runs in threads, over loopback in place of the hosts, at a
+    free port; no ranks are started. A text is torchrun's error, or UNKNOWN.
+    """
+    from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+
+    # One that has come first asks once a second whether the others are there: 1 s of waiting here.
+    dynamic_rendezvous._delay = lambda seconds: time.sleep(0.02)
+    with socket.socket() as free:
+        free.bind((LOOPBACK, 0))
+        endpoint = f"{LOOPBACK}:{free.getsockname()[1]}"
+    met: list[tuple[int, int]] = []
+    errors: list[str] = []
+    threads = [
+        threading.Thread(target=attend, args=(words, endpoint, met, errors), daemon=True)
+        for words in lines
+    ]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + PATIENCE
+    while len(met) < len(threads) and not errors and time.monotonic() < until:
+        time.sleep(0.01)
+    return errors[0] if errors else sorted(met) if len(met) == len(threads) else UNKNOWN
+
+
+def attend(words: Sequence[str], endpoint: str, met: list, errors: list) -> None:
+    """Go to the meeting that a line names, and note who was met, or the error."""
+    from torch.distributed.elastic.rendezvous import RendezvousParameters, registry
+    from torch.distributed.run import config_from_args
+
+    try:
+        options = parsed(arguments(words))
+        options.rdzv_endpoint, options.nproc_per_node, options.log_dir = endpoint, "1", None
+        config, _, _ = config_from_args(options)
+        handler = registry.get_rendezvous_handler(
+            RendezvousParameters(
+                backend=config.rdzv_backend,
+                endpoint=config.rdzv_endpoint,
+                run_id=config.run_id,
+                min_nodes=config.min_nodes,
+                max_nodes=config.max_nodes,
+                local_addr=LOOPBACK,
+                **config.rdzv_configs,
+            )
+        )
+        found = handler.next_rendezvous()
+        met.append((found.rank, found.world_size))
+    except Exception as error:  # whatever an odd option leads to
+        errors.append(f"{type(error).__name__}: {error}")

@@ -1,0 +1,524 @@
+"""Mend two job scripts, one for Slurm and one for PBS. There are five faults in each of them.
+
+Both were meant to train on two nodes with four GPUs each, and neither does. Your function returns
+their texts. The check reads the directives as sbatch and qsub do, and has bash run the rest, with
+commands that stand in for srun, pbsdsh, torchrun and others; nothing is submitted. It names the
+faults one after the other. A mended script does this:
+
+- It gets 2 nodes with 4 GPUs each, for half an hour, whatever they are called.
+- On each of them one torchrun starts, with one rank for each of the 4 GPUs.
+- These two meet, at one of the nodes, and at no other job's port: jobs share nodes.
+- They run `train.py --epochs 5`. It is in the folder in which the script was submitted.
+- If training fails on any node, the script ends with another status than 0.
+"""
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any
+
+from ddp_workbook.exercises import Alone, Look, NotYet, Seen, When
+from ddp_workbook.exercises.judging import directives, job_scripts, torchrun
+from ddp_workbook.exercises.judging.directives import Asked, Refused
+from ddp_workbook.exercises.judging.job_scripts import BASH, PROGRAM, Run
+from ddp_workbook.exercises.judging.same import kind
+from ddp_workbook.exercises.judging.values import in_words
+
+MINUTES = 12
+HINTS = [
+    "Be the scheduler. Which of the lines at the top do you read, and what do you give to the job? "
+    "Then be the shell: which command starts how many times, on which node, in which folder?",
+    "Each script is right where the other one is wrong. How does the PBS script find the first "
+    "node, and how does the Slurm script choose a port?",
+    "`scontrol show hostnames` lists the nodes of a job. In PBS a chunk of `select` has its GPUs, "
+    "and a bare number is a time in seconds. In '...' the shell that reads the line leaves $names "
+    "to another one. A pipe has the status of its last command.",
+]
+
+
+def mend_the_job_script() -> tuple[str, str]:
+    """The texts of both scripts, mended: that for Slurm, that for PBS."""
+    ### BEGIN SOLUTION
+    slurm = r"""
+    #!/bin/bash
+    #SBATCH --job-name=digits
+    #SBATCH --nodes=2
+    #SBATCH --ntasks-per-node=1
+    #SBATCH --cpus-per-task=32
+    #SBATCH --gpus-per-node=4
+    #SBATCH --time=30
+    set -o pipefail
+    module load pytorch
+
+    head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    port=$((20000 + SLURM_JOB_ID % 10000))
+    export head port
+    srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 \
+        --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID --rdzv-endpoint=$head:$port \
+        train.py --epochs 5' | tee digits.log
+    """
+    pbs = r"""
+    #!/bin/bash
+    #PBS -N digits
+    #PBS -l select=2:ncpus=32:ngpus=4
+    #PBS -l walltime=00:30:00
+    #PBS -j oe
+
+    head=$(head -n 1 "$PBS_NODEFILE")
+    nodes=$(sort -u "$PBS_NODEFILE" | wc -l)
+    port=$((20000 + ${PBS_JOBID%%.*} % 10000))
+    pbsdsh -- bash -lc "cd '$PBS_O_WORKDIR' && torchrun --nnodes=$nodes --nproc-per-node=4 \
+        --rdzv-backend=c10d --rdzv-id=$PBS_JOBID --rdzv-endpoint=$head:$port \
+        train.py --epochs 5"
+    """
+    ### GIVEN
+    # slurm = r"""
+    # #!/bin/bash
+    # #SBATCH --job-name=digits
+    # #SBATCH --nodes=2
+    # #SBATCH --ntasks-per-node=4
+    # #SBATCH --cpus-per-task=8
+    # # SBATCH --gpus-per-node=4
+    # module load pytorch
+    # #SBATCH --time=30
+    #
+    # port=$((20000 + SLURM_JOB_ID % 10000))
+    # export port
+    # srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 \
+    #     --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID --rdzv-endpoint=$(hostname):$port \
+    #     train.py --epochs 5' | tee digits.log
+    # """  # TODO: five faults above, five below
+    # pbs = r"""
+    # #!/bin/bash
+    # #PBS -N digits
+    # #PBS -l select=2:ncpus=32
+    # #PBS -l walltime=30
+    # #PBS -j oe
+    #
+    # head=$(head -n 1 "$PBS_NODEFILE")
+    # nodes=$(sort -u "$PBS_NODEFILE" | wc -l)
+    # pbsdsh -- bash -lc 'torchrun --nnodes=$nodes --nproc-per-node=4 \
+    #     --rdzv-backend=c10d --rdzv-id=$PBS_JOBID --rdzv-endpoint=$head:29500 \
+    #     train.py --epochs 5'
+    # """
+    ### END SOLUTION
+    return slurm, pbs
+
+
+NODES, GPUS, SECONDS = 2, 4, 30 * 60
+ARGUMENTS = ("--epochs", "5")
+JOBS = (4711, 4712)  # the same script, submitted twice; in the second one training fails
+MARKS = {"slurm": "#SBATCH", "pbs": "#PBS"}
+OWN_COUNT = ("gpu", "auto")  # torchrun looks how many GPUs there are
+
+
+class Fault(Enum):
+    """What may be wrong with a script: in a few words, in the order in which one runs into it."""
+
+    SYNTAX = "the shell's syntax"
+    REFUSED = "a directive"
+    NO_DIRECTIVE = "a comment"
+    LATE = "a line that comes too late"
+    NODES = "the nodes"
+    GPUS = "the GPUs"
+    TIME = "the time limit"
+    LOG = "the log"
+    NOTHING = "the start"
+    NO_TORCHRUN = "torchrun"
+    ELSEWHERE = "the other node"
+    MANY = "processes on a node"
+    OPTIONS = "torchrun's options"
+    EMPTY = "variables on the nodes"
+    NNODES = "--nnodes"
+    NPROC = "--nproc-per-node"
+    BACKEND = "the rendezvous"
+    DIFFERENT = "the endpoint"
+    NO_NODE = "the endpoint's host"
+    PORT = "the port"
+    SAME_PORT = "the port of another job"
+    ID = "--rdzv-id"
+    FOLDER = "the folder"
+    PROGRAM = "the program's arguments"
+    EARLY = "the script's own end"
+    STATUS = "the exit status"
+
+
+Found = Iterator[tuple[Fault, str]]  # each with what happens, in words
+
+
+def faults(scheduler: str, text: str) -> list[tuple[Fault, str]]:
+    """All that is wrong with a script, each fault once, in the order of `Fault`."""
+    text = without_margin(text)
+    found = dict(reversed([*all_faults(scheduler, text)]))
+    return sorted(found.items(), key=lambda one: [*Fault].index(one[0]))
+
+
+def without_margin(text: str) -> str:
+    """The text as it stands in a file: its first line at the left margin, others by as much."""
+    text = text.strip("\n")
+    margin = len(text) - len(text.lstrip(" "))
+    lines = [line[min(margin, len(line) - len(line.lstrip(" "))) :] for line in text.split("\n")]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def all_faults(scheduler: str, text: str) -> Found:
+    """All that is wrong, as it is found."""
+    if said := job_scripts.syntax_error(text):
+        yield Fault.SYNTAX, f"bash: {said}"
+        return
+    read, ignored = directives.directives(text, MARKS[scheduler])
+    try:
+        if scheduler == "slurm" and not text.startswith("#!"):
+            raise Refused("sbatch: this does not look like a batch script: where is its #! line?")
+        asked = asked_of(scheduler, read)
+    except Refused as error:
+        yield Fault.REFUSED, f"{error}"
+        return
+    yield from wrongly_asked(scheduler, asked, ignored)
+    runs = [job_scripts.play(scheduler, text, asked, job, job == JOBS[1]) for job in JOBS]
+    for run in runs:
+        yield from wrongly_started(run)
+    yield from wrong_between(*runs)
+
+
+def asked_of(scheduler: str, lines: list[str]) -> Asked:
+    """What these directives ask for. Raises Refused."""
+    read = directives.asked_of_slurm if scheduler == "slurm" else directives.asked_of_pbs
+    return read(lines)
+
+
+def wrongly_asked(scheduler: str, asked: Asked, ignored: list[directives.Ignored]) -> Found:
+    """What the job gets that it should not get, and does not get that it should."""
+    got = {
+        "nodes": (
+            Fault.NODES,
+            asked.nodes == NODES,
+            f"The job gets {plural(asked.nodes, 'node')}.",
+        ),
+        "gpus": (Fault.GPUS, asked.gpus == GPUS, gpus_in_words(asked.gpus)),
+        "seconds": (Fault.TIME, asked.seconds == SECONDS, time_in_words(asked.seconds)),
+    }
+    for what, (fault, right, words) in got.items():
+        if right:
+            continue
+        unread = [one for one in ignored if would_set(scheduler, one.options, what)]
+        if unread:
+            fault = Fault.LATE if unread[0].late else Fault.NO_DIRECTIVE
+            words += f" The line `{unread[0].line}` is not read."
+        yield fault, words
+    folder, slash, _ = asked.output.rpartition("/")
+    if slash and not folder.startswith(("/", "~", "$")):
+        yield Fault.LOG, f"The log goes into the folder {folder!r}, which is not there."
+
+
+def would_set(scheduler: str, options: str, what: str) -> bool:
+    """Whether a line that is not read says something about nodes, GPUs, or time."""
+    try:
+        return getattr(asked_of(scheduler, [options]), what) != getattr(Asked(), what)
+    except Refused:
+        return False
+
+
+def plural(count: float, what: str) -> str:
+    """ "1 node", "2 nodes", "no node" """
+    return f"{count:g} {what}{'s' * (count != 1)}" if count else f"no {what}"
+
+
+def gpus_in_words(count: float) -> str:
+    """What each node has."""
+    return f"The job gets {plural(count, 'GPU')}{' on each node' * (count > 0)}."
+
+
+def time_in_words(seconds: int | None) -> str:
+    """The limit."""
+    if seconds is None:
+        return "The job has no time limit of its own, only the site's."
+    minutes = seconds / 60
+    words = plural(seconds, "second") if seconds < 60 else plural(minutes, "minute")
+    return f"The job is ended after {words}."
+
+
+def wrongly_started(run: Run) -> Found:
+    """What starts where, in one run."""
+    if not run.starts:
+        said = f" bash: {run.errors}" if run.errors else ""
+        yield Fault.NOTHING, f"No torchrun starts on any node.{said}"
+        return
+    nodes = [one.node for one in run.starts]
+    if missing := [node for node in run.nodes if node not in nodes]:
+        yield Fault.ELSEWHERE, f"torchrun starts on {', '.join({*nodes})}, and not on {missing[0]}."
+    most = max(nodes, key=nodes.count)
+    if nodes.count(most) > 1:
+        words = f"{nodes.count(most)} commands start on {most}, each with its own ranks."
+        yield Fault.MANY, words
+    lines = []
+    for one in run.starts:
+        try:
+            lines.append((one, torchrun.read(one.words)))
+        except torchrun.Unreadable as problem:
+            another = problem.reason is torchrun.Reason.ANOTHER_COMMAND
+            words = f"{' '.join(one.words)}\nis what starts on {one.node}." if another else problem
+            yield Fault.NO_TORCHRUN if another else Fault.OPTIONS, f"{words}"
+            return
+    yield from wrongly_called(run, lines)
+
+
+def wrongly_called(run: Run, lines: list[tuple[job_scripts.Start, torchrun.Line]]) -> Found:
+    """What the options say, on each node."""
+    for one, line in lines:
+        if empty := [word for word in one.words if word.endswith("=") or "=:" in word]:
+            yield Fault.EMPTY, f"On {one.node} torchrun gets {' and '.join(empty)}."
+        if line.standalone or line.nnodes not in ("", str(NODES)):
+            said = "--standalone" if line.standalone else f"--nnodes={line.nnodes}"
+            yield Fault.NNODES, f"torchrun gets {said} on each of {plural(NODES, 'node')}."
+        if line.nproc.lower() not in ("", str(GPUS), *OWN_COUNT):
+            words = f"torchrun starts {plural(int_or(line.nproc), 'rank')} on {one.node}."
+            yield Fault.NPROC, words
+        program = line.program[0].removeprefix("./")
+        absolute = program.endswith(f"/submitted/{PROGRAM}")
+        if program == PROGRAM and one.folder != "submitted":
+            words = f"On {one.node} torchrun starts in the home folder, which has no {PROGRAM}."
+            yield Fault.FOLDER, words
+        elif line.program[1:] != ARGUMENTS or not (program == PROGRAM or absolute):
+            yield Fault.PROGRAM, f"The ranks run {' '.join(line.program)}"
+    yield from wrong_meeting(run, lines)
+
+
+def int_or(text: str) -> float:
+    """The number in a text; nan where there is none."""
+    return int(text) if text.isdigit() else float("nan")
+
+
+def wrong_meeting(run: Run, lines: list[tuple[job_scripts.Start, torchrun.Line]]) -> Found:
+    """Whether the lines meet, at a node of the job."""
+    endpoints = {one.node: line.endpoint for one, line in lines}
+    backends = {line.backend for _, line in lines}
+    ranks = {one.node: line.node_rank for one, line in lines}
+    by_hand = backends == {"static"} and sorted(ranks.values()) == [*range(len(run.nodes))]
+    if backends != {"c10d"} and not by_hand:
+        yield Fault.BACKEND, f"The rendezvous is {' and '.join(sorted(backends))}."
+    host, port = lines[0][1].host, lines[0][1].port
+    if len({*endpoints.values()}) > 1:
+        each = ", ".join(f"{endpoint} on {node}" for node, endpoint in endpoints.items())
+        yield Fault.DIFFERENT, f"The endpoint is {each}."
+    elif host and run.addresses.get(host, host) not in run.nodes:
+        words = f"The endpoint is {lines[0][1].endpoint}, and the nodes are {', '.join(run.nodes)}."
+        yield Fault.NO_NODE, words
+    elif by_hand and ranks.get(run.addresses.get(host, host)) != 0:
+        yield Fault.BACKEND, f"--node-rank 0 is not on {host}, where the others look for it."
+    if port and not 1024 <= int(port) <= 65535:
+        yield Fault.PORT, f"The port is {port}."
+    ids = {one.node: line.run_id for one, line in lines}
+    if len({*ids.values()}) > 1 and backends == {"c10d"}:
+        each = ", ".join(f"{name} on {node}" for node, name in ids.items())
+        yield Fault.ID, f"--rdzv-id is {each}."
+
+
+def wrong_between(one: Run, other: Run) -> Found:
+    """What only two jobs tell: the port, and the status with which the script ends."""
+    ports = [port_of(run) for run in (one, other)]
+    if ports[0] and ports[0] == ports[1]:
+        yield Fault.SAME_PORT, f"The jobs {JOBS[0]} and {JOBS[1]} both take port {ports[0]}."
+    if one.status:
+        said = f": {one.errors}" if one.errors else "."
+        yield Fault.EARLY, f"Nothing fails, and the script ends with status {one.status}{said}"
+    elif other.starts and other.status == 0:
+        words = f"Training fails on {other.nodes[-1]}, and the script ends with status 0."
+        yield Fault.STATUS, words
+
+
+def port_of(run: Run) -> str:
+    """The port of the first line; torchrun's own where none is given."""
+    try:
+        return torchrun.read(run.starts[0].words).port or "29400"
+    except (torchrun.Unreadable, IndexError):
+        return ""
+
+
+TO_DO: dict[Fault, tuple[str, str]] = {  # what is required, and where to look
+    Fault.SYNTAX: (
+        "a script that bash can read",
+        "Is each quote closed, and each bracket? A \\ ends a line only if nothing follows it.",
+    ),
+    Fault.REFUSED: (
+        "a script that is taken",
+        "The scheduler says what it does not take. Is the option spelt as its manual spells it?",
+    ),
+    Fault.NO_DIRECTIVE: (
+        "2 nodes with 4 GPUs each, for 30 minutes",
+        "To bash each of these lines is a comment. Which ones does the scheduler read, letter by "
+        "letter?",
+    ),
+    Fault.LATE: (
+        "2 nodes with 4 GPUs each, for 30 minutes",
+        "The scheduler reads directives at the top. At which line does it stop?",
+    ),
+    Fault.NODES: ("2 nodes", "Which directive says how many nodes the job gets?"),
+    Fault.GPUS: (
+        "4 GPUs on each of 2 nodes",
+        "Nobody gets a GPU who has not asked for it. Where does this scheduler want to be asked, "
+        "and for how many?",
+    ),
+    Fault.TIME: (
+        "30 minutes",
+        "In which unit is the number, for this scheduler? A bare number is minutes to one of them, "
+        "and seconds to the other.",
+    ),
+    Fault.LOG: (
+        "a log in a folder that is there before the job begins",
+        "The scheduler opens the log before the first command runs. Who makes its folder?",
+    ),
+    Fault.NOTHING: (
+        "one torchrun on each node",
+        "Which command should start torchrun on the nodes, and does the script come to it?",
+    ),
+    Fault.NO_TORCHRUN: (
+        "one torchrun on each node",
+        "Who starts the four ranks of a node, and tells each its number?",
+    ),
+    Fault.ELSEWHERE: (
+        "one torchrun on each node",
+        "A job script runs on the first node alone. Which command goes to all of them?",
+    ),
+    Fault.MANY: (
+        "one torchrun on each node, with 4 ranks",
+        "torchrun starts the ranks of a node. How often must torchrun itself be started there, and "
+        "which option says so?",
+    ),
+    Fault.OPTIONS: ("a line that torchrun takes", "torchrun says what it does not take."),
+    Fault.EMPTY: (
+        "values for all options, on both nodes",
+        "Which shell puts a value in place of $name: the script's, or the one on the node? Does "
+        "that one know the name? The kind of quotes decides.",
+    ),
+    Fault.NNODES: (
+        "a torchrun that waits for 2 nodes",
+        "--nnodes counts the torchruns that meet. What has been counted here?",
+    ),
+    Fault.NPROC: ("4 ranks on each node", "How many GPUs does a node have, and how many ranks?"),
+    Fault.BACKEND: (
+        "two torchruns that meet",
+        "With --rdzv-backend=c10d the nodes agree on their numbers. Without it each needs the "
+        "right --node-rank.",
+    ),
+    Fault.DIFFERENT: (
+        "one endpoint, the same on both nodes",
+        "Who works out the endpoint: the job script, once, or each node for itself?",
+    ),
+    Fault.NO_NODE: (
+        "an endpoint on one of the job's nodes",
+        "Which variable or file names the job's nodes, and which command makes single names of it?",
+    ),
+    Fault.PORT: ("a port from 1024 to 65535", "Up to which number are there ports?"),
+    Fault.SAME_PORT: (
+        "a port of its own for each job",
+        "Two jobs may share a node. Which number does each job have for itself, and how does a "
+        "port come of it?",
+    ),
+    Fault.ID: (
+        "one id, the same on both nodes",
+        "Nodes that name different ids never meet. What do both know that is the same?",
+    ),
+    Fault.FOLDER: (
+        f"a torchrun that finds {PROGRAM}, on both nodes",
+        "In which folder does a PBS job begin, and in which one what pbsdsh starts? Which variable "
+        "has the folder in which qsub was typed?",
+    ),
+    Fault.PROGRAM: (
+        f"{PROGRAM} {' '.join(ARGUMENTS)}",
+        "Behind the program come its arguments. Where do torchrun's own options stand?",
+    ),
+    Fault.EARLY: ("status 0 where all is well", "Which command ends the script, or is its last?"),
+    Fault.STATUS: (
+        "another status than 0, so that the scheduler knows",
+        "A script has the status of its last command, a pipe that of its last part. Whose is it "
+        "here?",
+    ),
+}
+
+
+def call(function: Callable, scheduler: str) -> Any:
+    """The function takes nothing; which script is looked at is the check's affair."""
+    return function()
+
+
+def looked_at(returned: Any, scheduler: str) -> dict[str, Any]:
+    """The form of what came, and the faults of one of the scripts."""
+    if BASH is None:
+        look = "Where is bash to be had? Windows has it in WSL."
+        raise NotYet("both scripts", "no bash on this machine, to run them", "bash", look)
+    form = form_of(returned)
+    found = []
+    if form == TWO:
+        script = returned[scheduler == "pbs"]
+        found = [(fault.name, words) for fault, words in faults(scheduler, script)]
+    return {"form": form, "shown": in_words(returned), "faults": found}
+
+
+TWO = "two scripts"
+
+
+def form_of(returned: Any) -> str:
+    """TWO, or what came in place of two texts."""
+    if not isinstance(returned, list | tuple):
+        return kind(returned)
+    if len(returned) != 2 or not all(isinstance(one, str) for one in returned):
+        return "no two texts"
+    if "#PBS" in returned[0] and "#SBATCH" in returned[1]:
+        return "PBS first"
+    return TWO
+
+
+def first(seen: Seen) -> tuple[Fault, str]:
+    """The fault that one runs into first."""
+    name, words = seen.came["faults"][0]
+    return Fault[name], words
+
+
+def first_is(fault: Fault) -> When:
+    """Fits where this is the first fault."""
+    return When(lambda seen: first(seen)[0] is fault)
+
+
+def what_happens(seen: Seen) -> str:
+    """The first fault at length, and what the others are about."""
+    (_, words), *others = seen.came["faults"]
+    topics = ", ".join(Fault[name].value for name, _ in others)
+    return words + (f"\n{len(others)} more in this script: {topics}" if others else "")
+
+
+CHECK = Alone(
+    cases=["slurm", "pbs"],
+    given=lambda case: (case,),
+    caller=call,
+    called=lambda case: {"slurm": "sbatch, with the first script", "pbs": "qsub, with the second"}[
+        case
+    ],
+    observe=looked_at,
+    looks=[
+        Look(
+            of=lambda seen: seen.came["form"],
+            right=TWO,
+            mistakes={
+                "The last line of the cell returned both scripts. Is it still there?": "None",
+                "Which one comes first?": "PBS first",
+                "Is one of the two missing?": "a str",
+            },
+            otherwise="The cell returned both scripts as texts. What does it return now?",
+            came=lambda seen: seen.came["shown"],
+            required="two texts: the script for Slurm, the script for PBS",
+        ),
+        Look(
+            of=lambda seen: [name for name, _ in seen.came["faults"]],
+            right=[],
+            mistakes={look: first_is(fault) for fault, (_, look) in TO_DO.items()},
+            came=what_happens,
+            required=lambda seen: TO_DO[first(seen)[0]][0],
+        ),
+    ],
+    errors={
+        "does not end": "torchrun ends at once here, and so does `sleep`. Which loop of a script, "
+        "or which wait, has nothing that ends it?",
+    },
+    proves="both start 2 torchruns with 4 ranks each, on 2 nodes with 4 GPUs, in each of 2 jobs, "
+    "and say so when one fails",
+)

@@ -1,0 +1,7 @@
+# wrong: the endpoint is localhost
+# told: On every host this name means the host itself
+
+
+def torchrun_line(host, hosts, port, job, program):
+    line = f"torchrun --nnodes={len(hosts)} --nproc-per-node={hosts[host]} --rdzv-backend=c10d"
+    return [*line.split(), f"--rdzv-endpoint=localhost:{port}", f"--rdzv-id={job}", *program]

@@ -1,0 +1,6 @@
+# wrong: adds a number to a text
+# told: A number is no text
+
+
+def torchrun_line(host, hosts, port, job, program):
+    return ["torchrun", "--nnodes=" + len(hosts), *program]

@@ -1,0 +1,10 @@
+# wrong: torchrun's options come after the program, which gets them as arguments
+# told: Where must torchrun's options stand?
+
+
+def torchrun_line(host, hosts, port, job, program):
+    endpoint = f"{next(iter(hosts))}:{port}"
+    return [
+        *("torchrun", f"--nproc-per-node={hosts[host]}", *program, f"--nnodes={len(hosts)}"),
+        *("--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", f"--rdzv-id={job}"),
+    ]
