@@ -36,7 +36,8 @@ set_up_environment() {
     local site=$JOB_SCRIPTS/site.sh words
     unset PYTHON  # one that happens to be set in the shell that has submitted is not meant
     if [ -e "$site" ]; then
-        words=$(bash -n "$site" 2>&1) || refuse "${words##*/job_scripts/}: mend it, or start again from site.example.sh."
+        words=$(bash -n "$site" 2>&1) ||
+            refuse "${words#"$JOB_SCRIPTS"/}: mend it, or start again from site.example.sh."
         trap '[ "${BASH_SOURCE[0]}" != "$JOB_SCRIPTS/site.sh" ] ||
             refuse "site.sh: line $LINENO failed on $(hostname): $BASH_COMMAND"' ERR
         # shellcheck source=site.example.sh
@@ -47,11 +48,10 @@ set_up_environment() {
     command -v "$PYTHON" > /dev/null || refuse "There is no $PYTHON on $(hostname): type  make setup" \
         "in $(dirname "$JOB_SCRIPTS"), or set PYTHON in site.sh."
     # find_spec looks for torch without importing it, which takes seconds.
-    CHAPTERS=$("$PYTHON" -c 'if True:
-        from importlib.util import find_spec
-        assert find_spec("torch")
-        print(find_spec("ddp_workbook").submodule_search_locations[0] + "/chapters")' 2> /dev/null) ||
-        refuse "$PYTHON on $(hostname) has no torch or no ddp_workbook: set PYTHON in site.sh to one that has both."
+    local find='from importlib.util import find_spec; assert find_spec("torch")'
+    find+='; print(find_spec("ddp_workbook").submodule_search_locations[0] + "/chapters")'
+    CHAPTERS=$("$PYTHON" -c "$find" 2> /dev/null) || refuse "$PYTHON on $(hostname) has no torch or" \
+        "no ddp_workbook: set PYTHON in site.sh to one that has both."
 }
 
 # How many GPUs of this node the job may use. A node shows all of its GPUs to nvidia-smi, other
@@ -90,16 +90,18 @@ nodes() {
 # Below 32768, for Linux gives ports from there on to whoever connects, and torchrun takes seconds
 # until it listens. Chosen by chance: two jobs on one node must not find the same.
 free_port() {
-    "$PYTHON" -c 'if True:
-        import random, socket
-        for port in random.sample(range(20_000, 32_000), 100):
-            with socket.socket() as listener:
-                try:
-                    listener.bind(("", port))
-                except OSError:
-                    continue
-                print(port)
-                break'
+    "$PYTHON" - << 'END'
+import random, socket
+
+for port in random.sample(range(20_000, 32_000), 100):
+    with socket.socket() as listener:
+        try:
+            listener.bind(("", port))
+        except OSError:
+            continue
+        print(port)
+        break
+END
 }
 
 # Sets JOB, NODES, GPUS, CORES (of a node), RANKS_PER_NODE, PROGRAM and RESULTS; $1 is the program.
@@ -114,9 +116,9 @@ prepare() {
     fi
     [[ $RANKS_PER_NODE =~ ^[1-9][0-9]*$ ]] ||
         refuse "RANKS_PER_NODE=$RANKS_PER_NODE: it is the number of ranks on each node, from 1 on."
-    PROGRAM=$1
-    [ -e "$PROGRAM" ] || PROGRAM=$CHAPTERS/$1.py
-    [ -e "$PROGRAM" ] || refuse "There is no program $1: neither $PROGRAM nor a file of that name."
+    PROGRAM=$CHAPTERS/$1.py
+    [ -e "$PROGRAM" ] || PROGRAM=$(realpath "$1")  # a node starts where it likes
+    [ -f "$PROGRAM" ] || refuse "There is no program $1: neither a chapter's nor a file $PROGRAM."
     RESULTS=${RESULTS:-$JOB_SCRIPTS/results.csv}
 }
 
@@ -138,7 +140,28 @@ start_ranks() {
     shift
     "start_by_$SCHEDULER" /bin/bash "$JOB_SCRIPTS/start_ranks.sh" node "$SCHEDULER" "${#NODES[@]}" \
         "$RANKS_PER_NODE" "$threads" "${NODES[0]}:$port" "$JOB" "$FOLDER" \
-        "$PROGRAM" --results "$RESULTS" "$@"
+        "$PROGRAM" --results "$RESULTS" "$@" && return
+    local code=$?
+    say_who_failed_first
+    return "$code"
+}
+
+# Each node's torchrun reports the first rank of its own that failed. On all nodes but one, that is
+# a rank which has lost its connection to the one that really failed first.
+say_who_failed_first() {
+    local file
+    file=$(find "$FOLDER" -name error.json -newer "$FOLDER/started" -printf '%T@ %p\n' | sort -n | head -1)
+    [ -n "$file" ] || return 0
+    "$PYTHON" - "${file#* }" >&2 << 'END'
+import json, sys
+from pathlib import Path
+
+file = Path(sys.argv[1])
+message = json.loads(file.read_text())["message"]
+words = message if isinstance(message, str) else message["message"]
+print(f"The first to fail was local rank {file.parts[-2]} on {file.parts[-5]}: {words}")
+print("What it printed:", file.with_name("stderr.log"))
+END
 }
 
 # DataParallel knows no ranks: one process drives all GPUs of its node, and cannot leave it.
@@ -163,6 +186,8 @@ start_by_slurm() {
 # pbsdsh ends with 0, whatever its commands end with, and waits for all of them. So each node leaves
 # its exit code in a file.
 start_by_pbs() {
+    command -v pbsdsh > /dev/null ||
+        refuse "There is no pbsdsh on $(hostname): add the folder of PBS's programs to PATH in site.sh."
     local codes=$FOLDER/exit-codes
     rm -rf "$codes"
     mkdir "$codes"
@@ -230,6 +255,7 @@ start_on_this_node() {
     export OMP_NUM_THREADS=$4
     shift 7
     host=$(hostname)
+    cd "$JOB_SCRIPTS" || exit
     set_up_environment
     gpus=$(gpus_here)
     [ "$gpus" -eq 0 ] || [ "$gpus" -ge "$ranks" ] ||

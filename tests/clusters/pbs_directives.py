@@ -182,7 +182,7 @@ def of_chunk(chunk: str) -> Iterator[str]:
         else:
             yield from of_value(name, value, CHUNK, "resource of a chunk")
     if len(set(names)) < len(names):
-        yield f"{chunk} names a resource twice"
+        yield f"{':'.join(parts)} names a resource twice"
 
 
 def of_value(name: str, value: str, known: dict[str, re.Pattern], what: str) -> Iterator[str]:

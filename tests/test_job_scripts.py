@@ -1,0 +1,771 @@
+"""The job scripts: what they start, on a real Slurm and without one, and what they refuse.
+
+Most tests let a script run with stand-ins for `srun` and `scontrol`, which need neither root nor
+Slurm. Those marked `cluster` submit it to Slurm's own daemons on pretend hosts, by typing what its
+README says.
+"""
+
+import difflib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.traces import wait_until
+from ddp_workbook.chapters import single_process
+from ddp_workbook.results import read_results
+from tests.clusters.pbs_directives import faults
+from tests.clusters.slurm import Slurm
+
+CHECKOUT = Path(__file__).parents[1]
+FOLDER = CHECKOUT / "job_scripts"
+SLURM, PBS = sorted(FOLDER.glob("*.slurm")), sorted(FOLDER.glob("*.pbs"))
+SCRIPTS = [*SLURM, *PBS]
+SHELL = [*SCRIPTS, *sorted(FOLDER.glob("*.sh"))]
+README = (FOLDER / "README.md").read_text()
+SUBMIT = {".slurm": "sbatch", ".pbs": "qsub"}
+each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+
+
+# The files
+
+
+@pytest.mark.parametrize("path", SHELL, ids=lambda path: path.name)
+def test_bash_can_read_it(path):
+    done = subprocess.run(["bash", "-n", path], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(
+    not shutil.which("shellcheck"), reason="`make system-packages` installs shellcheck"
+)
+def test_shellcheck_finds_nothing():
+    done = subprocess.run(["shellcheck", *SHELL], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_each_program_has_a_script_for_both_schedulers():
+    assert {path.stem for path in SLURM} == {path.stem for path in PBS}
+    stems = {"distributed_data_parallel", "fully_sharded"}
+    nodes = {f"{stem}_nodes" for stem in stems}
+    assert {path.stem for path in SLURM} == stems | nodes | {"data_parallel", "requeue"}
+
+
+@each_script
+def test_the_readme_names_it(script):
+    assert f"`{script.stem}`" in README
+    assert (
+        f"{SUBMIT[script.suffix]} {script.name}"
+        in script.read_text().splitlines()[1] + (script.read_text().splitlines()[2])
+    )
+
+
+def test_no_two_scripts_repeat_twenty_lines():
+    texts = [path.read_text().splitlines() for path in SCRIPTS]
+    for number, one in enumerate(texts):
+        for other in texts[:number]:
+            match = difflib.SequenceMatcher(None, one, other, autojunk=False).find_longest_match()
+            assert match.size < 20, one[match.a : match.a + match.size]
+
+
+@each_script
+def test_each_directive_stands_before_the_first_command(script):
+    """Slurm and PBS do not say that they ignore the others."""
+    lines = script.read_text().splitlines()
+    first = next(n for n, line in enumerate(lines) if line and not line.startswith("#"))
+    assert not [line for line in lines[first:] if re.match(r"#\s*(SBATCH|PBS)", line)]
+
+
+@each_script
+def test_what_is_to_be_changed_says_so(script):
+    """Resources, time, account and queue: each of them below a line that says what to put there."""
+    told = False
+    for line in script.read_text().splitlines():
+        told = line.startswith("# change me") or (told and line.startswith("#"))
+        slurm = re.match(r"#+SBATCH --(gpus|cpus|time|signal|account|partition)", line)
+        pbs = re.match(r"#+PBS -([Aq]|l (select|walltime))", line)
+        assert told or not (slurm or pbs), line
+
+
+def test_git_ignores_what_jobs_make():
+    made = [
+        "site.sh",
+        "results.csv",
+        "runs/x-2-ranks-17/log",
+        "requeue-17.log",
+        "ddp.o17",
+        "ddp.e17",
+    ]
+    command = ["git", "check-ignore", *(f"job_scripts/{name}" for name in made)]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
+    assert done.stdout.split() == command[2:]
+
+
+@pytest.mark.parametrize("script", PBS, ids=lambda path: path.name)
+def test_pbs_would_understand_each_directive(script):
+    assert faults(script.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    {
+        "-l select=2:ncpu=4": "line 3: ncpu is no resource of a chunk; did you mean ncpus?",
+        "-l select=1:ngpu=1": "line 3: ngpu is no resource of a chunk; did you mean ngpus?",
+        "-l select=1:ncpus=0": "line 3: ncpus cannot be '0'",
+        "-l select=1:ncpus=4:ncpus=2": "line 3: ncpus=4:ncpus=2 names a resource twice",
+        "-l select=0:ncpus=1": "line 3: select=0 asks for nothing",
+        "-l select=2": "line 3: select=2 does not say what a chunk is; add ncpus at least",
+        "-l select=1:mem=4gigs": "line 3: mem cannot be '4gigs'",
+        "-l select=1:ncpus=1:walltime=00:10:00": "line 3: walltime belongs to the whole job: "
+        "-l walltime=00:10:00",
+        "-l walltme=1": "line 3: walltme is no resource of a whole job; did you mean walltime?",
+        "-l walltime=00:10:00": "line 3: walltime stands in line 2 already",
+        "-l ngpus=2": "line 3: ngpus belongs into select, as in select=2:ncpus=4:ngpus=1",
+        "-l nodes=2:ppn=4": "line 3: nodes belongs into select, as in select=2:ncpus=4:ngpus=1",
+        "-l place=scater": "line 3: place knows no 'scater'; did you mean scatter?",
+        "-l place=pack:scatter": "line 3: place=pack:scatter says one thing twice",
+        "-l cput=ten": "line 3: cput cannot be 'ten'",
+        "-j eo1": "line 3: -j cannot be 'eo1'",
+        "-N my job": "line 3: 'job' is no option, and a comment is not possible behind one",
+        "-N distributed_data_parallel": "line 3: -N cannot be 'distributed_data_parallel'",
+        "-q gpu # the queue": "line 3: '#' is no option, and a comment is not possible behind one",
+        "--queue gpu": "line 3: '--queue' is no option, and a comment is not possible behind one",
+        "-t 1-4": "line 3: qsub has no option -t",
+        "-A": "line 3: -A needs a value",
+        "-W depends=afterok:1": "line 3: depends is no attribute for -W; did you mean depend?",
+        "-W depend=afterokay:1": "line 3: depend cannot be 'afterokay:1'",
+        "-z": "line 3: -z is for the command line alone",
+        "-N 'ddp": "line 3: no closing quotation",
+    }.items(),
+)
+def test_the_reader_of_pbs_lines_refuses(line, fault):
+    assert faults(f"#!/bin/bash\n#PBS -l walltime=00:10:00\n#PBS {line}\ntrue\n") == [fault]
+
+
+def test_the_reader_of_pbs_lines_sees_what_pbs_takes_for_a_comment():
+    script = "#!/bin/bash\n# PBS -N a\n#pbs -N b\n##PBS -q off\ntrue\n#PBS -N late\n"
+    assert faults(script) == [
+        "line 2: '#' is a comment; write '#PBS'",
+        "line 3: '#pbs' is a comment; write '#PBS'",
+        "line 6: comes after the first command, in line 5: it is ignored",
+        "no walltime: the site's default may be minutes or days",
+    ]
+
+
+# Without a scheduler: what a script starts, and what it refuses
+
+
+class Desk:
+    """A copy of the folder in a checkout of its own, and stand-ins for a scheduler's commands."""
+
+    def __init__(self, top: Path) -> None:
+        self.folder, self.bin = top / "job_scripts", top / "bin"
+        ignored = shutil.ignore_patterns("runs", "site.sh", "results.csv", "*.log", "*.[oe][0-9]*")
+        shutil.copytree(FOLDER, self.folder, ignore=ignored)
+        (top / ".venv").symlink_to(sys.prefix)
+        self.bin.mkdir()
+
+    def command(self, name: str, text: str) -> None:
+        """Put a command on PATH."""
+        path = self.bin / name
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+
+    def change(self, script: str, old: str, new: str) -> None:
+        """Edit a script as a reader would."""
+        path = self.folder / script
+        text = path.read_text()
+        assert old in text, f"{old!r} is not in {script}"
+        path.write_text(text.replace(old, new))
+
+    def bash(self, script: str, folder: Path | None = None, **variables: str):
+        """Run a script without a scheduler, with these variables and no others of one."""
+        known = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.folder), "USER": "someone"}
+        command = ["bash", *script.split()]
+        return subprocess.run(
+            command,
+            cwd=folder or self.folder,
+            env=known | variables,
+            capture_output=True,
+            text=True,
+        )
+
+    def in_slurm(self, script: str, nodes: str = "node1", **variables: str):
+        """Run a script as a job of Slurm would, but with an `srun` that prints what it is given."""
+        self.command("scontrol", f"printf '%s\\n' {nodes}")
+        self.command("srun", 'printf "<%s>" "$@"')
+        job = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "x", "SLURM_CPUS_ON_NODE": "4"}
+        return self.bash(script, **job, SLURM_SUBMIT_DIR=str(self.folder), **variables)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return Desk(tmp_path)
+
+
+def refused(done, words: str) -> None:
+    """It has said one sentence, and nothing was made."""
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert re.search(words, done.stderr), done.stderr
+
+
+@each_script
+def test_bash_by_mistake_is_told_what_to_type(desk, script):
+    command = SUBMIT[script.suffix]
+    nowhere = (
+        r"is a job script, and there is no (sbatch|qsub) on this machine: type it on a login node"
+    )
+    refused(desk.bash(script.name, PATH=path_without_schedulers(desk)), nowhere)
+    desk.command(command, "exit 99")
+    refused(desk.bash(script.name), f"no job is running: type  {command} {script.name}\n")
+    refused(
+        desk.bash(f"job_scripts/{script.name}", folder=desk.folder.parent),
+        "submit from job_scripts",
+    )
+    assert not (desk.folder / "runs").exists()
+
+
+def path_without_schedulers(desk: Desk) -> str:
+    """A PATH with what the scripts use, for this machine may have Slurm."""
+    tools = desk.folder.parent / "tools"
+    tools.mkdir()
+    for tool in ("basename", "dirname", "bash"):
+        (tools / tool).symlink_to(shutil.which(tool))
+    return str(tools)
+
+
+def started(done) -> dict[str, str]:
+    """What `srun` was told to start on each node."""
+    words = re.findall(r"<(.*?)>", done.stdout)
+    assert done.returncode == 0 and words, (done.returncode, done.stdout, done.stderr)
+    names = ["nodes", "ranks", "threads", "endpoint", "job", "folder", "program"]
+    begin = words.index("node") + 2
+    values = dict(zip(names, words[begin:], strict=False))
+    return values | {"srun": " ".join(words[:begin]), "options": " ".join(words[begin + 7 :])}
+
+
+@pytest.mark.parametrize(
+    ("variables", "ranks"),
+    [
+        ({"SLURM_GPUS_ON_NODE": "2"}, "2"),
+        ({"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0,1,2"}, "2"),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2"}, "3"),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-1f,GPU-2a"}, "2"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "4"),  # none: the cores
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, "4"),
+        ({"SLURM_GPUS_ON_NODE": "0"}, "4"),
+        ({"SLURM_CPUS_ON_NODE": "1"}, "1"),
+        ({"SLURM_CPUS_ON_NODE": "96"}, "8"),
+        ({"SLURM_GPUS_ON_NODE": "8", "RANKS_PER_NODE": "3"}, "3"),
+    ],
+)
+def test_ranks_come_from_what_the_job_has(desk, variables, ranks):
+    desk.command("nvidia-smi", "exit 9")  # as on a node without a driver
+    line = started(
+        desk.in_slurm("distributed_data_parallel_nodes.slurm", "node1 node2", **variables)
+    )
+    assert line["ranks"] == ranks
+    assert line["nodes"] == "2"
+    assert line["folder"].endswith(f"/runs/distributed_data_parallel-{2 * int(ranks)}-ranks-17")
+    assert Path(line["folder"]).is_dir()
+
+
+def test_gpus_are_counted_where_the_scheduler_says_nothing(desk):
+    desk.command("nvidia-smi", "echo 'GPU 0: A (UUID: x)'; echo 'GPU 1: A (UUID: y)'")
+    assert started(desk.in_slurm("fully_sharded.slurm"))["ranks"] == "2"
+
+
+def test_cores_are_shared_out_to_the_ranks(desk):
+    variables = {"SLURM_CPUS_ON_NODE": "9", "RANKS_PER_NODE": "4"}
+    assert started(desk.in_slurm("fully_sharded.slurm", **variables))["threads"] == "2"
+    variables["RANKS_PER_NODE"] = "16"
+    assert started(desk.in_slurm("fully_sharded.slurm", **variables))["threads"] == "1"
+
+
+def test_the_first_node_is_the_head_and_no_port_is_fixed(desk):
+    lines = [started(desk.in_slurm("fully_sharded_nodes.slurm", "zebra-2 ant-1")) for _ in range(4)]
+    heads, ports = zip(*(line["endpoint"].split(":") for line in lines), strict=True)
+    assert set(heads) == {"zebra-2"}
+    assert len(set(ports)) > 1  # four times the same: one in 12,000 to the power of three
+    assert all(20_000 <= int(port) < 32_000 for port in ports)
+
+
+def test_options_reach_the_program(desk):
+    line = started(desk.in_slurm("distributed_data_parallel.slurm", EPOCHS="7", WIDTH="128"))
+    program = CHECKOUT / "src/ddp_workbook/chapters/distributed_data_parallel.py"
+    assert Path(line["program"]).resolve() == program
+    results = desk.folder / "results.csv"
+    options = f"--results {results} --epochs 7 --batch-size 64 --width 128 --depth 1"
+    assert line["options"] == options
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        (
+            {"RANKS_PER_NODE": "0"},
+            "RANKS_PER_NODE=0: it is the number of ranks on each node, from 1",
+        ),
+        ({"RANKS_PER_NODE": "two"}, "RANKS_PER_NODE=two: it is the number of ranks"),
+    ],
+)
+def test_no_ranks_are_refused(desk, variables, words):
+    refused(desk.in_slurm("distributed_data_parallel.slurm", **variables), words)
+
+
+def test_no_environment_is_refused(desk):
+    (desk.folder.parent / ".venv").unlink()
+    words = r"no \S+/.venv/bin/python on \S+: type  make setup in \S+, or set PYTHON in site.sh"
+    refused(desk.in_slurm("distributed_data_parallel.slurm"), words)
+
+
+def test_an_environment_without_torch_is_refused(desk):
+    desk.command("bare_python", "echo no torch >&2; exit 1")
+    (desk.folder / "site.sh").write_text("PYTHON=bare_python\n")
+    words = "bare_python on .* has no torch or no ddp_workbook: set PYTHON in site.sh"
+    refused(desk.in_slurm("distributed_data_parallel.slurm"), words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    {
+        "PYTHON=python\nmodule laod torch\ntrue\n": "site.sh: line 2 failed on .*: module laod",
+        "if true\nPYTHON=python\n": r"^site.sh: line \d: syntax error.*: mend it, or start again",
+        "source /no/such/activate\nPYTHON=python": "line 1 failed .*: source /no/such",
+    }.items(),
+)
+def test_an_error_in_site_sh_is_named(desk, text, words):
+    (desk.folder / "site.sh").write_text(text)
+    done = desk.in_slurm("distributed_data_parallel.slurm")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.search(words, done.stderr.splitlines()[-1]), done.stderr
+
+
+def test_site_sh_chooses_the_python(desk):
+    """A PYTHON of the shell that submits is not meant; and activating prints errors of its own."""
+    (desk.folder / "site.sh").write_text(f"false || true\nPYTHON={sys.executable}\n")
+    (desk.folder.parent / ".venv").unlink()
+    started(desk.in_slurm("distributed_data_parallel.slurm", PYTHON="/no/python"))
+
+
+def test_the_example_of_site_sh_changes_nothing(desk):
+    shutil.copy(desk.folder / "site.example.sh", desk.folder / "site.sh")
+    started(desk.in_slurm("distributed_data_parallel.slurm"))
+
+
+def test_a_program_of_ones_own_and_one_that_is_not_there(desk):
+    (desk.folder / "mine.py").write_text("")
+    old = "start_ranks distributed_data_parallel "
+    desk.change("distributed_data_parallel.slurm", old, "start_ranks mine.py ")
+    line = started(desk.in_slurm("distributed_data_parallel.slurm"))
+    assert line["program"] == str(desk.folder / "mine.py")
+    assert line["folder"].endswith("/runs/mine-4-ranks-17")
+    desk.change("distributed_data_parallel.slurm", "mine.py", "yours.py")
+    words = "There is no program yours.py: neither a chapter's nor a file"
+    refused(desk.in_slurm("distributed_data_parallel.slurm"), words)
+
+
+def test_the_exit_code_of_srun_is_the_jobs(desk):
+    desk.command("srun", "exit 7")
+    desk.command("scontrol", "echo node1")
+    job = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "x", "SLURM_SUBMIT_DIR": str(desk.folder)}
+    assert desk.bash("distributed_data_parallel.slurm", **job).returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("pbsdsh", "code"),
+    {
+        'for n in 1 2; do echo 0 > "$codes/node$n"; done; exit 1': 0,  # its own says nothing
+        'echo 0 > "$codes/node1"; echo 3 > "$codes/node2"': 3,
+        'echo 0 > "$codes/node1"': 1,  # node2 was never there
+    }.items(),
+    ids=["all well", "one has failed", "one is missing"],
+)
+def test_under_pbs_each_node_gives_its_own_exit_code(desk, pbsdsh, code):
+    """OpenPBS's pbsdsh ends with 0, whatever its commands end with."""
+    desk.command("pbsdsh", f'codes="${{11}}/exit-codes"; {pbsdsh}')
+    nodes = desk.folder / "nodes"
+    nodes.write_text("node1\nnode1\nnode2\n")
+    job = {"PBS_JOBID": "17.server", "PBS_NODEFILE": str(nodes), "PBS_O_WORKDIR": str(desk.folder)}
+    done = desk.bash("distributed_data_parallel_nodes.pbs", **job, NCPUS="2")
+    assert done.returncode == code, done.stderr
+    assert "Job 17: 4 ranks on node1 node2" in done.stdout
+
+
+# The scaling study
+
+
+def study(desk: Desk, submit: str, **variables: str) -> tuple[list[str], str]:
+    """The command lines that it submits, and what it says."""
+    desk.command(submit, 'printf "%s " "$@" >> lines; echo >> lines; echo "$(wc -l < lines)"')
+    done = desk.bash(f"scaling_study.sh {submit}", **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    return (desk.folder / "lines").read_text().splitlines(), done.stdout
+
+
+def test_the_study_submits_strong_and_weak_scaling_one_after_the_other(desk):
+    lines, said = study(desk, "sbatch")
+    asked = [
+        re.search(r"--nodes=(\d) --gpus-per-node=(\d).*BATCH_SIZE=(\d+)", x).groups() for x in lines
+    ]
+    strong = [("1", "1", "512"), ("1", "2", "512"), ("1", "4", "512"), ("2", "4", "512")]
+    assert asked == [*strong, ("1", "1", "64"), ("1", "2", "128"), ("1", "4", "256")]
+    after = [re.findall(r"afterany:(\d+)", line) for line in lines]
+    assert after == [[], ["1"], ["2"], ["3"], ["4"], ["5"], ["6"]]
+    assert "job 4: 8 ranks on 2 nodes, a batch of 512 rows" in said
+
+
+def test_the_study_by_qsub_asks_in_the_words_of_pbs(desk):
+    lines, _ = study(desk, "qsub", RANKS="1 8", GPUS_PER_NODE="4")
+    assert "-l select=2:ncpus=4:ngpus=4:mpiprocs=1 -v RANKS_PER_NODE=4," in lines[1]
+    assert "-W depend=afterany:1 distributed_data_parallel_nodes.pbs" in lines[1]
+    for line in lines:
+        words = re.sub(r" -v \S+| \S+\.pbs", "", line)
+        assert faults(f"#PBS -l walltime=1\n#PBS {words}") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "words"),
+    [
+        ("", {"RANKS": "1 0"}, "RANKS are whole numbers"),
+        ("", {"GPUS_PER_NODE": "-1"}, "GPUS_PER_NODE, .* are whole numbers"),
+        (
+            "",
+            {"RANKS": "5", "GPUS_PER_NODE": "4"},
+            "5 ranks are not the same number on each of 2 nodes",
+        ),
+        ("bsub", {}, "bsub: give sbatch or qsub, or nothing"),
+    ],
+)
+def test_the_study_refuses(desk, arguments, variables, words):
+    desk.command("sbatch", "echo 1")
+    refused(desk.bash(f"scaling_study.sh {arguments}", **variables), words)
+
+
+def test_the_study_says_that_there_is_no_scheduler(desk):
+    path = path_without_schedulers(desk)
+    refused(desk.bash("scaling_study.sh", PATH=path), "There is no qsub on this machine")
+
+
+def test_the_study_stops_at_the_first_refusal(desk):
+    desk.command("sbatch", "echo 'invalid partition' >&2; exit 1")
+    done = desk.bash("scaling_study.sh")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("sbatch has refused 1 ranks on 1 nodes.")
+
+
+# On a real Slurm
+
+SEVERAL = "distributed_data_parallel_nodes"
+# Each rank compares its own result with one process', in the way of the tests of chapter 02.
+ON_EVERY_RANK = """
+import os
+from pathlib import Path
+from ddp_workbook.chapters import distributed_data_parallel, single_process
+from ddp_workbook.training_run import run
+
+def train(epochs=1, batch_size=64, width=64, depth=1):
+    trained = distributed_data_parallel.train(epochs, batch_size, width, depth)
+    alone = single_process.train(epochs, batch_size, width, depth).weights
+    off = max(float((trained.weights[name] - alone[name]).abs().max()) for name in alone)
+    Path(__file__).with_name(f"rank-{os.environ['RANK']}").write_text(str(off < 1e-5))
+    return trained
+
+if __name__ == "__main__":
+    run(train)
+"""
+RANK_1_FAILS = """
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+@record
+def main():
+    dist.init_process_group("gloo")
+    dist.barrier()
+    if dist.get_rank() == 1:
+        raise RuntimeError("rank 1 has had enough")
+    dist.barrier()
+
+main()
+"""
+
+
+class Site:
+    """A cluster, and a checkout that its nodes share."""
+
+    def __init__(self, slurm: Slurm, top: Path) -> None:
+        self.slurm, self.desk = slurm, Desk(top)
+        self.folder = self.desk.folder
+
+    def type(self, line: str) -> str:
+        """Type a line of the README, in the folder of the checkout; what it prints."""
+        command = ["bash", "-c", f"cd job_scripts; {line}"]
+        done = self.slurm.run(command, cwd=self.folder.parent, env={"USER": "root"})
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        return done.stdout
+
+    def submit(self, line: str) -> str:
+        """Type a line that submits a job; its id."""
+        return re.findall(r"\d+", self.type(line))[-1]
+
+    def read(self, job: str, scheduler: str) -> str:
+        """Read the log of a job that has ended, as the README says."""
+        return self.type(command_of("read its log", scheduler, job).replace("tail -f", "cat"))
+
+    def ends(self, job: str, state: str) -> str:
+        """Wait for the job's end, which must be this one; all that it printed."""
+        ended = self.slurm.wait(job, timeout=300)
+        assert ended == state, (ended, self.slurm.output(job))
+        return self.slurm.output(job)
+
+    def row(self, job: str) -> dict:
+        """The row of results that a job has left."""
+        table = read_results(self.folder / "results.csv")
+        (row,) = table[table["job"] == job].to_dict("records")
+        return row
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until this holds; fail after five minutes."""
+        end = time.monotonic() + 300
+        while not condition():
+            assert time.monotonic() < end, self.slurm.run(["squeue", "--states=all"]).stdout
+            time.sleep(0.2)
+
+    def is_empty(self) -> bool:
+        """Whether no process of a job is left on any node."""
+        return wait_until(lambda: self.slurm.processes() == [])
+
+
+def command_of(action: str, scheduler: str, job: str) -> str:
+    """What the README's table says for an action, with this job's number."""
+    row = next(line for line in README.splitlines() if line.startswith(f"| {action} |"))
+    commands = re.findall(r"`(.*?)`", row)
+    return commands[scheduler == "PBS"].replace("17", job)
+
+
+def typed(script: str) -> str:
+    """The README's line that submits a script, with this one's name."""
+    command = SUBMIT[Path(script).suffix]
+    (line,) = re.findall(rf"^{command} \S+", README, re.MULTILINE)
+    return line.replace(line.split()[1], script)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Two nodes with four pretend GPUs each."""
+    with Slurm(nodes=2) as slurm:
+        yield Site(slurm, tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """The mean loss of the last of three epochs in one process."""
+    losses = single_process.train(epochs=3).losses
+    return statistics.mean(losses[-len(losses) // 3 :])
+
+
+def check_row(row: dict, hosts: str, ranks: int, loss: float) -> None:
+    """A job's row says where it ran, and its loss is that of one process."""
+    assert (row["hosts"], row["ranks"], row["epochs"]) == (hosts, ranks, 3)
+    assert row["loss"] == pytest.approx(loss, rel=1e-3)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("suffix", [".slurm", ".pbs"])
+def test_a_job_by_typing_what_the_readme_says(site, alone, suffix):
+    job = site.submit(typed(f"distributed_data_parallel{suffix}"))
+    site.ends(job, "COMPLETED")
+    log = site.read(job, "PBS" if suffix == ".pbs" else "Slurm")
+    assert f"Job {job}: 2 ranks on node1" in log
+    assert re.search(r"\[rank 0\] epoch 3: loss", log)
+    check_row(site.row(job), "node1", 2, alone)
+    logs = list(site.folder.glob(f"runs/distributed_data_parallel-2-ranks-{job}/node1/*/*/*/*.log"))
+    assert len(logs) == 4  # two ranks, standard output and error
+
+
+@pytest.mark.cluster
+def test_every_rank_of_two_nodes_has_the_result_of_one_process(site, tmp_path):
+    program = tmp_path / "on_every_rank.py"
+    program.write_text(ON_EVERY_RANK)
+    old = f"start_ranks {SEVERAL.removesuffix('_nodes')} "
+    site.desk.change(f"{SEVERAL}.slurm", old, f"start_ranks {program} ")
+    job = site.submit(f"EPOCHS=1 sbatch {SEVERAL}.slurm")
+    site.desk.change(f"{SEVERAL}.slurm", f"start_ranks {program} ", old)  # sbatch has its copy
+    site.ends(job, "COMPLETED")
+    assert [(tmp_path / f"rank-{rank}").read_text() for rank in range(4)] == ["True"] * 4
+    assert site.row(job)["hosts"] == "node1 node2"
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "suffix",
+    [pytest.param(".slurm", marks=pytest.mark.release("a job of Slurm that fails")), ".pbs"],
+)
+def test_a_failing_rank_fails_the_job_and_is_named_last(site, tmp_path, suffix):
+    """It runs on the second node; the first node's torchrun takes another rank for the culprit."""
+    program = tmp_path / "fails.py"
+    program.write_text(RANK_1_FAILS)
+    script = f"fails{suffix}"
+    shutil.copy(site.folder / f"{SEVERAL}{suffix}", site.folder / script)
+    site.desk.change(script, "start_ranks distributed_data_parallel ", f"start_ranks {program} ")
+    site.desk.change(script, "\ncd ", "\nRANKS_PER_NODE=1\ncd ")
+    job = site.submit(f"{SUBMIT[suffix]} {script}")
+    log = site.ends(job, "FAILED")
+    last = log.strip().splitlines()[-2:]
+    assert last[0].endswith(" on node2: RuntimeError: rank 1 has had enough"), log
+    assert "RuntimeError: rank 1 has had enough" in Path(last[1].split(": ")[1]).read_text()
+    assert "Root Cause (first observed failure)" in log
+    assert site.is_empty()
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "suffix", [".slurm", pytest.param(".pbs", marks=pytest.mark.release("a job of PBS is deleted"))]
+)
+def test_a_job_that_is_stopped_leaves_nothing(site, suffix):
+    scheduler = "PBS" if suffix == ".pbs" else "Slurm"
+    job = site.submit(f"EPOCHS=100000 {typed(f'{SEVERAL}{suffix}')}")
+    assert job in site.type(command_of("watch a job", scheduler, job))
+    run = site.folder / "runs" / f"distributed_data_parallel-4-ranks-{job}"
+    # Ranks have begun on both nodes.
+    site.until(lambda: len(list(run.glob("*/*/*/*/stderr.log"))) == 4)
+    site.type(command_of("stop it", scheduler, job))
+    assert site.slurm.wait(job, timeout=120) == "CANCELLED"
+    assert site.is_empty()
+
+
+@pytest.mark.cluster
+def test_a_requeued_job_goes_on_where_it_stopped(site, alone):
+    job = site.submit("RANKS_PER_NODE=1 EPOCHS=3 sbatch requeue.slurm")
+    site.until(lambda: "Job " in site.slurm.output(job))
+    # What --signal=B:USR1@120 does two minutes before the end of the time.
+    site.type(f"scancel --batch --signal=USR1 {job}")
+    site.until(lambda: site.slurm.job(job)["Restarts"] == "1")
+    log = site.ends(job, "COMPLETED")
+    assert "Stopped after epoch 1" in log
+    row = site.row(job)  # one: a run that has stopped leaves none
+    check_row(row, "node1", 1, alone)
+    assert row["steps"] < 87  # of three epochs
+    assert site.slurm.job(job)["Restarts"] == "1"  # a training that is done does not come again
+
+
+@pytest.mark.cluster
+@pytest.mark.release("a job of PBS submits its successor")
+def test_under_pbs_a_job_submits_its_successor(site, alone):
+    """Each job is asked to stop at once, does an epoch, and hands on."""
+    environment = site.slurm.environment
+    lines = [f"export {name}={environment[name]}" for name in ("PATH", "SLURM_CONF")]
+    (site.folder / "site.sh").write_text("\n".join(lines))  # qsub -v hands on nothing else
+    try:
+        job = site.submit("qsub -v EPOCHS=3,STOP_AFTER=0 requeue.pbs")
+        for _ in range(2):
+            log = site.ends(job, "COMPLETED")
+            assert "Stopped after epoch" in log
+            job = re.findall(r"^\d+", log, re.MULTILINE)[-1]
+        log = site.ends(job, "COMPLETED")
+    finally:
+        (site.folder / "site.sh").unlink()
+    assert "Stopped" not in log
+    check_row(site.row(job), "node1", 2, alone)
+
+
+@pytest.mark.cluster
+@pytest.mark.release("a job is stopped by its time limit's signal")
+def test_slurm_sends_the_signal_before_the_time_is_over(site):
+    site.desk.change("requeue.slurm", "--time=00:10:00", "--time=00:01:00")
+    site.desk.change("requeue.slurm", "USR1@120", "USR1@45")
+    job = site.submit("EPOCHS=100000 sbatch requeue.slurm")
+    site.until(lambda: site.slurm.job(job)["Restarts"] == "1")
+    site.type(f"scancel {job}")
+    assert "Stopped after epoch" in site.slurm.output(job)
+
+
+@pytest.mark.cluster
+@pytest.mark.release("a job that fails before its time is over")
+def test_a_job_that_fails_is_not_requeued(site):
+    job = site.submit("EPOCHS=3 WIDTH=0 sbatch requeue.slurm")
+    log = site.ends(job, "FAILED")
+    assert "--width: '0' is not a whole number from 1 on" in log
+    assert site.slurm.job(job)["Restarts"] == "0"
+
+
+@pytest.mark.cluster
+@pytest.mark.release("all job scripts, as typed")
+@pytest.mark.parametrize("script", [path.name for path in SCRIPTS if "requeue" not in path.name])
+def test_each_script_runs_as_it_is(site, script):
+    job = site.submit(typed(script))
+    site.ends(job, "COMPLETED")
+    row = site.row(job)
+    nodes = 2 if "nodes" in script else 1
+    assert row["nodes"] == nodes
+    assert row["ranks"] == (
+        1 if "data_parallel." in script and "distrib" not in script else 2 * nodes
+    )
+    assert site.is_empty()
+
+
+@pytest.mark.cluster
+@pytest.mark.release("a scaling study")
+@pytest.mark.parametrize("submit", ["sbatch", "qsub"])
+def test_a_scaling_study_fills_one_table(site, submit):
+    environment = site.slurm.environment
+    lines = [f"export {name}={environment[name]}" for name in ("PATH", "SLURM_CONF")]
+    (site.folder / "site.sh").write_text("\n".join(lines))
+    sizes = "GPUS_PER_NODE=1 RANKS='1 2' BATCH_SIZE=128 WIDTH=32 DEPTH=1 EPOCHS=1"
+    said = site.type(f"{sizes} bash scaling_study.sh {submit}")
+    jobs = re.findall(r"^job (\d+)", said, re.MULTILINE)
+    for job in jobs:
+        site.ends(job, "COMPLETED")
+    (site.folder / "site.sh").unlink()
+    rows = [site.row(job) for job in jobs]
+    assert [(row["ranks"], row["nodes"], row["batch_size"]) for row in rows] == [
+        (1, 1, 128),
+        (2, 2, 128),
+        (1, 1, 64),
+    ]
+
+
+@pytest.mark.cluster
+@pytest.mark.release("a table of another version")
+def test_a_table_of_another_version_is_refused_and_kept(site):
+    other = site.folder / "other.csv"
+    other.write_text("time,loss\n1,2\n")
+    job = site.submit(f"RESULTS={other} sbatch distributed_data_parallel.slurm")
+    log = site.ends(job, "FAILED")
+    assert "another version of the workbook wrote" in log
+    assert other.read_text() == "time,loss\n1,2\n"
+
+
+@pytest.mark.cluster
+@pytest.mark.release("clusters that are set up in another way")
+@pytest.mark.parametrize(
+    ("nodes", "partition", "gpus", "changes", "ranks"),
+    [
+        (1, "a100", 1, {"--gpus-per-node=2": "--gpus-per-node=1"}, 1),
+        (1, "cpu", 0, {"#SBATCH --gpus-per-node=2\n": ""}, 2),
+        (4, "long", 0, {"#SBATCH --gpus-per-node=2\n": "", "--nodes=2": "--nodes=4"}, 8),
+        (4, "gpu", 2, {"--nodes=2": "--nodes=3"}, 6),
+    ],
+)
+def test_on_another_cluster(tmp_path, alone, nodes, partition, gpus, changes, ranks):
+    """With the lines below `change me` as such a site needs them, partition and time among them."""
+    stem = SEVERAL if nodes > 1 else "distributed_data_parallel"
+    partition_line = {"##SBATCH --partition=gpu": f"#SBATCH --partition={partition}"}
+    time_line = {"--time=00:10:00": "--time=00:05:00"}
+    with Slurm(nodes=nodes, partition=partition, gpus=gpus) as slurm:
+        site = Site(slurm, tmp_path)
+        for old, new in (changes | partition_line | time_line).items():
+            site.desk.change(f"{stem}.slurm", old, new)
+        job = site.submit(typed(f"{stem}.slurm"))
+        site.ends(job, "COMPLETED")
+        assert slurm.job(job)["Partition"] == partition
+        row = site.row(job)
+        check_row(row, row["hosts"], ranks, alone)
+        assert site.is_empty()
