@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import errno
 import io
 import os
 import warnings
@@ -18,7 +19,6 @@ try:
 except ImportError:  # Windows has no such locks; a row is still one write
     fcntl = None
 
-WORDS = ["program", "job", "hosts", "device", "torch"]
 COUNTS = ["nodes", "ranks", "epochs", "batch_size", "width", "depth", "steps"]
 MEASURES = ["loss", "accuracy", "step_ms", "samples_per_second", "seconds"]
 COLUMNS = [
@@ -26,7 +26,7 @@ COLUMNS = [
     *("epochs", "batch_size", "width", "depth", "steps", "loss", "accuracy"),
     *("step_ms", "samples_per_second", "seconds", "torch"),
 ]
-HEADER = ",".join(COLUMNS) + "\n"
+HEADER = (",".join(COLUMNS) + "\n").encode()
 
 
 class ResultsRefused(WorkbookError, ValueError):
@@ -40,15 +40,21 @@ def append_row(path: str | Path, row: Mapping[str, Any]) -> None:
     stands in the file is never changed. Raises ResultsRefused for a file that is not such a table,
     or that cannot be written; then it is as it was.
     """
-    if row.keys() != set(COLUMNS):
-        raise ValueError(f"a row has the columns {COLUMNS}, not {list(row)}")
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(row[column] for column in COLUMNS)
+    line = line_of(row)
     path = Path(path).expanduser()
     with in_words(path), path.open("a+b", buffering=0) as file, locked(file):
         file.seek(0)
-        start = opening(path, file.read(len(HEADER.encode())))
-        write_at_once(file, (start or end_of_line(file)) + text.getvalue().encode())
+        start = rest_of_header(path, file.read(len(HEADER)))
+        write_at_once(file, (start or end_of_line(file)) + line.encode())
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    """The row as a line of the table."""
+    if row.keys() != set(COLUMNS):
+        raise ValueError(f"a row has the columns {COLUMNS}, not {list(row)}")
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(row[column] for column in COLUMNS)
+    return line.getvalue()
 
 
 def check_results(path: str | Path) -> None:
@@ -59,9 +65,9 @@ def check_results(path: str | Path) -> None:
     with in_words(path):
         if path.exists():
             with path.open("r+b", buffering=0) as file:
-                opening(path, file.read(len(HEADER.encode())))
+                rest_of_header(path, file.read(len(HEADER)))
         elif not os.access(path.parent, os.W_OK):
-            raise PermissionError(13, "Permission denied")
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def read_results(path: str | Path) -> pd.DataFrame:
@@ -75,16 +81,18 @@ def read_results(path: str | Path) -> pd.DataFrame:
     """
     path = Path(path).expanduser()
     with in_words(path):
-        text = path.read_text(encoding="utf-8")
-    opening(path, text.encode())
+        data = path.read_bytes()
+        rest_of_header(path, data)
+        lines = data.decode().split("\n")
     whole = []
-    for number, values in enumerate(csv.reader(io.StringIO(text)), start=1):
+    for number, line in enumerate(lines[1:], start=2):
+        values = next(csv.reader([line]), [])  # one by one: half a line cannot swallow the next
         if len(values) == len(COLUMNS):
             whole.append(values)
         elif values:
             words = f"{path}, line {number}: {len(values)} of {len(COLUMNS)} values; left out."
             warnings.warn(words, stacklevel=2)
-    table = pd.DataFrame(whole[1:], columns=COLUMNS)
+    table = pd.DataFrame(whole, columns=COLUMNS)
     try:
         table["time"] = pd.to_datetime(table["time"], utc=True)
         table[COUNTS] = table[COUNTS].astype(int)
@@ -94,21 +102,20 @@ def read_results(path: str | Path) -> pd.DataFrame:
     return table
 
 
-def opening(path: Path, text: bytes) -> bytes:
-    """What a file that begins with `text` lacks of the header; ResultsRefused if it has another."""
-    header = HEADER.encode()
-    if text.startswith(header):
+def rest_of_header(path: Path, start: bytes) -> bytes:
+    """What a file with this start lacks of the header; ResultsRefused if its header is another."""
+    if start.startswith(HEADER):
         return b""
-    if header.startswith(text):  # new, or its first writer was killed in the middle of the header
-        return header[len(text) :]
+    if HEADER.startswith(start):  # empty, or its first writer was killed within the header
+        return HEADER[len(start) :]
     raise ResultsRefused(
-        f"{path} is not a table of results, or one that another version of the workbook wrote: its "
-        "first line is not the header written now. Give another file; this one was not changed."
+        f"{path} is no table of results, or another version of the workbook wrote it: its first "
+        "line is not the header that is written now. Nothing was changed; give another file."
     )
 
 
 def end_of_line(file: io.FileIO) -> bytes:
-    """A newline where the last line has none, else its half row and the next would be one."""
+    """A newline if the last line has none; else a row would join what a killed writer has left."""
     file.seek(-1, os.SEEK_END)
     return b"" if file.read(1) == b"\n" else b"\n"
 
@@ -119,7 +126,7 @@ def write_at_once(file: io.FileIO, data: bytes) -> None:
     try:
         written = file.write(data)
         if written < len(data):
-            raise OSError(28, "No space left on device")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
         file.truncate(before)
         raise
@@ -141,7 +148,7 @@ def in_words(path: Path) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError:
-        raise ResultsRefused(f"{path} is not a table of results: it is no text.") from None
+        raise ResultsRefused(f"{path} is no table of results: it is not text.") from None
     except IsADirectoryError:
         raise ResultsRefused(f"{path} is a folder; give a file in it.") from None
     except OSError as error:

@@ -29,7 +29,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ddp_workbook.digits import Trained
-from ddp_workbook.results import ResultsRefused, append_row, check_results
+from ddp_workbook.results import ResultsRefused, append_row, check_results, line_of
 
 MAY_BE_ZERO = {"epochs", "depth"}  # of the whole numbers; the others are at least 1
 WARM_UP = 3  # steps that do not count: memory is allocated, connections made, DDP plans its buckets
@@ -48,13 +48,14 @@ def run(train: Callable[..., Trained]) -> NoReturn:
     results = options.pop("results", "")
     if results and rank_given() == 0:
         refusal = why_refused(results)
-    leave_together_if(refusal)
+    store = store_of_all()  # kept: rank 0 may be its server, and `train` makes its group there
+    leave_together_if(refusal, store)
     steps, start = Steps(), time.perf_counter()
     register_optimizer_step_post_hook(steps)
     try:
         trained = train(**options)
     except SystemExit as stopped:
-        leave(stopped.code)
+        leave(stopped.code or 0)
     seconds = time.perf_counter() - start
     if steps.rank == 0:
         print(trained.report(options["epochs"]))
@@ -106,7 +107,7 @@ def read_command_line(train: Callable[..., Trained]) -> tuple[dict[str, Any], st
     try:
         return vars(parser.parse_args()), ""
     except ValueError as wrong:
-        return {}, f"{parser.prog}: {wrong}"
+        return {}, f"{parser.prog}: {wrong}; --help shows the options."
 
 
 def whole_number(least: int) -> Callable[[str], int]:
@@ -142,42 +143,42 @@ def rank_given() -> int:
     return int(os.environ.get("RANK", 0))
 
 
-def leave_together_if(refusal: str) -> None:
-    """Say rank 0's `refusal` once, and end all ranks; every rank calls this, "" means all is well.
+def store_of_all() -> dist.Store | None:
+    """The store that the launcher has told all ranks of; None where there is one rank.
 
-    torchrun kills the other ranks when the first one ends: rank 0 must have spoken by then.
+    A process group would do as well, but `train` makes one, and a second is not safe in all cases.
+    """
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        return None
+    store, _, _ = next(dist.rendezvous("env://"))
+    return dist.PrefixStore(f"run {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+
+
+def leave_together_if(refusal: str, store: dist.Store | None) -> None:
+    """If rank 0 has a `refusal`, it says so, and all ranks end; every rank calls this.
+
+    torchrun kills the other ranks when the first one ends, so rank 0 must have spoken by then.
     """
     if refusal and rank_given() == 0:
         print(refusal, file=sys.stderr, flush=True)
-    told = from_rank_0(refusal)
+    told = from_rank_0(refusal, store) if store else refusal
     if refusal and not told:  # this host was given another command line than rank 0's
         print(refusal, file=sys.stderr)
     if refusal or told:
         leave(WRONG_INPUT)
 
 
-def from_rank_0(words: str) -> str:
-    """Rank 0's `words`, on every rank, by the store where the ranks are going to meet.
-
-    There is no process group yet: `train` makes it, and torch makes only one in a process well.
-    """
-    if "MASTER_ADDR" not in os.environ:
-        return words
-    store, rank, ranks = next(dist.rendezvous("env://"))
-    KEPT.append(store)  # rank 0 may be its server, and `train` meets there again
-    store = dist.PrefixStore(f"run {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
-    if rank == 0:
+def from_rank_0(words: str, store: dist.Store) -> str:
+    """Rank 0's `words`, on every rank; none goes on with words that another has not heard yet."""
+    if rank_given() == 0:
         store.set("words", words)
     words = store.get("words").decode()
     if words:
-        if store.add("heard", 1) == ranks:
+        if store.add("heard", 1) == int(os.environ["WORLD_SIZE"]):
             store.set("all have heard", "")
-        with contextlib.suppress(RuntimeError):  # the store ends with the first who has left
+        with contextlib.suppress(RuntimeError):  # the store ends with the first rank that leaves
             store.wait(["all have heard"])
     return words
-
-
-KEPT: list[dist.Store] = []
 
 
 # What was measured
@@ -256,6 +257,6 @@ def kept(results: str, row: dict[str, Any]) -> int:
     try:
         append_row(results, row)
     except ResultsRefused as refused:
-        print(f"{refused} The row was: {row}", file=sys.stderr)
+        print(f"{refused} The row was: {line_of(row)}", file=sys.stderr)
         return 1
     return 0
