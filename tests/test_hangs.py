@@ -21,11 +21,12 @@ def warm():
     run_ranks(Call(launching.all_reduce), 2, quiet=True)
 
 
-def hang(worker, ranks=2, timeout=1.0, patience=2.0) -> RanksHung:
+def hang(worker, ranks=2, timeout=1.0) -> RanksHung:
+    """The error, which comes soon after the time limit: what does not end would take a minute."""
     start = time.monotonic()
     with pytest.raises(RanksHung) as caught:
         run_ranks(Call(worker), ranks, timeout, quiet=True)
-    assert time.monotonic() - start < timeout + patience
+    assert time.monotonic() - start < timeout + 30  # seen: 0.1 to 1 s more
     return caught.value
 
 
@@ -195,7 +196,7 @@ def test_one_rank_alone():
 
 
 def test_16_rows_are_enough():
-    text = str(hang(hangs.before_init, ranks=18, timeout=2, patience=20))
+    text = str(hang(hangs.before_init, ranks=18, timeout=2))
     assert "… and 2 more ranks" in text and len(text.splitlines()) == 19
 
 

