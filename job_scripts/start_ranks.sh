@@ -15,7 +15,7 @@
 # Written from a job's nodes, by several jobs at once, so never relative to where a process stands.
 JOB_SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 MOST_CPU_RANKS=8  # more of them than that do not speed up models as small as ours
-LATE=30           # seconds that the other nodes get to end by themselves, once one has
+LATE=${LATE:-30}  # seconds that the other nodes get to end by themselves, once one has
 
 refuse() {
     echo "$*" >&2
@@ -39,7 +39,7 @@ set_up_environment() {
         words=$(bash -n "$site" 2>&1) ||
             refuse "${words#"$JOB_SCRIPTS"/}: mend it, or start again from site.example.sh."
         trap '[ "${BASH_SOURCE[0]}" != "$JOB_SCRIPTS/site.sh" ] ||
-            refuse "site.sh: line $LINENO failed on $(hostname): $BASH_COMMAND"' ERR
+            refuse "site.sh failed on $(hostname) at: $BASH_COMMAND"' ERR
         # shellcheck source=site.example.sh
         source "$site"
         trap - ERR
@@ -197,7 +197,7 @@ start_by_pbs() {
     local watch=$!
     wait_for "$pbsdsh"
     kill "$watch" 2> /dev/null
-    local ended=() patience=10
+    local ended=() patience=$LATE
     while [ "${#ended[@]}" -lt "${#NODES[@]}" ] && [ $((patience--)) -gt 0 ]; do
         mapfile -t ended < <(cat "$codes"/* 2> /dev/null)  # another node's file may be seen late
         [ "${#ended[@]}" -eq "${#NODES[@]}" ] || sleep 1

@@ -201,7 +201,8 @@ class Desk:
         self.command("scontrol", f"printf '%s\\n' {nodes}")
         self.command("srun", 'printf "<%s>" "$@"')
         job = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "x", "SLURM_CPUS_ON_NODE": "4"}
-        return self.bash(script, **job, SLURM_SUBMIT_DIR=str(self.folder), **variables)
+        job["SLURM_SUBMIT_DIR"] = str(self.folder)
+        return self.bash(script, **job | variables)
 
 
 @pytest.fixture
@@ -336,9 +337,9 @@ def test_an_environment_without_torch_is_refused(desk):
 @pytest.mark.parametrize(
     ("text", "words"),
     {
-        "PYTHON=python\nmodule laod torch\ntrue\n": "site.sh: line 2 failed on .*: module laod",
+        "PYTHON=python\nmodule laod torch\ntrue\n": "site.sh failed on .* at: module laod torch",
         "if true\nPYTHON=python\n": r"^site.sh: line \d: syntax error.*: mend it, or start again",
-        "source /no/such/activate\nPYTHON=python": "line 1 failed .*: source /no/such",
+        "source /no/activate\nPYTHON=python": "site.sh failed on .* at: source /no/activate",
     }.items(),
 )
 def test_an_error_in_site_sh_is_named(desk, text, words):
@@ -394,7 +395,7 @@ def test_under_pbs_each_node_gives_its_own_exit_code(desk, pbsdsh, code):
     nodes = desk.folder / "nodes"
     nodes.write_text("node1\nnode1\nnode2\n")
     job = {"PBS_JOBID": "17.server", "PBS_NODEFILE": str(nodes), "PBS_O_WORKDIR": str(desk.folder)}
-    done = desk.bash("distributed_data_parallel_nodes.pbs", **job, NCPUS="2")
+    done = desk.bash("distributed_data_parallel_nodes.pbs", **job, NCPUS="2", LATE="2")
     assert done.returncode == code, done.stderr
     assert "Job 17: 4 ranks on node1 node2" in done.stdout
 

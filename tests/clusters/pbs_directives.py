@@ -168,7 +168,7 @@ def of_request(name: str, wanted: str) -> Iterator[str]:
 
 def of_chunk(chunk: str) -> Iterator[str]:
     """Faults of one chunk of a select."""
-    parts = chunk.split(":")
+    parts = re.split(r":(?=\D)", chunk)  # the colons of a time are none of the chunk's
     if re.fullmatch(r"\d+", parts[0]):
         if int(parts.pop(0)) == 0:
             yield "select=0 asks for nothing"
