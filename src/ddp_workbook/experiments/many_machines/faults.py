@@ -12,7 +12,6 @@ import torch.distributed as dist
 
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.many_machines.launchers import (
-    CHECKOUT,
     LIMIT,
     LOOPBACK,
     free_port,
@@ -20,8 +19,6 @@ from ddp_workbook.experiments.many_machines.launchers import (
 )
 from ddp_workbook.launcher.agents import AgentRun, error_of, run_agents
 from ddp_workbook.launcher.launch import launch
-
-RECORDED = CHECKOUT / "data" / "many_machines"
 
 
 class Fault(NamedTuple):
@@ -66,6 +63,12 @@ def what_breaks() -> pd.DataFrame:
     command = "GLOO_SOCKET_IFNAME=eth9 torchrun …"
     faults.append(Fault(what, command, _meet_by("eth9"), MENDS[what]))
     return pd.DataFrame(faults)
+
+
+def recorded() -> pd.DataFrame:
+    """The faults that need hosts of their own, as tests/clusters/record_messages.py found them."""
+    path = RECORDED / "messages.json"
+    return pd.DataFrame(json.loads(path.read_text(encoding="utf-8")) if path.exists() else [])
 
 
 def _two_hosts(endpoint: str, timeout: str, seconds: int) -> list[str]:

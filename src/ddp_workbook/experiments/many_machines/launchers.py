@@ -1,5 +1,6 @@
 """The chapter's program by torchrun, on one host and on several; all of them are this machine."""
 
+import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -7,11 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from ddp_workbook.files import temporary_folder
 from ddp_workbook.launcher.agents import AgentRun, run_agents
 from ddp_workbook.results import read_results
 
 CHECKOUT = Path(__file__).parents[4]
 PROGRAM = CHECKOUT / "src" / "ddp_workbook" / "chapters" / "many_machines.py"
+RECORDED = CHECKOUT / "data" / "many_machines"
 LOOPBACK = "127.0.0.1"
 LIMIT = 180  # seconds; a busy machine needs thirty for what a quiet one does in nine
 # What torchrun tells a rank, in the order of the page.
@@ -80,8 +83,50 @@ def environment_table(runs: Mapping[str, AgentRun]) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values("RANK", ignore_index=True)
 
 
-def same_result(path: Path, started_by: Sequence[str]) -> pd.DataFrame:
-    """What one run after another has written to the results at `path`, with what started each."""
-    table = read_results(path)[["ranks", "job", "loss", "accuracy", "hosts"]]
-    table.insert(0, "started by", list(started_by))
-    return table
+def transcript(runs: Mapping[str, AgentRun]) -> str:
+    """The command line of each host, then what its ranks printed."""
+    lines = [f"{host} $ {run.command}" for host, run in runs.items()]
+    for host, run in runs.items():
+        lines += [
+            f"[{host}] {line.text}"
+            for line in run.lines
+            if line.local_rank is not None and not line.log
+        ]
+    return "\n".join(lines)
+
+
+def store_addresses(runs: Mapping[str, AgentRun]) -> set[str]:
+    """Where the torchrun that kept the store accepted connections: an address, or "::" for all."""
+    return {address for run in runs.values() for address, _ in run.listens}
+
+
+# The same result, whoever starts it
+
+
+def new_results() -> Path:
+    """A table of results for this page alone, which ends with the kernel."""
+    return temporary_folder() / "results.csv"
+
+
+def every_launcher(results: Path, started_by: Sequence[str]) -> pd.DataFrame:
+    """A row for each run in `results`, named by what started it, and the recorded ones of jobs."""
+    columns = ["ranks", "loss", "accuracy", "job", "hosts"]
+    here = read_results(results)[columns]
+    here.insert(0, "started by", list(started_by))
+    jobs = [
+        {"started by": f"{name} (recorded)"} | {column: run["row"][column] for column in columns}
+        for name, run in recorded()["runs"].items()
+    ]
+    return pd.concat([here, pd.DataFrame(jobs)], ignore_index=True)
+
+
+def recorded() -> dict:
+    """The runs under schedulers: {"about": where and when, "runs": {"Slurm": …, "PBS": …}}."""
+    return json.loads((RECORDED / "launchers.json").read_text(encoding="utf-8"))
+
+
+def recorded_environment(scheduler: str) -> pd.DataFrame:
+    """What the ranks of the recorded job saw, the scheduler's own numbers included."""
+    names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "MASTER_ADDR"]
+    names += {"Slurm": ["SLURM_PROCID", "SLURM_NTASKS"], "PBS": []}[scheduler]
+    return pd.DataFrame(recorded()["runs"][scheduler]["environment"])[names]

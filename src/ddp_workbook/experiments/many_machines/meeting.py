@@ -1,21 +1,10 @@
 """When the hosts and the ranks of a run met, read from the logs of its torchruns."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.figures.many_machines.meeting import Stay
+from ddp_workbook.figures.many_machines.meeting import Meeting, Stay
 from ddp_workbook.launcher.agents import AgentRun, error_of
-
-
-class Meeting(NamedTuple):
-    """What the picture of a rendezvous shows; times in seconds since the first torchrun began."""
-
-    stays: list[Stay]
-    ranks_given: float  # when the last agent knew its ranks
-    group_met: float  # when rank 0 printed what all ranks had told it
-    store_host: str  # whose torchrun kept the store
-    store_address: str  # and where it listened there
 
 
 def rendezvous(runs: Mapping[str, AgentRun]) -> Meeting:
@@ -28,9 +17,8 @@ def rendezvous(runs: Mapping[str, AgentRun]) -> Meeting:
         words = "; ".join(f"{host}: {error or 'stopped'}" for host, error in failed.items())
         raise WorkbookError(f"The hosts did not get to the end of the program. {words}")
     zero = min(run.started for run in runs.values())
-    printed = [
-        line.time for run in runs.values() for line in run.lines if is_output(line, runs.values())
-    ]
+    lines = (line for run in runs.values() for line in run.lines)
+    printed = [line.time for line in lines if line.local_rank is not None and not line.log]
     met, stays, given = min(printed) - zero, [], []
     for host, run in runs.items():
         joins = _when(run, "Rendezvous'ing worker group") - zero
@@ -51,13 +39,7 @@ def rendezvous(runs: Mapping[str, AgentRun]) -> Meeting:
                 Stay(host, rank, "works", met, ends),
             ]
     store = next(host for host, run in runs.items() if run.listens)
-    address = sorted(runs[store].listens)[0][0]
-    return Meeting(stays, max(given), met, store, address)
-
-
-def is_output(line, runs) -> bool:
-    """True for what a rank's program printed."""
-    return line.local_rank is not None and not line.log
+    return Meeting(stays, max(given), met, store)
 
 
 def _when(run: AgentRun, words: str, local_rank: int | None = None) -> float:

@@ -6,10 +6,10 @@ import pandas as pd
 
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.many_machines.jobs import JOB_SCRIPTS
-from ddp_workbook.experiments.many_machines.launchers import CHECKOUT
+from ddp_workbook.experiments.many_machines.launchers import RECORDED
 from ddp_workbook.results import read_results
 
-RECORDED = CHECKOUT / "data" / "many_machines" / "scaling.csv"
+STUDY = RECORDED / "scaling.csv"
 OWN = JOB_SCRIPTS / "results.csv"
 MODEL = ["program", "device", "width", "depth"]  # runs that may be compared are alike in these
 
@@ -48,6 +48,11 @@ def _table(runs: pd.DataFrame) -> pd.DataFrame:
     speed_up = medians["samples_per_second"] / first["samples_per_second"]
     efficiency = speed_up * first["ranks"] / medians["ranks"]
     return medians.assign(**{"speed-up": speed_up, "efficiency": efficiency})
+
+
+def recorded_study() -> dict[str, pd.DataFrame]:
+    """The tables of the study that is recorded in data/many_machines/README.md."""
+    return scaling(read_results(STUDY))
 
 
 def own_study(path: Path = OWN) -> dict[str, pd.DataFrame]:

@@ -1,6 +1,5 @@
 """How hosts meet: who starts, who waits for whom, and when all have met."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
@@ -29,14 +28,19 @@ class Stay(NamedTuple):
     end: float
 
 
-@style()
-def rendezvous_plot(
-    stays: Sequence[Stay], ranks_given: float, group_met: float, store_host: str
-) -> Figure:
-    """A lane for each torchrun and for each rank: starting, waiting, working, in seconds.
+class Meeting(NamedTuple):
+    """When hosts and ranks met; times in seconds since the first torchrun was started."""
 
-    `ranks_given` and `group_met` are marked across all lanes, `store_host` in its torchrun's lane.
-    """
+    stays: list[Stay]
+    ranks_given: float  # when the last torchrun knew its ranks
+    group_met: float  # when rank 0 printed what all ranks had told it
+    store_host: str  # whose torchrun kept the store
+
+
+@style()
+def rendezvous_plot(meeting: Meeting) -> Figure:
+    """A lane for each torchrun and for each rank: starting, waiting, working, in seconds."""
+    stays, ranks_given, group_met, store_host = meeting
     lanes = list(dict.fromkeys((stay.host, stay.rank) for stay in stays))
     figure = Figure((WIDTH, 1.0 + 0.42 * len(lanes)), layout="constrained")
     axes = figure.subplots()
@@ -81,10 +85,9 @@ def _bar(axes: Axes, lane: int, stay: Stay) -> None:
     )
 
 
-def alt_text_of_rendezvous(
-    stays: Sequence[Stay], ranks_given: float, group_met: float, store_host: str
-) -> str:
+def alt_text_of_rendezvous(meeting: Meeting) -> str:
     """The same times in words."""
+    stays, ranks_given, group_met, store_host = meeting
     begun = [
         f"the torchrun of {stay.host} at {stay.begin:.1f} s"
         for stay in stays
