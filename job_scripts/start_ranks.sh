@@ -138,8 +138,8 @@ start_ranks() {
     port=$(free_port)
     [ -n "$port" ] || refuse "No port from 20000 to 31999 is free on ${NODES[0]}: other jobs hold them all."
     shift
-    "start_by_$SCHEDULER" /bin/bash "$JOB_SCRIPTS/start_ranks.sh" node "$SCHEDULER" "${#NODES[@]}" \
-        "$RANKS_PER_NODE" "$threads" "${NODES[0]}:$port" "$JOB" "$FOLDER" \
+    "start_by_$SCHEDULER" "$JOB_SCRIPTS/start_ranks.sh" node "$SCHEDULER" "$FOLDER" "${#NODES[@]}" \
+        "$RANKS_PER_NODE" "$GPUS" "$threads" "${NODES[0]}:$port" "$JOB" \
         "$PROGRAM" --results "$RESULTS" "$@" && return
     local code=$?
     say_who_failed_first
@@ -179,7 +179,7 @@ start_by_slurm() {
     # Not --kill-on-bad-exit=1, which some sites set: it would silence the node that has failed
     # second, and torchrun's report of the root cause with it.
     srun --nodes="${#NODES[@]}" --ntasks="${#NODES[@]}" --ntasks-per-node=1 --kill-on-bad-exit=0 \
-        --wait="$LATE" "$@" < /dev/null &
+        --wait="$LATE" /bin/bash "$@" < /dev/null &
     wait_for $!
 }
 
@@ -191,7 +191,8 @@ start_by_pbs() {
     local codes=$FOLDER/exit-codes
     rm -rf "$codes"
     mkdir "$codes"
-    pbsdsh -- "$@" < /dev/null &
+    # A login shell knows `module`; what this script knows of it does not come along.
+    pbsdsh -- /bin/bash --login "$@" < /dev/null &
     local pbsdsh=$!
     stop_late_nodes "$pbsdsh" "$codes" &
     local watch=$!
@@ -228,6 +229,7 @@ wait_for() {
 
 ask_to_stop() {
     echo "The time is nearly over: the ranks save after this epoch, in ${1#"$JOB_SCRIPTS"/}."
+    mkdir -p "$(dirname "$1")"
     touch "$1.stop"
 }
 
@@ -251,15 +253,16 @@ has_stopped_early() {
 
 start_on_this_node() {
     SCHEDULER=$1
-    local nodes=$2 ranks=$3 endpoint=$5 job=$6 folder=$7 host gpus
-    export OMP_NUM_THREADS=$4
-    shift 7
+    local folder=$2 nodes=$3 ranks=$4 gpus=$5 endpoint=$7 job=$8 host here
+    export OMP_NUM_THREADS=$6
+    shift 8
     host=$(hostname)
     cd "$JOB_SCRIPTS" || exit
     set_up_environment
-    gpus=$(gpus_here)
-    [ "$gpus" -eq 0 ] || [ "$gpus" -ge "$ranks" ] ||
-        echo "$host: $ranks ranks, and $gpus GPUs: where these are too few, ranks use the CPU." >&2
+    here=$(gpus_here)
+    # Ranks on a GPU and ranks on the CPU would wait for each other until the time is over.
+    [ "$here" -eq "$gpus" ] || refuse "$host has $here GPUs for this job, and ${endpoint%:*} has $gpus:" \
+        "ask for nodes that are alike."
     # Else ranks that are started again may find the addresses of those before them (torch 2.13).
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     # shellcheck disable=SC2016  # torchrun fills in the rank
@@ -272,10 +275,10 @@ start_on_this_node() {
 }
 
 leave_exit_code() {
-    local codes=$7/exit-codes host
+    local codes=$2/exit-codes host
     host=$(hostname)
     # pbsdsh runs its command once for each process that the job may start: mpiprocs times a node.
-    mkdir "$codes/.$host" || exit 0
+    mkdir "$codes/.$host" 2> /dev/null || exit 0
     (start_on_this_node "$@")
     echo $? > "$codes/$host"
 }

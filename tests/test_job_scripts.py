@@ -246,10 +246,10 @@ def started(done) -> dict[str, str]:
     """What `srun` was told to start on each node."""
     words = re.findall(r"<(.*?)>", done.stdout)
     assert done.returncode == 0 and words, (done.returncode, done.stdout, done.stderr)
-    names = ["nodes", "ranks", "threads", "endpoint", "job", "folder", "program"]
+    names = ["folder", "nodes", "ranks", "gpus", "threads", "endpoint", "job", "program"]
     begin = words.index("node") + 2
     values = dict(zip(names, words[begin:], strict=False))
-    return values | {"srun": " ".join(words[:begin]), "options": " ".join(words[begin + 7 :])}
+    return values | {"srun": " ".join(words[:begin]), "options": " ".join(words[begin + 8 :])}
 
 
 @pytest.mark.parametrize(
@@ -373,6 +373,13 @@ def test_a_program_of_ones_own_and_one_that_is_not_there(desk):
     refused(desk.in_slurm("distributed_data_parallel.slurm"), words)
 
 
+def test_nodes_that_are_not_alike_are_refused(desk):
+    """A rank on NCCL and a rank on gloo would wait for each other."""
+    node = "start_ranks.sh node slurm folder 2 2 2 1 head:20000 17 program.py"
+    words = "has 1 GPUs for this job, and head has 2: ask for nodes that are alike"
+    refused(desk.bash(node, SLURM_GPUS_ON_NODE="1"), words)
+
+
 def test_the_exit_code_of_srun_is_the_jobs(desk):
     desk.command("srun", "exit 7")
     desk.command("scontrol", "echo node1")
@@ -391,7 +398,7 @@ def test_the_exit_code_of_srun_is_the_jobs(desk):
 )
 def test_under_pbs_each_node_gives_its_own_exit_code(desk, pbsdsh, code):
     """OpenPBS's pbsdsh ends with 0, whatever its commands end with."""
-    desk.command("pbsdsh", f'codes="${{11}}/exit-codes"; {pbsdsh}')
+    desk.command("pbsdsh", f'codes="$7/exit-codes"; {pbsdsh}')
     nodes = desk.folder / "nodes"
     nodes.write_text("node1\nnode1\nnode2\n")
     job = {"PBS_JOBID": "17.server", "PBS_NODEFILE": str(nodes), "PBS_O_WORKDIR": str(desk.folder)}
