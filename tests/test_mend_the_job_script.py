@@ -1,0 +1,240 @@
+"""mend_the_job_script: directives are read, and commands start, as a scheduler would have it."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from ddp_workbook.exercises import mend_the_job_script as exercise
+from ddp_workbook.exercises.judging import directives, job_scripts
+from ddp_workbook.exercises.judging.directives import Asked, Refused
+from tests.clusters.slurm import Slurm
+
+SLURM, PBS = map(exercise.without_margin, exercise.mend_the_job_script())
+HALF_AN_HOUR = 30 * 60
+
+
+# Directives
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30", 30 * 60),
+        ("30:00", 30 * 60),
+        ("0:30:00", 30 * 60),
+        ("0-0:30", 30 * 60),
+        ("1-12", 36 * 3600),
+        ("2-3:04:05", 183845),
+    ],
+)
+def test_a_time_of_slurm(text, seconds):
+    assert directives.slurm_time(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30", 30), ("30:00", 1800), ("00:30:00", 1800), ("1:2:3", 3723)]
+)
+def test_a_time_of_pbs(text, seconds):
+    assert directives.pbs_time(text) == seconds
+
+
+@pytest.mark.parametrize("read", [directives.slurm_time, directives.pbs_time])
+@pytest.mark.parametrize("text", ["30m", "half", "1:2:3:4"])
+def test_a_time_that_nobody_understands_is_refused(read, text):
+    with pytest.raises(Refused):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["--nodes=2 --gpus-per-node=4"],
+        ["-N2", "--gpus-per-node a100:4"],
+        ["--nodes 2-2  # both", "--gres=gpu:4"],
+        ["-N 2", "--gres=lustre,gpu:a100:4"],
+        ["-N 2", "-G 8"],
+        ["-n 2 --ntasks-per-node=1", "--gpus-per-task=4"],
+        ["--nodes=2", "--ntasks-per-node=4", "--gpus-per-task=1"],
+    ],
+)
+def test_spellings_of_two_nodes_with_four_gpus_for_slurm(lines):
+    asked = directives.asked_of_slurm(lines)
+    assert (asked.nodes, asked.gpus) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["-l select=2:ncpus=8:ngpus=4", "-j oe"],
+        ["-lselect=2:ngpus=4:mpiprocs=1,walltime=1:00"],
+        ["-l select=1:ngpus=4+1:ngpus=4:mem=8gb", "-l place=scatter"],
+    ],
+)
+def test_spellings_of_two_nodes_with_four_gpus_for_pbs(lines):
+    asked = directives.asked_of_pbs(lines)
+    assert (asked.nodes, asked.gpus) == (2, 4)
+
+
+@pytest.mark.parametrize("line", ["--gpu=4", "--nodes=two", "--time=30m", "--walltime=30"])
+def test_what_sbatch_refuses(line):
+    with pytest.raises(Refused):
+        directives.asked_of_slurm([line])
+
+
+@pytest.mark.parametrize("line", ["-l select=2 -l ngpus=4", "-l walltime=30m", "-G 4"])
+def test_what_qsub_refuses(line):
+    with pytest.raises(Refused):
+        directives.asked_of_pbs([line])
+
+
+def test_which_lines_are_directives():
+    text = "#!/bin/bash\n# one\n\n#SBATCH -a 1\n##SBATCH -b\n #SBATCH -c\n# SBATCH -d\ntrue\n"
+    read, ignored = directives.directives(f"{text}#SBATCH -e\n#SBATCHED -f\n", "#SBATCH")
+    assert read == ["-a 1"]
+    assert [(one.options, one.late) for one in ignored] == [
+        ("-b", False),
+        ("-c", False),
+        ("-d", False),
+        ("-e", True),
+    ]
+
+
+# Playing
+
+
+def test_nothing_is_left_of_a_play(tmp_path, monkeypatch):
+    """Neither its folder, nor what the script has started and not waited for."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    marker = "987.654321"
+    real = "$(type -P -a sleep | tail -n 1)"  # behind the one that stands in
+    text = f"#!/bin/bash\n{real} {marker} &\n"
+    run = job_scripts.play("slurm", text, Asked(nodes=2), 1, fails=False)
+    assert run.status == 0
+    until = time.monotonic() + 10
+    while sleeping(marker) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert sleeping(marker) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def sleeping(marker: str) -> list[str]:
+    """Processes with this word in their command."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if marker.encode() in file.read_bytes().split(b"\0"):
+                found.append(file.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+# Against a real Slurm
+
+NOTES = """#!/bin/bash
+{{ hostname; pwd; printf '%s\\n' "$@"; }} > "$(mktemp "{notes}/XXXXXX")"
+[ -z "${{FAILS:-}}" ] || [ "$(hostname)" != node2 ]
+"""
+SRUN = r"""srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 \
+    --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID --rdzv-endpoint=$head:$port \
+    train.py --epochs 5' | tee digits.log"""
+assert SRUN in SLURM
+
+
+def with_commands(*commands: str) -> str:
+    """The script with these in place of its srun."""
+    return SLURM.replace(SRUN, "\n".join(commands))
+
+
+SCRIPTS = {
+    "solution": SLURM,
+    "four tasks": SLURM.replace("--ntasks-per-node=1", "--ntasks-per-node=4"),
+    "four tasks, one asked of srun": SLURM.replace("per-node=1", "per-node=4").replace(
+        "srun ", "srun --ntasks-per-node=1 "
+    ),
+    "four tasks, two asked of srun": SLURM.replace("per-node=1", "per-node=4").replace(
+        "srun ", "srun --nodes=2 -n 2 "
+    ),
+    "nothing said of tasks": SLURM.replace("#SBATCH --ntasks-per-node=1\n", ""),
+    "without srun": SLURM.replace("srun bash", "bash"),
+    "no pipefail": SLURM.replace("set -o pipefail", "true"),
+    "all sorts of names": with_commands(
+        'ip=$(srun -N1 -n1 -w "$head" hostname --ip-address)',
+        "srun bash -c 'torchrun $(hostname) $HOSTNAME $SLURMD_NODENAME $SLURM_NODEID $SLURM_PROCID "
+        "$SLURM_LAUNCH_NODE_IPADDR '$ip",
+        "srun -l -u --export=ALL torchrun $SLURM_NTASKS $SLURM_NTASKS_PER_NODE $SLURM_GPUS_ON_NODE",
+    ),
+}
+
+
+@pytest.mark.cluster
+@pytest.mark.release("job scripts as an exercise plays them, beside a real Slurm")
+def test_a_played_script_starts_what_slurm_starts(tmp_path):
+    """The same commands on the same nodes, in the same folder, with the same words and status."""
+    with Slurm(nodes=2, gpus=4, cpus=128) as slurm:
+        jobs = [
+            (name, text, fails, submitted(slurm, tmp_path / f"{name}{fails}", text, fails))
+            for name, text in SCRIPTS.items()
+            for fails in (False, True)
+        ]
+        differ = {}
+        for name, text, fails, job in jobs:
+            completed = slurm.wait(job, timeout=120) == "COMPLETED"
+            asked = exercise.asked_of("slurm", directives.directives(text, "#SBATCH")[0])
+            run = job_scripts.play("slurm", text, asked, int(job), fails)
+            real = really_started(slurm, tmp_path / f"{name}{fails}")
+            one, other = (real, completed), (played(run), run.status == 0)
+            if one != other:
+                differ[name, fails] = (one, other, slurm.output(job))
+            shown = slurm.job(job)
+            assert shown["NumNodes"] == f"{asked.nodes}"
+            assert shown["TimeLimit"] == "00:30:00" and asked.seconds == HALF_AN_HOUR
+        assert differ == {}
+
+
+def submitted(slurm: Slurm, folder: Path, text: str, fails: bool) -> str:
+    """A job from this folder, whose torchrun only notes how it was started."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "notes").mkdir()
+    command(folder / "bin" / "torchrun", NOTES.format(notes=folder / "notes"))
+    command(folder / "bin" / "module", "#!/bin/bash\n")
+    (folder / "job.slurm").write_text(text)
+    path = os.pathsep.join([f"{folder}/bin", slurm.environment["PATH"]])
+    return slurm.submit(
+        "job.slurm", folder=folder, env={"PATH": path, "FAILS": "yes" if fails else ""}
+    )
+
+
+def really_started(slurm: Slurm, folder: Path) -> list[list[str]]:
+    """Node, whether in the folder of submission, and the words, of each start."""
+    names = {node: f"n{i}" for i, node in enumerate(slurm.nodes)}
+    names |= {address: f"n{i}" for i, address in enumerate(slurm.hosts.addresses[1:])}
+    notes = [note.read_text().splitlines() for note in (folder / "notes").iterdir()]
+    return renamed(
+        [[node, Path(at).name == folder.name, *words] for node, at, *words in notes], names
+    )
+
+
+def played(run: job_scripts.Run) -> list[list[str]]:
+    """The same of a script that was played."""
+    names = {node: f"n{i}" for i, node in enumerate(run.nodes)}
+    names |= {address: names[node] for address, node in run.addresses.items()}
+    starts = [[one.node, one.folder == "submitted", *one.words[1:]] for one in run.starts]
+    return renamed(starts, names)
+
+
+def command(path: Path, text: str) -> None:
+    """Write an executable."""
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def renamed(starts: list[list], names: dict[str, str]) -> list[list]:
+    """The starts with n0 and n1 for the nodes, sorted."""
+    pattern = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
+    return sorted(
+        [[pattern.sub(lambda m: names[m[0]], f"{word}") for word in one] for one in starts]
+    )
