@@ -93,7 +93,8 @@ class CommandLine(argparse.ArgumentParser):
 
 def read_command_line(train: Callable[..., Trained]) -> tuple[dict[str, Any], str]:
     """The options by their names, and a sentence that says what is wrong with them, or ""."""
-    parser = CommandLine(f"{program(train)}.py", allow_abbrev=False)
+    purpose = (train.__globals__["__doc__"] or "").partition("\n")[0]
+    parser = CommandLine(f"{program(train)}.py", description=purpose, allow_abbrev=False)
     for name, parameter in inspect.signature(train).parameters.items():
         is_number = isinstance(parameter.default, int)
         parser.add_argument(
@@ -257,6 +258,6 @@ def kept(results: str, row: dict[str, Any]) -> int:
     try:
         append_row(results, row)
     except ResultsRefused as refused:
-        print(f"{refused} The row was: {line_of(row)}", file=sys.stderr)
+        print(f"{refused} The row was: {line_of(row).strip()}", file=sys.stderr)
         return 1
     return 0
