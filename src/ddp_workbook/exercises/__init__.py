@@ -41,6 +41,8 @@ CHAPTERS = {
     "further_by_hand": ["fsdp_step"],
     "further_strategies": ["memory_per_rank"],
     "further_checkpoints": ["full_state"],
+    "many_machines": ["torchrun_line", "mend_the_job_script"],
+    "further_what_it_costs": ["predict_scaling"],
 }
 # What an exercise's file imports from here; found when first used, for the ranks need one of them.
 HOMES = {

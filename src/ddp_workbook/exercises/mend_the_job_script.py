@@ -2,16 +2,17 @@
 
 Both were meant to train on two nodes with four GPUs each, and neither does. Your function returns
 their texts. The check reads the directives as sbatch and qsub do, and has bash run the rest, with
-commands that stand in for srun, pbsdsh, torchrun and others; nothing is submitted. It names the
-faults one after the other. A mended script does this:
+commands that stand in for srun, pbsdsh, torchrun and others; nothing is submitted. It shows you the
+faults one after the other. What a mended script does:
 
-- It gets 2 nodes with 4 GPUs each, for half an hour, whatever they are called.
-- On each of them one torchrun starts, with one rank for each of the 4 GPUs.
-- These two meet, at one of the nodes, and at no other job's port: jobs share nodes.
-- They run `train.py --epochs 5`. It is in the folder in which the script was submitted.
-- If training fails on any node, the script ends with another status than 0.
+- It asks for 2 nodes with 4 GPUs each, for half an hour. The scheduler chooses the nodes.
+- On each of them it starts one torchrun, with one rank for each of the 4 GPUs.
+- The two meet at one of the nodes, at a port that no other job uses: jobs may share nodes.
+- The ranks run `train.py --epochs 5`, which is in the folder where the script was submitted.
+- If training fails on any node, the script ends with a status other than 0.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
@@ -108,6 +109,7 @@ NODES, GPUS, SECONDS = 2, 4, 30 * 60
 ARGUMENTS = ("--epochs", "5")
 JOBS = (4711, 4712)  # the same script, submitted twice; in the second one training fails
 MARKS = {"slurm": "#SBATCH", "pbs": "#PBS"}
+EMPTY = re.compile(r"=$|(^|=):|:$")  # --nnodes=, and host:port without one of them
 OWN_COUNT = ("gpu", "auto")  # torchrun looks how many GPUs there are
 
 
@@ -265,8 +267,9 @@ def wrongly_started(run: Run) -> Found:
 def wrongly_called(run: Run, lines: list[tuple[job_scripts.Start, torchrun.Line]]) -> Found:
     """What the options say, on each node."""
     for one, line in lines:
-        if empty := [word for word in one.words if word.endswith("=") or "=:" in word]:
-            yield Fault.EMPTY, f"On {one.node} torchrun gets {' and '.join(empty)}."
+        if empty := [word for word in one.words if EMPTY.search(word)]:
+            words = f"On {one.node} torchrun gets {' and '.join(empty)}"
+            yield Fault.EMPTY, f"{words}\nbash: {run.errors}" if run.errors else words
         if line.standalone or line.nnodes not in ("", str(NODES)):
             said = "--standalone" if line.standalone else f"--nnodes={line.nnodes}"
             yield Fault.NNODES, f"torchrun gets {said} on each of {plural(NODES, 'node')}."
@@ -280,7 +283,8 @@ def wrongly_called(run: Run, lines: list[tuple[job_scripts.Start, torchrun.Line]
             yield Fault.FOLDER, words
         elif line.program[1:] != ARGUMENTS or not (program == PROGRAM or absolute):
             yield Fault.PROGRAM, f"The ranks run {' '.join(line.program)}"
-    yield from wrong_meeting(run, lines)
+    if not any(line.standalone for _, line in lines):
+        yield from wrong_meeting(run, lines)
 
 
 def int_or(text: str) -> float:
@@ -327,11 +331,12 @@ def wrong_between(one: Run, other: Run) -> Found:
 
 
 def port_of(run: Run) -> str:
-    """The port of the first line; torchrun's own where none is given."""
+    """The port of the first line; torchrun's own where none is given, "" where it is not known."""
     try:
-        return torchrun.read(run.starts[0].words).port or "29400"
+        line = torchrun.read(run.starts[0].words)
     except (torchrun.Unreadable, IndexError):
         return ""
+    return line.port or ("" if line.standalone or EMPTY.search(line.endpoint) else "29400")
 
 
 TO_DO: dict[Fault, tuple[str, str]] = {  # what is required, and where to look
@@ -392,7 +397,8 @@ TO_DO: dict[Fault, tuple[str, str]] = {  # what is required, and where to look
     ),
     Fault.NNODES: (
         "a torchrun that waits for 2 nodes",
-        "--nnodes counts the torchruns that meet. What has been counted here?",
+        "--nnodes counts the torchruns that meet, and --standalone is one that meets nobody. What "
+        "has been counted here?",
     ),
     Fault.NPROC: ("4 ranks on each node", "How many GPUs does a node have, and how many ranks?"),
     Fault.BACKEND: (
@@ -408,7 +414,11 @@ TO_DO: dict[Fault, tuple[str, str]] = {  # what is required, and where to look
         "an endpoint on one of the job's nodes",
         "Which variable or file names the job's nodes, and which command makes single names of it?",
     ),
-    Fault.PORT: ("a port from 1024 to 65535", "Up to which number are there ports?"),
+    Fault.PORT: (
+        "a port from 1024 to 65535",
+        "Up to which number are there ports, and from which one may everybody use them? 0 is none: "
+        "it means any that is free, and the other node does not know which.",
+    ),
     Fault.SAME_PORT: (
         "a port of its own for each job",
         "Two jobs may share a node. Which number does each job have for itself, and how does a "

@@ -1,8 +1,8 @@
 """Write the torchrun command that someone types on one of a job's hosts.
 
-`hosts` names the job's hosts and says how many GPUs each of them has. It is the same list
-everywhere. `host` is the one that this line is typed on. The function is called once for each host;
-typed there, the lines must make one job.
+`hosts` is a dict: the name of each host of the job, and how many GPUs that host has. Each host is
+given the same one. `host` is the one that this line is typed on. The function is called once for
+each host; typed there, the lines must make one job.
 
 - Each host starts a rank for each of its GPUs. Hosts may have different numbers of them.
 - The hosts meet by a `c10d` rendezvous at `port`, which is free on all of them.

@@ -1,5 +1,5 @@
 # wrong: --nnodes is the number of ranks
-# told: --nnodes counts the torchruns that meet
+# told: is one that meets nobody
 
 
 def mend_the_job_script() -> tuple[str, str]:

@@ -26,6 +26,7 @@ getent scontrol nvidia-smi wc module ml conda mamba sleep sbatch qsub scancel sq
 # A command named by its path, such as /bin/bash or $HOME/venv/bin/torchrun.
 PATHS = re.compile(rf"(?<![\w/])[\w./~${{}}-]*/bin/({'|'.join(PLAYED.split())})(?![\w/])")
 MOST_NODES = 16  # that are played
+PREFIX = "gpu-"  # of the nodes' names
 PROGRAM = "train.py"
 
 
@@ -65,10 +66,9 @@ def play(scheduler: str, text: str, asked: Asked, job: int, fails: bool) -> Run:
     count = min(asked.nodes, MOST_NODES)
     first, step = (7, 4) if not fails else (3, 5)  # other nodes in each job
     numbers = [first + step * place for place in range(count)]
-    names = [f"gpu-{each:02d}" for each in numbers]
+    names = [f"{PREFIX}{each:02d}" for each in numbers]
     run = Run(names, {f"10.0.0.{each}": name for each, name in zip(numbers, names, strict=True)})
     with pretended(run, asked, fails) as lab:
-        listed = ",".join(f"{each:02d}" for each in numbers)
         environment = {
             "PATH": f"{lab}/bin:/usr/bin:/bin",
             "HOME": f"{lab}/home",
@@ -77,40 +77,36 @@ def play(scheduler: str, text: str, asked: Asked, job: int, fails: bool) -> Run:
             "HOSTNAME": names[0],  # a task of srun inherits it: on Slurm it names the first node
             "STAND_IN_NODE": names[0],
         }
+        for command in PLAYED.split():  # also where a profile sets another PATH
+            environment[f"BASH_FUNC_{command}%%"] = f'() {{ {lab}/bin/{command} "$@"; }}'
         if scheduler == "slurm":
-            environment |= of_slurm(lab, asked, job, f"gpu-[{listed}]" if count > 1 else names[0])
+            environment |= of_slurm(lab, asked, job, run)
         else:
-            lines = [name for name in names for _ in range(asked.per_node or 1)]
-            Path(lab, "nodefile").write_text("".join(f"{line}\n" for line in lines))
-            environment |= {
-                "PBS_JOBID": f"{job}.pbs-1",
-                "PBS_JOBNAME": "digits",
-                "PBS_NODEFILE": f"{lab}/nodefile",
-                "PBS_O_WORKDIR": f"{lab}/submitted",
-                "PBS_O_HOME": f"{lab}/home",
-                "PBS_NODENUM": "0",
-            }
+            environment |= of_pbs(lab, asked, job, run)
         execute(run, lab, text, environment, "submitted" if scheduler == "slurm" else "home")
         run.starts = sorted(map(start, Path(lab, "started").iterdir()), key=lambda one: one.node)
     return run
 
 
-def of_slurm(lab: str, asked: Asked, job: int, nodes: str) -> dict[str, str]:
+def of_slurm(lab: str, asked: Asked, job: int, run: Run) -> dict[str, str]:
     """The variables of a batch script."""
-    count = min(asked.nodes, MOST_NODES)
+    count = f"{len(run.nodes)}"
+    listed = ",".join(name.removeprefix(PREFIX) for name in run.nodes)
+    nodes = run.nodes[0] if len(run.nodes) == 1 else f"{PREFIX}[{listed}]"
     variables = {
         "SLURM_JOB_ID": f"{job}",
         "SLURM_JOBID": f"{job}",
         "SLURM_JOB_NAME": "digits",
         "SLURM_JOB_NODELIST": nodes,
         "SLURM_NODELIST": nodes,
-        "SLURM_NNODES": f"{count}",
-        "SLURM_JOB_NUM_NODES": f"{count}",
+        "SLURM_NNODES": count,
+        "SLURM_JOB_NUM_NODES": count,
         "SLURM_NODEID": "0",
         "SLURM_PROCID": "0",
         "SLURM_LOCALID": "0",
         "SLURM_SUBMIT_DIR": f"{lab}/submitted",
-        "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.7" if job % 2 else "10.0.0.3",
+        "SLURMD_NODENAME": run.nodes[0],
+        "SLURM_LAUNCH_NODE_IPADDR": next(iter(run.addresses)),
         "SLURM_CPUS_ON_NODE": "32",
     }
     if asked.tasks:
@@ -123,6 +119,20 @@ def of_slurm(lab: str, asked: Asked, job: int, nodes: str) -> dict[str, str]:
         variables |= {"SLURM_GPUS_ON_NODE": gpus, "CUDA_VISIBLE_DEVICES": devices}
         variables["SLURM_GPUS_PER_NODE"] = gpus
     return variables
+
+
+def of_pbs(lab: str, asked: Asked, job: int, run: Run) -> dict[str, str]:
+    """The same; writes the list of nodes, which has a line for each process of MPI."""
+    lines = [name for name in run.nodes for _ in range(asked.per_node or 1)]
+    Path(lab, "nodefile").write_text("".join(f"{line}\n" for line in lines))
+    return {
+        "PBS_JOBID": f"{job}.pbs-1",
+        "PBS_JOBNAME": "digits",
+        "PBS_NODEFILE": f"{lab}/nodefile",
+        "PBS_O_WORKDIR": f"{lab}/submitted",
+        "PBS_O_HOME": f"{lab}/home",
+        "PBS_NODENUM": "0",
+    }
 
 
 @contextmanager

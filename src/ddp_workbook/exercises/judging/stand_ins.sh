@@ -9,6 +9,7 @@
 set -u
 bin=${0%/*} me=${0##*/}
 lab=${bin%/*}
+PATH=$bin:/usr/bin:/bin # whatever a profile has made of it
 
 names() { cut -d' ' -f1 "$lab/nodes"; }
 address_of() { sed -n "s/^$1 //p" "$lab/nodes"; }
