@@ -10,7 +10,7 @@ On two hosts, the same line on both, with the name of one of them for HOST:
 New since distributed_data_parallel.py: nothing for the machines, since torchrun tells each rank its
 place; `roll_call` shows them. With --state FILE the ranks look after every epoch for FILE.stop. If
 it is there, they save the training in FILE and end. The same command goes on from FILE later, also
-with more or fewer ranks, and ends as if nothing had been.
+with more or fewer ranks, and ends with the same model, up to rounding.
 """
 
 import os
