@@ -6,6 +6,7 @@ order.
 
 import argparse
 import contextlib
+import io
 import os
 import re
 import shlex
@@ -110,7 +111,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     parser = get_args_parser()
     parser.prog = "torchrun"
     parser.error = parser.exit = refuse
-    with contextlib.redirect_stdout(None):  # of --help
+    with contextlib.redirect_stdout(io.StringIO()):  # of --help
         return parser.parse_args(list(words))
 
 
