@@ -11,8 +11,10 @@ that nobody runs. What is deselected is counted in words there as well, and is n
 import os
 import re
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Container
+from multiprocessing.util import Finalize
 
 import pytest
 
@@ -59,6 +61,22 @@ def lacking(marker: str) -> tuple[str, str] | None:
 def no_skips() -> bool:
     """Whether a skipped test fails the run."""
     return os.environ.get("WORKBOOK_NO_SKIPS", "") not in ("", "0")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A temporary folder for all that this process and those it starts leave there.
+
+    A kernel or a rank that is killed cannot clean up, and torchrun keeps its logs. Each process of
+    pytest-xdist has its own, so that none sees the files of another come and go.
+    """
+    around = tempfile.gettempdir()
+    # pytest's own folders outlive the run: a test that failed can be looked into
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", around)
+    folder = tempfile.mkdtemp(prefix="t-")  # short: paths of sockets below it have 107 characters
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+
+    # at the very end: multiprocessing removes a folder in it, with the priority -100
+    Finalize(None, shutil.rmtree, (folder, True), exitpriority=-200)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -23,10 +23,18 @@ def by_hand(ranks: int) -> list[dict[str, str]]:
     return launch(sharded.differences, list(sharded.CASES), ranks=ranks, timeout=200)
 
 
+BETWEEN = pytest.mark.release("models sharded by hand on 2 and 3 ranks, between 1 and 4")
+
+
 @pytest.mark.parametrize("case", sharded.CASES)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "ranks", [1, pytest.param(2, marks=BETWEEN), pytest.param(3, marks=BETWEEN), 4]
+)
 def test_by_hand_any_model_trains_as_in_one_process(ranks, case):
-    """Losses, norms, which parameters have a gradient, and all parameters after three steps."""
+    """Losses, norms, which parameters have a gradient, and all parameters after three steps.
+
+    On 4 ranks, too, pieces are padded, and some ranks have no row of a parameter.
+    """
     assert [found[case] for found in by_hand(ranks)] == [""] * ranks
 
 

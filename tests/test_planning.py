@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from math import prod
 
 import pytest
@@ -197,13 +198,23 @@ def test_a_reshard_that_does_not_divide_is_refused(number, words):
 # The same on real ranks
 
 
+BUCKETS = {"fully_shard": {}, "DDP": {"bucket_cap_mb": 0.01}, "ZeRO-1": {"bucket_cap_mb": 0.01}}
+
+
+@cache
+def of_real_ranks(ranks: int) -> list[list[tuple]]:
+    """All strategies in one launch: what each rank holds and sends, strategy by strategy."""
+    ways = [{"strategy": strategy} | bucket for strategy, bucket in BUCKETS.items()]
+    return launch(on_real_ranks, SMALL, *ways, ranks=ranks)
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("strategy", ["fully_shard", "DDP", "ZeRO-1"])
+@pytest.mark.parametrize("strategy", BUCKETS)
 def test_real_ranks_hold_and_send_what_the_formulas_say(strategy, ranks):
-    bucket = {} if strategy == "fully_shard" else {"bucket_cap_mb": 0.01}
-    found = launch(on_real_ranks, SMALL, {"strategy": strategy} | bucket, ranks=ranks)
+    bucket, number = BUCKETS[strategy], list(BUCKETS).index(strategy)
     units, last = SMALL.units, SMALL.root_last
-    for rank, (held, rows) in enumerate(found):
+    for rank, found in enumerate(of_real_ranks(ranks)):
+        held, rows = found[number]
         if strategy == "fully_shard":
             ledger = formulas.fully_sharded(units, ranks, rank, root_first=SMALL.root_first)
             messages = FsdpStep(units, ranks).messages
@@ -221,7 +232,7 @@ def test_real_ranks_hold_and_send_what_the_formulas_say(strategy, ranks):
 def test_ddp_begins_with_a_small_bucket():
     """1 MiB, then 25 MiB, as the reducer builds them after the first step."""
     wide = DecoderShape("wide", 3, 512, 8, 8, 2048, 1000)
-    ((_, rows), _) = launch(on_real_ranks, wide, {"strategy": "DDP"}, ranks=2)
+    ([(_, rows)], _) = launch(on_real_ranks, wide, {"strategy": "DDP"}, ranks=2)
     messages = ddp_messages(wide.units, 2, root_first=1)
     assert len(messages) == 3 and messages[0].bytes < 3 * 2**20 < messages[1].bytes
     assert rows == [(m.op, m.bytes, m.received) for m in messages]

@@ -30,8 +30,15 @@ def saved(tmp_path_factory):
     return runs
 
 
+# As many ranks, fewer that do not divide, one alone, more that do not divide; and the others.
+PAIRS = [(4, 4), (4, 3), (4, 1), (3, 4)]
+OTHER_PAIRS = [(4, 2), (2, 3), (1, 4), (1, 1)]
+other_pairs = pytest.mark.release("checkpoints from and to other numbers of ranks")
+
+
 @pytest.mark.parametrize(
-    ("written_by", "read_by"), [(4, 4), (4, 3), (4, 2), (4, 1), (3, 4), (2, 3), (1, 4), (1, 1)]
+    ("written_by", "read_by"),
+    [*PAIRS, *(pytest.param(*pair, marks=other_pairs) for pair in OTHER_PAIRS)],
 )
 def test_another_number_of_ranks_goes_on_as_if_nothing_had_happened(saved, written_by, read_by):
     """Weights and AdamW's state to the last bit; the steps after that up to rounding."""

@@ -28,11 +28,13 @@ def on_fake_ranks(shape: DecoderShape, ranks: int, **ways: Any) -> tuple[Held, l
         return third_step(shape, **ways)
 
 
-def on_real_ranks(shape: DecoderShape, ways: dict) -> tuple[Held, list[tuple]]:
-    """The same on each of the ranks that were launched."""
+def on_real_ranks(shape: DecoderShape, *ways: dict) -> list[tuple[Held, list[tuple]]]:
+    """The same on each of the ranks that were launched, for one way of training after the other."""
     dist.init_process_group("gloo")
-    found = third_step(shape, **ways)
-    dist.barrier()
+    found = []
+    for way in ways:
+        found.append(third_step(shape, **way))
+        dist.barrier()
     dist.destroy_process_group()
     return found
 
