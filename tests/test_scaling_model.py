@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ddp_workbook.experiments.many_machines import what_it_costs as costs
+from ddp_workbook.figures.many_machines import what_it_costs as pictures
 from ddp_workbook.planning.hardware import BETWEEN, INSIDE, named
 from ddp_workbook.planning.scaling import (
     Job,
@@ -115,16 +117,28 @@ def test_the_table_adds_up():
 
 @pytest.mark.parametrize("batch", [2000, 30_000])
 def test_at_the_turning_point_a_step_is_shortest(batch):
-    """The formula against trying every number of ranks, without overlap."""
+    """The formula against trying every number of ranks, without overlap: a single bucket."""
     job = Job(2e-3, 50e-6, (8e6,))
     steps = [predict_step(job, RING, n, batch / n).seconds for n in range(2, 1000)]
     assert abs(turning_point(job, RING, batch) - (2 + int(np.argmin(steps)))) <= 0.5
 
 
+@pytest.mark.parametrize("batch", [500, 2000, 30_000])
+@pytest.mark.parametrize("ring", [RING, Ring(1e-6, 4e-9), Ring(200e-6, 0.01e-9)])
+def test_with_overlap_it_is_shortest_there_as_well(batch, ring):
+    """Up to how well 20 buckets fill the time behind which they hide."""
+    job = Job(0.0, 50e-6, (0.4e6,) * 20)
+    steps = [predict_step(job, ring, n, batch / n).seconds for n in range(1, 2000)]
+    there = round(turning_point(job, ring, batch))
+    assert steps[there - 1] < 1.05 * min(steps)
+    best = 1 + int(np.argmin(steps))
+    assert 0.7 * best <= there <= 1.4 * best
+
+
 def test_a_second_rank_need_not_pay():
     """Then the turning point is one rank; if messages are free, there is none."""
     job = Job(2e-3, 50e-6, (8e6,))
-    assert turning_point(job, RING, 100) == 1
+    assert turning_point(job, RING, 100) == pytest.approx(1)
     assert predict_step(job, RING, 2, 50).seconds > predict_step(job, RING, 1, 100).seconds
     assert isinf(turning_point(job, Ring(0.0, 1e-9), 1000))
 
@@ -161,7 +175,7 @@ def test_doubling_the_ranks_doubles_the_latency_of_a_ring():
         for name in ("ring", "tree")
     )
     assert ring[3] / ring[2] == pytest.approx(2, rel=0.02)
-    assert np.allclose(np.diff(tree), 2 * 50e-6)
+    assert np.allclose(np.diff(tree), 2 * 8.5e-6)
 
 
 # Fitting
@@ -234,3 +248,102 @@ def test_nonsense_is_refused(ranks, buckets):
     """No ranks, or nothing to send."""
     with pytest.raises(ValueError, match="nothing to predict"):
         predict_step(Job(1e-3, 1e-6, buckets), RING, ranks, 10)
+
+
+# The page: its measurements, its numbers, its pictures
+
+SMALL = costs.Work(width=64, depth=2, bucket_cap_mb=0.01, rows=(8, 64), sizes=(64, 65_536))
+
+
+@pytest.fixture(scope="module")
+def measured() -> pd.DataFrame:
+    """Timings of a small model on 1 and 2 ranks."""
+    return costs.measure(ranks=[1, 2], work=SMALL, rounds=2)
+
+
+def test_every_part_is_measured_at_every_size(measured):
+    """One line each, the fastest of the rounds of the slowest rank."""
+    amounts = {"compute": (8, 64), "step": (8, 64), "update": (0,), "all-reduce": (64, 65_536)}
+    expected = {(n, part, size) for n in (1, 2) for part, of in amounts.items() for size in of}
+    keys = measured[["ranks", "part", "amount"]].itertuples(index=False, name=None)
+    assert sorted(keys) == sorted(expected)
+    assert (measured["seconds"] > 0).all()
+
+
+def test_the_model_of_this_machine_predicts_what_was_measured(measured):
+    """No part is negative, and the table has a line for each whole step."""
+    model = costs.fit(measured, SMALL)
+    job, ring = model.job, model.ring
+    assert min(job.fixed, job.per_row, job.update, ring.alpha, ring.beta) >= 0
+    assert sum(job.buckets) == 4 * sum(p.numel() for p in SMALL.model().parameters())
+    table = costs.compare_steps(measured, model)
+    assert list(zip(table["ranks"], table["rows"], strict=True)) == [
+        (1, 8),
+        (1, 64),
+        (2, 8),
+        (2, 64),
+    ]
+    assert (table["ratio"] > 0).all()
+    assert set(costs.worst_residuals(model).index) == {"compute", "all-reduce"}
+    assert "ns a byte" in repr(model)
+    assert "measure again" in repr(model._replace(ring=Ring(1e-6, 0.0)))
+
+
+def test_the_slowest_rank_counts_from_the_first_ones_begin():
+    """Ranks that share a core do not begin together."""
+    of_ranks = [
+        [costs.Timing("step", 8, 1, begun=10.0, seconds=1.0, waited=0.0)],
+        [costs.Timing("step", 8, 1, begun=10.5, seconds=1.0, waited=0.5)],
+    ]
+    (line,) = costs.slowest_ranks(of_ranks).itertuples(index=False)
+    assert (line.ranks, line.seconds, line.waited) == (2, 1.5, 0.5)
+
+
+def test_a_faster_link_shortens_the_step_and_nothing_else():
+    """The same compute, on machines of their own."""
+    model = costs.Fitted(Job(1e-3, 50e-6, (1e6,) * 4, cores=2), RING, pd.DataFrame())
+    steps = costs.own_machines(model, {"slow": 1e9, "fast": 10e9}, ranks=4, rows=128)
+    (slow, slow_sent), (fast, fast_sent) = steps["slow"], steps["fast"]
+    assert slow.compute == fast.compute == pytest.approx(1e-3 + 128 * 50e-6)  # no shared cores
+    assert slow.seconds > fast.seconds
+    wire = 6 / 4 * 1e6 * (8 / 1e9 - 8 / 10e9)
+    assert slow_sent[0].end - fast_sent[0].end == pytest.approx(wire)
+
+
+def test_the_numbers_of_the_page_hold():
+    """Weak scaling by network, the batch, and what others have published."""
+    weak = costs.weak_to_1024().pivot(index="ranks", columns="network", values="efficiency")
+    assert (weak.loc[:8] > 0.99).all(axis=None)  # one node
+    infiniband, shared, slow = weak.loc[1024][list(costs.NETWORKS)]
+    assert infiniband > 0.99 and 0.6 < shared < 0.65 and slow < 0.25
+    assert costs.ROWS * costs.SEQUENCE == 65_536
+    assert costs.published()["efficiency"].tolist() == [0.79, 0.97]
+
+
+def test_where_a_step_is_shortest_on_the_page():
+    """By the formula and by trying; half as many GPUs are nearly as fast."""
+    for mib in (25, 250):
+        tables, turning = costs.strong_to_1024(1024, [mib])
+        (table,), (ranks,) = tables.values(), turning.values()
+        assert table["seconds"].iloc[0] == pytest.approx(38, abs=0.5)
+        assert abs(costs.shortest_by_trying(1024, mib) - ranks) <= 1
+        job, n = costs.gpu_job(bucket=mib * 2**20), round(ranks)
+        half = predict_step(job, costs.FLAT, n // 2, 1024 / (n // 2)).seconds
+        assert half < 1.1 * predict_step(job, costs.FLAT, n, 1024 / n).seconds
+        quadruple = turning_point(job, costs.FLAT, 4096)
+        assert 1.9 < quadruple / ranks < 2.2
+
+
+def test_the_pictures_say_their_numbers_in_words():
+    """Each can be drawn, and its alt text holds what it shows."""
+    weak, others = costs.weak_to_1024(), costs.published()
+    assert pictures.weak_plot(weak, others).axes
+    words = pictures.alt_text_of_weak(weak, others)
+    assert "at 1,024 GPUs: InfiniBand NDR, a port a GPU: 100%" in words
+    assert "measured from 8 to 128 GPUs: 97%" in words
+    strong = costs.strong_to_1024(1024, [25, 250])
+    assert pictures.strong_plot(*strong).axes
+    assert "shortest on about 43" in pictures.alt_text_of_strong(*strong)
+    rows = {"ring": (predict_step(JOB, RING, 4, 100), timeline(JOB, RING, 4, 100))}
+    assert pictures.timeline_plot(rows).axes
+    assert "the last of 3 all-reduces after" in pictures.alt_text_of_timeline(rows)

@@ -16,7 +16,7 @@ from threading import Timer as Alarm
 import pandas as pd
 import pytest
 
-from ddp_workbook.experiments.what_it_costs import Timing, Work, slowest_ranks
+from ddp_workbook.experiments.many_machines.what_it_costs import Timing, Work, slowest_ranks
 from ddp_workbook.planning.scaling import Job, Links, fit_links, predict_step
 from tests.clusters.hosts import Hosts
 

@@ -18,14 +18,15 @@ import numpy as np
 import pandas as pd
 
 from ddp_workbook.planning.fsdp_step import Message
-from ddp_workbook.planning.hardware import CALL, MICROSECOND
+from ddp_workbook.planning.hardware import MICROSECOND
 from ddp_workbook.planning.speed import Cluster, bandwidth, call_seconds
 
 FORWARD = 1 / 3  # of the compute; backward takes two products for each one of forward
-# What a step of NCCL's tree adds inside a node and between nodes, protocol Simple, and the share of
-# a ring's bandwidth that a tree reaches: hwLat and busBw of its cost model in src/graph/tuning.cc,
-# version 2.10, 2021.
-TREE_INSIDE, TREE_BETWEEN, TREE_SHARE = 28 * MICROSECOND, 50 * MICROSECOND, 0.9
+# NCCL's tree, with the protocol that it prefers for buckets of some megabytes over NVLink (LL128):
+# what a step adds inside a node and between nodes, what a call costs, and the share of a ring's
+# bandwidth that it reaches. hwLat, baseLat and busBw in src/graph/tuning.cc, version 2.10, 2021.
+TREE_INSIDE, TREE_BETWEEN, TREE_CALL = 1.2 * MICROSECOND, 8.5 * MICROSECOND, 4.4 * MICROSECOND
+TREE_SHARE = 0.9 * 0.915
 
 
 class Network(Protocol):
@@ -80,7 +81,9 @@ class TwoLevels:
         inside = min(ranks, self.cluster.gpus_per_node)
         nodes = -(-ranks // inside)
         latency = 2 * ((inside - 1) * TREE_INSIDE + log2(nodes) * TREE_BETWEEN)
-        return CALL + latency + 2 * size / (TREE_SHARE * bandwidth(inside, nodes, self.cluster))
+        return (
+            TREE_CALL + latency + 2 * size / (TREE_SHARE * bandwidth(inside, nodes, self.cluster))
+        )
 
 
 @dataclass(frozen=True)
@@ -210,18 +213,27 @@ def _table(
 def turning_point(job: Job, ring: Ring, batch: float) -> float:
     """The number of ranks from which on more of them make a step of this batch longer.
 
-    Without overlap a step of k buckets takes
+    Nothing hides the compute before the first of k buckets is ready, a share h of all. Where the
+    communication is longer than the rest of the compute, a step takes
 
-        fixed + per_row · batch / N + 2 k (N - 1) alpha + 2 (N - 1) / N S beta
+        h · per_row · batch / N + 2 k (N - 1) alpha + 2 (N - 1) / N S beta
 
-    and its derivative is zero at N = sqrt((per_row · batch - 2 S beta) / (2 k alpha)). 1.0 if a
-    second rank would not pay; infinite if messages cost nothing.
+    and what does not depend on N. The derivative is zero at
+
+        N = sqrt((h · per_row · batch - 2 S beta) / (2 k alpha))
+
+    That, or where communication first is as long as the rest of the compute, if it comes later:
+    until then more ranks always pay. Infinite if messages and bytes cost nothing. Each rank has a
+    core of its own here.
     """
-    gain = job.per_row * batch - 2 * job.size * ring.beta
-    price = 2 * len(job.buckets) * ring.alpha
-    if gain <= price:
-        return 1.0
-    return sqrt(gain / price) if price else float("inf")
+    work, share = job.per_row * batch, FORWARD + (1 - FORWARD) * job.buckets[0] / job.size
+    messages, data = 2 * len(job.buckets) * ring.alpha, 2 * job.size * ring.beta
+    rest = (1 - share) * work  # hides communication: messages (N - 1) + data (N - 1) / N = rest / N
+    if messages == 0:
+        return float("inf") if share * work > data else 1 + (rest / data if data else 0)
+    middle = (messages - data) / 2
+    no_longer_hidden = (middle + sqrt(middle**2 + messages * (data + rest))) / messages
+    return max(no_longer_hidden, sqrt(max(0.0, share * work - data) / messages))
 
 
 class Fit(NamedTuple):

@@ -6,7 +6,8 @@ and whole DDP steps. The model is fitted to the first two. Whole steps are only 
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,14 +22,34 @@ from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.limits import usable_cores
 from ddp_workbook.launcher.process_group import set_up
+from ddp_workbook.planning.hardware import (
+    BETWEEN,
+    COMPUTE_SHARE,
+    GBIT,
+    GPUS,
+    INSIDE,
+    LINK_SHARE,
+    NETWORK_STEP,
+    named,
+)
 from ddp_workbook.planning.messages import ddp_buckets
 from ddp_workbook.planning.scaling import (
     Job,
+    Network,
     Ring,
+    Sent,
+    Step,
+    TwoLevels,
     crowded,
     fit_compute,
     fit_ring,
+    predict_step,
+    strong_scaling,
+    timeline,
+    turning_point,
+    weak_scaling,
 )
+from ddp_workbook.planning.speed import Cluster
 
 CLASSES, PIXELS = 10, 64
 KEYS = ["part", "ranks", "amount"]
@@ -195,10 +216,12 @@ class Fitted(NamedTuple):
 
     def __repr__(self) -> str:
         job, ring = self.job, self.ring
+        # A disturbed machine can make large messages look as fast as small ones.
+        rate = f"so {1e-6 / ring.beta:,.0f} MB/s" if ring.beta else "so measure again"
         return (
             f"compute: {job.fixed * 1e3:.2f} ms + {job.per_row * 1e6:.1f} µs a row\n"
             f"alpha: {ring.alpha * 1e6:.0f} µs a message\n"
-            f"beta: {ring.beta * 1e9:.2f} ns a byte, so {1e-6 / ring.beta:,.0f} MB/s"
+            f"beta: {ring.beta * 1e9:.2f} ns a byte, {rate}"
         )
 
 
@@ -216,3 +239,120 @@ def fit(measured: pd.DataFrame, work: Work = Work(), cores: int | None = None) -
     off["amount"] = off["bytes"].fillna(off["rows"]).astype(int)
     job = Job(**coefficients, buckets=work.buckets(), update=float(alone), cores=cores)
     return Fitted(job, ring, off[[*KEYS, "seconds", "residual"]].reset_index(drop=True))
+
+
+def compare_steps(measured: pd.DataFrame, model: Fitted) -> pd.DataFrame:
+    """Whole steps, measured and by the model: ranks, rows of a rank, milliseconds, their ratio."""
+    table = measured[measured["part"] == "step"].rename(columns={"amount": "rows"})
+    table = table[["ranks", "rows"]].assign(measured=table["seconds"] * 1e3)
+    pairs = zip(table["ranks"], table["rows"], strict=True)
+    table["model"] = [milliseconds(model, ranks, rows) for ranks, rows in pairs]
+    return table.assign(ratio=table["model"] / table["measured"]).reset_index(drop=True)
+
+
+def milliseconds(model: Fitted, ranks: int, rows: int) -> float:
+    """Forward and backward by the model, all-reduces included, as `measure` times a step."""
+    step = predict_step(model.job, model.ring, ranks, rows)
+    return 1e3 * (step.seconds - step.update)
+
+
+def own_machines(
+    model: Fitted, names_and_bits: Mapping[str, float], ranks: int = 4, rows: int = 128
+) -> dict[str, tuple[Step, list[Sent]]]:
+    """The step if each rank had a machine of its own, like this one, on links of so many bit/s.
+
+    The wire's seconds come on top of those that this machine takes to copy and add. By name: the
+    step, and its buckets in time.
+    """
+    job, steps = replace(model.job, cores=None), {}
+    for name, bits in names_and_bits.items():
+        ring = Ring(model.ring.alpha, model.ring.beta + 8 / bits)
+        steps[name] = predict_step(job, ring, ranks, rows), timeline(job, ring, ranks, rows)
+    return steps
+
+
+def worst_residuals(model: Fitted) -> pd.DataFrame:
+    """For each part the median and the largest residual, as shares of what the model says."""
+    off = model.residuals.assign(off=model.residuals["residual"].abs()).groupby("part")["off"]
+    return off.agg(timings="count", median="median", largest="max").round(2)
+
+
+# GPUs that are not here
+
+H100 = named(GPUS, "H100")
+PARAMETERS, SEQUENCE = 1.5e9, 2048
+ROWS = 32  # sequences of a GPU in weak scaling: 65,536 tokens
+RANKS = tuple(2**power for power in range(11))  # 1 to 1,024
+# One 100 Gbit port for each GPU, and no faster link beside it: the ring of the formulas.
+FLAT = Ring(NETWORK_STEP, 1 / (LINK_SHARE * 100 * GBIT))
+NETWORKS = {
+    f"{between}, a port a {'node' if named(BETWEEN, between).per_node else 'GPU'}": TwoLevels(
+        Cluster(named(INSIDE, H100.inside), named(BETWEEN, between))
+    )
+    for between in ("InfiniBand NDR", "Ethernet 100G", "Ethernet 25G")
+}
+
+
+class Published(NamedTuple):
+    """Somebody's weak scaling: throughput of a GPU at two sizes, as they published it."""
+
+    what: str
+    source: str
+    ranks: tuple[int, int]
+    per_gpu: tuple[float, float]
+
+    @property
+    def efficiency(self) -> float:
+        """At the larger size, against the smaller one."""
+        return self.per_gpu[1] / self.per_gpu[0]
+
+
+PUBLISHED = (
+    Published("DDP, A100", "NERSC, SC25 tutorial", (4, 64), (203 / 4, 2550 / 64)),
+    Published("FSDP, Llama 8B, H100", "torchtitan, benchmarks", (8, 128), (5762, 5605)),
+)
+
+
+def gpu_job(parameters: float = PARAMETERS, bucket: float = 25 * 2**20) -> Job:
+    """A transformer with DDP on H100s: bf16 compute, float32 gradients in buckets of 25 MiB.
+
+    A sequence takes 6 · parameters · tokens operations, at half of what the data sheet promises
+    (`planning.speed`, attention left out). The update takes no time here.
+    """
+    whole, rest = divmod(4 * parameters, bucket)
+    buckets = [bucket] * int(whole) + [rest] * (rest > 0)
+    seconds = 6 * parameters * SEQUENCE / (COMPUTE_SHARE * H100.flops)
+    return Job(fixed=0.0, per_row=seconds, buckets=buckets)
+
+
+def weak_to_1024(networks: Mapping[str, Network] = NETWORKS) -> pd.DataFrame:
+    """Weak scaling of `gpu_job` with ROWS sequences a GPU, on each network; see `weak_scaling`."""
+    tables = [
+        weak_scaling(gpu_job(), network, ROWS, RANKS).assign(network=name)
+        for name, network in networks.items()
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
+def strong_to_1024(
+    batch: int = 1024, buckets_in_mib: Iterable[int] = (25,)
+) -> tuple[dict[str, pd.DataFrame], dict[str, float]]:
+    """Strong scaling of `gpu_job` on FLAT with a batch of so many sequences, for each bucket size.
+
+    Tables as of `strong_scaling`, and the turning points by the formula, both by name.
+    """
+    jobs = {f"buckets of {mib} MiB": gpu_job(bucket=mib * 2**20) for mib in buckets_in_mib}
+    tables = {name: strong_scaling(job, FLAT, batch, RANKS) for name, job in jobs.items()}
+    return tables, {name: turning_point(job, FLAT, batch) for name, job in jobs.items()}
+
+
+def shortest_by_trying(batch: int, bucket_in_mib: int, most: int = 400) -> int:
+    """The number of GPUs up to `most` with which the model's step is shortest."""
+    table = strong_scaling(gpu_job(bucket=bucket_in_mib * 2**20), FLAT, batch, range(1, most + 1))
+    return int(table["ranks"][table["seconds"].idxmin()])
+
+
+def published() -> pd.DataFrame:
+    """What others have measured: a line a source."""
+    rows = [(one.what, one.source, *one.ranks, one.efficiency) for one in PUBLISHED]
+    return pd.DataFrame(rows, columns=["what", "source", "from", "to", "efficiency"]).round(2)

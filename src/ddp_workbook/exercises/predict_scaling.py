@@ -1,0 +1,357 @@
+"""From a few timings, predict how well training scales to any number of ranks.
+
+`timings` are all-reduces that were measured alone: (ranks, bytes, seconds). They follow the formula
+of a ring exactly: 2 (N - 1) alpha + 2 (N - 1) / N S beta for S bytes on N ranks. Some of them are
+repeated, and at least two are not alike. First find alpha and beta.
+
+A step on one rank takes `compute` seconds and sends nothing. On `ranks` ranks each bucket of
+gradients costs one all-reduce, one after the other; `buckets` are their bytes. All-reduces can run
+while a rank computes, but only during a share `hidden` of its compute, such as 0.5. The rest of
+them comes on top. So communication that takes no longer than that share costs nothing.
+
+Return a dict with four numbers:
+
+- `"alpha"`: seconds a message.
+- `"beta"`: seconds a byte.
+- `"weak"`: the efficiency if each rank computes as much as the one rank did, so N ranks do N times
+  the work. If a step takes no longer, it is 1.
+- `"strong"`: the efficiency if N ranks share the work of the one rank equally. If a step takes an
+  N-th of the time, it is 1.
+
+You need no process group. `numpy` and `torch` may be used. Do not change the lists.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ddp_workbook.exercises import Alone, Look
+from ddp_workbook.exercises.judging.same import is_number, kind
+from ddp_workbook.exercises.judging.values import in_words
+
+MINUTES = 15
+HINTS = [
+    "Seconds are a sum of two columns: 2 (N - 1) times alpha, and 2 (N - 1) / N S times beta. "
+    "Which function of numpy solves more equations than there are unknowns?",
+    "Write a function for the step: it takes the seconds of compute on each rank, and returns them "
+    "with what is not hidden of the communication. Weak and strong call it with other seconds.",
+    "An efficiency is the time of one rank over the time of N ranks, for work of the same kind. In "
+    "strong scaling the ideal is an N-th of the time.",
+]
+
+
+def predict_scaling(
+    timings: list[tuple[int, int, float]],
+    compute: float,
+    buckets: list[int],
+    hidden: float,
+    ranks: int,
+) -> dict[str, float]:
+    """alpha and beta in seconds, and the efficiencies "weak" and "strong" on `ranks` ranks."""
+    ### BEGIN SOLUTION
+    n, size, seconds = np.array(timings).T
+    columns = np.stack([2 * (n - 1), 2 * (n - 1) / n * size], axis=1)
+    alpha, beta = np.linalg.lstsq(columns, seconds, rcond=None)[0]
+    messages = 2 * (ranks - 1)
+    communication = sum(messages * (alpha + beta * bucket / ranks) for bucket in buckets)
+
+    def step(compute: float) -> float:
+        return compute + max(0.0, communication - hidden * compute)
+
+    weak = compute / step(compute)
+    strong = compute / (ranks * step(compute / ranks))
+    return {"alpha": alpha, "beta": beta, "weak": weak, "strong": strong}
+    ### END SOLUTION
+
+
+PARTS = ("alpha", "beta", "weak", "strong")
+SAME = 1e-4  # of a number: there are several ways to fit
+
+
+class Case(NamedTuple):
+    """A call, by the numbers that it has to find: `measured` are ranks and bytes of timings."""
+
+    alpha: float
+    beta: float
+    measured: list[tuple[int, int]]
+    compute: float
+    buckets: list[int]
+    hidden: float
+    ranks: int
+
+    @property
+    def timings(self) -> list[tuple[int, int, float]]:
+        """The rows that are given."""
+        return [
+            (n, size, 2 * (n - 1) * self.alpha + 2 * (n - 1) / n * size * self.beta)
+            for n, size in self.measured
+        ]
+
+    @property
+    def communication(self) -> float:
+        """Seconds of all buckets, on `ranks` ranks."""
+        return len(self.buckets) * self.latency + self.transfer
+
+    @property
+    def latency(self) -> float:
+        """Of one all-reduce."""
+        return 2 * (self.ranks - 1) * self.alpha
+
+    @property
+    def transfer(self) -> float:
+        """Seconds for the bytes of all buckets."""
+        return 2 * (self.ranks - 1) / self.ranks * sum(self.buckets) * self.beta
+
+    @property
+    def share(self) -> float:
+        """Seconds of compute of each rank in strong scaling."""
+        return self.compute / self.ranks
+
+    @property
+    def weak(self) -> float:
+        """The right one."""
+        return self.compute / self.step(self.compute)
+
+    @property
+    def strong(self) -> float:
+        """The right one."""
+        return self.share / self.step(self.share)
+
+    def step(self, compute: float, communication: float | None = None) -> float:
+        """Seconds, with overlap."""
+        sent = self.communication if communication is None else communication
+        return compute + max(0.0, sent - self.hidden * compute)
+
+
+KIB = 1024
+CASES = [
+    # some of it is hidden; repeated rows first
+    Case(
+        45e-6, 0.8e-9, [(2, KIB)] * 2 + [(4, 2**20), (3, 2**22), (4, 2**20)],
+        0.045, [7_100_000, 26_300_000, 12_900_000], 0.55, 16,
+    ),
+    Case(18e-6, 2.5e-9, [(8, 4 * KIB), (2, 2**22)], 0.21, [60_000_000], 0.25, 6),  # one bucket
+    Case(7e-6, 0.04e-9, [(4, KIB), (4, 2**24), (4, 2**20)], 0.3, [25_000_000] * 4, 0.6, 8),
+    Case(90e-6, 1.1e-9, [(2, 2**20), (3, 2**20), (8, 2**20)], 0.07, [1_000_000] * 30, 0.5, 1),
+    Case(30e-6, 0.3e-9, [(16, 2**18), (16, 2**18), (5, 2**21)], 0.4, [3_500_000] * 9, 0.0, 1024),
+    # all is hidden in weak scaling, and not in strong scaling
+    Case(25e-6, 0.6e-9, [(3, 3000), (7, 2**23)], 0.25, [2_600_000, 26_000_000], 0.65, 12),
+]  # fmt: skip
+
+
+def arguments(case: Case) -> tuple:
+    """Those of a call, with lists of its own."""
+    return case.timings, case.compute, [*case.buckets], case.hidden, case.ranks
+
+
+def call(case: Case) -> str:
+    """The call, as the verdict shows it."""
+    timings, compute, buckets, hidden, ranks = arguments(case)
+    lists = in_words(timings), in_words(buckets)
+    return f"predict_scaling({lists[0]}, {compute}, {lists[1]}, {hidden}, {ranks})"
+
+
+def fitted(messages: Callable, data: Callable, which: int) -> Callable[[Case], float]:
+    """alpha (0) or beta (1), if the columns of the fit are these functions of N and S."""
+
+    def found(case: Case) -> float:
+        n, size, seconds = np.array(case.timings, dtype=float).T
+        columns = np.stack([messages(n) + 0 * n, data(n) * size], axis=1)
+        return float(np.linalg.lstsq(columns, seconds, rcond=None)[0][which])
+
+    return found
+
+
+def rounds(n: Any) -> Any:
+    """Messages one after the other in a ring."""
+    return 2 * (n - 1)
+
+
+def parts(n: Any) -> Any:
+    """What a rank sends, as a multiple of S."""
+    return 2 * (n - 1) / n
+
+
+def number(value: Any) -> float | None:
+    """A number of any library, or the only one of a tensor or an array; None for all else."""
+    if isinstance(value, torch.Tensor | np.ndarray) and math.prod(value.shape) == 1:
+        value = value.item()
+    return float(value) if is_number(value) else None
+
+
+def form(came: Any) -> str:
+    """What came back, as far as the other looks need to know."""
+    if not isinstance(came, Mapping):
+        return kind(came)
+    if set(came) != set(PARTS):
+        return "a dict with other keys"
+    others = [kind(value) for value in came.values() if number(value) is None]
+    return f"a dict with {others[0]} in it" if others else "a dict of four numbers"
+
+
+def same(came: Any, right: Any) -> bool:
+    """Numbers of any library, up to SAME."""
+    one, other = number(came), number(right)
+    return one is not None and other is not None and abs(one - other) <= SAME * abs(other)
+
+
+def look(part: str, unit: str, mistakes: dict[str, Any], otherwise: str) -> Look:
+    """One of the four numbers."""
+    return Look(
+        of=lambda seen: seen.came[part],
+        right=lambda case: getattr(case, part),
+        mistakes=mistakes,
+        otherwise=otherwise,
+        came=lambda seen: f'{number(seen.value):.6g}{unit} as "{part}"',
+        required=lambda seen: f"{seen.right:.6g}{unit}",
+        same=same,
+    )
+
+
+FORM = Look(
+    of=lambda seen: form(seen.came),
+    right="a dict of four numbers",
+    mistakes={
+        "Does the function return its dict?": "None",
+        "Which four keys does the task name?": "a dict with other keys",
+    },
+    otherwise="Which of your lines makes a dict of plain numbers?",
+    came=lambda seen: f"{in_words(seen.came)}, {seen.value}",
+    required='a dict with the keys "alpha", "beta", "weak", "strong"',
+)
+ALPHA = {
+    "This is for one pass around the ring. How many passes does an all-reduce take?": (
+        lambda case: 2 * case.alpha
+    ),
+    "The column of alpha is the same for all numbers of ranks. How many messages follow each other "
+    "on N ranks?": fitted(lambda n: 1, parts, 0),
+    "The column of alpha counts N messages. Does a rank send to itself?": (
+        fitted(lambda n: 2 * n, parts, 0)
+    ),
+    "This is a tree's column, log2(N). How many messages follow each other in a ring?": (
+        fitted(lambda n: 2 * np.log2(n), parts, 0)
+    ),
+    "The column of beta is S. How many bytes does a rank send on N ranks?": (
+        fitted(rounds, lambda n: 1, 0)
+    ),
+    "The column of beta has N - 1 times the bytes. How large is a piece on N ranks?": (
+        fitted(rounds, rounds, 0)
+    ),
+    "This is beta. In which order are the columns?": lambda case: case.beta,
+    "Seconds, please: this is in milliseconds.": lambda case: 1e3 * case.alpha,
+    "Seconds, please: this is in microseconds.": lambda case: 1e6 * case.alpha,
+}
+BETA = {
+    "This is a bandwidth, in bytes per second. beta is seconds a byte.": (
+        lambda case: 1 / case.beta
+    ),
+    "The column of beta counts one pass. What is sent in the second one?": (
+        lambda case: 2 * case.beta
+    ),
+    "This is seconds a bit.": lambda case: case.beta / 8,
+    "This is seconds for 8 bytes. Are the sizes in bytes?": lambda case: 8 * case.beta,
+    "This is alpha.": lambda case: case.alpha,
+    "This is nanoseconds a byte.": lambda case: 1e9 * case.beta,
+}
+
+
+def weak(communication: Callable[[Case], float]) -> Callable[[Case], float]:
+    """The efficiency if communication takes these seconds."""
+    return lambda case: case.compute / case.step(case.compute, communication(case))
+
+
+def together(case: Case) -> float:
+    """Seconds of one all-reduce of all buckets."""
+    return case.latency + case.transfer
+
+
+WEAK = {
+    "This is a step's time in seconds. An efficiency is one time over another.": (
+        lambda case: case.step(case.compute)
+    ),
+    "This is how many times longer a step takes. Which of the two times comes on top?": (
+        lambda case: 1 / case.weak
+    ),
+    "This is the speed-up. An efficiency is at most 1.": lambda case: case.ranks * case.weak,
+    "Nothing is hidden here. What runs while a rank computes?": (
+        lambda case: case.compute / (case.compute + case.communication)
+    ),
+    "More was hidden than there is. What is the least that a step can take?": (
+        lambda case: case.compute / (case.compute * (1 - case.hidden) + case.communication)
+    ),
+    "`hidden` is a share of the compute, not of the communication.": (
+        lambda case: case.compute / (case.compute + (1 - case.hidden) * case.communication)
+    ),
+    "Alpha is paid once here. How many all-reduces does a step make?": weak(together),
+    "Each bucket was charged for the bytes of all buckets.": (
+        weak(lambda case: case.latency * len(case.buckets) + case.transfer * len(case.buckets))
+    ),
+    "The bytes of a bucket were not multiplied by what a rank sends of them, 2 (N - 1) / N.": (
+        weak(
+            lambda case: (
+                len(case.buckets) * case.latency
+                + (sum(case.buckets) * case.beta if case.ranks > 1 else 0)
+            )
+        )
+    ),
+    "The first bucket alone was charged.": (
+        weak(lambda case: case.latency + case.transfer * case.buckets[0] / sum(case.buckets))
+    ),
+    "This is strong scaling. In weak scaling each rank computes as much as the one rank did.": (
+        lambda case: case.strong
+    ),
+}
+STRONG = {
+    "This is the speed-up: the time of one rank over the time of N. The ideal is N.": (
+        lambda case: case.ranks * case.strong
+    ),
+    "This is how many times longer a step takes than an N-th. Which time comes on top?": (
+        lambda case: 1 / case.strong
+    ),
+    "This is weak scaling. How much does each of N ranks compute if they share the work?": (
+        lambda case: case.weak
+    ),
+    "The ranks share the work, but each of them computes all of it here.": (
+        lambda case: case.share / case.step(case.compute)
+    ),
+    "Less compute hides less. Which compute hides the all-reduces of N ranks?": (
+        lambda case: (
+            case.share / (case.share + max(0.0, case.communication - case.hidden * case.compute))
+        )
+    ),
+    "Nothing is hidden here. It was in weak scaling.": (
+        lambda case: case.share / (case.share + case.communication)
+    ),
+    "More was hidden than there is, in strong scaling.": (
+        lambda case: case.share / (case.share * (1 - case.hidden) + case.communication)
+    ),
+    "Alpha is paid once in strong scaling. How many all-reduces does a step make?": (
+        lambda case: case.share / case.step(case.share, together(case))
+    ),
+}
+CHECK = Alone(
+    cases=CASES,
+    given=arguments,
+    called=call,
+    looks=[
+        FORM,
+        look("alpha", " s", ALPHA, "What stands in front of alpha, and of beta, in each timing?"),
+        look("beta", " s", BETA, "alpha is right. What does beta stand for?"),
+        look(
+            "weak", "", WEAK,
+            "Say the seconds of a step on N ranks: compute, and what is not hidden. Then divide.",
+        ),
+        look("strong", "", STRONG, "Which seconds does each of N ranks compute, and hide behind?"),
+    ],
+    keeps="Which line changes the caller's lists?",
+    errors={
+        "ingular": "Two rows may be the same measurement. How can all rows be used?",
+        "by zero": "Two rows may be alike, and one rank sends nothing. What do you divide by?",
+        "out of range": "There may be two timings, and one bucket.",
+        "to unpack": "There may be two timings or more.",
+    },
+    proves="alpha, beta and both efficiencies, for six jobs on 1 to 1,024 ranks",
+)  # fmt: skip
