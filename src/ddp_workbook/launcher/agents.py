@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -55,9 +56,9 @@ class AgentRun:
 
     `returncode` is None if it was stopped at the time limit. Times are seconds since the run began.
     `environments` has the environment of each worker, by local rank, as the system knows it;
-    `born` when the worker was first seen, up to a tenth of a second late: Linux knows the start of a
-    process only to the second. `listens` are the (address, port) pairs at
-    which torchrun itself accepted connections.
+    `born` when the worker was first seen, up to a tenth of a second late: Linux knows the start of
+    a process only to the second. `listens` are the (address, port) pairs at which torchrun itself
+    accepted connections.
     """
 
     host: str
@@ -87,9 +88,10 @@ def run_agents(
     """Run one torchrun a host, all at once: `commands[host]` are its arguments.
 
     The command lines are shown, then what the workers print, each line with its host, and the error
-    of a torchrun that fails. A host of `delays` starts that many seconds later. `environment` is
-    added to that of all of them. A torchrun that runs for `timeout` seconds is stopped. `quiet`
-    shows nothing at all. GPUs are hidden: two hosts would take the same ones.
+    of a torchrun that fails. (--tee 3 is what tells workers' lines from torchrun's own.) A host of
+    `delays` starts that many seconds later. `environment` is added to that of all of them. A
+    torchrun that runs for `timeout` seconds is stopped. `quiet` shows nothing at all. GPUs are
+    hidden: two hosts would take the same ones.
 
     Raises:
         LaunchRefused: no host, or a time limit that is none.
@@ -103,12 +105,15 @@ def run_agents(
             print(f"{host} $ {command_line(commands[host])}", flush=True)
     given = [list(map(str, commands[host])) for host in hosts]
     waits = [(delays or {}).get(host, 0.0) for host in hosts]
-    call = Call(_keep, (given, waits, began, timeout, dict(environment or {}), quiet))
     patience = max(waits) + 2 * timeout + 60  # the keepers watch the limit; this is for them
-    try:
-        found = run_ranks(call, len(hosts), patience, quiet=True, threads=1, names=hosts)
-    except LaunchInterrupted:
-        raise LaunchInterrupted("Interrupted. All hosts and their ranks have ended.") from None
+    with tempfile.TemporaryDirectory(prefix="ddp-workbook-agents-") as folder:
+        # torchrun makes a folder for its logs there, and leaves it behind.
+        variables = {"TMPDIR": folder} | dict(environment or {})
+        call = Call(_keep, (given, waits, began, timeout, variables, quiet))
+        try:
+            found = run_ranks(call, len(hosts), patience, quiet=True, threads=1, names=hosts)
+        except LaunchInterrupted:
+            raise LaunchInterrupted("Interrupted. All hosts and their ranks have ended.") from None
     return {
         host: AgentRun(host, command_line(commands[host]), **seen)
         for host, seen in zip(hosts, found, strict=True)

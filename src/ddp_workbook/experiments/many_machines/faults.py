@@ -1,5 +1,6 @@
 """What goes wrong between hosts: caused here, or recorded where it needs hosts of its own."""
 
+import json
 import os
 import re
 import socket
@@ -14,6 +15,7 @@ from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.many_machines.launchers import (
     LIMIT,
     LOOPBACK,
+    RECORDED,
     free_port,
     program,
 )
@@ -65,10 +67,36 @@ def what_breaks() -> pd.DataFrame:
     return pd.DataFrame(faults)
 
 
+# Of the recorded ones: those that a laptop cannot show, with their mends.
+RECORDED_MENDS = {
+    "wrong_interface": "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME: the one that the others can reach",
+    "own_name_is_loopback": "the same variable, or `--local-addr` with the host's real address",
+    "head_never_comes": "start the host that --rdzv-endpoint names; look for a firewall",
+    "port_taken_in_silence": "another port, found free when the job starts",
+    "standalone_on_both": "--nnodes and --rdzv-endpoint in place of --standalone",
+    "host_cut_off": "nothing: start again from what was saved; keep the group's timeout short",
+    "mixed_versions": "one environment for all hosts: that it works here is luck",
+}
+NO_ERROR = {
+    "port_taken_in_silence": "none: both hosts wait",
+    "standalone_on_both": "none: each rank says that it is rank 0 of 1",
+    "mixed_versions": "none: {torch}",
+}
+
+
 def recorded() -> pd.DataFrame:
-    """The faults that need hosts of their own, as tests/clusters/record_messages.py found them."""
-    path = RECORDED / "messages.json"
-    return pd.DataFrame(json.loads(path.read_text(encoding="utf-8")) if path.exists() else [])
+    """Faults that need hosts of their own, as tests/clusters/record_messages.py recorded them."""
+    found = json.loads((RECORDED / "messages.json").read_text(encoding="utf-8"))
+    by_name = {fault["name"]: fault for fault in found}
+    return pd.DataFrame(
+        {
+            "what": by_name[name]["what"],
+            "message": NO_ERROR.get(name, by_name[name]["key"]).format(**by_name[name]),
+            "mend": mend,
+            "torch": by_name[name]["torch"],
+        }
+        for name, mend in RECORDED_MENDS.items()
+    )
 
 
 def _two_hosts(endpoint: str, timeout: str, seconds: int) -> list[str]:

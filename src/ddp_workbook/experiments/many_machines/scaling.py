@@ -17,10 +17,10 @@ MODEL = ["program", "device", "width", "depth"]  # runs that may be compared are
 def scaling(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Tables of strong and weak scaling: a row for each number of ranks, the fewest first.
 
-    Strong: as many rows in a batch as the run with the fewest ranks had. Weak: as many rows for
-    each rank. Speed-up is the throughput over that of the first row, efficiency the speed-up over
-    the factor between their ranks. Where runs were repeated the median throughput counts; where the
-    table holds several models, the one that ran with the most different numbers of ranks.
+    Strong: all ranks together have the same batch. Weak: each rank has the same number of rows.
+    Where the table has several such series, the one with the most numbers of ranks counts.
+    Speed-up is the throughput over that of the first row, efficiency the speed-up over the factor
+    between their ranks. Where runs were repeated the median throughput counts.
     Raises WorkbookError if no model ran with two numbers of ranks.
     """
     found = [_of_model(group) for _, group in results.groupby(MODEL)]
@@ -31,15 +31,13 @@ def scaling(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _of_model(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    fewest = runs["ranks"].min()
-    most_common = runs.loc[runs["ranks"] == fewest, "batch_size"].mode()
-    batch = most_common.iloc[0]
-    kinds = {
-        "strong": runs[runs["batch_size"] == batch],
-        "weak": runs[runs["batch_size"] * fewest == batch * runs["ranks"]],
-    }
-    tables = {kind: _table(chosen) for kind, chosen in kinds.items()}
-    return {kind: table for kind, table in tables.items() if len(table) > 1}
+    series = {"strong": runs["batch_size"], "weak": runs["batch_size"] / runs["ranks"]}
+    tables = {}
+    for kind, alike in series.items():
+        numbers = runs.groupby(alike)["ranks"].nunique()
+        if numbers.max() > 1:
+            tables[kind] = _table(runs[alike == numbers.idxmax()])
+    return tables
 
 
 def _table(runs: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,333 @@
+"""Chapter 07's page: pretend hosts, when they meet, what breaks, submitting, speed-up."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+from ddp_workbook import show, show_code
+from ddp_workbook.chapters import many_machines
+from ddp_workbook.errors import LaunchRefused, WorkbookError
+from ddp_workbook.experiments.many_machines import faults, jobs, launchers, meeting, scaling
+from ddp_workbook.figures.many_machines.meeting import alt_text_of_rendezvous, rendezvous_plot
+from ddp_workbook.figures.many_machines.scaling import alt_text_of_scaling, scaling_plot
+from ddp_workbook.launcher.agents import AgentRun, Line, error_of, parsed, run_agents
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.results import COLUMNS, read_results
+from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (a fixture)
+
+WAIT = """
+import sys, time
+print("here", flush=True)
+time.sleep(600)
+"""
+LONG = 300  # seconds; a quiet machine needs ten
+ANY_ADDRESS = {"::", "0.0.0.0"}
+
+
+def running(path: Path) -> list[int]:
+    """The processes whose command line names `path`."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if str(path) in " ".join(process.info["cmdline"] or []):
+            found.append(process.pid)
+    return found
+
+
+# Pretend hosts
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    """The table of results that the runs of this file share."""
+    return tmp_path_factory.mktemp("results") / "results.csv"
+
+
+@pytest.fixture(scope="module")
+def hosts(results) -> dict[str, AgentRun]:
+    """The run of the page: two torchruns with two ranks each, the second a second late."""
+    return launchers.on_hosts("--epochs", "1", "--results", results, quiet=True, timeout=LONG)
+
+
+def test_two_torchruns_give_four_ranks_their_places(hosts):
+    assert [run.returncode for run in hosts.values()] == [0, 0]
+    table = launchers.environment_table(hosts)
+    places = table[["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE"]].to_numpy().tolist()
+    assert places == [[r, local, g, "4"] for r, local, g in ("000", "110", "201", "311")]
+    assert table["host"].nunique() == 2 and table["MASTER_PORT"].nunique() == 1
+
+
+def test_the_program_on_two_hosts_ends_as_on_one_process(hosts, results):
+    """The same file, the same words, another launcher."""
+    alone = launch(many_machines.train, epochs=1, ranks=1)[0]
+    (row,) = read_results(results).to_dict("records")
+    assert row["ranks"] == 4 and row["program"] == "many_machines"
+    assert row["loss"] == pytest.approx(sum(alone.losses) / len(alone.losses), abs=1e-4)
+    assert row["accuracy"] == pytest.approx(alone.accuracy, abs=1e-4)
+
+
+def test_recorded_jobs_ended_alike(hosts, results):
+    """Slurm and PBS have started the program that this machine has started by torchrun."""
+    table = launchers.every_launcher(results, ["torchrun"])
+    assert list(table["started by"]) == ["torchrun", "Slurm (recorded)", "PBS (recorded)"]
+    assert table["loss"].max() - table["loss"].min() < 1e-4
+    seen = launchers.recorded_environment("Slurm")
+    assert list(seen["RANK"]) == ["0", "1", "2", "3"]
+    assert list(seen["SLURM_PROCID"]) == ["0", "0", "1", "1"]
+    assert set(seen["SLURM_NTASKS"]) == {"2"}, "Slurm's tasks are the torchruns"
+
+
+def test_the_transcript_shows_command_lines_and_roll_call(hosts):
+    text = launchers.transcript(hosts)
+    assert text.count("$ torchrun --nnodes 2 --nproc-per-node 2 ") == 2
+    assert len(re.findall(r"\[host [ab]\] rank \d: host ", text)) == 4
+    assert "frame #" not in text and "torch/distributed" not in text
+
+
+def test_the_picture_has_the_order_of_a_meeting(hosts):
+    """Ranks start when the ranks are given, and meet when the last one has reached the store."""
+    met = meeting.rendezvous(hosts)
+    assert len(met.stays) == 3 * (2 + 4)
+    by = {(stay.host, stay.rank, stay.what): stay for stay in met.stays}
+    joined = [stay.end for (_, rank, what), stay in by.items() if (rank, what) == (None, "starts")]
+    born = [s.begin for (_, rank, what), s in by.items() if rank is not None and what == "starts"]
+    there = [s.end for (_, rank, what), s in by.items() if rank is not None and what == "starts"]
+    tick = 0.1  # torch's log and this process read the same clock, one by one
+    assert max(joined) <= met.ranks_given + tick
+    assert min(born) >= min(s.end for s in by.values() if s.what == "waits") - tick
+    assert max(there) <= met.group_met + tick
+    assert all(stay.begin <= stay.end + tick for stay in met.stays)
+    words = alt_text_of_rendezvous(met)
+    assert f"{met.store_host} keeps the store" in words
+    assert words in repr(show(rendezvous_plot(met), alt=words))
+
+
+def test_torchruns_store_listens_on_every_network(hosts):
+    """Although the endpoint is loopback: the page and the README warn of it."""
+    assert launchers.store_addresses(hosts) <= ANY_ADDRESS and launchers.store_addresses(hosts)
+
+
+def test_a_run_that_failed_has_no_picture():
+    """The error of the torchrun is told instead."""
+    lines = [Line(1.0, None, "RendezvousTimeoutError", log=False)]
+    run = AgentRun("host a", "torchrun", 1, 0.0, 1.0, lines)
+    with pytest.raises(WorkbookError, match="host a: RendezvousTimeoutError"):
+        meeting.rendezvous({"host a": run})
+
+
+@pytest.mark.release("hosts are numbered by address")
+def test_hosts_are_numbered_by_address_not_by_arrival():
+    """The first to come has the larger address, and gets the second place."""
+    if sys.platform != "linux":
+        pytest.skip("only Linux has all of 127.0.0.0/8")
+    line = ["--nnodes", "2", "--rdzv-backend", "c10d"]
+    line += ["--rdzv-endpoint", f"127.0.0.1:{launchers.free_port()}", "--no-python", "true"]
+    lines = {
+        "first": ["--local-addr", "127.0.0.2", *line],
+        "second": ["--local-addr", "127.0.0.1", *line],
+    }
+    told = {"LOGLEVEL": "INFO"}
+    runs = run_agents(lines, delays={"second": 1}, environment=told, timeout=LONG, quiet=True)
+    ranks = {
+        host: next(x.text for x in run.lines if x.text.strip().startswith("group_rank"))
+        for host, run in runs.items()
+    }
+    assert ranks["first"].strip() == "group_rank=1" and ranks["second"].strip() == "group_rank=0"
+
+
+# They end with the cell
+
+
+def test_a_torchrun_is_stopped_at_the_time_limit(tmp_path, capsys):
+    """A cell cannot hang: what ran is gone, and the page says what happened."""
+    program = tmp_path / "wait.py"
+    program.write_text(WAIT)
+    run = run_agents({"host a": ["--standalone", str(program)]}, timeout=5)["host a"]
+    assert run.returncode is None
+    assert "still ran at the time limit, and was stopped" in capsys.readouterr().out
+    assert running(program) == []
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_no_torchrun_outlives_the_page(tmp_path, end):
+    """After an interrupt, and after the end of the kernel, neither torchruns nor ranks are left."""
+    program = tmp_path / "wait.py"
+    program.write_text(WAIT)
+    command = [sys.executable, "-m", "tests.workers.pretend_host", str(program)]
+    page = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    limit = threading.Timer(LONG, page.kill)
+    limit.start()
+    try:
+        here = 0
+        while here < 4:  # two ranks on two hosts
+            line = page.stdout.readline()
+            assert line, page.stderr.read()
+            here += "] here" in line
+        assert len(running(program)) >= 1 + 2 + 4
+        page.send_signal(end)
+        _, said = page.communicate(timeout=60)
+        assert (end == signal.SIGKILL) or "All hosts and their ranks have ended." in said
+        wait_until(lambda: running(program) == [], 60)
+    finally:
+        limit.cancel()
+        page.kill()
+        for pid in running(program):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_no_host_is_refused():
+    with pytest.raises(LaunchRefused, match="give at least one host"):
+        run_agents({})
+
+
+# What torchrun prints
+
+
+def test_a_line_is_taken_apart():
+    """Who wrote it, when, and whether it is torch's log: Python's and that of C++."""
+    began = time.mktime((2026, 11, 22, 23, 59, 58, 0, 0, -1))
+    prefix = "I1123 00:00:01.500000 77 .venv/lib/python3.11/site-packages/torch/run.py:7] "
+    assert parsed(prefix + "Using", 9.0, began) == Line(3.5, None, "Using", log=True)
+    told = parsed("[default1]:[rank3]:[W1122 23:59:59.250000123 socket.cpp:7] no", 9.0, began)
+    assert told == Line(1.25, 1, "no", log=True)
+    assert parsed("[default0]:epoch 1", 9.0, began) == Line(9.0, 0, "epoch 1", log=False)
+    assert parsed("frame #3: main", 9.0, began).log
+
+
+def test_the_last_error_is_the_one_to_tell():
+    texts = ["OSError: first", "torch.distributed.DistStoreError: second", "see above: Error"]
+    assert error_of([Line(0.0, None, text, log=False) for text in texts]).endswith("second")
+    assert error_of([Line(0.0, 0, "ValueError: a rank's own", log=False)]) == ""
+
+
+# What breaks
+
+
+def test_each_fault_has_its_own_sentence():
+    table = faults.what_breaks().set_index("what")
+    parts = {
+        "a name that nobody can resolve": r"gai error: -?\d+",
+        "a port that is taken": "EADDRINUSE",
+        "a host that never comes": "RendezvousTimeoutError",
+        "an interface that does not exist": "Unable to find (address|interface)",
+    }
+    assert list(table.index) == list(parts)
+    for what, words in parts.items():
+        assert re.search(words, table.at[what, "message"]), table.at[what, "message"]
+    assert table["mend"].all()
+
+
+# From the notebook to the scheduler
+
+
+@pytest.fixture
+def scheduler(tmp_path, monkeypatch):
+    """A folder that is the only one on PATH; `make(name, script)` puts a command there."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(jobs, "JOB_SCRIPTS", tmp_path)
+    for ending in jobs.ENDINGS.values():
+        (tmp_path / f"my_job{ending}").write_text("#!/bin/bash\n")
+
+    def make(name: str, script: str) -> None:
+        (tmp_path / name).write_text(f"#!/bin/bash\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+
+    return make
+
+
+def test_without_a_scheduler_nothing_is_submitted(scheduler):
+    for really in (False, True):
+        words = jobs.submit("my_job", really)
+        assert "neither sbatch nor qsub" in words
+        assert "sbatch my_job.slurm" in words and "qsub my_job.pbs" in words
+
+
+@pytest.mark.parametrize("command, ending", jobs.ENDINGS.items())
+def test_a_job_is_submitted_only_if_the_reader_says_so(scheduler, tmp_path, command, ending):
+    scheduler(command, 'echo "took $1 in $PWD" | tee -a submitted')
+    assert f"{command} my_job{ending}" in jobs.submit("my_job")
+    assert not (tmp_path / "submitted").exists()
+    assert f"took my_job{ending} in {tmp_path}" in jobs.submit("my_job", really=True)
+    assert jobs.WATCH[command] in jobs.submit("my_job", really=True)
+
+
+def test_what_the_scheduler_refuses_is_told_in_its_words(scheduler):
+    scheduler("sbatch", 'echo "sbatch: error: invalid partition" >&2; exit 1')
+    with pytest.raises(WorkbookError, match="invalid partition"):
+        jobs.submit("my_job", really=True)
+    with pytest.raises(WorkbookError, match=r"There is no other_job\.slurm"):
+        jobs.submit("other_job", really=True)
+
+
+def test_a_job_script_is_shown_as_it_is():
+    script = jobs.job_script("distributed_data_parallel_nodes.slurm")
+    listing = show_code(script)
+    assert script.read_text().rstrip() in repr(listing)
+    assert repr(listing).startswith("job_scripts/distributed_data_parallel_nodes.slurm")
+    assert "#SBATCH" in listing._repr_html_()
+
+
+# Speed-up and efficiency
+
+
+def study(*runs: tuple[int, int, float], **same) -> pd.DataFrame:
+    """A table of results with these ranks, batch sizes and samples a second."""
+    rows = [
+        dict.fromkeys(COLUMNS, "") | {"program": "p", "device": "cpu", "width": 8, "depth": 1}
+        | {"ranks": ranks, "batch_size": batch, "samples_per_second": rate} | same
+        for ranks, batch, rate in runs
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_strong_and_weak_scaling_are_told_apart():
+    """512 rows for 1, 2 and 4 ranks; 128 rows a rank; the run that is in both counts in both."""
+    tables = scaling.scaling(
+        study((1, 512, 100), (2, 512, 180), (4, 512, 200), (1, 128, 90), (2, 256, 171))
+    )
+    assert tables["strong"]["speed-up"].tolist() == [1, 1.8, 2]
+    assert tables["strong"]["efficiency"].tolist() == [1, 0.9, 0.5]
+    assert tables["weak"]["batch_size"].tolist() == [128, 256, 512]
+    assert tables["weak"]["efficiency"].tolist() == pytest.approx([1, 0.95, 200 / 360])
+
+
+def test_repeated_runs_count_by_their_median_and_another_model_not_at_all():
+    mixed = pd.concat([
+        study((1, 64, 100), (1, 64, 10), (1, 64, 110), (2, 64, 150)),
+        study((1, 64, 7), width=1024),
+    ])  # fmt: skip
+    assert scaling.scaling(mixed)["strong"]["speed-up"].tolist() == [1, 1.5]
+
+
+def test_a_study_may_begin_with_more_ranks_than_one():
+    """Then perfect means in proportion to these."""
+    table = scaling.scaling(study((4, 64, 100), (8, 64, 150)))["strong"]
+    assert table["speed-up"].tolist() == [1, 1.5]
+    assert table["efficiency"].tolist() == [1, 0.75]
+
+
+def test_one_number_of_ranks_is_no_study(tmp_path):
+    with pytest.raises(WorkbookError, match="two different numbers of ranks"):
+        scaling.scaling(study((2, 64, 100), (2, 128, 100)))
+    assert scaling.own_study(tmp_path / "none.csv") == {}
+
+
+def test_the_recorded_study_is_complete_and_drawn():
+    """Strong and weak, each at 1, 2, 4 and 8 ranks, all of one model."""
+    tables = scaling.recorded_study()
+    assert {kind: list(table["ranks"]) for kind, table in tables.items()} == {
+        "strong": [1, 2, 4, 8],
+        "weak": [1, 2, 4, 8],
+    }
+    words = alt_text_of_scaling(tables)
+    assert "strong: 1 ranks 1.00 times and 100%" in words
+    assert len(scaling_plot(tables).axes) == 2
+    assert len(scaling.side_by_side(tables)) == 8
