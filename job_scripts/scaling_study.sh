@@ -1,17 +1,17 @@
 #!/bin/bash
-# Submits DistributedDataParallel with 1, 2, 4 and 8 ranks, for speed-up and efficiency:
-#     bash scaling_study.sh            by sbatch or qsub, whichever there is
-#     bash scaling_study.sh qsub       by this one
-# Each job appends a row to results.csv. They run one after the other, so that none slows another.
-# Strong scaling: the ranks share a batch of BATCH_SIZE rows, the more ranks the fewer rows for each.
-# Weak scaling: each rank has as many rows as with the most ranks, which is one job for both.
+# Submits DistributedDataParallel with 1, 2, 4 and 8 ranks, to measure speed-up and efficiency:
+#     bash scaling_study.sh            with sbatch or qsub, whichever is installed
+#     bash scaling_study.sh qsub       with qsub
+# Each job appends a row to results.csv. They run one after the other, so none slows another down.
+# Strong scaling: all ranks share a batch of BATCH_SIZE rows. Weak scaling: the rows per rank stay
+# the same, BATCH_SIZE divided by the largest number of ranks; that largest job belongs to both.
 
-# change me: the GPUs of a node that jobs may have; 0 for ranks on the CPU
+# change me: GPUs per node; 0 to train on CPU cores
 GPUS_PER_NODE=${GPUS_PER_NODE:-4}
-# change me, for ranks on the CPU: how many of them on a node
+# change me, without GPUs: ranks per node
 CPU_RANKS_PER_NODE=${CPU_RANKS_PER_NODE:-4}
-# change me: the ranks, fewest first, and the sizes; a small model shows the communication alone.
-# There are 1,797 digits: a batch has to be much smaller, or most steps are an epoch's rest.
+# change me: numbers of ranks, smallest first; sizes of the training. With a small model you measure
+# communication only. Keep the batch well below the 1,797 digits: an epoch's last step is smaller.
 RANKS=${RANKS:-1 2 4 8}
 BATCH_SIZE=${BATCH_SIZE:-512} WIDTH=${WIDTH:-1024} DEPTH=${DEPTH:-4} EPOCHS=${EPOCHS:-10}
 
@@ -26,8 +26,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")" || exit
 
 submit=${1:-$(command -v sbatch > /dev/null && echo sbatch || echo qsub)}
 [[ $submit =~ ^(sbatch|qsub)$ ]] || refuse "$submit: give sbatch or qsub, or nothing."
-command -v "$submit" > /dev/null || refuse "There is no $submit on this machine: type this on a login" \
-    "node of your cluster; without a scheduler, see README.md."
+command -v "$submit" > /dev/null || refuse "There is no $submit on this machine: type this on a" \
+    "login node of your cluster, or see README.md, 'Without a scheduler'."
 number='[1-9][0-9]*'
 [[ $GPUS_PER_NODE =~ ^[0-9]+$ && "$CPU_RANKS_PER_NODE $RANKS" =~ ^$number(\ $number)+$ ]] ||
     refuse "GPUS_PER_NODE, CPU_RANKS_PER_NODE and RANKS are whole numbers, the last two from 1 on."

@@ -6,16 +6,16 @@
 # PROGRAM is the name of a chapter's program, or the path of a script of your own.
 #
 # On each node, this same file runs as `bash start_ranks.sh node ...` and starts torchrun there. All
-# that a node must know stands on that line: pbsdsh hands on no environment.
+# that a node needs is on that line, because pbsdsh passes on no environment.
 #
 # Settings, from the job script or the environment:
 #     RANKS_PER_NODE   by default the GPUs that the job has on a node; without GPUs, its cores
-#     RESULTS          the table that gets a row for each run; by default results.csv, beside this file
+#     RESULTS          the table that gets a row per run; by default results.csv in this folder
+#     LATE             seconds that the other nodes get to finish once one has; by default 30
 
-# Written from a job's nodes, by several jobs at once, so never relative to where a process stands.
 JOB_SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-MOST_CPU_RANKS=8  # more of them than that do not speed up models as small as ours
-LATE=${LATE:-30}  # seconds that the other nodes get to end by themselves, once one has
+MOST_CPU_RANKS=8  # with models as small as ours, more ranks than that only wait for each other
+LATE=${LATE:-30}
 
 refuse() {
     echo "$*" >&2
@@ -27,17 +27,17 @@ must_be_a_job() {
     [ "$SCHEDULER" = slurm ] || id=PBS_JOBID submit=qsub
     [ -z "${!id:-}" ] || return 0
     command -v "$submit" > /dev/null || refuse "This is a job script, and there is no $submit on" \
-        "this machine: type it on a login node of your cluster, or see README.md, 'Without a scheduler'."
+        "this machine: use a login node of your cluster, or see README.md, 'Without a scheduler'."
     refuse "This is a job script, and no job is running: type  $submit $(basename "$0")"
 }
 
 # Sets PYTHON and CHAPTERS. Modules and conda environments come from site.sh, on every node anew.
 set_up_environment() {
     local site=$JOB_SCRIPTS/site.sh words
-    unset PYTHON  # one that happens to be set in the shell that has submitted is not meant
+    unset PYTHON  # Slurm passes on the environment of the shell that submitted; not this one
     if [ -e "$site" ]; then
         words=$(bash -n "$site" 2>&1) ||
-            refuse "${words#"$JOB_SCRIPTS"/}: mend it, or start again from site.example.sh."
+            refuse "${words#"$JOB_SCRIPTS"/}: fix it, or start again from site.example.sh."
         trap '[ "${BASH_SOURCE[0]}" != "$JOB_SCRIPTS/site.sh" ] ||
             refuse "site.sh failed on $(hostname) at: $BASH_COMMAND"' ERR
         # shellcheck source=site.example.sh
@@ -45,17 +45,17 @@ set_up_environment() {
         trap - ERR
     fi
     PYTHON=${PYTHON:-$(dirname "$JOB_SCRIPTS")/.venv/bin/python}
-    command -v "$PYTHON" > /dev/null || refuse "There is no $PYTHON on $(hostname): type  make setup" \
-        "in $(dirname "$JOB_SCRIPTS"), or set PYTHON in site.sh."
+    command -v "$PYTHON" > /dev/null || refuse "There is no $PYTHON on $(hostname): type  make" \
+        "setup in $(dirname "$JOB_SCRIPTS"), or set PYTHON in site.sh."
     # find_spec looks for torch without importing it, which takes seconds.
     local find='from importlib.util import find_spec; assert find_spec("torch")'
     find+='; print(find_spec("ddp_workbook").submodule_search_locations[0] + "/chapters")'
-    CHAPTERS=$("$PYTHON" -c "$find" 2> /dev/null) || refuse "$PYTHON on $(hostname) has no torch or" \
-        "no ddp_workbook: set PYTHON in site.sh to one that has both."
+    CHAPTERS=$("$PYTHON" -c "$find" 2> /dev/null) || refuse "$PYTHON on $(hostname) has no torch" \
+        "or no ddp_workbook: set PYTHON in site.sh to one that has both."
 }
 
-# How many GPUs of this node the job may use. A node shows all of its GPUs to nvidia-smi, other
-# jobs' too, unless the scheduler hides them: what the scheduler says comes first.
+# GPUs of this node that the job may use. nvidia-smi comes last: unless the scheduler hides them, it
+# also lists the GPUs of other jobs.
 gpus_here() {
     if [ "$SCHEDULER" = slurm ] && [ -n "${SLURM_GPUS_ON_NODE:-}" ]; then
         echo "$SLURM_GPUS_ON_NODE"
@@ -69,7 +69,7 @@ gpus_here() {
     fi
 }
 
-# How many cores of this node the job may use. nproc believes OMP_NUM_THREADS, which is not meant.
+# Cores of this node that the job may use. nproc would return OMP_NUM_THREADS, if that is set.
 cores_here() {
     if [ "$SCHEDULER" = slurm ]; then
         echo "${SLURM_CPUS_ON_NODE:-1}"
@@ -78,17 +78,17 @@ cores_here() {
     fi
 }
 
-# One name a line, the head first: the job's first node, which runs the job script.
+# The job's nodes, one name a line; the first is the head, which runs the job script.
 nodes() {
     if [ "$SCHEDULER" = slurm ]; then
         scontrol show hostnames "$SLURM_JOB_NODELIST"
     else
-        awk '!seen[$0]++' "$PBS_NODEFILE"  # a line for each process; sort -u would move the head
+        awk '!seen[$0]++' "$PBS_NODEFILE"  # one line per process; sort -u would move the head
     fi
 }
 
-# Below 32768, for Linux gives ports from there on to whoever connects, and torchrun takes seconds
-# until it listens. Chosen by chance: two jobs on one node must not find the same.
+# Below 32768: torchrun needs seconds until it listens, and Linux hands out the ports above to every
+# outgoing connection. Random, so that two jobs on one node do not find the same one.
 free_port() {
     "$PYTHON" - << 'END'
 import random, socket
@@ -117,15 +117,15 @@ prepare() {
     [[ $RANKS_PER_NODE =~ ^[1-9][0-9]*$ ]] ||
         refuse "RANKS_PER_NODE=$RANKS_PER_NODE: it is the number of ranks on each node, from 1 on."
     PROGRAM=$CHAPTERS/$1.py
-    [ -e "$PROGRAM" ] || PROGRAM=$(realpath "$1")  # a node starts where it likes
+    [ -e "$PROGRAM" ] || PROGRAM=$(realpath "$1")  # on a node, another folder is current
     [ -f "$PROGRAM" ] || refuse "There is no program $1: neither a chapter's nor a file $PROGRAM."
     RESULTS=${RESULTS:-$JOB_SCRIPTS/results.csv}
 }
 
-# Makes the run's folder, and says what starts; $1 is the number of ranks.
+# Makes the run's folder FOLDER, and says what starts; $1 is the number of ranks.
 announce() {
     FOLDER=$JOB_SCRIPTS/runs/$(basename "$PROGRAM" .py)-$1-ranks-$JOB
-    mkdir -p "$FOLDER" || refuse "The run's folder cannot be made: submit from a folder that all nodes can write."
+    mkdir -p "$FOLDER" || refuse "$FOLDER cannot be made: submit from a folder that you can write."
     touch "$FOLDER/started"
     echo "Job $JOB: $1 ranks on ${NODES[*]}, each with $GPUS GPUs and $CORES cores for the job." \
         "Logs: ${FOLDER#"$JOB_SCRIPTS"/}"
@@ -136,21 +136,22 @@ start_ranks() {
     announce $((RANKS_PER_NODE * ${#NODES[@]}))
     local port threads=$((CORES > RANKS_PER_NODE ? CORES / RANKS_PER_NODE : 1))
     port=$(free_port)
-    [ -n "$port" ] || refuse "No port from 20000 to 31999 is free on ${NODES[0]}: other jobs hold them all."
+    [ -n "$port" ] || refuse "No port from 20000 to 31999 is free on ${NODES[0]}: submit again."
     shift
-    "start_by_$SCHEDULER" "$JOB_SCRIPTS/start_ranks.sh" node "$SCHEDULER" "$FOLDER" "${#NODES[@]}" \
-        "$RANKS_PER_NODE" "$GPUS" "$threads" "${NODES[0]}:$port" "$JOB" \
+    "start_by_$SCHEDULER" "$JOB_SCRIPTS/start_ranks.sh" node "$SCHEDULER" "$FOLDER" \
+        "${#NODES[@]}" "$RANKS_PER_NODE" "$GPUS" "$threads" "${NODES[0]}:$port" "$JOB" \
         "$PROGRAM" --results "$RESULTS" "$@" && return
     local code=$?
     say_who_failed_first
     return "$code"
 }
 
-# Each node's torchrun reports the first rank of its own that failed. On all nodes but one, that is
-# a rank which has lost its connection to the one that really failed first.
+# Each torchrun reports the first of its own ranks to fail. On all nodes but one, that rank only
+# lost its connection to the one that really failed first.
 say_who_failed_first() {
     local file
-    file=$(find "$FOLDER" -name error.json -newer "$FOLDER/started" -printf '%T@ %p\n' | sort -n | head -1)
+    file=$(find "$FOLDER" -name error.json -newer "$FOLDER/started" -printf '%T@ %p\n' |
+        sort -n | head -1)
     [ -n "$file" ] || return 0
     "$PYTHON" - "${file#* }" >&2 << 'END'
 import json, sys
@@ -164,7 +165,7 @@ print("What it printed:", file.with_name("stderr.log"))
 END
 }
 
-# DataParallel knows no ranks: one process drives all GPUs of its node, and cannot leave it.
+# DataParallel has no ranks: one process drives all GPUs of its node.
 start_data_parallel() {
     prepare data_parallel
     announce 1
@@ -174,24 +175,26 @@ start_data_parallel() {
 }
 
 start_by_slurm() {
-    # srun asks for the cores itself: since Slurm 22.05 it does not take them over from the job.
+    # Since Slurm 22.05, srun does not inherit the job's --cpus-per-task.
     [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
-    # Not --kill-on-bad-exit=1, which some sites set: it would silence the node that has failed
-    # second, and torchrun's report of the root cause with it.
+    # A job submitted with --export=NONE would pass on nothing, not even PATH.
+    export SLURM_EXPORT_ENV=ALL
+    # --kill-on-bad-exit=1, the default of some sites, would kill the other nodes' torchrun before
+    # it can print its report, and with it perhaps the root cause.
     srun --nodes="${#NODES[@]}" --ntasks="${#NODES[@]}" --ntasks-per-node=1 --kill-on-bad-exit=0 \
         --wait="$LATE" /bin/bash "$@" < /dev/null &
     wait_for $!
 }
 
-# pbsdsh ends with 0, whatever its commands end with, and waits for all of them. So each node leaves
-# its exit code in a file.
+# OpenPBS's pbsdsh waits for all of its commands, and then returns 0 whatever they returned. So each
+# node leaves its exit code in a file.
 start_by_pbs() {
     command -v pbsdsh > /dev/null ||
-        refuse "There is no pbsdsh on $(hostname): add the folder of PBS's programs to PATH in site.sh."
+        refuse "There is no pbsdsh on $(hostname): add PBS's programs to PATH in site.sh."
     local codes=$FOLDER/exit-codes
     rm -rf "$codes"
     mkdir "$codes"
-    # A login shell knows `module`; what this script knows of it does not come along.
+    # A login shell: the function `module` is not passed on either.
     pbsdsh -- /bin/bash --login "$@" < /dev/null &
     local pbsdsh=$!
     stop_late_nodes "$pbsdsh" "$codes" &
@@ -200,10 +203,10 @@ start_by_pbs() {
     kill "$watch" 2> /dev/null
     local ended=() patience=$LATE
     while [ "${#ended[@]}" -lt "${#NODES[@]}" ] && [ $((patience--)) -gt 0 ]; do
-        mapfile -t ended < <(cat "$codes"/* 2> /dev/null)  # another node's file may be seen late
+        mapfile -t ended < <(cat "$codes"/* 2> /dev/null)  # NFS may show another node's file late
         [ "${#ended[@]}" -eq "${#NODES[@]}" ] || sleep 1
     done
-    [ "${#ended[@]}" -eq "${#NODES[@]}" ] || ended+=(1)  # a node that has left none has failed
+    [ "${#ended[@]}" -eq "${#NODES[@]}" ] || ended+=(1)  # a node without a file has failed
     return "$(printf '%s\n' "${ended[@]}" | sort -n | tail -1)"
 }
 
@@ -212,28 +215,28 @@ stop_late_nodes() {
     while kill -0 "$1" 2> /dev/null; do
         sleep 1
         if compgen -G "$2/*" > /dev/null && [ $((left--)) -eq 0 ]; then
-            echo "A node has ended $LATE seconds ago, and another one has not: it is stopped." >&2
+            echo "One node ended $LATE seconds ago, and another still runs: it is stopped." >&2
             kill "$1"
         fi
     done
 }
 
-# Waits for a process and returns its exit code. A signal that the job script traps ends `wait`, too.
+# Waits for a process and returns its exit code; `wait` alone returns on any signal that is trapped.
 wait_for() {
     while kill -0 "$1" 2> /dev/null; do wait "$1"; done
     wait "$1"
 }
 
-# For trainings that stop before their time is over and go on in another job. Their program looks
-# after each epoch whether there is a file STATE.stop; if so it saves itself in STATE and ends.
+# For trainings that stop before the time limit and continue in another job. After every epoch their
+# program checks for a file STATE.stop; if it is there, the program saves itself in STATE and ends.
 
 ask_to_stop() {
-    echo "The time is nearly over: the ranks save after this epoch, in ${1#"$JOB_SCRIPTS"/}."
+    echo "The time limit is near: the ranks save after this epoch, in ${1#"$JOB_SCRIPTS"/}."
     mkdir -p "$(dirname "$1")"
     touch "$1.stop"
 }
 
-# PBS sends no signal that could be ordered.
+# PBS has no option that sends a signal before the time limit.
 ask_to_stop_later() {
     (
         for ((second = 0; second < $1; second++)); do
@@ -260,15 +263,15 @@ start_on_this_node() {
     cd "$JOB_SCRIPTS" || exit
     set_up_environment
     here=$(gpus_here)
-    # Ranks on a GPU and ranks on the CPU would wait for each other until the time is over.
-    [ "$here" -eq "$gpus" ] || refuse "$host has $here GPUs for this job, and ${endpoint%:*} has $gpus:" \
-        "ask for nodes that are alike."
-    # Else ranks that are started again may find the addresses of those before them (torch 2.13).
+    # Ranks on a GPU and ranks on the CPU would wait for each other until the time limit.
+    [ "$here" -eq "$gpus" ] || refuse "$host has $here GPUs for this job, and ${endpoint%:*} has" \
+        "$gpus: ask for nodes that are alike."
+    # Without it, restarted ranks may find the addresses of the earlier ones (seen with torch 2.13).
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     # shellcheck disable=SC2016  # torchrun fills in the rank
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank ${rank}] '
-    # This is torchrun, run by the Python that was chosen. The nodes meet at the endpoint, which the
-    # head opens, and agree there on who gets which ranks.
+    # torchrun, run by the chosen Python. The head opens the endpoint; the nodes meet there and
+    # agree on who gets which ranks.
     "$PYTHON" -m torch.distributed.run --nnodes="$nodes" --nproc-per-node="$ranks" \
         --rdzv-backend=c10d --rdzv-id="$job" --rdzv-endpoint="$endpoint" \
         --log-dir="$folder/$host" --redirects=3 --tee=0:3 "$@"
@@ -277,7 +280,7 @@ start_on_this_node() {
 leave_exit_code() {
     local codes=$2/exit-codes host
     host=$(hostname)
-    # pbsdsh runs its command once for each process that the job may start: mpiprocs times a node.
+    # pbsdsh runs its command mpiprocs times on each node; the first one counts.
     mkdir "$codes/.$host" 2> /dev/null || exit 0
     (start_on_this_node "$@")
     echo $? > "$codes/$host"

@@ -5,6 +5,7 @@ Slurm. Those marked `cluster` submit it to Slurm's own daemons on pretend hosts,
 README says.
 """
 
+import contextlib
 import difflib
 import re
 import shutil
@@ -12,10 +13,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from torch.distributed.run import get_args_parser
 
 from benchmarks.traces import wait_until
 from ddp_workbook.chapters import single_process
@@ -64,6 +66,14 @@ def test_the_readme_names_it(script):
         f"{SUBMIT[script.suffix]} {script.name}"
         in script.read_text().splitlines()[1] + (script.read_text().splitlines()[2])
     )
+
+
+def test_the_readmes_line_for_machines_without_a_scheduler():
+    (line,) = re.findall(r"^torchrun (.*)$", README, re.MULTILINE)
+    options = get_args_parser().parse_args(line.split())
+    assert (options.nnodes, options.nproc_per_node, options.rdzv_backend) == ("2", "4", "c10d")
+    assert options.rdzv_id and options.rdzv_endpoint == "node1:29500"
+    assert (CHECKOUT / options.training_script).is_file()
 
 
 def test_no_two_scripts_repeat_twenty_lines():
@@ -220,9 +230,7 @@ def refused(done, words: str) -> None:
 @each_script
 def test_bash_by_mistake_is_told_what_to_type(desk, script):
     command = SUBMIT[script.suffix]
-    nowhere = (
-        r"is a job script, and there is no (sbatch|qsub) on this machine: type it on a login node"
-    )
+    nowhere = r"is a job script, and there is no (sbatch|qsub) on this machine: use a login node"
     refused(desk.bash(script.name, PATH=path_without_schedulers(desk)), nowhere)
     desk.command(command, "exit 99")
     refused(desk.bash(script.name), f"no job is running: type  {command} {script.name}\n")
@@ -338,7 +346,7 @@ def test_an_environment_without_torch_is_refused(desk):
     ("text", "words"),
     {
         "PYTHON=python\nmodule laod torch\ntrue\n": "site.sh failed on .* at: module laod torch",
-        "if true\nPYTHON=python\n": r"^site.sh: line \d: syntax error.*: mend it, or start again",
+        "if true\nPYTHON=python\n": r"^site.sh: line \d: syntax error.*: fix it, or start again",
         "source /no/activate\nPYTHON=python": "site.sh failed on .* at: source /no/activate",
     }.items(),
 )
@@ -539,6 +547,16 @@ class Site:
         (row,) = table[table["job"] == job].to_dict("records")
         return row
 
+    @contextlib.contextmanager
+    def of_pbs(self) -> Iterator[None]:
+        """Give jobs submitted by `qsub -v` what PBS would: Slurm's qsub passes on nothing else."""
+        environment = self.slurm.environment | {"SLURM_EXPORT_ENV": "ALL"}
+        names = ("PATH", "SLURM_CONF", "SLURM_EXPORT_ENV")
+        file = self.folder / "site.sh"
+        file.write_text("\n".join(f"export {name}={environment[name]}" for name in names))
+        yield
+        file.unlink()
+
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait until this holds; fail after five minutes."""
         end = time.monotonic() + 300
@@ -668,18 +686,13 @@ def test_a_requeued_job_goes_on_where_it_stopped(site, alone):
 @pytest.mark.release("a job of PBS submits its successor")
 def test_under_pbs_a_job_submits_its_successor(site, alone):
     """Each job is asked to stop at once, does an epoch, and hands on."""
-    environment = site.slurm.environment
-    lines = [f"export {name}={environment[name]}" for name in ("PATH", "SLURM_CONF")]
-    (site.folder / "site.sh").write_text("\n".join(lines))  # qsub -v hands on nothing else
-    try:
+    with site.of_pbs():
         job = site.submit("qsub -v EPOCHS=3,STOP_AFTER=0 requeue.pbs")
         for _ in range(2):
             log = site.ends(job, "COMPLETED")
             assert "Stopped after epoch" in log
             job = re.findall(r"^\d+", log, re.MULTILINE)[-1]
         log = site.ends(job, "COMPLETED")
-    finally:
-        (site.folder / "site.sh").unlink()
     assert "Stopped" not in log
     check_row(site.row(job), "node1", 2, alone)
 
@@ -713,9 +726,7 @@ def test_each_script_runs_as_it_is(site, script):
     row = site.row(job)
     nodes = 2 if "nodes" in script else 1
     assert row["nodes"] == nodes
-    assert row["ranks"] == (
-        1 if "data_parallel." in script and "distrib" not in script else 2 * nodes
-    )
+    assert row["ranks"] == (1 if script.startswith("data_parallel") else 2 * nodes)
     assert site.is_empty()
 
 
@@ -723,15 +734,12 @@ def test_each_script_runs_as_it_is(site, script):
 @pytest.mark.release("a scaling study")
 @pytest.mark.parametrize("submit", ["sbatch", "qsub"])
 def test_a_scaling_study_fills_one_table(site, submit):
-    environment = site.slurm.environment
-    lines = [f"export {name}={environment[name]}" for name in ("PATH", "SLURM_CONF")]
-    (site.folder / "site.sh").write_text("\n".join(lines))
     sizes = "GPUS_PER_NODE=1 RANKS='1 2' BATCH_SIZE=128 WIDTH=32 DEPTH=1 EPOCHS=1"
-    said = site.type(f"{sizes} bash scaling_study.sh {submit}")
-    jobs = re.findall(r"^job (\d+)", said, re.MULTILINE)
-    for job in jobs:
-        site.ends(job, "COMPLETED")
-    (site.folder / "site.sh").unlink()
+    with site.of_pbs():
+        said = site.type(f"{sizes} bash scaling_study.sh {submit}")
+        jobs = re.findall(r"^job (\d+)", said, re.MULTILINE)
+        for job in jobs:
+            site.ends(job, "COMPLETED")
     rows = [site.row(job) for job in jobs]
     assert [(row["ranks"], row["nodes"], row["batch_size"]) for row in rows] == [
         (1, 1, 128),
