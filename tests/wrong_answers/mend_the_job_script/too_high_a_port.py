@@ -1,5 +1,5 @@
 # wrong: the job's number is no port
-# told: Up to which number are there ports?
+# told: from which one may everybody use them?
 
 
 def mend_the_job_script() -> tuple[str, str]:

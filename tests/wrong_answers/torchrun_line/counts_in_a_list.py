@@ -1,6 +1,7 @@
-# wrong: takes hosts for a list of names and counts
+# wrong: takes hosts for a list of counts
 # told: `hosts` is a dict
 
 
 def torchrun_line(host, hosts, port, job, program):
-    return ["torchrun", f"--nnodes={len(hosts)}", f"--nproc-per-node={hosts[0]}", *program]
+    count = hosts[0]
+    return ["torchrun", "--nproc-per-node", str(count), *program]

@@ -3,4 +3,5 @@
 
 
 def torchrun_line(host, hosts, port, job, program):
-    return ["torchrun", "--nnodes=" + len(hosts), *program]
+    nodes = "--nnodes=" + len(hosts)
+    return ["torchrun", nodes, *program]
