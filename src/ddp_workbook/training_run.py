@@ -20,12 +20,11 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from math import nan
 from pathlib import Path
-from statistics import median
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.elastic.multiprocessing.errors import record
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ddp_workbook.digits import Trained
@@ -36,14 +35,21 @@ WARM_UP = 3  # steps that do not count: memory is allocated, connections made, D
 WRONG_INPUT = 2  # argparse's exit code for it
 
 
-@record  # else torchrun's report of a failed rank says "exit code 1", and not which error it was
 def run(train: Callable[..., Trained]) -> NoReturn:
     """Train as the command line asks, report on rank 0, and end the process.
 
     Exit codes: 0 when done; 2 for a wrong option or file, which rank 0 says in one line before any
     rank trains; 1 if the row could not be written; that of a SystemExit in `train`, whose code is a
-    number. Any other exception of `train` is raised.
+    number. Any other exception of `train` is raised, and is in torchrun's report.
     """
+    # Here and not above: each rank of a launch imports a chapter, and need not wait for this.
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    record(train_and_report)(train)  # else that report says "exit code 1", and not which error
+
+
+def train_and_report(train: Callable[..., Trained]) -> NoReturn:
+    """What `run` does, without the care for errors."""
     options, refusal = read_command_line(train)
     results = options.pop("results", "")
     if results and rank_given() == 0:
@@ -223,7 +229,7 @@ class Steps:
             times = [before.elapsed_time(after) for before, after in pairwise(self.ends)]
         else:
             times = [1e3 * (after - before) for before, after in pairwise(self.ends)]
-        return median(times[WARM_UP:] or times) if times else None
+        return float(np.median(times[WARM_UP:] or times)) if times else None
 
 
 def row_of(
