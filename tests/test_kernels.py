@@ -72,38 +72,100 @@ def kernel(tmp_path):
     kernel.close()
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One kernel for all tests that leave it as it was: a new one takes five seconds."""
+    kernel = Kernel(tmp_path_factory.mktemp("shared"))
+    kernel.run(START)
+    yield kernel
+    kernel.close()
+
+
+CELL_FUNCTION = """
+class Digit:
+    pass
+
+def train(rank):
+    pass
+
+from ddp_workbook.launcher import fork_server
+for worker, args in ((train, ()), (in_kernels.deadlock, (Digit(),)), (lambda: 1, ())):
+    try:
+        launch(worker, *args, ranks=2)
+    except ValueError as error:
+        print(error)
+print("server:", fork_server.server_pid())
+"""
+
+
+def test_what_a_cell_defines_is_refused_in_these_words(shared):
+    """Before there is a fork server: this is the shared kernel's first test."""
+    page = shared.run(CELL_FUNCTION)
+    assert page.strip().splitlines() == [
+        "The function `train` was defined in a notebook cell. A rank is a new process: it can "
+        "import files, but it knows nothing of this notebook's cells.",
+        "Put it into a file (`%%writefile my_worker.py`, then `from my_worker import train`), or "
+        "write its lines into a `%%ranks` cell.",
+        "Argument 1 cannot be sent to the ranks. The class `Digit` was defined in a notebook cell. "
+        "A rank is a new process: it can import files, but it knows nothing of this notebook's "
+        "cells.",
+        "Put it into a file (`%%writefile my_worker.py`, then `from my_worker import Digit`), or "
+        "write its lines into a `%%ranks` cell.",
+        "A lambda has no name that another process could import. Write it as a function with "
+        "`def` in a file.",
+        "server: None",
+    ]
+
+
 def deadlocked(kernel: Kernel, ranks: int = 2) -> tuple[str, list[int], list[int]]:
     """Start ranks that wait for ever: their request, their pids, all processes of the kernel."""
     kernel.run(START)
-    request = kernel.send(DEADLOCK.format(folder=str(kernel.folder), ranks=ranks))
     files = [kernel.folder / f"pid{rank}" for rank in range(ranks)]
     sessions = [kernel.folder / f"session{rank}" for rank in range(ranks)]
+    for file in files + sessions:
+        file.unlink(missing_ok=True)  # of an earlier test
+    request = kernel.send(DEADLOCK.format(folder=str(kernel.folder), ranks=ranks))
     assert wait_until(lambda: all(f.exists() and f.read_text() for f in files + sessions), 60)
-    time.sleep(0.3)  # the file is written just before the collective
+    wait_until_idle([int(file.read_text()) for file in files])  # written before the collective
     pids = [int(file.read_text()) for file in files + sessions]
     return request, pids, sorted({*kernel.below(), *pids})
 
 
-def test_interrupt_ends_the_ranks_says_where_they_stood_and_leaves_a_working_kernel(kernel):
-    request, ranks, _ = deadlocked(kernel)
-    kernel.manager.interrupt_kernel()
-    start = time.monotonic()
-    page = kernel.answer(request)
-    assert time.monotonic() - start < 10 and not alive(ranks)
+def wait_until_idle(pids: list[int], seconds: float = 0.3) -> None:
+    """Until none of these processes has had, or has queued for, a processor for so long."""
+
+    def looks() -> list[tuple]:
+        processes = map(psutil.Process, pids)
+        return [(p.status() == psutil.STATUS_SLEEPING, *p.cpu_times()[:2]) for p in processes]
+
+    before, since = looks(), time.monotonic()
+    end = since + 60
+    while time.monotonic() - since < seconds:
+        time.sleep(0.05)
+        if (now := looks()) != before or not all(asleep for asleep, *_ in now):
+            before, since = now, time.monotonic()
+        assert time.monotonic() < end, before
+
+
+def test_interrupt_ends_the_ranks_says_where_they_stood_and_leaves_a_working_kernel(shared):
+    request, ranks, _ = deadlocked(shared)
+    shared.manager.interrupt_kernel()
+    page = shared.answer(request, patience=30)  # the ranks alone would take 100 s
+    assert wait_until(lambda: not alive(ranks), 20)
     assert page.count("Interrupted.") == 1 and "Traceback" not in page
     assert "rank 0  waits in all_reduce" in page and "in_kernels.py" in page
     assert "rank 1 came with barrier" in page
-    assert "[3, 3]" in kernel.run("print(launch(in_kernels.total, ranks=2, timeout=30))")
+    assert "[3, 3]" in shared.run("print(launch(in_kernels.total, ranks=2, timeout=30))")
 
 
-def test_two_interrupts_in_a_row_leave_nothing_either(kernel):
-    request, ranks, _ = deadlocked(kernel)
+def test_two_interrupts_in_a_row_leave_nothing_either(shared):
+    request, ranks, _ = deadlocked(shared)
     for _ in range(3):
-        kernel.manager.interrupt_kernel()
+        shared.manager.interrupt_kernel()
         time.sleep(0.05)
-    kernel.answer(request)
+    shared.answer(request)
     assert wait_until(lambda: not alive(ranks), 20)
-    assert "[3, 3]" in kernel.run("print(launch(in_kernels.total, ranks=2, timeout=30))")
+    assert "[3, 3]" in shared.run("print(launch(in_kernels.total, ranks=2, timeout=30))")
 
 
 def test_interrupt_while_the_fork_server_still_imports_torch(kernel):
@@ -147,10 +209,12 @@ def test_death_of_the_kernel_ends_a_rank_that_holds_the_gil(kernel):
     assert wait_until(lambda: not alive(processes), 20)
 
 
-def test_nothing_listens_beyond_loopback(kernel):
+def test_nothing_listens_beyond_loopback(shared):
     """The kernel, the fork server, the ranks: while a launch runs."""
-    _, _, processes = deadlocked(kernel, ranks=3)
-    sockets = listening([kernel.pid, *processes])
+    request, _, processes = deadlocked(shared, ranks=3)
+    sockets = listening([shared.pid, *processes])
+    shared.manager.interrupt_kernel()
+    shared.answer(request)
     assert len(sockets) >= 4  # the store, and gloo in each rank: the test looks in the right place
     assert {address for address, _ in sockets} == {"0100007F"}  # 127.0.0.1 as /proc writes it
 
@@ -171,45 +235,8 @@ def listening(pids: list[int]) -> list[tuple[str, str]]:
     return found
 
 
-CELL_FUNCTION = """
-class Digit:
-    pass
-
-def train(rank):
-    pass
-
-from ddp_workbook.launcher import fork_server
-for worker, args in ((train, ()), (in_kernels.deadlock, (Digit(),)), (lambda: 1, ())):
-    try:
-        launch(worker, *args, ranks=2)
-    except ValueError as error:
-        print(error)
-print("server:", fork_server.server_pid())
-"""
-
-
-def test_what_a_cell_defines_is_refused_in_these_words(kernel):
-    kernel.run(START)
-    page = kernel.run(CELL_FUNCTION)
-    assert page.strip().splitlines() == [
-        "The function `train` was defined in a notebook cell. A rank is a new process: it can "
-        "import files, but it knows nothing of this notebook's cells.",
-        "Put it into a file (`%%writefile my_worker.py`, then `from my_worker import train`), or "
-        "write its lines into a `%%ranks` cell.",
-        "Argument 1 cannot be sent to the ranks. The class `Digit` was defined in a notebook cell. "
-        "A rank is a new process: it can import files, but it knows nothing of this notebook's "
-        "cells.",
-        "Put it into a file (`%%writefile my_worker.py`, then `from my_worker import Digit`), or "
-        "write its lines into a `%%ranks` cell.",
-        "A lambda has no name that another process could import. Write it as a function with "
-        "`def` in a file.",
-        "server: None",
-    ]
-
-
-def test_an_error_is_a_page_without_frames(kernel):
-    kernel.run(START)
-    page = kernel.run("launch(in_kernels.fails, ranks=2)")
+def test_an_error_is_a_page_without_frames(shared):
+    page = shared.run("launch(in_kernels.fails, ranks=2)")
     assert page.startswith("RankFailed: Rank 1 of 2 failed: ValueError: no such digit")
     assert page.count("File ") == 1 and "workbench" not in page
 
