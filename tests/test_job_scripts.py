@@ -381,6 +381,20 @@ def test_a_program_of_ones_own_and_one_that_is_not_there(desk):
     refused(desk.in_slurm("distributed_data_parallel.slurm"), words)
 
 
+def test_a_job_trains_in_a_folder_whose_name_has_a_blank(tmp_path):
+    """On one node there is nothing that only a cluster could show: `srun` starts torchrun here."""
+    desk = Desk(tmp_path / "my course")
+    desk.command("scontrol", "hostname")
+    desk.command("srun", 'while [ $1 != /bin/bash ]; do shift; done; exec "$@"')
+    job = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "x", "SLURM_SUBMIT_DIR": str(desk.folder)}
+    done = desk.bash("requeue.slurm", **job, EPOCHS="1", SLURM_CPUS_ON_NODE="2")
+    assert done.returncode == 0, done.stderr
+    assert "[rank 0] rank 1: host " in done.stdout
+    (row,) = read_results(desk.folder / "results.csv").to_dict("records")
+    assert (row["ranks"], row["epochs"], row["job"]) == (2, 1, "17")
+    assert len(list(desk.folder.glob("runs/many_machines-2-ranks-17/*/*/attempt_0/*/*.log"))) == 4
+
+
 def test_nodes_that_are_not_alike_are_refused(desk):
     """A rank on NCCL and a rank on gloo would wait for each other."""
     node = "start_ranks.sh node slurm folder 2 2 2 1 head:20000 17 program.py"
