@@ -46,6 +46,10 @@ SURVIVORS = {  # exercise -> mutant -> why it is as right as the solution
             "src is 0 where nothing is said"
         ),
     },
+    "predict_scaling": {
+        "argument: np.linalg.lstsq(columns, seconds, rcond=None) -> "
+        "np.linalg.lstsq(columns, seconds)": "None says what numpy 2 does anyway; 1.26 would warn",
+    },
     "shuffled_every_epoch": {
         "argument: DataLoader(dataset, batch_size, sampler=sampler, generator=torch.Generator()) "
         "-> DataLoader(dataset, sampler=sampler, generator=torch.Generator())": (

@@ -339,7 +339,7 @@ CHECK = Alone(
     looks=[
         FORM,
         look("alpha", " s", ALPHA, "What stands in front of alpha, and of beta, in each timing?"),
-        look("beta", " s", BETA, "alpha is right. What does beta stand for?"),
+        look("beta", " s a byte", BETA, "alpha is right. What does beta stand for?"),
         look(
             "weak", "", WEAK,
             "Say the seconds of a step on N ranks: compute, and what is not hidden. Then divide.",
