@@ -9,11 +9,30 @@ import pytest
 
 from ddp_workbook.exercises import mend_the_job_script as exercise
 from ddp_workbook.exercises.judging import directives, job_scripts
+from ddp_workbook.exercises.judging.catalogue import Exercise
 from ddp_workbook.exercises.judging.directives import Asked, Refused
 from tests.clusters.slurm import Slurm
 
 SLURM, PBS = map(exercise.without_margin, exercise.mend_the_job_script())
 HALF_AN_HOUR = 30 * 60
+
+
+def test_there_are_five_faults_in_each_of_the_scripts():
+    """One line or word each, found at the first look, and named by five different words."""
+    for scheduler, script in zip(exercise.MARKS, given(), strict=True):
+        assert len(exercise.faults(scheduler, script)) == 5, scheduler
+
+
+def test_there_is_no_fault_in_the_solution():
+    for scheduler, script in zip(exercise.MARKS, (SLURM, PBS), strict=True):
+        assert exercise.faults(scheduler, script) == []
+
+
+def given() -> tuple[str, str]:
+    """The scripts that the reader finds."""
+    names: dict = {}
+    exec(Exercise("mend_the_job_script").stub, names)
+    return names["mend_the_job_script"]()
 
 
 # Directives

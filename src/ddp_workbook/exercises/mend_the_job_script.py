@@ -247,7 +247,7 @@ def wrongly_started(run: Run) -> Found:
         return
     nodes = [one.node for one in run.starts]
     if missing := [node for node in run.nodes if node not in nodes]:
-        yield Fault.ELSEWHERE, f"torchrun starts on {', '.join({*nodes})}, and not on {missing[0]}."
+        yield Fault.ELSEWHERE, f"torchrun starts on {nodes[0]}, and not on {missing[0]}."
     most = max(nodes, key=nodes.count)
     if nodes.count(most) > 1:
         words = f"{nodes.count(most)} commands start on {most}, each with its own ranks."
@@ -274,8 +274,7 @@ def wrongly_called(run: Run, lines: list[tuple[job_scripts.Start, torchrun.Line]
             said = "--standalone" if line.standalone else f"--nnodes={line.nnodes}"
             yield Fault.NNODES, f"torchrun gets {said} on each of {plural(NODES, 'node')}."
         if line.nproc.lower() not in ("", str(GPUS), *OWN_COUNT):
-            words = f"torchrun starts {plural(int_or(line.nproc), 'rank')} on {one.node}."
-            yield Fault.NPROC, words
+            yield Fault.NPROC, f"torchrun gets --nproc-per-node={line.nproc} on {one.node}."
         program = line.program[0].removeprefix("./")
         absolute = program.endswith(f"/submitted/{PROGRAM}")
         if program == PROGRAM and one.folder != "submitted":
@@ -285,11 +284,6 @@ def wrongly_called(run: Run, lines: list[tuple[job_scripts.Start, torchrun.Line]
             yield Fault.PROGRAM, f"The ranks run {' '.join(line.program)}"
     if not any(line.standalone for _, line in lines):
         yield from wrong_meeting(run, lines)
-
-
-def int_or(text: str) -> float:
-    """The number in a text; nan where there is none."""
-    return int(text) if text.isdigit() else float("nan")
 
 
 def wrong_meeting(run: Run, lines: list[tuple[job_scripts.Start, torchrun.Line]]) -> Found:

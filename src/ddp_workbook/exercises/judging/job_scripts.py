@@ -63,7 +63,7 @@ def last_line(text: str) -> str:
 
 def play(scheduler: str, text: str, asked: Asked, job: int, fails: bool) -> Run:
     """Run the script as job `job`; `fails`: torchrun fails on the last node."""
-    count = min(asked.nodes, MOST_NODES)
+    count = max(1, min(asked.nodes, MOST_NODES))
     first, step = (7, 4) if not fails else (3, 5)  # other nodes in each job
     numbers = [first + step * place for place in range(count)]
     names = [f"{PREFIX}{each:02d}" for each in numbers]
