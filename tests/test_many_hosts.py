@@ -14,10 +14,10 @@ import torch
 from benchmarks.traces import wait_until
 from ddp_workbook.chapters import single_process
 from ddp_workbook.experiments.fully_sharded.one_process import one_process
-from tests.clusters.breakages import BREAKAGES
+from tests.clusters.breakages import BREAKAGES, HEAD_BY_ADDRESS, own_name_is_loopback
 from tests.clusters.hosts import Hosts
 from tests.clusters.record_messages import recorded
-from tests.clusters.torchruns import LIMIT, TORCHRUN, WORKER, line, run_on_hosts
+from tests.clusters.torchruns import LIMIT, PORT, TORCHRUN, WORKER, line, run_on_hosts
 
 CHAPTERS = Path(single_process.__file__).parent
 SIZE = ("--epochs=1", "--batch-size=48", "--width=32", "--depth=2")
@@ -143,6 +143,24 @@ def test_only_the_failing_ranks_own_host_has_the_root_cause():
     assert "ValueError: this rank has no rows left" in message["node2"]
     assert "ValueError" not in message["node1"]
     assert "closed by peer" in message["node1"]
+
+
+@cluster
+@pytest.mark.release("breakages between hosts")
+@pytest.mark.parametrize(
+    "endpoint, head, other",
+    [
+        (f"node1:{PORT}", (), ()),
+        (HEAD_BY_ADDRESS, ("--rdzv-conf=is_host=true",), ("--rdzv-conf=is_host=false",)),
+    ],
+    ids=["by name", "by address"],
+)
+def test_what_mends_a_host_whose_name_is_loopback(endpoint, head, other):
+    """gloo is told the interface; the head, that it is the head, where the address hides it."""
+    lines = {0: line(*head, endpoint=endpoint), 1: line(*other, endpoint=endpoint)}
+    with Hosts(2) as hosts, own_name_is_loopback(hosts):
+        ended = run_on_hosts(hosts, lines, LIMIT, environment={"GLOO_SOCKET_IFNAME": "eth0"})
+    assert [each.code for each in ended] == [0, 0], "\n".join(each.output for each in ended)
 
 
 # Who may connect

@@ -97,6 +97,7 @@ def on_both(command: Sequence[str]) -> dict[int, Sequence[str]]:
     return {0: command, 1: command}
 
 
+HEAD_BY_ADDRESS = f"10.77.0.1:{PORT}"
 STATIC = ("--nnodes=2", "--node-rank=0", "--nproc-per-node=1", "--master-addr=node1")
 BREAKAGES = [
     Breakage(
@@ -119,6 +120,14 @@ BREAKAGES = [
         lines=on_both(line(program=SHORT_GROUP)),
         around=own_name_is_loopback,
         key="Connection refused, remote=[127.0.1.1]",
+    ),
+    Breakage(
+        name="head_does_not_know_itself",
+        what="the endpoint is an address that the head's own name does not have: each host takes "
+        "another one for the head",
+        lines=on_both(line("--rdzv-conf=read_timeout=3", endpoint=HEAD_BY_ADDRESS)),
+        around=own_name_is_loopback,
+        key=f"timed out after 3000ms while trying to connect to (10.77.0.1, {PORT})",
     ),
     Breakage(
         name="unknown_name",

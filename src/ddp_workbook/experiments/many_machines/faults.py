@@ -70,7 +70,7 @@ def what_breaks() -> pd.DataFrame:
 # Of the recorded ones: those that a laptop cannot show, with their mends.
 RECORDED_MENDS = {
     "wrong_interface": "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME: the one that the others can reach",
-    "own_name_is_loopback": "the same variable, or `--local-addr` with the host's real address",
+    "own_name_is_loopback": "the same variable, or the host's real address in its /etc/hosts",
     "head_never_comes": "start the host that --rdzv-endpoint names; look for a firewall",
     "port_taken_in_silence": "another port, found free when the job starts",
     "standalone_on_both": "--nnodes and --rdzv-endpoint in place of --standalone",
