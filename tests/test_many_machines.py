@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousTimeout
 
 from ddp_workbook import show, show_code
 from ddp_workbook.chapters import many_machines
@@ -225,6 +226,19 @@ def test_each_fault_has_its_own_sentence():
     assert table["mend"].all()
 
 
+def test_the_default_patience_is_ten_minutes():
+    """As the page says of a host that never comes."""
+    assert RendezvousTimeout().join.total_seconds() == 600
+
+
+def test_recorded_faults_hold_their_key_sentences():
+    """Each with a mend; three raise no error, which the page says as well."""
+    table = faults.recorded()
+    assert len(table) == len(faults.RECORDED_MENDS) and table["message"].all()
+    assert table["message"].str.startswith("none").sum() == 3
+    assert "Connection refused, remote=[127.0.0.1]" in table["message"].iloc[0]
+
+
 # From the notebook to the scheduler
 
 
@@ -252,7 +266,7 @@ def test_without_a_scheduler_nothing_is_submitted(scheduler):
 
 @pytest.mark.parametrize("command, ending", jobs.ENDINGS.items())
 def test_a_job_is_submitted_only_if_the_reader_says_so(scheduler, tmp_path, command, ending):
-    scheduler(command, 'echo "took $1 in $PWD" | tee -a submitted')
+    scheduler(command, 'echo "took $1 in $PWD"; echo "$1" >> submitted')
     assert f"{command} my_job{ending}" in jobs.submit("my_job")
     assert not (tmp_path / "submitted").exists()
     assert f"took my_job{ending} in {tmp_path}" in jobs.submit("my_job", really=True)
@@ -327,6 +341,11 @@ def test_the_recorded_study_is_complete_and_drawn():
         "strong": [1, 2, 4, 8],
         "weak": [1, 2, 4, 8],
     }
+    at_eight = {kind: table["efficiency"].iloc[-1] for kind, table in tables.items()}
+    assert at_eight["strong"] < at_eight["weak"] <= 0.25, "as the page says"
+    assert tables["strong"].iloc[-1]["samples_per_second"] == pytest.approx(
+        tables["weak"].iloc[-1]["samples_per_second"]
+    )
     words = alt_text_of_scaling(tables)
     assert "strong: 1 ranks 1.00 times and 100%" in words
     assert len(scaling_plot(tables).axes) == 2
