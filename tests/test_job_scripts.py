@@ -671,11 +671,12 @@ def test_a_failing_rank_fails_the_job_and_is_named_last(site, tmp_path, suffix):
 )
 def test_a_job_that_is_stopped_leaves_nothing(site, suffix):
     scheduler = "PBS" if suffix == ".pbs" else "Slurm"
-    job = site.submit(f"EPOCHS=100000 {typed(f'{SEVERAL}{suffix}')}")
+    line = typed(f"{SEVERAL}{suffix}")
+    job = site.submit(f"RANKS_PER_NODE=1 EPOCHS=100000 {line}")
     assert job in site.type(command_of("watch a job", scheduler, job))
-    run = site.folder / "runs" / f"distributed_data_parallel-4-ranks-{job}"
+    run = site.folder / "runs" / f"distributed_data_parallel-2-ranks-{job}"
     # Ranks have begun on both nodes.
-    site.until(lambda: len(list(run.glob("*/*/*/*/stderr.log"))) == 4)
+    site.until(lambda: len(list(run.glob("*/*/*/*/stderr.log"))) == 2)
     site.type(command_of("stop it", scheduler, job))
     assert site.slurm.wait(job, timeout=120) == "CANCELLED"
     assert site.is_empty()
