@@ -137,7 +137,7 @@ class Comparison:
         old, new = map(escape, self.names)
         caption = f"{self.summary}. {MINUS} marks an old line, + a new one. {self.note}"
         html = [
-            f'{STYLE}<table class="ddpw-diff"><caption>{escape(caption)}</caption>',
+            f'{STYLE}<table class="ddpw-diff mathjax_ignore"><caption>{escape(caption)}</caption>',
             f'<thead><tr><th scope="col" class="number">line</th><th scope="col">{old}</th>',
             f'<th scope="col" class="number">line</th><th scope="col">{new}</th></tr></thead>',
             "<tbody>",

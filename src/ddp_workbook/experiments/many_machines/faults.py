@@ -33,18 +33,18 @@ class Fault(NamedTuple):
 
 
 MENDS = {
-    "a name that nobody can resolve": "take the address, or a name from `getent hosts NAME`, on "
+    "a name that nobody can resolve": "take the address, or a name that getent hosts knows, on "
     "every host",
     "a port that is taken": "ask for a free one when the job starts; never write a number into a "
     "script",
     "a host that never comes": "compare the command lines: --nnodes, --rdzv-endpoint and --rdzv-id "
     "must be equal on all hosts",
-    "an interface that does not exist": "`ip addr` lists the interfaces; leave the variable out "
-    "unless gloo or NCCL picks a wrong one",
+    "an interface that does not exist": "ip -brief address lists the interfaces; leave the "
+    "variable out unless gloo or NCCL picks a wrong one",
 }
 # The line in a long report that says what is wrong.
 TELLING = re.compile(
-    r"gai error.*|EADDRINUSE.*|Rendezvous\w*TimeoutError.*|Unable to find (?:address|interface).*"
+    r"gai error[^)]*|EADDRINUSE.*|Rendezvous\w*TimeoutError.*|Unable to find (?:addr|interf).*"
 )
 
 
@@ -91,12 +91,18 @@ def recorded() -> pd.DataFrame:
     return pd.DataFrame(
         {
             "what": by_name[name]["what"],
-            "message": NO_ERROR.get(name, by_name[name]["key"]).format(**by_name[name]),
+            "message": NO_ERROR.get(name, key_sentence(by_name[name])).format(**by_name[name]),
             "mend": mend,
             "torch": by_name[name]["torch"],
         }
         for name, mend in RECORDED_MENDS.items()
     )
+
+
+def key_sentence(fault: dict) -> str:
+    """From the words that tell the fault to the end of their line."""
+    said = "\n".join(fault["message"].values())
+    return fault["key"] and said[said.index(fault["key"]) :].partition("\n")[0]
 
 
 def _two_hosts(endpoint: str, timeout: str, seconds: int) -> list[str]:

@@ -64,7 +64,9 @@ def own_study(path: Path = OWN) -> dict[str, pd.DataFrame]:
 
 
 def side_by_side(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """The tables as one, with their names in a column, rounded for reading."""
+    """The tables as one, with their names in a column, and numbers as words."""
     joined = pd.concat(tables, names=["scaling", None]).reset_index(level=0)
-    digits = {"samples_per_second": 0, "speed-up": 2, "efficiency": 2}
-    return joined.round(digits).reset_index(drop=True)
+    digits = {"samples_per_second": "{:.0f}", "speed-up": "{:.2f}", "efficiency": "{:.2f}"}
+    for column, form in digits.items():
+        joined[column] = joined[column].map(form.format)
+    return joined.reset_index(drop=True)
