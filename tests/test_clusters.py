@@ -106,7 +106,7 @@ def test_a_command_that_takes_too_long_is_dead_with_its_children(as_before):
     """So a test's time limit leaves nothing."""
     with Hosts(1) as hosts:
         with pytest.raises(subprocess.TimeoutExpired):
-            hosts.run(0, ["sh", "-c", "sleep 60 & sleep 60"], timeout=0.5)
+            hosts.run(0, ["sh", "-c", "setsid sleep 60 & sleep 60"], timeout=2)
         assert wait_until(lambda: hosts.processes(0) == [])
 
 

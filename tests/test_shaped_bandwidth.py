@@ -42,7 +42,7 @@ class Ranks:
     def __enter__(self) -> "Ranks":
         with ExitStack() as stack:
             self.processes = [stack.enter_context(self.start(i)) for i in range(2)]
-            alarm = Alarm(240, lambda: [process.kill_group() for process in self.processes])
+            alarm = Alarm(240, lambda: [process.kill_tree() for process in self.processes])
             alarm.start()
             stack.callback(alarm.cancel)
             self.stack = stack.pop_all()
@@ -50,7 +50,7 @@ class Ranks:
 
     def __exit__(self, *error) -> None:
         for process in self.processes:
-            process.kill_group()
+            process.kill_tree()
         self.stack.close()
 
     def start(self, rank: int) -> subprocess.Popen:

@@ -78,7 +78,7 @@ def port_is_taken(hosts: Hosts):
     other = hosts.popen(0, [sys.executable, "-c", listen], stdout=-1)
     other.stdout.readline()
     yield
-    other.kill_group()
+    other.kill_tree()
 
 
 def cut_and_heal(hosts: Hosts, printed: Callable[[int], str]) -> None:

@@ -15,7 +15,6 @@ same time cannot collide.
 """
 
 import os
-import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -106,8 +105,7 @@ class Hosts:
     def popen(self, i: int, command: Sequence[str], **options) -> "Process":
         """Start a command on host i; options as for subprocess.Popen.
 
-        It is the leader of a process group of its own unless `start_new_session` says otherwise,
-        and its signals reach the command itself.
+        Signals that are sent to it reach the command itself. It ends with the hosts at the latest.
         """
         process = Process(self._hosts[i].enter(command, options.pop("cwd", None)), **options)
         self._started.append(process)
@@ -128,8 +126,10 @@ class Hosts:
             try:
                 output, errors = process.communicate(timeout=timeout)
             except BaseException:
-                process.kill_group()
+                process.kill_tree()
                 raise
+            finally:
+                self._started.remove(process)
         done = subprocess.CompletedProcess(list(command), process.returncode, output, errors)
         if check:
             done.check_returncode()
@@ -181,11 +181,28 @@ class Process(subprocess.Popen):
         with suppress(ProcessLookupError):
             os.kill(target, number)
 
-    def kill_group(self) -> None:
-        """Kill the command and all children that are still in its process group; wait for it."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+    def kill_tree(self) -> None:
+        """Kill the command, if it has not ended, and what it has started; wait for all.
+
+        Its process group would not do: torchrun gives each rank a session of its own.
+        """
+        if self.poll() is None:
+            tree = stopped_tree(psutil.Process(self.pid))
+            for process in tree:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(tree[1:], timeout=30)
         self.wait()
+
+
+def stopped_tree(process: psutil.Process) -> list[psutil.Process]:
+    """This process and its descendants, stopped from the top down: what is stopped cannot fork."""
+    tree = [process]
+    with suppress(psutil.NoSuchProcess):
+        process.suspend()
+        for child in process.children():
+            tree += stopped_tree(child)
+    return tree
 
 
 class Namespaces:

@@ -82,7 +82,7 @@ def run_on_hosts(
             seconds = wait_for(running, begin, timeout)
         finally:
             for process in running.values():
-                process.kill_group()  # also what a torchrun that was killed has left
+                process.kill_tree()
         return [
             Ended(
                 host=hosts.names[i],
