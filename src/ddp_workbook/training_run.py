@@ -87,7 +87,7 @@ def leave(code: int) -> NoReturn:
 
 
 class CommandLine(argparse.ArgumentParser):
-    """A parser whose words come from rank 0 alone, and in one line."""
+    """A parser that leaves it to rank 0 to speak: argparse would print the usage on every rank."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
@@ -151,9 +151,9 @@ def rank_given() -> int:
 
 
 def store_of_all() -> dist.Store | None:
-    """The store that the launcher has told all ranks of; None where there is one rank.
+    """The store at which the launcher lets all ranks meet; None if there is only one rank.
 
-    A process group would do as well, but `train` makes one, and a second is not safe in all cases.
+    Not a process group: `train` makes its own, and a rank that joins a second one can hang.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         return None
@@ -162,9 +162,9 @@ def store_of_all() -> dist.Store | None:
 
 
 def leave_together_if(refusal: str, store: dist.Store | None) -> None:
-    """If rank 0 has a `refusal`, it says so, and all ranks end; every rank calls this.
+    """If rank 0 has a `refusal`, print it once and end all ranks. Every rank must call this.
 
-    torchrun kills the other ranks when the first one ends, so rank 0 must have spoken by then.
+    torchrun kills the other ranks as soon as one ends, so rank 0 must have printed by then.
     """
     if refusal and rank_given() == 0:
         print(refusal, file=sys.stderr, flush=True)
@@ -176,14 +176,14 @@ def leave_together_if(refusal: str, store: dist.Store | None) -> None:
 
 
 def from_rank_0(words: str, store: dist.Store) -> str:
-    """Rank 0's `words`, on every rank; none goes on with words that another has not heard yet."""
+    """Return rank 0's `words` on every rank; if there are any, only after all ranks have them."""
     if rank_given() == 0:
         store.set("words", words)
     words = store.get("words").decode()
     if words:
         if store.add("heard", 1) == int(os.environ["WORLD_SIZE"]):
             store.set("all have heard", "")
-        with contextlib.suppress(RuntimeError):  # the store ends with the first rank that leaves
+        with contextlib.suppress(RuntimeError):  # the store may end with the first rank
             store.wait(["all have heard"])
     return words
 
@@ -192,10 +192,10 @@ def from_rank_0(words: str, store: dist.Store) -> str:
 
 
 class Steps:
-    """A hook for optimizers: when each step ended, on which device, and in which group of ranks."""
+    """A hook for optimizers: notes when each step ended, on which device, and the ranks' hosts."""
 
     def __init__(self) -> None:
-        self.ends: list[float | torch.cuda.Event] = []  # seconds
+        self.ends: list[float | torch.cuda.Event] = []
         self.device = torch.device("cpu")
         self.rank, self.hosts = rank_given(), [socket.gethostname()]  # of each rank
 
@@ -207,7 +207,7 @@ class Steps:
         self.ends.append(self.now())
 
     def meet(self) -> None:
-        """Learn where all ranks are; a program that makes no group is a rank 0 of its own."""
+        """Gather the host of each rank. Without a group, this process is a rank 0 of its own."""
         self.rank = 0
         if dist.is_initialized():
             self.rank = dist.get_rank()
@@ -215,7 +215,7 @@ class Steps:
             dist.all_gather_object(self.hosts, own)
 
     def now(self) -> float | torch.cuda.Event:
-        """The time; on a GPU a mark in its queue, for Python is steps ahead of it."""
+        """The time in seconds; on a GPU an event in its queue, because Python runs steps ahead."""
         if self.device.type != "cuda":
             return time.perf_counter()
         mark = torch.cuda.Event(enable_timing=True)
@@ -223,7 +223,7 @@ class Steps:
         return mark
 
     def milliseconds(self) -> float | None:
-        """The median time from step to step, without the first few; None if there is only one."""
+        """Median time from step to step without the first few; None if there was one step only."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
             times = [before.elapsed_time(after) for before, after in pairwise(self.ends)]
@@ -235,7 +235,7 @@ class Steps:
 def row_of(
     name: str, options: dict[str, Any], trained: Trained, steps: Steps, seconds: float
 ) -> dict[str, Any]:
-    """The row that `results` describes."""
+    """The row of this run, with the columns of `results`; floats to six digits."""
     milliseconds = steps.milliseconds() or nan
     hosts = list(dict.fromkeys(steps.hosts))
     last_epoch = torch.tensor(trained.losses).chunk(options["epochs"])[-1]
