@@ -287,6 +287,14 @@ def test_the_model_of_this_machine_predicts_what_was_measured(measured):
     assert set(costs.worst_residuals(model).index) == {"compute", "all-reduce"}
     assert "ns a byte" in repr(model)
     assert "measure again" in repr(model._replace(ring=Ring(1e-6, 0.0)))
+    assert "busy" not in repr(model._replace(waited=0.05))
+    assert "waited for a core 45% of the time" in repr(model._replace(waited=0.45))
+
+
+def test_no_round_begins_after_the_budget():
+    """A busy machine gets fewer rounds, and a page does not take longer for it."""
+    kept = costs.run_ranks(costs.Call(costs.timings_of_rank, (SMALL, 50, (), 0.0), {}), 2)
+    assert [{timing.round for timing in of_rank} for of_rank in kept] == [{1}, {1}]
 
 
 def test_the_slowest_rank_counts_from_the_first_ones_begin():

@@ -26,7 +26,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from ddp_workbook.exercises import Alone, Look
 from ddp_workbook.exercises.judging.same import is_number, kind
@@ -177,7 +176,7 @@ def parts(n: Any) -> Any:
 
 def number(value: Any) -> float | None:
     """A number of any library, or the only one of a tensor or an array; None for all else."""
-    if isinstance(value, torch.Tensor | np.ndarray) and math.prod(value.shape) == 1:
+    if hasattr(value, "item") and math.prod(getattr(value, "shape", (0,))) == 1:
         value = value.item()
     return float(value) if is_number(value) else None
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +53,7 @@ from ddp_workbook.planning.scaling import (
 from ddp_workbook.planning.speed import Cluster
 
 CLASSES, PIXELS = 10, 64
+BUSY = "a rank alone waited for a core {:.0%} of the time: the machine is busy, measure again"
 KEYS = ["part", "ranks", "amount"]
 
 
@@ -96,13 +98,12 @@ class Timing(NamedTuple):
 # In a rank
 
 
-def timings_of_rank(work: Work, rounds: int, parts: Sequence[str] = ()) -> list[Timing]:
-    """Join a group, then time every part of a step in turns; a first round warms up.
-
-    `parts` are those to time, all of them if none is given.
-    """
+def timings_of_rank(
+    work: Work, rounds: int, parts: Sequence[str] = (), budget: float = inf
+) -> list[Timing]:
+    """Join a group, then time every part of a step in turns; see `Timer.timings`."""
     set_up(bare=False)
-    return Timer(work).timings(rounds, parts)
+    return Timer(work).timings(rounds, parts, budget)
 
 
 class Timer:
@@ -116,13 +117,21 @@ class Timer:
         self.images, self.labels = torch.rand(most, PIXELS), torch.arange(most) % CLASSES
         self.vectors = {size: torch.ones(size // 4) for size in work.sizes}
 
-    def timings(self, rounds: int, parts: Sequence[str] = ()) -> list[Timing]:
-        """All parts in turns, so that what slows the machine down slows all of them."""
-        found = []
+    def timings(self, rounds: int, parts: Sequence[str] = (), budget: float = inf) -> list[Timing]:
+        """All parts in turns, so that what slows the machine down slows all of them.
+
+        `parts` are those to time, all of them if none is given. A first round warms up. After
+        `budget` seconds no other round begins.
+        """
+        found, end, more = [], time.perf_counter() + budget, torch.ones(1)
         for number in range(rounds + 1):
             for part, amount, run in self.runs():
                 if not parts or part in parts:
                     found.append(Timing(part, amount, number, *timed(run)))
+            more[0] = number == 0 or time.perf_counter() < end
+            dist.broadcast(more, src=0)  # all ranks stop in the same round
+            if not more:
+                break
         dist.barrier()
         return [timing for timing in found if timing.round > 0]
 
@@ -174,22 +183,25 @@ def waiting() -> float:
 def measure(
     ranks: Iterable[int] = (1, 2, 3, 4),
     work: Work = Work(),  # noqa: B008  a NamedTuple cannot change
-    rounds: int = 5,
+    rounds: int = 30,
     parts: Sequence[str] = (),
+    budget: float = 2.5,
 ) -> pd.DataFrame:
-    """Seconds of each part at each number of ranks: columns part, ranks, amount, seconds.
+    """Seconds of each part at each number of ranks: columns part, ranks, amount, seconds, waited.
 
     A timing is that of the slowest rank, and of all rounds the fastest: other programs can only add
-    time. Each rank has one thread.
+    time. `waited` is the median share of the time that a rank waited for a core. Each rank has one
+    thread. With each number of ranks, no round begins after `budget` seconds.
     """
     tables = []
     for count in ranks:
-        call = Call(timings_of_rank, (work, rounds, parts), {})
+        call = Call(timings_of_rank, (work, rounds, parts, budget), {})
         hidden = {"CUDA_VISIBLE_DEVICES": ""}  # this page fits a CPU, whatever else there is
         of_ranks = run_ranks(call, count, 300, quiet=True, threads=1, environment=hidden)
         tables.append(slowest_ranks(of_ranks))
     timings = pd.concat(tables, ignore_index=True)
-    return timings.groupby(KEYS, sort=False, as_index=False)["seconds"].min()
+    rounds_of = timings.groupby(KEYS, sort=False, as_index=False)
+    return rounds_of.agg(seconds=("seconds", "min"), waited=("waited", "median"))
 
 
 def slowest_ranks(of_ranks: Sequence[Sequence[Timing]]) -> pd.DataFrame:
@@ -213,6 +225,7 @@ class Fitted(NamedTuple):
     job: Job
     ring: Ring
     residuals: pd.DataFrame  # part, ranks, amount, seconds, residual
+    waited: float = 0.0  # share of the time that a rank alone had to wait for a core
 
     def __repr__(self) -> str:
         job, ring = self.job, self.ring
@@ -222,6 +235,7 @@ class Fitted(NamedTuple):
             f"compute: {job.fixed * 1e3:.2f} ms + {job.per_row * 1e6:.1f} µs a row\n"
             f"alpha: {ring.alpha * 1e6:.0f} µs a message\n"
             f"beta: {ring.beta * 1e9:.2f} ns a byte, {rate}"
+            + (f"\n{BUSY.format(self.waited)}" if self.waited > 0.1 else "")
         )
 
 
@@ -234,11 +248,13 @@ def fit(measured: pd.DataFrame, work: Work = Work(), cores: int | None = None) -
     computed = parts["compute"].rename(columns={"amount": "rows"})
     coefficients, off_compute = fit_compute(computed, cores)
     update = parts["update"]
-    alone = (update["seconds"] / crowded(update["ranks"], cores)).median()
+    once = (update["seconds"] / crowded(update["ranks"], cores)).median()
     off = pd.concat([sent.assign(residual=off_ring), computed.assign(residual=off_compute)])
     off["amount"] = off["bytes"].fillna(off["rows"]).astype(int)
-    job = Job(**coefficients, buckets=work.buckets(), update=float(alone), cores=cores)
-    return Fitted(job, ring, off[[*KEYS, "seconds", "residual"]].reset_index(drop=True))
+    job = Job(**coefficients, buckets=work.buckets(), update=float(once), cores=cores)
+    residuals = off[[*KEYS, "seconds", "residual"]].reset_index(drop=True)
+    alone = computed[computed["ranks"] == computed["ranks"].min()]
+    return Fitted(job, ring, residuals, float(alone["waited"].median()))
 
 
 def compare_steps(measured: pd.DataFrame, model: Fitted) -> pd.DataFrame:
@@ -247,7 +263,8 @@ def compare_steps(measured: pd.DataFrame, model: Fitted) -> pd.DataFrame:
     table = table[["ranks", "rows"]].assign(measured=table["seconds"] * 1e3)
     pairs = zip(table["ranks"], table["rows"], strict=True)
     table["model"] = [milliseconds(model, ranks, rows) for ranks, rows in pairs]
-    return table.assign(ratio=table["model"] / table["measured"]).reset_index(drop=True)
+    table = table.assign(ratio=table["model"] / table["measured"]).round(2)
+    return table.set_index(["ranks", "rows"])
 
 
 def milliseconds(model: Fitted, ranks: int, rows: int) -> float:
@@ -355,4 +372,5 @@ def shortest_by_trying(batch: int, bucket_in_mib: int, most: int = 400) -> int:
 def published() -> pd.DataFrame:
     """What others have measured: a line a source."""
     rows = [(one.what, one.source, *one.ranks, one.efficiency) for one in PUBLISHED]
-    return pd.DataFrame(rows, columns=["what", "source", "from", "to", "efficiency"]).round(2)
+    columns = ["what", "source", "from", "to", "efficiency"]
+    return pd.DataFrame(rows, columns=columns).round(2)
