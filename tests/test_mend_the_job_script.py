@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import time
 from pathlib import Path
 
@@ -137,6 +138,25 @@ def test_nothing_is_left_of_a_play(tmp_path, monkeypatch):
         time.sleep(0.05)
     assert sleeping(marker) == []
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("loop", ["while true; do :; done", "until [ -e x ]; do sleep 9; done"])
+def test_a_script_without_an_end_is_ended(loop, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(job_scripts, "LIMIT", 1.5)
+    run = job_scripts.play("slurm", f"#!/bin/bash\n{loop}\n", Asked(nodes=2), 1, fails=False)
+    assert run.status is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_player_that_was_killed_is_swept_away(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (tmp_path / f"{job_scripts.FOLDER}{gone.pid}-a" / "bin").mkdir(parents=True)
+    (tmp_path / f"{job_scripts.FOLDER}{os.getpid()}-b").mkdir()
+    job_scripts.sweep()
+    assert [path.name for path in tmp_path.iterdir()] == [f"{job_scripts.FOLDER}{os.getpid()}-b"]
 
 
 def sleeping(marker: str) -> list[str]:

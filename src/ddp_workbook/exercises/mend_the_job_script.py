@@ -124,6 +124,7 @@ class Fault(Enum):
     GPUS = "the GPUs"
     TIME = "the time limit"
     LOG = "the log"
+    ENDLESS = "the end"
     NOTHING = "the start"
     NO_TORCHRUN = "torchrun"
     ELSEWHERE = "the other node"
@@ -176,7 +177,12 @@ def all_faults(scheduler: str, text: str) -> Found:
         yield Fault.REFUSED, f"{error}"
         return
     yield from wrongly_asked(scheduler, asked, ignored)
-    runs = [job_scripts.play(scheduler, text, asked, job, job == JOBS[1]) for job in JOBS]
+    runs = []
+    for job in JOBS:
+        runs.append(job_scripts.play(scheduler, text, asked, job, fails=job == JOBS[1]))
+        if runs[-1].status is None:
+            yield Fault.ENDLESS, "The script does not end, although torchrun does at once here."
+            return
     for run in runs:
         yield from wrongly_started(run)
     yield from wrong_between(*runs)
@@ -366,6 +372,10 @@ TO_DO: dict[Fault, tuple[str, str]] = {  # what is required, and where to look
         "a log in a folder that is there before the job begins",
         "The scheduler opens the log before the first command runs. Who makes its folder?",
     ),
+    Fault.ENDLESS: (
+        "an end, when torchrun has ended",
+        "Which loop of the script, or which command that waits, has nothing that ends it?",
+    ),
     Fault.NOTHING: (
         "one torchrun on each node",
         "Which command should start torchrun on the nodes, and does the script come to it?",
@@ -519,9 +529,8 @@ CHECK = Alone(
             required=lambda seen: TO_DO[first(seen)[0]][0],
         ),
     ],
-    errors={
-        "does not end": "torchrun ends at once here, and so does `sleep`. Which loop of a script, "
-        "or which wait, has nothing that ends it?",
+    errors={  # both scripts
+        "does not end": "Which loop of a script, or which wait, has nothing that ends it?",
     },
     proves="both start 2 torchruns with 4 ranks each, on 2 nodes with 4 GPUs, in each of 2 jobs, "
     "and say so when one fails",

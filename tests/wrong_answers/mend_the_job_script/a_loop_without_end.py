@@ -1,5 +1,5 @@
 # wrong: waits for a file that nobody writes
-# told: Which loop of a script, or which wait
+# told: or which command that waits
 
 
 def mend_the_job_script() -> tuple[str, str]:

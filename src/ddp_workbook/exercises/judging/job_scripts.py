@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from ddp_workbook.exercises.judging.directives import Asked
 
 STAND_INS = Path(__file__).with_name("stand_ins.sh")
@@ -25,6 +27,10 @@ PLAYED = """torchrun python python3 bash srun pbsdsh ssh pbs_tmrsh mpiexec mpiru
 getent scontrol nvidia-smi wc module ml conda mamba sleep sbatch qsub scancel squeue qdel qstat"""
 # A command named by its path, such as /bin/bash or $HOME/venv/bin/torchrun.
 PATHS = re.compile(rf"(?<![\w/])[\w./~${{}}-]*/bin/({'|'.join(PLAYED.split())})(?![\w/])")
+LIMIT = 6.0  # seconds; a play takes 0.05, and 0.5 beside fifteen others
+PROCESSOR = 1  # seconds of it, for the script's own shell
+FOLDER = "ddp-workbook-job-"  # the process id of the player follows
+OUT_OF_TIME = -getattr(signal, "SIGXCPU", 24)
 MOST_NODES = 16  # that are played
 PREFIX = "gpu-"  # of the nodes' names
 PROGRAM = "train.py"
@@ -46,7 +52,7 @@ class Run:
     nodes: list[str]
     addresses: dict[str, str]  # by address: the node
     starts: list[Start] = field(default_factory=list)
-    status: int = 0
+    status: int | None = None  # None: it did not end
     errors: str = ""  # the last line on stderr
 
 
@@ -138,7 +144,8 @@ def of_pbs(lab: str, asked: Asked, job: int, run: Run) -> dict[str, str]:
 @contextmanager
 def pretended(run: Run, asked: Asked, fails: bool) -> Iterator[str]:
     """A folder with the commands that stand in and a home; gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="job-") as lab:
+    sweep()
+    with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as lab:
         folder = Path(lab)
         for name in ("bin", "home", "submitted", "started"):
             (folder / name).mkdir()
@@ -157,13 +164,21 @@ def pretended(run: Run, asked: Asked, fails: bool) -> Iterator[str]:
         yield os.path.realpath(lab)
 
 
+def sweep() -> None:
+    """Remove the folders of players that were ended in the middle of a play."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
+        player = folder.name.removeprefix(FOLDER).partition("-")[0]
+        if player.isdigit() and not psutil.pid_exists(int(player)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def execute(run: Run, lab: str, text: str, environment: dict[str, str], folder: str) -> None:
-    """Let bash run the script, and end what it leaves behind. A script may have no end."""
+    """Let bash run the script, and end what it leaves behind; after LIMIT the script itself."""
     script = Path(lab, "script")
     script.write_text(PATHS.sub(r"\1", text))
     with open(f"{lab}/errors", "w+b") as errors:
         process = subprocess.Popen(
-            [BASH, str(script)],
+            [BASH, "-c", f'ulimit -t {PROCESSOR}; exec "$0" "$1"', BASH, str(script)],
             cwd=f"{lab}/{folder}",
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -171,10 +186,11 @@ def execute(run: Run, lab: str, text: str, environment: dict[str, str], folder: 
             stderr=errors,
             start_new_session=True,
         )
+        until = time.monotonic() + LIMIT
         try:
-            while process.poll() is None:
+            while process.poll() is None and time.monotonic() < until:
                 time.sleep(0.005)
-            run.status = process.returncode
+            run.status = None if process.returncode == OUT_OF_TIME else process.returncode
         finally:
             if process.poll() is None or group_lives(process.pid):
                 end_group(process)

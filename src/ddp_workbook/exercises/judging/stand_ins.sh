@@ -196,7 +196,10 @@ case $me in
     wc) # that of macOS puts blanks before the number
         exec /usr/bin/wc "$@" | sed 's/^ *//'
         ;;
-    *) # module, sleep, conda, ...: take no time and say nothing
+    sleep)
+        /bin/sleep 0.1 # not at once: a loop that waits would take a whole processor
+        ;;
+    *) # module, conda, ...: take no time and say nothing
         true
         ;;
 esac
