@@ -17,6 +17,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousTi
 from ddp_workbook import show, show_code
 from ddp_workbook.chapters import many_machines
 from ddp_workbook.errors import LaunchRefused, WorkbookError
+from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.experiments.many_machines import faults, jobs, launchers, meeting, scaling
 from ddp_workbook.figures.many_machines.meeting import alt_text_of_rendezvous, rendezvous_plot
 from ddp_workbook.figures.many_machines.scaling import alt_text_of_scaling, scaling_plot
@@ -279,6 +280,12 @@ def test_what_the_scheduler_refuses_is_told_in_its_words(scheduler):
         jobs.submit("my_job", really=True)
     with pytest.raises(WorkbookError, match=r"There is no other_job\.slurm"):
         jobs.submit("other_job", really=True)
+
+
+def test_the_stub_is_what_a_cell_of_the_page_holds():
+    """IPython strips white space at the ends of lines, also of the scripts in a string."""
+    lines = find("mend_the_job_script").stub.splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
 
 
 def test_a_job_script_is_shown_as_it_is():

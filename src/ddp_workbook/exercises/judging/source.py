@@ -40,7 +40,8 @@ def solution(text: str, name: str) -> str:
 def _given(region: re.Match) -> str:
     if region["given"] is None:
         return region["margin"] + TODO
-    return re.sub(r"^( *)# ?", r"\1", region["given"], flags=re.M)
+    given = re.sub(r"^( *)# ?", r"\1", region["given"], flags=re.M)
+    return re.sub(r" +$", "", given, flags=re.M)  # as IPython does with a cell, in strings as well
 
 
 def _cell(text: str, name: str, fill) -> str:

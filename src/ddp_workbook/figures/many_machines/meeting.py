@@ -46,9 +46,11 @@ def rendezvous_plot(meeting: Meeting) -> Figure:
     axes = figure.subplots()
     for stay in stays:
         _bar(axes, lanes.index((stay.host, stay.rank)), stay)
-    for time, words in ((ranks_given, "ranks are given"), (group_met, "all ranks have met")):
+    # The words stand on either side of the two lines, which can be close to each other.
+    marks = ((ranks_given, "ranks are given ", "right"), (group_met, " all ranks have met", "left"))
+    for time, words, side in marks:
         axes.axvline(time, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
-        axes.text(time, -0.62, words, ha="center", va="bottom", fontsize=10)
+        axes.text(time, -0.62, words, ha=side, va="bottom", fontsize=10)
     names = [_lane_name(host, rank, store_host) for host, rank in lanes]
     axes.set_yticks(range(len(lanes)), names)
     for label, (_, rank) in zip(axes.get_yticklabels(), lanes, strict=True):
