@@ -185,9 +185,11 @@ def test_no_torchrun_outlives_the_page(tmp_path, end):
             os.kill(pid, signal.SIGKILL)
 
 
-def test_no_host_is_refused():
+def test_no_host_and_no_time_are_refused():
     with pytest.raises(LaunchRefused, match="give at least one host"):
         run_agents({})
+    with pytest.raises(LaunchRefused, match="timeout"):
+        run_agents({"host a": ["program.py"]}, timeout=0)
 
 
 # What torchrun prints

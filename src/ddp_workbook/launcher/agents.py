@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from ddp_workbook.errors import LaunchInterrupted, LaunchRefused
+from ddp_workbook.launcher import preconditions
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 
@@ -99,6 +100,7 @@ def run_agents(
     """
     if not commands:
         raise LaunchRefused("There is no torchrun to start: give at least one host.")
+    preconditions.check(len(commands), timeout, None)
     hosts, began = list(commands), time.time()
     if not quiet:
         for host in hosts:
