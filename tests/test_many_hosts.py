@@ -20,7 +20,7 @@ from tests.clusters.record_messages import recorded
 from tests.clusters.torchruns import LIMIT, PORT, TORCHRUN, WORKER, line, run_on_hosts
 
 CHAPTERS = Path(single_process.__file__).parent
-SIZE = ("--epochs=1", "--batch-size=48", "--width=32", "--depth=2")
+SIZE = ("--epochs=1", "--batch-size=250", "--width=32", "--depth=2")
 cluster = pytest.mark.cluster
 
 
@@ -35,7 +35,10 @@ def hosts():
 def alone(program: str) -> tuple[float, float]:
     """Loss and accuracy of the same training in one process, without a group."""
     train = one_process if program == "fully_sharded" else single_process.train
-    trained = train(epochs=1, batch_size=48, width=32, depth=2)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # where cores are busy, two threads wait for each other: 20 s, not 1
+    trained = train(epochs=1, batch_size=250, width=32, depth=2)
+    torch.set_num_threads(threads)
     return torch.tensor(trained.losses).mean().item(), trained.accuracy
 
 
@@ -203,13 +206,12 @@ def test_the_store_listens_everywhere_and_asks_nobody(hosts):
     """
     found = {}
 
-    def look(printed) -> None:
+    def look(printed) -> bool:
         assert wait_until(lambda: "step 1" in printed(0), LIMIT), printed(0)
         found["ports"] = listening(hosts, 0)
         everywhere = [port for address, port in found["ports"] if address in ("::", "0.0.0.0")]
         found["visits"] = [visit(hosts, 1, hosts.names[0], port) for port in everywhere[:1]]
-        (torchrun,) = [each for each in hosts.processes(0) if TORCHRUN in each.cmdline()[1:2]]
-        torchrun.terminate()
+        return True
 
     steps = (WORKER, "--steps=100000", "--pause=0.1")
     typed = [TORCHRUN, "--standalone", "--nproc-per-node=2", *steps]

@@ -59,8 +59,9 @@ def run_on_hosts(
 ) -> list[Ended]:
     """Start a command on each of these hosts at once, wait for all; how they ended, in that order.
 
-    timeout: seconds; what runs longer is killed with its children. meanwhile: called when all have
-    started, with a function that gives what host i's command has printed so far.
+    timeout: seconds; what runs longer is killed with its children.
+    meanwhile: called when all have started, with a function that gives what host i's command has
+        printed so far. If it returns True, enough has been seen: what still runs is killed.
     """
     environment = {**os.environ, **ENVIRONMENT, **(environment or {})}
     begin = time.monotonic()
@@ -77,9 +78,8 @@ def run_on_hosts(
                 options = {"stdout": file, "stderr": subprocess.STDOUT, "env": environment}
                 running[i] = hosts.popen(i, command, **options)
         try:
-            if meanwhile is not None:
-                meanwhile(printed)
-            seconds = wait_for(running, begin, timeout)
+            seen = meanwhile is not None and meanwhile(printed) is True
+            seconds = {} if seen else wait_for(running, begin, timeout)
         finally:
             for process in running.values():
                 process.kill_tree()
