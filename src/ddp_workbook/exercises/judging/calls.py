@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -58,7 +57,8 @@ class Calls:
                 continue
             if number and not self.only:
                 wait_for_the_others(number) if check.group else None
-                Path(self.progress).write_text(f"{number}")
+                with open(self.progress, "r+") as file:  # not emptied: a rank may be killed here
+                    file.write(f"{number}")
             ranks = [rank] if check.group else range(check.ranks_of(case, self.size))
             if self.only and self.only[1] is not None:
                 ranks = [self.only[1]]
