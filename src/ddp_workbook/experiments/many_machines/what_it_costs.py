@@ -373,4 +373,4 @@ def published() -> pd.DataFrame:
     """What others have measured: a line a source."""
     rows = [(one.what, one.source, *one.ranks, one.efficiency) for one in PUBLISHED]
     columns = ["what", "source", "from", "to", "efficiency"]
-    return pd.DataFrame(rows, columns=columns).round(2)
+    return pd.DataFrame(rows, columns=columns).round(3)

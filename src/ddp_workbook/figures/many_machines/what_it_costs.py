@@ -47,7 +47,7 @@ def alt_text_of_weak(scaling: pd.DataFrame, published: pd.DataFrame) -> str:
         for network, line in scaling.groupby("network", sort=False)
     ]
     points = [
-        f"{one.what}, measured from {one[2]} to {one[3]} GPUs: {one.efficiency:.0%}"
+        f"{one.what}, measured from {one[2]} to {one[3]} GPUs: {one.efficiency:.1%}"
         for one in published.itertuples(index=False)
     ]
     most = scaling["ranks"].max()
