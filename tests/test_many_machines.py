@@ -2,9 +2,11 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -164,7 +166,15 @@ def test_no_torchrun_outlives_the_page(tmp_path, end):
     program = tmp_path / "wait.py"
     program.write_text(WAIT)
     command = [sys.executable, "-m", "tests.workers.pretend_host", str(program)]
-    page = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # What a killed page leaves behind goes with this folder; its sockets need a short path.
+    folder = tempfile.mkdtemp(prefix="page-")
+    page = subprocess.Popen(
+        command,
+        env=os.environ | {"TMPDIR": folder},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     limit = threading.Timer(LONG, page.kill)
     limit.start()
     try:
@@ -183,6 +193,7 @@ def test_no_torchrun_outlives_the_page(tmp_path, end):
         page.kill()
         for pid in running(program):
             os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_no_host_and_no_time_are_refused():
