@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import psutil
@@ -80,13 +79,22 @@ def test_each_host_has_its_own_name_address_and_processes(as_before):
     assert sleeper.wait(timeout=10) != 0
 
 
+ASK_FOR_A_NAME = """
+import socket, time
+begin = time.monotonic()
+try:
+    socket.getaddrinfo("nowhere", 1)
+except OSError as error:
+    print(time.monotonic() - begin, error)
+"""
+
+
 def test_an_unknown_name_is_unknown_at_once():
-    """As on a cluster; nobody waits for a DNS server that cannot be reached."""
-    ask = "import socket\ntry: socket.getaddrinfo('nowhere', 1)\nexcept OSError as e: print(e)"
+    """As on a cluster; nobody waits ten seconds for a DNS server that cannot be reached."""
     with Hosts(1) as hosts:
-        begin = time.monotonic()
-        assert "Name or service not known" in inside(hosts, 0, ask)
-        assert time.monotonic() - begin < 5
+        seconds, words = inside(hosts, 0, ASK_FOR_A_NAME).split(maxsplit=1)
+    assert "Name or service not known" in words
+    assert float(seconds) < 5
 
 
 def test_two_labs_at_the_same_time_do_not_meet():
@@ -184,15 +192,22 @@ with socket.create_server(("", 5000)) as server:
 
 
 def test_the_network_is_as_fast_as_it_is_told_to_be():
-    """4 MB at 100 Mbit/s take 0.32 s: never less, and not much more."""
+    """4 MB at 100 Mbit/s take 0.32 s, never less; without a limit they take a few ms.
+
+    On a busy machine each may take longer, so the best of several counts.
+    """
+
+    def transfer() -> float:
+        return float(inside(hosts, 0, TIME_A_TRANSFER))
+
     with Hosts(2) as hosts:
         hosts.popen(1, [sys.executable, "-c", SINK])
         listening = ["sh", "-c", "grep -q :1388 /proc/net/tcp"]  # port 5000
         assert wait_until(lambda: hosts.run(1, listening).returncode == 0)
         hosts.shape(100e6)
-        assert 0.31 < float(inside(hosts, 0, TIME_A_TRANSFER)) < 3
+        assert 0.31 < min(transfer() for _ in range(3)) < 3
         hosts.unshape()
-        assert float(inside(hosts, 0, TIME_A_TRANSFER)) < 0.31
+        assert wait_until(lambda: transfer() < 0.31, seconds=60)
 
 
 def test_a_host_is_cut_off_and_comes_back():
@@ -201,7 +216,7 @@ def test_a_host_is_cut_off_and_comes_back():
     knock += "print(s.connect_ex(('node2', 9)))"
     refused, silent = "111", "11"
     with Hosts(2) as hosts:
-        assert inside(hosts, 0, knock) == refused
+        assert wait_until(lambda: inside(hosts, 0, knock) == refused)
         hosts.cut(1)
         assert inside(hosts, 0, knock) == silent
         assert "state UP" in hosts.run(1, ["ip", "link", "show", "eth0"]).stdout
@@ -347,3 +362,11 @@ def test_a_lab_that_cannot_start_shows_the_logs(as_before, monkeypatch):
     monkeypatch.setattr("tests.clusters.slurm.SLURM_CONF", SLURM_CONF + "NoSuchOption=1\n")
     with pytest.raises(RuntimeError, match=r"(?s)slurmctld.* ended.*NoSuchOption"), Slurm(nodes=1):
         pass
+
+
+def test_shellcheck_finds_nothing_in_what_stands_in_for_pbs():
+    """pbsdsh, and the prolog that writes PBS_NODEFILE."""
+    folder = CHECKOUT / "tests" / "clusters"
+    command = ["shellcheck", str(folder / "pbsdsh"), str(folder / "task_prolog")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
