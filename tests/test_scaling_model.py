@@ -313,6 +313,16 @@ def test_a_faster_link_shortens_the_step_and_nothing_else():
     assert slow_sent[0].end - fast_sent[0].end == pytest.approx(wire)
 
 
+def test_a_slow_ethernet_costs_more_than_a_fast_one():
+    """A line for each usual rate; the compute is the same, and what comes on top shrinks."""
+    model = costs.Fitted(Job(1e-3, 50e-6, (1e6,) * 4, cores=2), RING, pd.DataFrame())
+    table = costs.by_ethernet(model, ranks=4, rows=128)
+    assert table.index.tolist() == ["1", "2.5", "10", "25", "100"]
+    assert table["compute"].unique().tolist() == [7.4]
+    assert table["step"].is_monotonic_decreasing and table["step"].iloc[-1] > 7.4
+    assert table["longer by"].iloc[0] == f"{table['step'].iloc[0] / 7.4 - 1:.0%}"
+
+
 def test_the_numbers_of_the_page_hold():
     """Weak scaling by network, the batch, and what others have published."""
     weak = costs.weak_to_1024().pivot(index="ranks", columns="network", values="efficiency")
@@ -329,7 +339,8 @@ def test_where_a_step_is_shortest_on_the_page():
         tables, turning = costs.strong_to_1024(1024, [mib])
         (table,), (ranks,) = tables.values(), turning.values()
         assert table["seconds"].iloc[0] == pytest.approx(38, abs=0.5)
-        assert abs(costs.shortest_by_trying(1024, mib) - ranks) <= 1
+        (tried,) = costs.shortest(tables).values()
+        assert abs(tried - ranks) <= 1
         job, n = costs.gpu_job(bucket=mib * 2**20), round(ranks)
         half = predict_step(job, costs.FLAT, n // 2, 1024 / (n // 2)).seconds
         assert half < 1.1 * predict_step(job, costs.FLAT, n, 1024 / n).seconds
@@ -342,11 +353,11 @@ def test_the_pictures_say_their_numbers_in_words():
     weak, others = costs.weak_to_1024(), costs.published()
     assert pictures.weak_plot(weak, others).axes
     words = pictures.alt_text_of_weak(weak, others)
-    assert "at 1,024 GPUs: InfiniBand NDR, a port a GPU: 100%" in words
+    assert "at 1,024 GPUs: InfiniBand NDR, one port per GPU: 100%" in words
     assert "measured from 8 to 128 GPUs: 97.3%" in words
     strong = costs.strong_to_1024(1024, [25, 250])
     assert pictures.strong_plot(*strong).axes
-    assert "shortest on about 43" in pictures.alt_text_of_strong(*strong)
+    assert "1.76 s at the shortest, on about 43" in pictures.alt_text_of_strong(*strong)
     rows = {"ring": (predict_step(JOB, RING, 4, 100), timeline(JOB, RING, 4, 100))}
     assert pictures.timeline_plot(rows).axes
     assert "the last of 3 all-reduces after" in pictures.alt_text_of_timeline(rows)

@@ -1,22 +1,22 @@
 """From a few timings, predict how well training scales to any number of ranks.
 
 `timings` are all-reduces that were measured alone: (ranks, bytes, seconds). They follow the formula
-of a ring exactly: 2 (N - 1) alpha + 2 (N - 1) / N S beta for S bytes on N ranks. Some of them are
-repeated, and at least two are not alike. First find alpha and beta.
+of a ring exactly: 2 (N - 1) alpha + 2 (N - 1) / N S beta for S bytes on N ranks. Some repeat; at
+least two differ enough to find both numbers.
 
-A step on one rank takes `compute` seconds and sends nothing. On `ranks` ranks each bucket of
-gradients costs one all-reduce, one after the other; `buckets` are their bytes. All-reduces can run
-while a rank computes, but only during a share `hidden` of its compute, such as 0.5. The rest of
-them comes on top. So communication that takes no longer than that share costs nothing.
+A step on one rank takes `compute` seconds and sends nothing. On N = `ranks` ranks it makes one
+all-reduce for each entry of `buckets`, its bytes, one after the other. They run behind a share
+`hidden` of a rank's compute, such as 0.5: so many seconds of them cost nothing, the rest comes on
+top.
 
 Return a dict with four numbers:
 
 - `"alpha"`: seconds a message.
 - `"beta"`: seconds a byte.
-- `"weak"`: the efficiency if each rank computes as much as the one rank did, so N ranks do N times
-  the work. If a step takes no longer, it is 1.
-- `"strong"`: the efficiency if N ranks share the work of the one rank equally. If a step takes an
-  N-th of the time, it is 1.
+- `"weak"`: the efficiency if each rank computes as much as the one rank did. It is 1 if a step
+  takes no longer than on one rank.
+- `"strong"`: the efficiency if N ranks share the one rank's work equally. It is 1 if a step takes
+  an N-th of the time.
 
 You need no process group. `numpy` and `torch` may be used. Do not change the lists.
 """
@@ -31,7 +31,7 @@ from ddp_workbook.exercises import Alone, Look
 from ddp_workbook.exercises.judging.same import is_number, kind
 from ddp_workbook.exercises.judging.values import in_words
 
-MINUTES = 15
+MINUTES = 20
 HINTS = [
     "Seconds are a sum of two columns: 2 (N - 1) times alpha, and 2 (N - 1) / N S times beta. "
     "Which function of numpy solves more equations than there are unknowns?",

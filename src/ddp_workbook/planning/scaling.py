@@ -216,11 +216,11 @@ def turning_point(job: Job, ring: Ring, batch: float) -> float:
     Nothing hides the compute before the first of k buckets is ready, a share h of all. Where the
     communication is longer than the rest of the compute, a step takes
 
-        h · per_row · batch / N + 2 k (N - 1) alpha + 2 (N - 1) / N S beta
+        h · per_row · batch / N + 2 k (N - 1) alpha + 2 (N - 1) / N G beta
 
-    and what does not depend on N. The derivative is zero at
+    for G bytes of gradients, and what does not depend on N. The derivative is zero at
 
-        N = sqrt((h · per_row · batch - 2 S beta) / (2 k alpha))
+        N = sqrt((h · per_row · batch - 2 G beta) / (2 k alpha))
 
     That, or where communication first is as long as the rest of the compute, if it comes later:
     until then more ranks always pay. Infinite if messages and bytes cost nothing. Each rank has a

@@ -55,6 +55,7 @@ from ddp_workbook.planning.speed import Cluster
 CLASSES, PIXELS = 10, 64
 BUSY = "a rank alone waited for a core {:.0%} of the time: the machine is busy, measure again"
 KEYS = ["part", "ranks", "amount"]
+ETHERNET = (1, 2.5, 10, 25, 100)  # Gbit/s
 
 
 class Work(NamedTuple):
@@ -288,6 +289,22 @@ def own_machines(
     return steps
 
 
+def by_ethernet(model: Fitted, ranks: int = 4, rows: int = 128) -> pd.DataFrame:
+    """The same for the usual rates of Ethernet: Gbit/s, milliseconds, and how much longer a step is
+    than its compute."""
+    names_and_bits = {f"{gbit:g}": gbit * 1e9 for gbit in ETHERNET}
+    steps = own_machines(model, names_and_bits, ranks, rows)
+    rows_of = {
+        name: {
+            "compute": 1e3 * step.compute,
+            "step": 1e3 * (step.compute + step.exposed),
+            "longer by": f"{step.exposed / step.compute:.0%}",
+        }
+        for name, (step, _) in steps.items()
+    }
+    return pd.DataFrame.from_dict(rows_of, orient="index").rename_axis("Gbit/s").round(1)
+
+
 def worst_residuals(model: Fitted) -> pd.DataFrame:
     """For each part the median and the largest residual, as shares of what the model says."""
     off = model.residuals.assign(off=model.residuals["residual"].abs()).groupby("part")["off"]
@@ -303,7 +320,7 @@ RANKS = tuple(2**power for power in range(11))  # 1 to 1,024
 # One 100 Gbit port for each GPU, and no faster link beside it: the ring of the formulas.
 FLAT = Ring(NETWORK_STEP, 1 / (LINK_SHARE * 100 * GBIT))
 NETWORKS = {
-    f"{between}, a port a {'node' if named(BETWEEN, between).per_node else 'GPU'}": TwoLevels(
+    f"{between}, one port per {'node' if named(BETWEEN, between).per_node else 'GPU'}": TwoLevels(
         Cluster(named(INSIDE, H100.inside), named(BETWEEN, between))
     )
     for between in ("InfiniBand NDR", "Ethernet 100G", "Ethernet 25G")
@@ -356,17 +373,18 @@ def strong_to_1024(
 ) -> tuple[dict[str, pd.DataFrame], dict[str, float]]:
     """Strong scaling of `gpu_job` on FLAT with a batch of so many sequences, for each bucket size.
 
-    Tables as of `strong_scaling`, and the turning points by the formula, both by name.
+    Tables as of `strong_scaling` for every number of GPUs to 1,024, and the turning points by the
+    formula, both by name.
     """
     jobs = {f"buckets of {mib} MiB": gpu_job(bucket=mib * 2**20) for mib in buckets_in_mib}
-    tables = {name: strong_scaling(job, FLAT, batch, RANKS) for name, job in jobs.items()}
+    every = range(1, max(RANKS) + 1)
+    tables = {name: strong_scaling(job, FLAT, batch, every) for name, job in jobs.items()}
     return tables, {name: turning_point(job, FLAT, batch) for name, job in jobs.items()}
 
 
-def shortest_by_trying(batch: int, bucket_in_mib: int, most: int = 400) -> int:
-    """The number of GPUs up to `most` with which the model's step is shortest."""
-    table = strong_scaling(gpu_job(bucket=bucket_in_mib * 2**20), FLAT, batch, range(1, most + 1))
-    return int(table["ranks"][table["seconds"].idxmin()])
+def shortest(tables: Mapping[str, pd.DataFrame]) -> dict[str, int]:
+    """By name: the number of GPUs of a table of `strong_to_1024` with the shortest step."""
+    return {name: int(table["ranks"][table["seconds"].idxmin()]) for name, table in tables.items()}
 
 
 def published() -> pd.DataFrame:

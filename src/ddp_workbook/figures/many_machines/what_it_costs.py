@@ -1,11 +1,15 @@
 """Pictures of chapter 07, further: a step as a timeline, and scaling to 1,024 GPUs by the model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import log2
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator
 
 from ddp_workbook.figures.palette import rank_marker, series_colour, tint
 from ddp_workbook.figures.style import FAINT, INK, WIDTH, label_rows, style
@@ -59,7 +63,7 @@ def alt_text_of_weak(scaling: pd.DataFrame, published: pd.DataFrame) -> str:
 
 @style()
 def strong_plot(scaling: dict[str, pd.DataFrame], turning: dict[str, float]) -> Figure:
-    """Seconds of a step against ranks, a line a table, dotted where a step is shortest.
+    """Seconds of a step against ranks, a line a table, marked where a step is shortest.
 
     The tables have the columns ranks and seconds; `turning` holds a number of ranks for each.
     """
@@ -70,21 +74,35 @@ def strong_plot(scaling: dict[str, pd.DataFrame], turning: dict[str, float]) -> 
     for number, (name, line) in enumerate(scaling.items()):
         look = {"color": series_colour(2 * number), "linestyle": DASHES[number]}
         axes.plot(line["ranks"], line["seconds"], label=name, **look)
-        axes.axvline(turning[name], color=look["color"], linewidth=1, linestyle=(0, (1, 3)))
-    by_ranks(axes, first["ranks"])
+        mark_lowest(axes, line, turning[name], look["color"], above=number == 0)
+    by_ranks(axes, [2**power for power in range(int(log2(first["ranks"].max())) + 1)])
     shortest = min(line["seconds"].min() for line in scaling.values())
     axes.set(yscale="log", ylim=(shortest / 3, None), ylabel="seconds a step")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
     axes.set_xlabel("GPUs; all of them share one batch")
     figure.legend(loc="outside upper left", ncols=3)
     return figure
 
 
+def mark_lowest(
+    axes: Axes, line: pd.DataFrame, ranks: float, colour: str, above: bool = False
+) -> None:
+    """A dot on the line at this number of ranks, with its seconds and ranks above or below it."""
+    seconds = line["seconds"].iloc[(line["ranks"] - ranks).abs().argmin()]
+    axes.plot(ranks, seconds, marker="o", color=colour)
+    look = {"xytext": (0, 9 if above else -9), "va": "bottom" if above else "top", "ha": "center"}
+    words = f"{seconds:.2f} s on {ranks:.0f}"
+    axes.annotate(words, (ranks, seconds), textcoords="offset points", color=colour, **look)
+
+
 def alt_text_of_strong(scaling: dict[str, pd.DataFrame], turning: dict[str, float]) -> str:
     """Where each line begins, is lowest by the formula, and ends."""
     lines = [
-        f"{name}: {line['seconds'].iloc[0]:.1f} s on one GPU, shortest on about "
-        f"{turning[name]:.0f}, {line['seconds'].iloc[-1]:.1f} s on {line['ranks'].iloc[-1]:,}"
+        f"{name}: {line['seconds'].iloc[0]:.1f} s on one GPU, {line['seconds'].min():.2f} s at the "
+        f"shortest, on about {turning[name]:.0f}, "
+        f"{line['seconds'].iloc[-1]:.1f} s on {line['ranks'].iloc[-1]:,}"
         for name, line in scaling.items()
     ]
     return f"Seconds of a step if all GPUs share one batch, by the model. {'; '.join(lines)}."
@@ -94,10 +112,12 @@ def alt_text_of_strong(scaling: dict[str, pd.DataFrame], turning: dict[str, floa
 def timeline_plot(rows: dict[str, tuple[Any, Sequence]]) -> Figure:
     """Steps one below the other: the compute as a bar, each all-reduce as a bar under it.
 
+    A thin line marks where compute ends: what is right of it makes the step longer.
+
     `rows` holds for each name a step (`planning.scaling.Step`) and its buckets (ready, start, end).
     Milliseconds since forward began.
     """
-    figure = Figure((WIDTH, 0.8 + 0.9 * len(rows)), layout="constrained")
+    figure = Figure((WIDTH, 1.2 + 0.9 * len(rows)), layout="constrained")
     axes = figure.subplots()
     names = []
     for place, (name, (step, sent)) in enumerate(rows.items()):
@@ -110,9 +130,16 @@ def timeline_plot(rows: dict[str, tuple[Any, Sequence]]) -> Figure:
             look = {"color": series_colour(2), "edgecolor": "white", "linewidth": 1.2}
             width = (one.end - one.start) * 1e3
             axes.barh(2 * place + 1, width, left=one.start * 1e3, height=0.6, **look)
+        end = step.compute * 1e3
+        axes.plot([end, end], [2 * place - 0.45, 2 * place + 1.45], color=INK, linewidth=1)
     label_rows(axes, names)
-    axes.set_xlabel("milliseconds: forward pale, backward dark, an all-reduce a bucket")
+    axes.set_xlabel("milliseconds since forward began")
     axes.grid(axis="x")
+    compute = series_colour(0)
+    key = {"forward": tint(compute, 0.45), "backward": compute, "all-reduce": series_colour(2)}
+    patches = [Patch(color=colour, label=name) for name, colour in key.items()]
+    patches.append(Line2D([], [], color=INK, linewidth=1, label="compute ends"))
+    figure.legend(handles=patches, loc="outside upper left", ncols=4)
     return figure
 
 
@@ -126,7 +153,7 @@ def alt_text_of_timeline(rows: dict[str, tuple[Any, Sequence]]) -> str:
     return f"A step by the model, in time. {'; '.join(lines)}."
 
 
-def by_ranks(axes: Axes, ranks: pd.Series) -> None:
+def by_ranks(axes: Axes, ranks: Iterable[int]) -> None:
     """A logarithmic axis with the numbers of ranks that were asked for."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(sorted(set(ranks)), [f"{n:,}" for n in sorted(set(ranks))])
