@@ -18,15 +18,25 @@ SLURM, PBS = map(exercise.without_margin, exercise.mend_the_job_script())
 HALF_AN_HOUR = 30 * 60
 
 
-def test_there_are_five_faults_in_each_of_the_scripts():
-    """One line or word each, found at the first look, and named by five different words."""
-    for scheduler, script in zip(exercise.MARKS, given(), strict=True):
-        assert len(exercise.faults(scheduler, script)) == 5, scheduler
+def test_there_are_three_faults_for_slurm_and_two_for_pbs():
+    """All are found at the first look, each under a name of its own."""
+    Fault = exercise.Fault
+    found = [
+        [fault for fault, _ in exercise.faults(scheduler, script)]
+        for scheduler, script in zip(exercise.MARKS, given(), strict=True)
+    ]
+    assert found == [[Fault.LATE, Fault.MANY, Fault.DIFFERENT], [Fault.EMPTY, Fault.FOLDER]]
 
 
 def test_there_is_no_fault_in_the_solution():
     for scheduler, script in zip(exercise.MARKS, (SLURM, PBS), strict=True):
         assert exercise.faults(scheduler, script) == []
+
+
+def test_the_status_of_a_script_for_pbs_is_not_looked_at():
+    """OpenPBS's pbsdsh returns 0 whatever its commands return, and so does its stand-in."""
+    run = job_scripts.play("pbs", PBS, Asked(nodes=2, gpus=4), 1, fails=True)
+    assert (len(run.starts), run.status) == (2, 0)
 
 
 def given() -> tuple[str, str]:
@@ -110,6 +120,15 @@ def test_what_qsub_refuses(line):
         directives.asked_of_pbs([line])
 
 
+@pytest.mark.parametrize(
+    ("place", "scattered"),
+    {"scatter": True, "scatter:excl": True, "vscatter": True, "pack": False, "excl": False}.items(),
+)
+def test_a_placement_that_keeps_chunks_apart(place, scattered):
+    lines = ["-l select=2:ncpus=8", f"-l place={place}"]
+    assert directives.asked_of_pbs(lines).scattered is scattered
+
+
 def test_which_lines_are_directives():
     text = "#!/bin/bash\n# one\n\n#SBATCH -a 1\n##SBATCH -b\n #SBATCH -c\n# SBATCH -d\ntrue\n"
     read, ignored = directives.directives(f"{text}#SBATCH -e\n#SBATCHED -f\n", "#SBATCH")
@@ -177,9 +196,9 @@ NOTES = """#!/bin/bash
 {{ hostname; pwd; printf '%s\\n' "$@"; }} > "$(mktemp "{notes}/XXXXXX")"
 [ -z "${{FAILS:-}}" ] || [ "$(hostname)" != node2 ]
 """
-SRUN = r"""srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 \
+SRUN = r"""srun --cpus-per-task=32 bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 \
     --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID --rdzv-endpoint=$head:$port \
-    train.py --epochs 5' | tee digits.log"""
+    train.py --epochs 5'"""
 assert SRUN in SLURM
 
 
@@ -198,8 +217,9 @@ SCRIPTS = {
         "srun ", "srun --nodes=2 -n 2 "
     ),
     "nothing said of tasks": SLURM.replace("#SBATCH --ntasks-per-node=1\n", ""),
-    "without srun": SLURM.replace("srun bash", "bash"),
-    "no pipefail": SLURM.replace("set -o pipefail", "true"),
+    "without srun": SLURM.replace("srun --cpus-per-task=32 bash", "bash"),
+    "tee": SLURM.replace(SRUN, f"{SRUN} | tee digits.log"),
+    "tee with pipefail": SLURM.replace(SRUN, f"set -o pipefail\n{SRUN} | tee digits.log"),
     "all sorts of names": with_commands(
         'ip=$(srun -N1 -n1 -w "$head" hostname --ip-address)',
         "srun bash -c 'torchrun $(hostname) $HOSTNAME $SLURMD_NODENAME $SLURM_NODEID $SLURM_PROCID "

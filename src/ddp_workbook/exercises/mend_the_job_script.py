@@ -1,15 +1,28 @@
-"""Mend two job scripts, one for Slurm and one for PBS. There are five faults in each of them.
+"""Fix two job scripts: there are three faults in the one for Slurm, and two in the one for PBS.
 
 Both were meant to train on two nodes with four GPUs each, and neither does. Your function returns
 their texts. The check reads the directives as sbatch and qsub do, and has bash run the rest, with
 commands that stand in for srun, pbsdsh, torchrun and others; nothing is submitted. It shows you the
-faults one after the other. What a mended script does:
+faults one after the other. What a correct script does:
 
 - It asks for 2 nodes with 4 GPUs each, for half an hour. The scheduler chooses the nodes.
 - On each of them it starts one torchrun, with one rank for each of the 4 GPUs.
 - The two meet at one of the nodes, at a port that no other job uses: jobs may share nodes.
 - The ranks run `train.py --epochs 5`, which is in the folder where the script was submitted.
-- If training fails on any node, the script ends with a status other than 0.
+- Under Slurm, if training fails on any node, the script ends with a status other than 0. PBS's
+  pbsdsh always returns 0, so `start_ranks.sh` has each node leave its exit code in a file. Here
+  PBS scripts need not do that.
+
+What the two schedulers do:
+
+- Both run the script on the first node, Slurm in the folder where it was submitted, PBS in the
+  home folder.
+- Slurm: `scontrol show hostnames` prints the names of the job's nodes, one a line. `srun` starts
+  its command once for each task, in the folder of the script. The command gets Slurm's variables,
+  and those that the script has exported.
+- PBS: the file `$PBS_NODEFILE` holds the names of the job's nodes, one a line. `pbsdsh` starts its
+  command once for each of these lines, in the home folder. The command gets PBS's variables, such
+  as `$PBS_O_WORKDIR`, the folder where the script was submitted, and none of the script's own.
 """
 
 import re
@@ -29,15 +42,15 @@ HINTS = [
     "Be the scheduler. Which of the lines at the top do you read, and what do you give to the job? "
     "Then be the shell: which command starts how many times, on which node, in which folder?",
     "Each script is right where the other one is wrong. How does the PBS script find the first "
-    "node, and how does the Slurm script choose a port?",
-    "`scontrol show hostnames` lists the nodes of a job. In PBS a chunk of `select` has its GPUs, "
-    "and a bare number is a time in seconds. In '...' the shell that reads the line leaves $names "
-    "to another one. A pipe has the status of its last command.",
+    "node? And which of the two has all its directives above the first command?",
+    "`scontrol show hostnames` lists the nodes of a job; export what comes of it, so that the "
+    "commands of srun see it. In '...' the shell that reads the line leaves $names to another one; "
+    'in "..." it puts their values in. One of the two starts with `cd`.',
 ]
 
 
 def mend_the_job_script() -> tuple[str, str]:
-    """The texts of both scripts, mended: that for Slurm, that for PBS."""
+    """The texts of both scripts, fixed: that for Slurm, that for PBS."""
     ### BEGIN SOLUTION
     slurm = r"""
     #!/bin/bash
@@ -46,21 +59,21 @@ def mend_the_job_script() -> tuple[str, str]:
     #SBATCH --ntasks-per-node=1
     #SBATCH --cpus-per-task=32
     #SBATCH --gpus-per-node=4
-    #SBATCH --time=30
-    set -o pipefail
+    #SBATCH --time=00:30:00
     module load pytorch
 
     head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
     port=$((20000 + SLURM_JOB_ID % 10000))
     export head port
-    srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 \
+    srun --cpus-per-task=32 bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 \
         --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID --rdzv-endpoint=$head:$port \
-        train.py --epochs 5' | tee digits.log
+        train.py --epochs 5'
     """
     pbs = r"""
     #!/bin/bash
     #PBS -N digits
     #PBS -l select=2:ncpus=32:ngpus=4
+    #PBS -l place=scatter
     #PBS -l walltime=00:30:00
     #PBS -j oe
 
@@ -77,28 +90,30 @@ def mend_the_job_script() -> tuple[str, str]:
     # #SBATCH --job-name=digits
     # #SBATCH --nodes=2
     # #SBATCH --ntasks-per-node=4
-    # #SBATCH --cpus-per-task=8
-    # # SBATCH --gpus-per-node=4
+    # #SBATCH --cpus-per-task=32
+    # #SBATCH --time=00:30:00
     # module load pytorch
-    # #SBATCH --time=30
+    # #SBATCH --gpus-per-node=4
     #
     # port=$((20000 + SLURM_JOB_ID % 10000))
     # export port
-    # srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 \
+    # srun --cpus-per-task=32 bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 \
     #     --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID --rdzv-endpoint=$(hostname):$port \
-    #     train.py --epochs 5' | tee digits.log
-    # """  # TODO: five faults above, five below
+    #     train.py --epochs 5'
+    # """  # TODO: three faults above, two below
     # pbs = r"""
     # #!/bin/bash
     # #PBS -N digits
-    # #PBS -l select=2:ncpus=32
-    # #PBS -l walltime=30
+    # #PBS -l select=2:ncpus=32:ngpus=4
+    # #PBS -l place=scatter
+    # #PBS -l walltime=00:30:00
     # #PBS -j oe
     #
     # head=$(head -n 1 "$PBS_NODEFILE")
     # nodes=$(sort -u "$PBS_NODEFILE" | wc -l)
+    # port=$((20000 + ${PBS_JOBID%%.*} % 10000))
     # pbsdsh -- bash -lc 'torchrun --nnodes=$nodes --nproc-per-node=4 \
-    #     --rdzv-backend=c10d --rdzv-id=$PBS_JOBID --rdzv-endpoint=$head:29500 \
+    #     --rdzv-backend=c10d --rdzv-id=$PBS_JOBID --rdzv-endpoint=$head:$port \
     #     train.py --epochs 5'
     # """
     ### END SOLUTION
@@ -122,6 +137,7 @@ class Fault(Enum):
     LATE = "a line that comes too late"
     NODES = "the nodes"
     GPUS = "the GPUs"
+    PLACE = "the placement"
     TIME = "the time limit"
     LOG = "the log"
     ENDLESS = "the end"
@@ -186,6 +202,8 @@ def all_faults(scheduler: str, text: str) -> Found:
     for run in runs:
         yield from wrongly_started(run)
     yield from wrong_between(*runs)
+    if scheduler == "slurm":  # OpenPBS's pbsdsh returns 0 whatever its commands return
+        yield from hidden_failure(runs[1])
 
 
 def asked_of(scheduler: str, lines: list[str]) -> Asked:
@@ -213,6 +231,8 @@ def wrongly_asked(scheduler: str, asked: Asked, ignored: list[directives.Ignored
             fault = Fault.LATE if unread[0].late else Fault.NO_DIRECTIVE
             words += f" The line `{unread[0].line}` is not read."
         yield fault, words
+    if scheduler == "pbs" and asked.nodes > 1 and not asked.scattered:
+        yield Fault.PLACE, "PBS may put the chunks of the job on one node."
     folder, slash, _ = asked.output.rpartition("/")
     if slash and not folder.startswith(("/", "~", "$")):
         yield Fault.LOG, f"The log goes into the folder {folder!r}, which is not there."
@@ -318,15 +338,19 @@ def wrong_meeting(run: Run, lines: list[tuple[job_scripts.Start, torchrun.Line]]
 
 
 def wrong_between(one: Run, other: Run) -> Found:
-    """What only two jobs tell: the port, and the status with which the script ends."""
+    """The port, which only two jobs tell, and the status with which a script ends that is well."""
     ports = [port_of(run) for run in (one, other)]
     if ports[0] and ports[0] == ports[1]:
         yield Fault.SAME_PORT, f"The jobs {JOBS[0]} and {JOBS[1]} both take port {ports[0]}."
     if one.status:
         said = f": {one.errors}" if one.errors else "."
         yield Fault.EARLY, f"Nothing fails, and the script ends with status {one.status}{said}"
-    elif other.starts and other.status == 0:
-        words = f"Training fails on {other.nodes[-1]}, and the script ends with status 0."
+
+
+def hidden_failure(run: Run) -> Found:
+    """Whether the script ends with status 0 although training has failed."""
+    if run.starts and run.status == 0:
+        words = f"Training fails on {run.nodes[-1]}, and the script ends with status 0."
         yield Fault.STATUS, words
 
 
@@ -362,6 +386,10 @@ TO_DO: dict[Fault, tuple[str, str]] = {  # what is required, and where to look
         "4 GPUs on each of 2 nodes",
         "Nobody gets a GPU who has not asked for it. Where does this scheduler want to be asked, "
         "and for how many?",
+    ),
+    Fault.PLACE: (
+        "2 chunks on 2 nodes",
+        "Which resource of the whole job, beside select, keeps its chunks apart?",
     ),
     Fault.TIME: (
         "30 minutes",
@@ -532,6 +560,6 @@ CHECK = Alone(
     errors={  # both scripts
         "does not end": "Which loop of a script, or which wait, has nothing that ends it?",
     },
-    proves="both start 2 torchruns with 4 ranks each, on 2 nodes with 4 GPUs, in each of 2 jobs, "
-    "and say so when one fails",
+    proves="both start 2 torchruns with 4 ranks each, on 2 nodes with 4 GPUs, in each of 2 jobs; "
+    "the one for Slurm fails if one of its nodes does",
 )

@@ -3,7 +3,7 @@
 
 
 def mend_the_job_script() -> tuple[str, str]:
-    """The texts of both scripts, mended: that for Slurm, that for PBS."""
+    """The texts of both scripts, fixed: that for Slurm, that for PBS."""
     slurm = r"""
     #!/bin/bash
     #SBATCH --job-name=digits
@@ -11,21 +11,21 @@ def mend_the_job_script() -> tuple[str, str]:
     #SBATCH --ntasks-per-node=1
     #SBATCH --cpus-per-task=32
     # SBATCH --gpus-per-node=4
-    #SBATCH --time=30
-    set -o pipefail
+    #SBATCH --time=00:30:00
     module load pytorch
 
     head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
     port=$((20000 + SLURM_JOB_ID % 10000))
     export head port
-    srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 \
+    srun --cpus-per-task=32 bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 \
         --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID --rdzv-endpoint=$head:$port \
-        train.py --epochs 5' | tee digits.log
+        train.py --epochs 5'
     """
     pbs = r"""
     #!/bin/bash
     #PBS -N digits
     #PBS -l select=2:ncpus=32:ngpus=4
+    #PBS -l place=scatter
     #PBS -l walltime=00:30:00
     #PBS -j oe
 

@@ -46,6 +46,7 @@ class Asked:
     seconds: int | None = None  # of time; None: the site's default
     per_node: int | None = None  # tasks of each node; None: nothing is said
     tasks: int | None = None
+    scattered: bool = False  # each chunk of PBS on a node of its own
     output: str = ""  # file of the log, if one is named
 
 
@@ -190,6 +191,7 @@ def asked_of_pbs(lines: list[str]) -> Asked:
     asked.gpus = sum(each) / len(each) if len(set(each)) > 1 else each[0]
     if "select" not in resources:
         asked.gpus = number(resources.get("ngpus"), "ngpus")
+    asked.scattered = bool({"scatter", "vscatter"} & {*resources.get("place", "").split(":")})
     if "walltime" in resources:
         asked.seconds = pbs_time(resources["walltime"])
     return asked

@@ -141,7 +141,7 @@ case $me in
             if [ -z "$only" ] || [ "$only" = "$number" ]; then bare "$host" "$@" & fi
             number=$((number + 1))
         done < "$PBS_NODEFILE"
-        all_ended
+        wait # and then 0, as OpenPBS's does whatever its commands have returned
         ;;
     ssh | pbs_tmrsh)
         while [ $# -gt 0 ]; do
