@@ -7,6 +7,7 @@ README says.
 
 import contextlib
 import difflib
+import os
 import re
 import shutil
 import statistics
@@ -22,6 +23,7 @@ from torch.distributed.run import get_args_parser
 from benchmarks.traces import wait_until
 from ddp_workbook.chapters import single_process
 from ddp_workbook.results import read_results
+from tests.clusters.hosts import Hosts
 from tests.clusters.pbs_directives import faults
 from tests.clusters.slurm import Slurm
 
@@ -38,10 +40,10 @@ each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.n
 # The files
 
 
-@pytest.mark.parametrize("path", SHELL, ids=lambda path: path.name)
-def test_bash_can_read_it(path):
-    done = subprocess.run(["bash", "-n", path], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_bash_can_read_each_file():
+    for path in SHELL:
+        done = subprocess.run(["bash", "-n", path], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(
@@ -69,10 +71,10 @@ def test_the_readme_names_it(script):
 
 
 def test_the_readmes_line_for_machines_without_a_scheduler():
-    (line,) = re.findall(r"^torchrun (.*)$", README, re.MULTILINE)
+    (line,) = re.findall(r"^\.venv/bin/torchrun (.*)$", README, re.MULTILINE)
     options = get_args_parser().parse_args(line.split())
     assert (options.nnodes, options.nproc_per_node, options.rdzv_backend) == ("2", "4", "c10d")
-    assert options.rdzv_id and options.rdzv_endpoint == "node1:29500"
+    assert options.rdzv_id and options.rdzv_endpoint == "HOST:29500"
     assert (CHECKOUT / options.training_script).is_file()
 
 
@@ -491,6 +493,51 @@ def test_the_study_stops_at_the_first_refusal(desk):
     assert done.stderr.splitlines()[-1].startswith("sbatch has refused 1 ranks on 1 nodes.")
 
 
+# Without a scheduler, on two hosts
+
+SUM = """
+import os
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print("total", int(total), flush=True)
+os._exit(0)
+"""
+
+
+def meet(hosts: Hosts, program: Path, port: int, confs: tuple[str, str]) -> list[tuple[int, str]]:
+    """Start a torchrun on each of two hosts, to meet at the first one's address.
+
+    confs: what each says with --rdzv-conf. Returns the exit code and all output of each.
+    """
+    endpoint = f"--rdzv-endpoint={hosts.addresses[0]}:{port}"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--rdzv-backend=c10d"]
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    how["env"] = os.environ | {"GLOO_SOCKET_IFNAME": "eth0"}
+    runs = [
+        hosts.popen(number, [*command, endpoint, f"--rdzv-conf={conf}", str(program)], **how)
+        for number, conf in enumerate(confs)
+    ]
+    printed = [run.communicate(timeout=300)[0] for run in runs]
+    return [(run.returncode, words) for run, words in zip(runs, printed, strict=True)]
+
+
+@pytest.mark.cluster
+@pytest.mark.release("machines that do not recognise the endpoint")
+def test_is_host_says_who_opens_the_store(tmp_path):
+    """The first host's name is 127.0.1.1 there, as on Debian, so its address is not its own."""
+    program = tmp_path / "sum.py"
+    program.write_text(SUM)
+    with Hosts(2) as hosts:
+        names = f"127.0.0.1 localhost\n127.0.1.1 {hosts.names[0]}\n"
+        hosts.run(0, ["bash", "-c", f"printf '{names}' > /etc/hosts"], check=True)
+        for code, words in meet(hosts, program, 29500, ("read_timeout=5", "read_timeout=5")):
+            assert code == 1 and "The client socket has timed out" in words, words
+        for code, words in meet(hosts, program, 29501, ("is_host=1", "is_host=0")):
+            assert code == 0 and "total 2" in words, words
+
+
 # On a real Slurm
 
 SEVERAL = "distributed_data_parallel_nodes"
@@ -761,6 +808,19 @@ def test_a_scaling_study_fills_one_table(site, submit):
         (2, 2, 128),
         (1, 1, 64),
     ]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("gpus", "words"),
+    [(0, "Invalid generic resource"), (4, "Requested node configuration is not available")],
+)
+@pytest.mark.release("GPUs that a cluster does not have")
+def test_the_readme_has_what_sbatch_says_to_too_many_gpus(tmp_path, gpus, words):
+    with Slurm(nodes=1, gpus=gpus) as slurm:
+        done = slurm.run(["sbatch", "--gpus-per-node=8", "--wrap", "true"], cwd=tmp_path)
+    assert done.returncode != 0
+    assert words in done.stderr and f"`{words}`" in " ".join(README.split())
 
 
 @pytest.mark.cluster
