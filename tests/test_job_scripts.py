@@ -50,8 +50,12 @@ def test_bash_can_read_each_file():
     not shutil.which("shellcheck"), reason="`make system-packages` installs shellcheck"
 )
 def test_shellcheck_finds_nothing():
-    done = subprocess.run(["shellcheck", *SHELL], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("", "")
+    """It reads the shared lines with one script of each kind; with all of them it takes 3 s."""
+    together = [path for path in SHELL if path.suffix == ".sh" or path.stem == "requeue"]
+    alone = [path for path in SHELL if path not in together]
+    for command in (["shellcheck", *together], ["shellcheck", "--norc", "-e", "SC1091", *alone]):
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_each_program_has_a_script_for_both_schedulers():
@@ -389,12 +393,12 @@ def test_a_job_trains_in_a_folder_whose_name_has_a_blank(tmp_path):
     desk.command("scontrol", "hostname")
     desk.command("srun", 'while [ $1 != /bin/bash ]; do shift; done; exec "$@"')
     job = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "x", "SLURM_SUBMIT_DIR": str(desk.folder)}
-    done = desk.bash("requeue.slurm", **job, EPOCHS="1", SLURM_CPUS_ON_NODE="2")
+    done = desk.bash("requeue.slurm", **job, EPOCHS="1", SLURM_CPUS_ON_NODE="1")
     assert done.returncode == 0, done.stderr
-    assert "[rank 0] rank 1: host " in done.stdout
+    assert "[rank 0] rank 0: host " in done.stdout
     (row,) = read_results(desk.folder / "results.csv").to_dict("records")
-    assert (row["ranks"], row["epochs"], row["job"]) == (2, 1, "17")
-    assert len(list(desk.folder.glob("runs/many_machines-2-ranks-17/*/*/attempt_0/*/*.log"))) == 4
+    assert (row["ranks"], row["epochs"], row["job"]) == (1, 1, "17")
+    assert len(list(desk.folder.glob("runs/many_machines-1-ranks-17/*/*/attempt_0/*/*.log"))) == 2
 
 
 def test_nodes_that_are_not_alike_are_refused(desk):
@@ -426,7 +430,7 @@ def test_under_pbs_each_node_gives_its_own_exit_code(desk, pbsdsh, code):
     nodes = desk.folder / "nodes"
     nodes.write_text("node1\nnode1\nnode2\n")
     job = {"PBS_JOBID": "17.server", "PBS_NODEFILE": str(nodes), "PBS_O_WORKDIR": str(desk.folder)}
-    done = desk.bash("distributed_data_parallel_nodes.pbs", **job, NCPUS="2", LATE="2")
+    done = desk.bash("distributed_data_parallel_nodes.pbs", **job, NCPUS="2", LATE="1")
     assert done.returncode == code, done.stderr
     assert "Job 17: 4 ranks on node1 node2" in done.stdout
 
