@@ -687,10 +687,10 @@ def test_every_rank_of_two_nodes_has_the_result_of_one_process(site, tmp_path):
     program.write_text(ON_EVERY_RANK)
     old = f"start_ranks {SEVERAL.removesuffix('_nodes')} "
     site.desk.change(f"{SEVERAL}.slurm", old, f"start_ranks {program} ")
-    job = site.submit(f"EPOCHS=1 sbatch {SEVERAL}.slurm")
+    job = site.submit(f"RANKS_PER_NODE=1 EPOCHS=1 sbatch {SEVERAL}.slurm")
     site.desk.change(f"{SEVERAL}.slurm", f"start_ranks {program} ", old)  # sbatch has its copy
     site.ends(job, "COMPLETED")
-    assert [(tmp_path / f"rank-{rank}").read_text() for rank in range(4)] == ["True"] * 4
+    assert [(tmp_path / f"rank-{rank}").read_text() for rank in range(2)] == ["True"] * 2
     assert site.row(job)["hosts"] == "node1 node2"
 
 
