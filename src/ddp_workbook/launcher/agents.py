@@ -31,7 +31,7 @@ GRACE = 5.0  # seconds that a torchrun has to end its workers after SIGTERM
 MOST_LINES = 4000  # kept of one torchrun's output
 SOURCE = re.compile(r"^\[default(\d+)\]:")  # torchrun's --tee: the worker's local rank
 # The start of a log line of torch, in Python or C++: level, date and time, where it was written.
-LOG = re.compile(r"\[?[IWE]\d{4} (\d\d):(\d\d):(\d\d)\.(\d{6})\d* (?:\d+ )?[^ ]+:\d+\] ?")
+LOG = re.compile(r"\[?[IWE]\d{4} (\d\d):(\d\d):(\d\d)\.(\d{6})(\d*) (?:\d+ )?[^ ]+:\d+\] ?")
 FRAME = re.compile(r"frame #\d+: |Exception raised from |<omitting python frames>|$")  # of C++
 ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Signal)\b|socket\.gaierror")
 OWN = ("RANK", "LOCAL_", "ROLE_", "GROUP_", "WORLD_SIZE", "MASTER_", "TORCHELASTIC_", "TORCH_FR_")
@@ -41,8 +41,9 @@ OWN = ("RANK", "LOCAL_", "ROLE_", "GROUP_", "WORLD_SIZE", "MASTER_", "TORCHELAST
 class Line:
     """A line of output: seconds since the run began, the worker that wrote it, the text.
 
-    `local_rank` is None for torchrun's own lines. `log` is True for torch's log, which `time`
-    dates by its own clock; other lines have the time of their arrival.
+    `local_rank` is None for torchrun's own lines. `log` is True for torch's log. Lines of Python's
+    log have the time that they say, all others that of their arrival: workers' lines come up to a
+    tenth of a second late through --tee.
     """
 
     time: float
@@ -259,7 +260,10 @@ def parsed(text: str, arrived: float, began: float) -> Line:
         local_rank, text = int(match[1]), text[match.end() :]
     if not (match := LOG.search(text)):
         return Line(arrived, local_rank, text, log=bool(FRAME.match(text)))
-    hours, minutes, seconds, micros = map(int, match.groups())
+    *clock, nanos = match.groups()
+    if nanos:  # C++ takes seconds from one clock and nanoseconds from another (torch 2.13)
+        return Line(arrived, local_rank, text[match.end() :], log=True)
+    hours, minutes, seconds, micros = map(int, clock)
     since = 3600 * hours + 60 * minutes + seconds + micros / 1e6 - _time_of_day(began)
     return Line((since + 43200) % 86400 - 43200, local_rank, text[match.end() :], log=True)
 

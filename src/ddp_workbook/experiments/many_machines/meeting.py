@@ -17,9 +17,7 @@ def rendezvous(runs: Mapping[str, AgentRun]) -> Meeting:
         words = "; ".join(f"{host}: {error or 'stopped'}" for host, error in failed.items())
         raise WorkbookError(f"The hosts did not get to the end of the program. {words}")
     zero = min(run.started for run in runs.values())
-    lines = (line for run in runs.values() for line in run.lines)
-    printed = [line.time for line in lines if line.local_rank is not None and not line.log]
-    met, stays, given = min(printed) - zero, [], []
+    met, stays, given = _roll_call(runs) - zero, [], []
     for host, run in runs.items():
         joins = _when(run, "Rendezvous'ing worker group") - zero
         knows = _when(run, "Rendezvous complete") - zero
@@ -31,7 +29,8 @@ def rendezvous(runs: Mapping[str, AgentRun]) -> Meeting:
             Stay(host, None, "works", knows, run.ended - zero),
         ]
         for local_rank, variables in sorted(run.environments.items()):
-            there = _when(run, "client socket has connected", local_rank) - zero
+            connected = _when(run, "client socket has connected", local_rank) - zero
+            there = min(connected, met)  # --tee is a little late, and not for all lines alike
             rank = int(variables["RANK"])
             stays += [
                 Stay(host, rank, "starts", run.born[local_rank] - zero, there),
@@ -40,6 +39,15 @@ def rendezvous(runs: Mapping[str, AgentRun]) -> Meeting:
             ]
     store = next(host for host, run in runs.items() if run.listens)
     return Meeting(stays, max(given), met, store)
+
+
+def _roll_call(runs: Mapping[str, AgentRun]) -> float:
+    """When rank 0 printed the roll call: by then the group had met."""
+    for run in runs.values():
+        for line in run.lines:
+            if line.local_rank is not None and line.text.startswith("rank 0: host"):
+                return line.time
+    raise WorkbookError("No host has printed the roll call.")
 
 
 def _when(run: AgentRun, words: str, local_rank: int | None = None) -> float:

@@ -47,7 +47,10 @@ def rendezvous_plot(meeting: Meeting) -> Figure:
     for stay in stays:
         _bar(axes, lanes.index((stay.host, stay.rank)), stay)
     # The words stand on either side of the two lines, which can be close to each other.
-    marks = ((ranks_given, "ranks are given ", "right"), (group_met, " all ranks have met", "left"))
+    marks = (
+        (ranks_given, "ranks are assigned ", "right"),
+        (group_met, " all ranks have met", "left"),
+    )
     for time, words, side in marks:
         axes.axvline(time, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
         axes.text(time, -0.62, words, ha=side, va="bottom", fontsize=10)
@@ -102,7 +105,7 @@ def alt_text_of_rendezvous(meeting: Meeting) -> str:
     ranks = "; ".join(f"{host} has the ranks {', '.join(own)}" for host, own in placed.items())
     return (
         f"A lane for each torchrun and for each rank, over time. Started: {', '.join(begun)}. "
-        f"{store_host} keeps the store. Ranks are given at {ranks_given:.1f} s: {ranks}. The ranks "
-        f"start Python, and the group has met at {group_met:.1f} s; until then they wait for each "
-        "other, and afterwards they work."
+        f"{store_host} keeps the store. Ranks are assigned at {ranks_given:.1f} s: {ranks}. The "
+        f"ranks start Python, and the group has met at {group_met:.1f} s; until then they wait for "
+        "each other, and afterwards they work."
     )
