@@ -2,10 +2,12 @@
 
 Submits the chapter's program as the job scripts do, to Slurm on two pretend hosts, by sbatch and by
 qsub, and writes what came of it to data/many_machines/launchers.json: the row of results, the roll
-call, and the environment of each rank. `scaling` as an argument runs the scaling study instead, and
-writes data/many_machines/scaling.csv. Needs root and Slurm; let nothing else run meanwhile.
+call, and the environment of each rank. `scaling` as an argument runs the scaling study instead, a
+few times, and writes the fastest run of each job to data/many_machines/scaling.csv. Needs root and
+Slurm; let nothing else run meanwhile.
 """
 
+import csv
 import json
 import os
 import re
@@ -26,6 +28,7 @@ from tests.clusters.slurm import Slurm
 CHECKOUT = Path(__file__).parents[2]
 DATA = CHECKOUT / "data" / "many_machines"
 PATIENCE = 600  # seconds for a job
+ROUNDS = 2  # of the scaling study: whatever else the machine does only makes a run slower
 SEEN = [*TOLD, "SLURM_PROCID", "SLURM_NTASKS"]
 # Notes its environment, then is the chapter's program.
 PROGRAM = """
@@ -96,16 +99,24 @@ def record_launchers() -> None:
 
 
 def record_scaling() -> None:
-    """Write scaling.csv: job_scripts/scaling_study.sh with its own settings, on one node."""
+    """Write scaling.csv: job_scripts/scaling_study.sh, the fastest of ROUNDS runs of each job."""
     with Slurm(nodes=2) as slurm, copied_job_scripts() as scripts:
-        settings = {"GPUS_PER_NODE": "0", "CPU_RANKS_PER_NODE": "4"}
-        done = slurm.run(["bash", "scaling_study.sh"], cwd=scripts, env=settings, check=True)
-        print(done.stdout)
-        for job in re.findall(r"(?m)^job (\d+):", done.stdout):
-            if (state := slurm.wait(job, PATIENCE)) != "COMPLETED":
-                raise SystemExit(f"job {job} is {state}:\n{slurm.output(job)}")
-        DATA.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(scripts / "results.csv", DATA / "scaling.csv")
+        settings = {"GPUS_PER_NODE": "0", "CPU_RANKS_PER_NODE": "4", "EPOCHS": "4"}
+        for _ in range(ROUNDS):
+            done = slurm.run(["bash", "scaling_study.sh"], cwd=scripts, env=settings, check=True)
+            for job in re.findall(r"(?m)^job (\d+):", done.stdout):
+                if (state := slurm.wait(job, PATIENCE)) != "COMPLETED":
+                    raise SystemExit(f"job {job} is {state}:\n{slurm.output(job)}")
+            print((scripts / "results.csv").read_text(), flush=True)
+        header, *rows = csv.reader((scripts / "results.csv").read_text().splitlines())
+    ranks, batch, speed = map(header.index, ("ranks", "batch_size", "samples_per_second"))
+    fastest: dict[tuple[str, str], list[str]] = {}
+    for row in sorted(rows, key=lambda row: float(row[speed])):
+        fastest[row[ranks], row[batch]] = row
+    DATA.mkdir(parents=True, exist_ok=True)
+    with (DATA / "scaling.csv").open("w", newline="") as file:
+        kept = [row for row in rows if row in fastest.values()]
+        csv.writer(file, lineterminator="\n").writerows([header, *kept])
 
 
 if __name__ == "__main__":
