@@ -1,5 +1,6 @@
 """Chapter 07's page: pretend hosts, when they meet, what breaks, submitting, speed-up."""
 
+import inspect
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
+from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousTimeout
 
 from ddp_workbook import show, show_code
@@ -33,6 +35,7 @@ import sys, time
 print("here", flush=True)
 time.sleep(600)
 """
+CORES = 2  # of the machine that the recorded ranks shared
 LONG = 300  # seconds; a quiet machine needs ten
 ANY_ADDRESS = {"::", "0.0.0.0"}
 
@@ -81,7 +84,7 @@ def test_the_program_on_two_hosts_ends_as_on_one_process(hosts, results):
 def test_recorded_jobs_ended_alike(hosts, results):
     """Slurm and PBS have started the program that this machine has started by torchrun."""
     table = launchers.every_launcher(results, ["torchrun"])
-    assert list(table["started by"]) == ["torchrun", "Slurm (recorded)", "PBS (recorded)"]
+    assert list(table["started by"]) == ["torchrun", *launchers.STARTED_BY.values()]
     assert table["loss"].max() - table["loss"].min() < 1e-4
     seen = launchers.recorded_environment("Slurm")
     assert list(seen["RANK"]) == ["0", "1", "2", "3"]
@@ -104,7 +107,7 @@ def test_the_picture_has_the_order_of_a_meeting(hosts):
     joined = [stay.end for (_, rank, what), stay in by.items() if (rank, what) == (None, "starts")]
     born = [s.begin for (_, rank, what), s in by.items() if rank is not None and what == "starts"]
     there = [s.end for (_, rank, what), s in by.items() if rank is not None and what == "starts"]
-    tick = 0.1  # torch's log and this process read the same clock, one by one
+    tick = 0.5  # workers are looked at, and --tee reads what they print, ten times a second
     assert max(joined) <= met.ranks_given + tick
     assert min(born) >= min(s.end for s in by.values() if s.what == "waits") - tick
     assert max(there) <= met.group_met + tick
@@ -127,16 +130,16 @@ def test_a_run_that_failed_has_no_picture():
         meeting.rendezvous({"host a": run})
 
 
-@pytest.mark.release("hosts are numbered by address")
-def test_hosts_are_numbered_by_address_not_by_arrival():
-    """The first to come has the larger address, and gets the second place."""
+@pytest.mark.release("hosts are numbered by name")
+def test_hosts_are_numbered_by_name_as_text_not_by_arrival():
+    """The first to come is 127.0.0.2, and gets the second place: as text, 127.0.0.10 is less."""
     if sys.platform != "linux":
         pytest.skip("only Linux has all of 127.0.0.0/8")
     line = ["--nnodes", "2", "--rdzv-backend", "c10d"]
     line += ["--rdzv-endpoint", f"127.0.0.1:{launchers.free_port()}", "--no-python", "true"]
     lines = {
         "first": ["--local-addr", "127.0.0.2", *line],
-        "second": ["--local-addr", "127.0.0.1", *line],
+        "second": ["--local-addr", "127.0.0.10", *line],
     }
     told = {"LOGLEVEL": "INFO"}
     runs = run_agents(lines, delays={"second": 1}, environment=told, timeout=LONG, quiet=True)
@@ -212,7 +215,7 @@ def test_a_line_is_taken_apart():
     prefix = "I1123 00:00:01.500000 77 .venv/lib/python3.11/site-packages/torch/run.py:7] "
     assert parsed(prefix + "Using", 9.0, began) == Line(3.5, None, "Using", log=True)
     told = parsed("[default1]:[rank3]:[W1122 23:59:59.250000123 socket.cpp:7] no", 9.0, began)
-    assert told == Line(1.25, 1, "no", log=True)
+    assert told == Line(9.0, 1, "no", log=True), "the log of C++ does not know the fraction"
     assert parsed("[default0]:epoch 1", 9.0, began) == Line(9.0, 0, "epoch 1", log=False)
     assert parsed("frame #3: main", 9.0, began).log
 
@@ -230,7 +233,6 @@ def test_each_fault_has_its_own_sentence():
     table = faults.what_breaks().set_index("what")
     parts = {
         "a name that nobody can resolve": r"gai error: -?\d+",
-        "a port that is taken": "EADDRINUSE",
         "a host that never comes": "RendezvousTimeoutError",
         "an interface that does not exist": "Unable to find (address|interface)",
     }
@@ -240,9 +242,21 @@ def test_each_fault_has_its_own_sentence():
     assert table["mend"].all()
 
 
-def test_the_default_patience_is_ten_minutes():
-    """As the page says of a host that never comes."""
+def test_the_default_patience_is_what_the_page_says():
+    """Ten minutes for another host, one for the endpoint's; only then the error names a host."""
     assert RendezvousTimeout().join.total_seconds() == 600
+    source = inspect.getsource(c10d_rendezvous_backend)
+    assert 'params.get_as_int("read_timeout", 60)' in source
+    by_name = {fault["name"]: fault for fault in faults.records()}
+    assert "node2" not in faults.key_sentence(by_name["host_never_comes"])
+    assert "(node1, 29400)" in faults.key_sentence(by_name["head_never_comes"])
+
+
+def test_the_error_of_a_public_address_is_recorded():
+    """Both hosts time out at an endpoint that no host takes for its own."""
+    (fault,) = [each for each in faults.records() if each["name"] == "head_does_not_know_itself"]
+    assert fault["exit_code"] == {"node1": 1, "node2": 1}
+    assert all("timed out" in message for message in fault["message"].values())
 
 
 def test_recorded_faults_hold_their_key_sentences():
@@ -250,7 +264,7 @@ def test_recorded_faults_hold_their_key_sentences():
     table = faults.recorded()
     assert len(table) == len(faults.RECORDED_MENDS) and table["message"].all()
     assert table["message"].str.startswith("none").sum() == 3
-    assert "Connection refused, remote=[127.0.0.1]" in table["message"].iloc[0]
+    assert table["message"].iloc[0] == "Connection refused, remote=[127.0.0.1]"
 
 
 # From the notebook to the scheduler
@@ -362,7 +376,12 @@ def test_the_recorded_study_is_complete_and_drawn():
         "weak": [1, 2, 4, 8],
     }
     at_eight = {kind: table["efficiency"].iloc[-1] for kind, table in tables.items()}
-    assert at_eight["strong"] < at_eight["weak"] <= 0.25, "as the page says"
+    assert at_eight["strong"] < at_eight["weak"], "as the page says"
+    assert tables["strong"]["speed-up"].iloc[1] > 1.2, "two ranks, with a core each, gain"
+    assert tables["strong"]["speed-up"].iloc[-1] < 1, "eight are slower than one"
+    for table in tables.values():
+        most = (CORES / table["ranks"]).clip(upper=1)
+        assert (table["efficiency"] <= most).all(), "two cores do no more than the work of two"
     assert tables["strong"].iloc[-1]["samples_per_second"] == pytest.approx(
         tables["weak"].iloc[-1]["samples_per_second"]
     )

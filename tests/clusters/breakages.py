@@ -123,8 +123,8 @@ BREAKAGES = [
     ),
     Breakage(
         name="head_does_not_know_itself",
-        what="the endpoint is an address that the head's own name does not have: each host takes "
-        "another one for the head",
+        what="the endpoint is an address that its host's own name does not resolve to: nobody "
+        "opens the store",
         lines=on_both(line("--rdzv-conf=read_timeout=3", endpoint=HEAD_BY_ADDRESS)),
         around=own_name_is_loopback,
         key=f"timed out after 3000ms while trying to connect to (10.77.0.1, {PORT})",

@@ -3,9 +3,6 @@
 import json
 import os
 import re
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import pandas as pd
@@ -35,34 +32,28 @@ class Fault(NamedTuple):
 MENDS = {
     "a name that nobody can resolve": "take the address, or a name that getent hosts knows, on "
     "every host",
-    "a port that is taken": "ask for a free one when the job starts; never write a number into a "
-    "script",
     "a host that never comes": "compare the command lines: --nnodes, --rdzv-endpoint and --rdzv-id "
     "must be equal on all hosts",
     "an interface that does not exist": "ip -brief address lists the interfaces; leave the "
     "variable out unless gloo or NCCL picks a wrong one",
 }
 # The line in a long report that says what is wrong.
-TELLING = re.compile(
-    r"gai error[^)]*|EADDRINUSE.*|Rendezvous\w*TimeoutError.*|Unable to find (?:addr|interf).*"
-)
+TELLING = re.compile(r"gai error[^)]*|Rendezvous\w*TimeoutError.*|Unable to find (?:addr|interf).*")
 
 
 def what_breaks() -> pd.DataFrame:
-    """Cause four mistakes on this machine, at the same time; each with torch's own words."""
-    with taken_port() as port:
-        commands = {
-            "a name that nobody can resolve": _two_hosts("no-such-host.invalid:29500", "read", 1),
-            "a port that is taken": ["--master-addr", LOOPBACK, "--master-port", str(port)],
-            "a host that never comes": _two_hosts(f"{LOOPBACK}:{free_port()}", "join", 1),
-        }
-        lines = {what: [*words, program()] for what, words in commands.items()}
-        runs = run_agents(lines, timeout=LIMIT, quiet=True)
+    """Cause three mistakes on this machine; each with torch's own words."""
+    commands = {
+        "a name that nobody can resolve": _two_hosts("no-such-host.invalid:29500", "read", 1),
+        "a host that never comes": _two_hosts(f"{LOOPBACK}:{free_port()}", "join", 1),
+    }
+    lines = {what: [*words, program()] for what, words in commands.items()}
+    runs = run_agents(lines, timeout=LIMIT, quiet=True)
     faults = [
         Fault(what, run.command, telling_line(run), MENDS[what]) for what, run in runs.items()
     ]
     what = "an interface that does not exist"
-    command = "GLOO_SOCKET_IFNAME=eth9 torchrun …"
+    command = "two ranks by launch, with GLOO_SOCKET_IFNAME=eth9"
     faults.append(Fault(what, command, _meet_by("eth9"), MENDS[what]))
     return pd.DataFrame(faults)
 
@@ -71,6 +62,8 @@ def what_breaks() -> pd.DataFrame:
 RECORDED_MENDS = {
     "wrong_interface": "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME: the one that the others can reach",
     "own_name_is_loopback": "the same variable, or the host's real address in its /etc/hosts",
+    "head_does_not_know_itself": "the endpoint is what hostname prints there, if the others can "
+    "resolve it; or --rdzv-conf is_host=1 there, is_host=0 on the others",
     "head_never_comes": "start the host that --rdzv-endpoint names; look for a firewall",
     "port_taken_in_silence": "another port, found free when the job starts",
     "standalone_on_both": "--nnodes and --rdzv-endpoint in place of --standalone",
@@ -86,23 +79,27 @@ NO_ERROR = {
 
 def recorded() -> pd.DataFrame:
     """Faults that need hosts of their own, as tests/clusters/record_messages.py recorded them."""
-    found = json.loads((RECORDED / "messages.json").read_text(encoding="utf-8"))
-    by_name = {fault["name"]: fault for fault in found}
+    by_name = {fault["name"]: fault for fault in records()}
     return pd.DataFrame(
         {
             "what": by_name[name]["what"],
             "message": NO_ERROR.get(name, key_sentence(by_name[name])).format(**by_name[name]),
             "mend": mend,
-            "torch": by_name[name]["torch"],
         }
         for name, mend in RECORDED_MENDS.items()
     )
 
 
+def records() -> list[dict]:
+    """All recorded faults: what was typed, said and how long it took, by host."""
+    return json.loads((RECORDED / "messages.json").read_text(encoding="utf-8"))
+
+
 def key_sentence(fault: dict) -> str:
-    """From the words that tell the fault to the end of their line."""
+    """From the words that tell the fault to the end of their line, without a random port."""
     said = "\n".join(fault["message"].values())
-    return fault["key"] and said[said.index(fault["key"]) :].partition("\n")[0]
+    sentence = fault["key"] and said[said.index(fault["key"]) :].partition("\n")[0]
+    return re.sub(r"\]:\d+\$\d+", "]", sentence)  # gloo writes port$attempt
 
 
 def _two_hosts(endpoint: str, timeout: str, seconds: int) -> list[str]:
@@ -115,15 +112,6 @@ def telling_line(run: AgentRun) -> str:
     """The part of torchrun's output that says what is wrong; its last error where none does."""
     found = [match[0] for line in run.lines if (match := TELLING.search(line.text))]
     return found[0] if found else error_of(run.lines)
-
-
-@contextmanager
-def taken_port() -> Iterator[int]:
-    """A port of this machine where somebody else listens already."""
-    with socket.socket() as somebody:
-        somebody.bind((LOOPBACK, 0))
-        somebody.listen()
-        yield somebody.getsockname()[1]
 
 
 def _meet_by(interface: str) -> str:

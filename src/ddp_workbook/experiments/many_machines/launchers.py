@@ -22,6 +22,10 @@ TOLD = (
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT"),
 )
+STARTED_BY = {
+    "Slurm": "Slurm (recorded)",
+    "PBS": "PBS script, by Slurm's qsub (recorded)",
+}
 # torch then says when an agent joins, and when a worker reaches the store.
 TALKATIVE = {"LOGLEVEL": "INFO", "TORCH_CPP_LOG_LEVEL": "INFO"}
 
@@ -40,7 +44,8 @@ def on_hosts(
     All hosts are this machine, and meet on its loopback address.
     """
     names = [f"host {letter}" for letter in "abcdefgh"[:hosts]]
-    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{LOOPBACK}:{free_port()}"]
+    endpoint = f"{LOOPBACK}:{free_port()}"
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-id", "run1", "--rdzv-endpoint", endpoint]
     line = ["--nnodes", str(hosts), "--nproc-per-node", str(ranks), *meeting]
     line += ["--local-addr", LOOPBACK, "--tee", "3", program(), *words]
     delays = {name: number * delay for number, name in enumerate(names)}
@@ -96,7 +101,7 @@ def transcript(runs: Mapping[str, AgentRun]) -> str:
 
 
 def store_addresses(runs: Mapping[str, AgentRun]) -> set[str]:
-    """Where the torchrun that kept the store accepted connections: an address, or "::" for all."""
+    """Where torchrun's stores accepted connections: an address, or "::" for every network."""
     return {address for run in runs.values() for address, _ in run.listens}
 
 
@@ -114,7 +119,7 @@ def every_launcher(results: Path, started_by: Sequence[str]) -> pd.DataFrame:
     here = read_results(results)[columns]
     here.insert(0, "started by", list(started_by))
     jobs = [
-        {"started by": f"{name} (recorded)"} | {column: run["row"][column] for column in columns}
+        {"started by": STARTED_BY[name]} | {column: run["row"][column] for column in columns}
         for name, run in recorded()["runs"].items()
     ]
     return pd.concat([here, pd.DataFrame(jobs)], ignore_index=True)
