@@ -29,6 +29,8 @@ LINE = "--nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=a:2950
         f"torchrun {' '.join(reversed(LINE.split()))} train.py --epochs 5",
         f"python3 -m torch.distributed.run {LINE} train.py --epochs 5",
         f"OMP_NUM_THREADS=1 env A=b torchrun {LINE} \\\n    train.py --epochs 5  # comment",
+        f"env PET_NNODES=2 PET_RDZV_ID=7 torchrun {LINE.replace('--nnodes=2 ', '')[:-12]} "
+        "train.py --epochs 5",
         f"torchrun {LINE.replace('=2', '=2:2')} --no-python python train.py --epochs 5",
     ],
 )
@@ -63,6 +65,7 @@ def test_an_endpoint_has_a_host_and_a_port(endpoint, host, port):
         ("torchrun", Reason.REFUSED),
         ("torchrun --help", Reason.REFUSED),
         ("torchrun --nodes=2 x.py", Reason.REFUSED),
+        ("PET_STANDALONE=yes torchrun x.py", Reason.REFUSED),
         ("torchrun 'x.py", Reason.OPEN_QUOTE),
     ],
 )
@@ -71,6 +74,13 @@ def test_what_is_no_line(text, reason, capsys):
         torchrun.read(torchrun.split(text))
     assert caught.value.reason is reason
     assert capsys.readouterr() == ("", "")
+
+
+def test_assignments_are_gone_once_they_are_read():
+    before = dict(os.environ)
+    torchrun.read(torchrun.split("PET_NNODES=3 A=b torchrun x.py"))
+    assert dict(os.environ) == before
+    assert torchrun.read(["torchrun", "x.py"]).nnodes == "1"
 
 
 @pytest.fixture
@@ -82,6 +92,20 @@ def own_delay(monkeypatch):
 def test_lines_of_one_job_meet(own_delay):
     lines = [shlex.split(f"torchrun {LINE.replace('=2', '=3')} x.py")] * 3
     assert torchrun.meeting(lines) == [(0, 3), (1, 3), (2, 3)]
+
+
+def test_who_owns_the_store_stays_until_all_have_met(own_delay):
+    """It used to leave as soon as it had met, and took the store with it."""
+    plain = ["torchrun", *LINE.replace("=2", "=3").split()]
+    lines = [[*plain, f"--rdzv-conf=is_host={own}", "x.py"] for own in ("true", "false", "false")]
+    for _ in range(3):
+        assert torchrun.meeting(lines) == [(0, 3), (1, 3), (2, 3)]
+
+
+def test_a_meeting_that_fails_prints_no_frames(own_delay, capfd):
+    line = [*f"torchrun {LINE}".split(), "--rdzv-conf=is_host=false,read_timeout=1", "x.py"]
+    assert torchrun.meeting([line, line]).startswith("RendezvousConnectionError")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_lines_of_two_jobs_do_not_meet(own_delay, monkeypatch):

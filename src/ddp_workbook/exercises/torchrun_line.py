@@ -1,25 +1,29 @@
 """Write the torchrun command that someone types on one of a job's hosts.
 
-`hosts` is a dict: the name of each host of the job, and how many GPUs that host has. Each host is
-given the same one. `host` is the one that this line is typed on. The function is called once for
-each host; typed there, the lines must make one job.
+`hosts` is a dict: the name of each host of the job, and how many GPUs that host has. `host` is the
+one that this line is typed on. The function is called once for each host, in a Python process of
+that host. All calls get the same dict, in the same order. Typed on their hosts, the lines must make
+one job.
 
 - Each host starts a rank for each of its GPUs. Hosts may have different numbers of them.
 - The hosts meet by a `c10d` rendezvous at `port`, which is free on all of them.
-- Other jobs use the same hosts. `job` is the number of this one; no other job has it.
+- Other jobs use the same hosts, so the rendezvous has a name that contains `job`, the number of
+  this job. No other job has this number.
 - `program` is what would come after `python`: a file, or `-m` and a module, then its arguments.
 
 Return the words of the line as a list, such as `["torchrun", "--standalone", "train.py"]`. A text
 is fine too; it is split as a shell would split it. Any spelling that torchrun understands is right.
 """
 
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from ddp_workbook.exercises import Alone, Look, Seen, When
-from ddp_workbook.exercises.judging import torchrun
+from ddp_workbook.exercises.judging import torchrun, unordered
 from ddp_workbook.exercises.judging.same import kind
 from ddp_workbook.exercises.judging.torchrun import Reason
 from ddp_workbook.exercises.judging.values import in_words
@@ -75,9 +79,11 @@ class Typed:
     shown: str
     line: torchrun.Line | None = None
     met: Any = None  # of the job that is played, on its last host: who met
+    by_set: bool = False  # whether the order of a set of texts was used
 
 
 A_LINE = "a torchrun command"
+ONE_WORD = "a program in one word"
 LAUNCH = "torch.distributed.launch"
 PLAYED = Case({"gpu-07": 4, "gpu-11": 2, "gpu-12": 8}, 29431, "4711", ["train.py", "--epochs", "5"])
 CASES = [
@@ -102,8 +108,17 @@ def given(case: Case, rank: int) -> tuple:
     return [*case.hosts][rank], dict(case.hosts), case.port, case.job, [*case.program]
 
 
+def on_host_of_its_own(function: Callable, host: str, hosts: dict, *rest: Any) -> Any:
+    """Call it as on that host: there, a set of texts has an order that no other process has."""
+    unordered.Unordered.mixed = True
+    unordered.GONE_THROUGH.clear()
+    with patch.dict(os.environ, RANK=str([*hosts].index(host))):
+        return function(host, hosts, *rest)
+
+
 def typed(returned: Any, host: str, hosts: dict, port: int, job: str, program: list) -> Typed:
     """Read what came back. Once all hosts of the first job have their lines, let these meet."""
+    by_set = bool(unordered.GONE_THROUGH)
     words, shown = words_of(returned)
     if words is None:
         return Typed(shown, in_words(returned))
@@ -111,13 +126,22 @@ def typed(returned: Any, host: str, hosts: dict, port: int, job: str, program: l
         words = torchrun.split(words) if isinstance(words, str) else words
         line = torchrun.read(words)
     except torchrun.Unreadable as problem:
+        if in_one_word(words, program):
+            return Typed(ONE_WORD, shown)
         old = LAUNCH in returned
         return Typed(LAUNCH if old else problem.reason.value, f"{shown}\n{problem}")
+    if in_one_word(words, program):
+        return Typed(ONE_WORD, shown)
     if job != PLAYED.job:
-        return Typed(A_LINE, shown, line)
+        return Typed(A_LINE, shown, line, by_set=by_set)
     TYPED.append(words)
     met = torchrun.meeting(TYPED) if len(TYPED) == len(hosts) and alike(TYPED) else None
-    return Typed(A_LINE, shown, line, met)
+    return Typed(A_LINE, shown, line, met, by_set)
+
+
+def in_one_word(words: list[str] | str, program: list[str]) -> bool:
+    """Whether the program and its arguments have come as one word of the line."""
+    return isinstance(words, list) and len(program) > 1 and " ".join(program) in words
 
 
 def words_of(returned: Any) -> tuple[list[str] | str | None, str]:
@@ -221,13 +245,19 @@ FORM = Look(
         "torch.distributed.launch is the old way: it knows no rendezvous. Which command has taken "
         "its place?": LAUNCH,
         "Which command starts the ranks, and is it the first word?": Reason.ANOTHER_COMMAND.value,
+        "The program and its arguments have become one word, so this is the name of a file. What "
+        "keeps them apart?": ONE_WORD,
         "Which quote is opened and not closed?": Reason.OPEN_QUOTE.value,
         "torchrun says what is wrong. Is each option spelt as `torchrun --help` spells it, is each "
         "word of the list one word, and does every option have its value?": Reason.REFUSED.value,
     },
     otherwise="The words of a line, as a list: which of your lines makes it?",
     came=on_host,
-    required="the words of a torchrun command",
+    required=lambda seen: (
+        f"ranks that run {in_words(seen.case.program)}"
+        if seen.value == ONE_WORD
+        else "the words of a torchrun command"
+    ),
 )
 PROGRAM = Look(
     of=program_of,
@@ -274,7 +304,9 @@ NNODES = Look(
         "be?": When(lambda seen: ":" in seen.value),
     },
     otherwise="How many hosts does the job have, and who counts them?",
-    came=line_and(lambda seen: f"This is a job of {plural(seen.value, 'host')}."),
+    came=line_and(
+        lambda seen: f"This is a job of {plural(seen.value.replace(':', ' to '), 'host')}."
+    ),
     required=lambda seen: f"a job of {plural(seen.right, 'host')}",
 )
 NPROC = Look(
@@ -330,6 +362,13 @@ ENDPOINT = Look(
         "The host is right, and the port is missing. Without one, torchrun takes 29400.": (
             lambda case: case.head
         ),
+        "The lines name different hosts. A set of texts has another order in every process; which "
+        "order is the same everywhere?": When(
+            lambda seen: (
+                any(one.came.by_set for one in seen.everyone)
+                and len({one.value for one in seen.everyone}) > 1
+            )
+        ),
         "The lines of this job name different endpoints. What must be the same everywhere?": When(
             lambda seen: len({one.value for one in seen.everyone}) > 1
         ),
@@ -355,12 +394,15 @@ NAME = Look(
     },
     otherwise="Another job may have this name as well. What has nobody but this job?",
     came=line_and(lambda seen: f"The job is called {seen.value!r}."),
-    required=lambda seen: f"a name with the job's number, {seen.case.job}, in it",
+    required=lambda seen: (
+        f"a name with the job's number, {seen.case.job}, in it, the same in all lines"
+    ),
 )
 MET = Look(
     of=meeting,
     right="met",
-    otherwise="The lines were tried, over loopback. Which of their options does torchrun mean?",
+    otherwise="The lines were tried over loopback, and torchrun stopped with this error. Which of "
+    "your options caused it?",
     came=line_and(lambda seen: seen.value),
     required=lambda seen: f"a meeting of {len(seen.case.hosts)} hosts",
     same=lambda came, right: came in (right, torchrun.UNKNOWN),
@@ -387,6 +429,7 @@ CHECK = Alone(
     times=lambda case: len(case.hosts),
     given=given,
     called=called,
+    caller=on_host_of_its_own,
     observe=typed,
     looks=[FORM, PROGRAM, STANDALONE, NNODES, NPROC, BACKEND, ENDPOINT, NAME, MET],
     keeps="Which line changes what the caller has given?",

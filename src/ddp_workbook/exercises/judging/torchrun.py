@@ -11,12 +11,14 @@ import os
 import re
 import shlex
 import socket
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+from unittest.mock import patch
 
 PYTHON = re.compile(r"(.*/)?python[\d.]*")
 ASSIGNMENT = re.compile(r"\w+=.*", flags=re.S)
@@ -69,7 +71,7 @@ class Line:
 
 def read(words: Sequence[str]) -> Line:
     """The command with these words. Raises Unreadable."""
-    given = parsed(arguments(words))
+    given = parsed(words)
     program = (*["-m"] * given.module, given.training_script, *given.training_script_args)
     if given.no_python and PYTHON.fullmatch(program[0]):
         program = program[1:]
@@ -88,11 +90,24 @@ def read(words: Sequence[str]) -> Line:
     )
 
 
+def variables(words: Sequence[str]) -> dict[str, str]:
+    """The assignments in front of the command; torchrun's parser takes defaults from `PET_*`."""
+    return dict(word.split("=", 1) for word in words[: before(words)] if "=" in word)
+
+
+def before(words: Sequence[str]) -> int:
+    """How many words stand before the command."""
+    others = (
+        number
+        for number, word in enumerate(words)
+        if word not in BEFORE and not ASSIGNMENT.fullmatch(word)
+    )
+    return next(others, len(words))
+
+
 def arguments(words: Sequence[str]) -> list[str]:
     """The words behind `torchrun`, or behind `python -m torch.distributed.run`."""
-    rest = list(words)
-    while rest and (rest[0] in BEFORE or ASSIGNMENT.fullmatch(rest[0])):
-        rest.pop(0)
+    rest = list(words[before(words) :])
     if rest and os.path.basename(rest[0]) == "torchrun":
         return rest[1:]
     if len(rest) > 2 and PYTHON.fullmatch(rest[0]):
@@ -108,11 +123,16 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     """The options, by torchrun's own parser. Raises Unreadable with the parser's message."""
     from torch.distributed.run import get_args_parser  # 0.1 s, and no rank needs it otherwise
 
-    parser = get_args_parser()
+    options = arguments(words)
+    try:
+        with patch.dict(os.environ, variables(words)):  # read while the parser is built
+            parser = get_args_parser()
+    except ValueError as error:  # such as PET_STANDALONE=yes
+        refuse(str(error))
     parser.prog = "torchrun"
     parser.error = parser.exit = refuse
     with contextlib.redirect_stdout(io.StringIO()):  # of --help
-        return parser.parse_args(list(words))
+        return parser.parse_args(options)
 
 
 def refuse(*message: Any) -> None:
@@ -150,25 +170,48 @@ def meeting(lines: Sequence[Sequence[str]]) -> list[tuple[int, int]] | str:
         endpoint = f"{LOOPBACK}:{free.getsockname()[1]}"
     met: list[tuple[int, int]] = []
     errors: list[str] = []
+    handlers: list[Any] = []  # one of them may own the store, which the others read to the end
     threads = [
-        threading.Thread(target=attend, args=(words, endpoint, met, errors), daemon=True)
+        threading.Thread(
+            target=attend, args=(parsed(words), endpoint, handlers, met, errors), daemon=True
+        )
         for words in lines
     ]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + PATIENCE
-    while len(met) < len(threads) and not errors and time.monotonic() < until:
-        time.sleep(0.01)
+    with without_stderr():
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + PATIENCE
+        while len(met) < len(threads) and not errors and time.monotonic() < until:
+            time.sleep(0.01)
+        for thread in threads if errors else ():
+            thread.join(2.0)  # the others' stores fail soon after, and print that, too
+        handlers.clear()
     return errors[0] if errors else sorted(met) if len(met) == len(threads) else UNKNOWN
 
 
-def attend(words: Sequence[str], endpoint: str, met: list, errors: list) -> None:
+@contextlib.contextmanager
+def without_stderr() -> Iterator[None]:
+    """Inside, nothing is printed there: a store that fails prints a page of C++ frames."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def attend(
+    options: argparse.Namespace, endpoint: str, handlers: list, met: list, errors: list
+) -> None:
     """Go to the meeting that a line names, and note who was met, or the error."""
     from torch.distributed.elastic.rendezvous import RendezvousParameters, registry
     from torch.distributed.run import config_from_args
 
     try:
-        options = parsed(arguments(words))
         options.rdzv_endpoint, options.nproc_per_node, options.log_dir = endpoint, "1", None
         config, _, _ = config_from_args(options)
         handler = registry.get_rendezvous_handler(
@@ -182,6 +225,7 @@ def attend(words: Sequence[str], endpoint: str, met: list, errors: list) -> None
                 **config.rdzv_configs,
             )
         )
+        handlers.append(handler)
         found = handler.next_rendezvous()
         met.append((found.rank, found.world_size))
     except Exception as error:  # whatever an odd option leads to
