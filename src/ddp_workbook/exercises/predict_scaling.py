@@ -5,16 +5,16 @@ of a ring exactly: 2 (N - 1) alpha + 2 (N - 1) / N S beta for S bytes on N ranks
 least two differ enough to find both numbers.
 
 A step on one rank takes `compute` seconds and sends nothing. On N = `ranks` ranks it makes one
-all-reduce for each entry of `buckets`, its bytes, one after the other. They run behind a share
-`hidden` of a rank's compute, such as 0.5: so many seconds of them cost nothing, the rest comes on
-top.
+all-reduce after the other, one for each number in `buckets`, which is the number of its bytes. A
+share `hidden` of a rank's compute, such as 0.5, hides communication: so many seconds of all the
+all-reduces together cost nothing, the rest comes on top.
 
 Return a dict with four numbers:
 
 - `"alpha"`: seconds a message.
 - `"beta"`: seconds a byte.
-- `"weak"`: the efficiency if each rank computes as much as the one rank did. It is 1 if a step
-  takes no longer than on one rank.
+- `"weak"`: the efficiency if each rank computes as much as the one rank did, so that N ranks do
+  N times the work. It is 1 if a step takes no longer than on one rank.
 - `"strong"`: the efficiency if N ranks share the one rank's work equally. It is 1 if a step takes
   an N-th of the time.
 
@@ -22,12 +22,13 @@ You need no process group. `numpy` and `torch` may be used. Do not change the li
 """
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ddp_workbook.exercises import Alone, Look
+from ddp_workbook.exercises import Alone, Look, Seen, When
 from ddp_workbook.exercises.judging.same import is_number, kind
 from ddp_workbook.exercises.judging.values import in_words
 
@@ -135,9 +136,15 @@ CASES = [
     Case(18e-6, 2.5e-9, [(8, 4 * KIB), (2, 2**22)], 0.21, [60_000_000], 0.25, 6),  # one bucket
     Case(7e-6, 0.04e-9, [(4, KIB), (4, 2**24), (4, 2**20)], 0.3, [25_000_000] * 4, 0.6, 8),
     Case(90e-6, 1.1e-9, [(2, 2**20), (3, 2**20), (8, 2**20)], 0.07, [1_000_000] * 30, 0.5, 1),
-    Case(30e-6, 0.3e-9, [(16, 2**18), (16, 2**18), (5, 2**21)], 0.4, [3_500_000] * 9, 0.0, 1024),
-    # all is hidden in weak scaling, and not in strong scaling
-    Case(25e-6, 0.6e-9, [(3, 3000), (7, 2**23)], 0.25, [2_600_000, 26_000_000], 0.65, 12),
+    Case(
+        30e-6, 0.3e-9, [(2, 2**20), (4, 2**21), (16, 1_500_000), (5, 1_500_000)],
+        0.4, [3_500_000] * 9, 0.0, 1024,
+    ),  # the first two, and the smallest and the largest, have the same S / N
+    # all is hidden in weak scaling, not in strong; sorted, both ends have the same S / N
+    Case(
+        25e-6, 0.6e-9, [(5, 3000), (8, 2**22), (2, 2**20)],
+        0.25, [2_600_000, 26_000_000], 0.65, 12,
+    ),
 ]  # fmt: skip
 
 
@@ -222,9 +229,8 @@ FORM = Look(
     required='a dict with the keys "alpha", "beta", "weak", "strong"',
 )
 ALPHA = {
-    "This is for one pass around the ring. How many passes does an all-reduce take?": (
-        lambda case: 2 * case.alpha
-    ),
+    "The column of alpha counts N - 1 messages. A ring sends 2 (N - 1) of them, one after the "
+    "other: which half is missing?": (lambda case: 2 * case.alpha),
     "The column of alpha is the same for all numbers of ranks. How many messages follow each other "
     "on N ranks?": fitted(lambda n: 1, parts, 0),
     "The column of alpha counts N messages. Does a rank send to itself?": (
@@ -242,19 +248,56 @@ ALPHA = {
     "This is beta. In which order are the columns?": lambda case: case.beta,
     "Seconds, please: this is in milliseconds.": lambda case: 1e3 * case.alpha,
     "Seconds, please: this is in microseconds.": lambda case: 1e6 * case.alpha,
+    "Rows of only one N were used, and they may all be the same measurement. How can the others "
+    "help?": When(lambda seen: any(same(seen.value, one) for one in of_one_n(seen.case))),
+    "Some digits are lost. Is something rounded, or in float32 on its way?": (
+        When(lambda seen: lost_digits(seen))
+    ),
 }
 BETA = {
     "This is a bandwidth, in bytes per second. beta is seconds a byte.": (
         lambda case: 1 / case.beta
     ),
-    "The column of beta counts one pass. What is sent in the second one?": (
-        lambda case: 2 * case.beta
-    ),
+    "The column of beta counts N - 1 messages of S / N bytes. A ring sends 2 (N - 1) of them: "
+    "which half is missing?": (lambda case: 2 * case.beta),
     "This is seconds a bit.": lambda case: case.beta / 8,
     "This is seconds for 8 bytes. Are the sizes in bytes?": lambda case: 8 * case.beta,
     "This is alpha.": lambda case: case.alpha,
     "This is nanoseconds a byte.": lambda case: 1e9 * case.beta,
+    "Some digits are lost. Is something rounded, or in float32 on its way?": (
+        When(lambda seen: lost_digits(seen))
+    ),
 }
+
+
+def of_one_n(case: Case) -> list[float]:
+    """What two ways to fit the rows with the N of the first one give for alpha."""
+    n = case.timings[0][0]
+    size, seconds = np.array([row[1:] for row in case.timings if row[0] == n]).T
+    columns = np.stack([rounds(n) + 0 * size, parts(n) * size], axis=1)
+    with warnings.catch_warnings(action="ignore"):  # of polyfit: a single measurement
+        line = np.polyfit(parts(n) * size, seconds, 1)
+    return [line[1] / rounds(n), np.linalg.lstsq(columns, seconds, rcond=None)[0][0]]
+
+
+def lost_digits(seen: Seen) -> bool:
+    """Whether a value is near the right one, has two digits, or is what float32 leaves: nothing."""
+    value, right = number(seen.value), seen.right
+    two_digits = value == float(f"{value:.1e}")
+    near = abs(value - right) <= (0.3 if two_digits else 0.02) * right
+    return near or abs(value) < 1e-6 * right
+
+
+def on_ranks(case: Case, ranks: int) -> float:
+    """Seconds of all buckets, on another number of ranks."""
+    return case._replace(ranks=ranks).communication
+
+
+def beyond(case: Case) -> float:
+    """Seconds on top in weak scaling if each bucket has the hidden compute for itself."""
+    window = case.hidden * case.compute
+    each = (case._replace(buckets=[bucket]).communication for bucket in case.buckets)
+    return sum(max(0.0, one - window) for one in each)
 
 
 def weak(communication: Callable[[Case], float]) -> Callable[[Case], float]:
@@ -302,6 +345,26 @@ WEAK = {
     "This is strong scaling. In weak scaling each rank computes as much as the one rank did.": (
         lambda case: case.strong
     ),
+    "The communication is for the N of the last timing, not for `ranks`. Does a loop give this "
+    "name another value?": weak(lambda case: on_ranks(case, case.measured[-1][0])),
+    "Each all-reduce had all of the hidden time to itself. It is there once, for all of them "
+    "together.": lambda case: case.compute / (case.compute + beyond(case)),
+    "`hidden` is the share of the compute that hides communication, not the rest of it.": (
+        lambda case: (
+            case.compute
+            / (case.compute + max(0.0, case.communication - (1 - case.hidden) * case.compute))
+        )
+    ),
+    "All of the compute hides communication here. Which share of it does?": (
+        lambda case: case.compute / max(case.compute, case.communication)
+    ),
+    "This is in percent. An efficiency of 1 is 100 percent.": lambda case: 100 * case.weak,
+    "This was divided by N. In weak scaling N ranks do N times the work.": (
+        lambda case: case.weak / case.ranks
+    ),
+    "Some digits are lost. Is something rounded?": (
+        When(lambda seen: same(seen.value, round(seen.right, 2)))
+    ),
 }
 STRONG = {
     "This is the speed-up: the time of one rank over the time of N. The ideal is N.": (
@@ -310,8 +373,14 @@ STRONG = {
     "This is how many times longer a step takes than an N-th. Which time comes on top?": (
         lambda case: 1 / case.strong
     ),
-    "This is weak scaling. How much does each of N ranks compute if they share the work?": (
-        lambda case: case.weak
+    "This equals weak scaling. How much does each of N ranks compute if they share the work, and "
+    "how much does it send? The gradients do not shrink with N.": lambda case: case.weak,
+    "The gradients do not shrink with N. How many bytes has an all-reduce if N ranks share the "
+    "work?": (
+        lambda case: (
+            case.share
+            / case.step(case.share, len(case.buckets) * case.latency + case.transfer / case.ranks)
+        )
     ),
     "The ranks share the work, but each of them computes all of it here.": (
         lambda case: case.share / case.step(case.compute)
@@ -348,7 +417,8 @@ CHECK = Alone(
     keeps="Which line changes the caller's lists?",
     errors={
         "ingular": "Two rows may be the same measurement. How can all rows be used?",
-        "by zero": "Two rows may be alike, and one rank sends nothing. What do you divide by?",
+        "by zero": "Two rows may be alike, or have the same S / N, and one rank sends nothing. "
+        "What do you divide by?",
         "out of range": "There may be two timings, and one bucket.",
         "to unpack": "There may be two timings or more.",
     },

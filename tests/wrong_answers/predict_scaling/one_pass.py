@@ -1,5 +1,5 @@
 # wrong: an all-reduce of one pass around the ring
-# told: How many passes
+# told: which half is missing
 import numpy as np
 
 

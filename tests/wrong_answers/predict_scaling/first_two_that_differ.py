@@ -1,0 +1,14 @@
+# wrong: takes two rows that differ, and which may have the same S / N
+# told: or have the same S / N
+
+
+def predict_scaling(timings, compute, buckets, hidden, ranks):
+    (n, size, seconds), (m, other, more) = list(dict.fromkeys(timings))[:2]
+    slope = more / (2 * (m - 1)) - seconds / (2 * (n - 1))
+    beta = slope / (other / m - size / n)
+    alpha = seconds / (2 * (n - 1)) - beta * size / n
+    sent = sum(2 * (ranks - 1) * (alpha + beta * bucket / ranks) for bucket in buckets)
+    share = compute / ranks
+    weak = compute / (compute + max(0, sent - hidden * compute))
+    strong = share / (share + max(0, sent - hidden * share))
+    return {"alpha": alpha, "beta": beta, "weak": weak, "strong": strong}
