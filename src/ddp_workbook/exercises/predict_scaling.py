@@ -362,9 +362,6 @@ WEAK = {
     "This was divided by N. In weak scaling N ranks do N times the work.": (
         lambda case: case.weak / case.ranks
     ),
-    "Some digits are lost. Is something rounded?": (
-        When(lambda seen: same(seen.value, round(seen.right, 2)))
-    ),
 }
 STRONG = {
     "This is the speed-up: the time of one rank over the time of N. The ideal is N.": (

@@ -1,5 +1,5 @@
 # wrong: an N-th of the bytes in strong scaling
-# told: The gradients do not shrink with N
+# told: How many bytes has an all-reduce if
 import numpy as np
 
 

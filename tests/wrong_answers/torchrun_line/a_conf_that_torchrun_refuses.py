@@ -1,5 +1,5 @@
 # wrong: a rendezvous configuration that torchrun cannot read
-# told: Which of their options does torchrun mean?
+# told: torchrun stopped with this error
 
 
 def torchrun_line(host, hosts, port, job, program):

@@ -1,12 +1,12 @@
-# wrong: takes two rows that differ, and which may have the same S / N
-# told: or have the same S / N
+# wrong: fits the rows with the first N alone
+# told: Rows of only one N were used
+import numpy as np
 
 
 def predict_scaling(timings, compute, buckets, hidden, ranks):
-    (n, size, seconds), (m, other, more) = list(dict.fromkeys(timings))[:2]
-    slope = more / (2 * (m - 1)) - seconds / (2 * (n - 1))
-    beta = slope / (other / m - size / n)
-    alpha = seconds / (2 * (n - 1)) - beta * size / n
+    n, size, seconds = np.array([row for row in timings if row[0] == timings[0][0]], dtype=float).T
+    columns = np.stack([2 * (n - 1), 2 * (n - 1) / n * size], axis=1)
+    alpha, beta = np.linalg.lstsq(columns, seconds, rcond=None)[0]
     sent = sum(2 * (ranks - 1) * (alpha + beta * bucket / ranks) for bucket in buckets)
     share = compute / ranks
     weak = compute / (compute + max(0, sent - hidden * compute))
