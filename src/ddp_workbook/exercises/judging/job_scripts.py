@@ -28,7 +28,7 @@ getent scontrol nvidia-smi wc module ml conda mamba sleep sbatch qsub scancel sq
 # A command named by its path, such as /bin/bash or $HOME/venv/bin/torchrun.
 PATHS = re.compile(rf"(?<![\w/])[\w./~${{}}-]*/bin/({'|'.join(PLAYED.split())})(?![\w/])")
 LIMIT = 6.0  # seconds; a play takes 0.05, and 0.5 beside fifteen others
-PROCESSOR = 1  # seconds of it, for the script's own shell
+TIME = "ulimit -St 1; ulimit -Ht 2"  # seconds of a processor, for the script's own shell
 FOLDER = "ddp-workbook-job-"  # the process id of the player follows
 OUT_OF_TIME = -getattr(signal, "SIGXCPU", 24)
 MOST_NODES = 16  # that are played
@@ -178,7 +178,8 @@ def execute(run: Run, lab: str, text: str, environment: dict[str, str], folder: 
     script.write_text(PATHS.sub(r"\1", text))
     with open(f"{lab}/errors", "w+b") as errors:
         process = subprocess.Popen(
-            [BASH, "-c", f'ulimit -t {PROCESSOR}; exec "$0" "$1"', BASH, str(script)],
+            # Two limits: at one that is soft and hard the kernel says SIGKILL, as anybody could.
+            [BASH, "-c", f'{TIME}; exec "$0" "$1"', BASH, str(script)],
             cwd=f"{lab}/{folder}",
             env=environment,
             stdin=subprocess.DEVNULL,
