@@ -7,6 +7,10 @@ of it), and at which sizes, if at any, it is right all the same:
     # told: This is the sum over the ranks
     # right at: 1
 
+Where the solution is long, a wrong answer is a .diff against it: below the same first lines, the
+lines to take out, with -, and those to put in, with +, and as many around them, with a blank, as it
+takes to find the place.
+
 A push judges each wrong answer as its reader meets it: the check begins with the largest size and
 stops where it fails. `--all` judges it, and the solution, at every size alone.
 """
@@ -43,6 +47,13 @@ class WrongAnswer:
     def text(self) -> str:
         return self.path.read_text(encoding="utf-8")
 
+    @property
+    def cell(self) -> str:
+        """What a reader would have in the cell."""
+        if self.path.suffix == ".diff":
+            return changed(exercise(self.name).solution, self.text)
+        return self.text
+
     def said(self, key: str) -> list[str]:
         """What its first lines say under `key`."""
         return re.findall(rf"^# {key}: (.*)$", self.text, flags=re.M)
@@ -58,6 +69,17 @@ class WrongAnswer:
         return {int(number) for line in self.said("right at") for number in line.split(",")}
 
 
+def changed(solution: str, diff: str) -> str:
+    """The solution as a .diff changes it; each of its places must be there, and once."""
+    text = f"\n{solution}"
+    for lines in re.findall(r"(?:^[-+ ].*\n)+", diff, flags=re.M):
+        old, new = (re.sub(rf"^[{kind}].*\n", "", lines, flags=re.M) for kind in ("+", "-"))
+        old, new = (re.sub(r"^.", "", side, flags=re.M) for side in (old, new))
+        assert text.count(f"\n{old}") == 1, f"not once in the solution:\n{old}"
+        text = text.replace(f"\n{old}", f"\n{new}")
+    return text.removeprefix("\n")
+
+
 # Words that the engine has for mistakes of any exercise: several wrong answers may get them.
 OF_THE_ENGINE = (
     "Made first, this call is right",
@@ -65,7 +87,7 @@ OF_THE_ENGINE = (
     "which a later call has changed",
 )
 WRONG_ANSWERS = [
-    WrongAnswer(name, path) for name in names() for path in sorted((WRONG / name).glob("*.py"))
+    WrongAnswer(name, path) for name in names() for path in sorted((WRONG / name).glob("*.*"))
 ]
 each_exercise = pytest.mark.parametrize("name", names())
 each_size = pytest.mark.release("solutions and wrong answers, each at every size alone")
@@ -88,7 +110,7 @@ def exercise(name: str) -> Exercise:
 @cache
 def judged(wrong: WrongAnswer) -> Verdict:
     """The verdict as a reader meets it, at the largest size at which the answer is wrong."""
-    return judge(exercise(wrong.name), attempts.save(wrong.name, wrong.text))
+    return judge(exercise(wrong.name), attempts.save(wrong.name, wrong.cell))
 
 
 def at_one_size(name: str, attempt: attempts.Attempt, size: int) -> Verdict:
@@ -194,7 +216,7 @@ def tells(wrong: WrongAnswer, verdict: Verdict) -> bool:
 
 def secrets(wrong: WrongAnswer, verdict: Verdict) -> list[str]:
     """Lines of the solution that the verdict gives away, and that the answer does not have."""
-    known = stripped(wrong.text) | stripped(exercise(wrong.name).stub)
+    known = stripped(wrong.cell) | stripped(exercise(wrong.name).stub)
     unknown = stripped(exercise(wrong.name).solution) - known
     return [line for line in unknown if len(line) > 8 and line in repr(verdict)]
 
@@ -260,7 +282,7 @@ def pattern(words: str) -> str:
 @each_wrong_answer
 def test_a_wrong_answer_gets_its_message_at_every_size(wrong):
     """In checks of one size each; where it is said to be right, it passes."""
-    attempt = attempts.save(wrong.name, wrong.text)
+    attempt = attempts.save(wrong.name, wrong.cell)
     for size in exercise(wrong.name).sizes:
         verdict = at_one_size(wrong.name, attempt, size)
         if size in wrong.right_at:
