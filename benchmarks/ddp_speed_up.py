@@ -2,7 +2,7 @@
 
 from benchmarks.table import Line, of, ratio_text, seconds_text, spread, times_as_fast
 from ddp_workbook.experiments.data_parallel import Size
-from ddp_workbook.experiments.distributed_data_parallel import candidates
+from ddp_workbook.experiments.distributed_data_parallel.step_times import candidates
 from ddp_workbook.recording.timing import compare
 
 COMPUTE_BOUND = Size(width=1024, depth=4, batch=1024)

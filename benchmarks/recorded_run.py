@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.table import Line, Spread, ratio_text, seconds_text, spread
-from ddp_workbook.experiments import distributed_data_parallel
-from ddp_workbook.figures.distributed_data_parallel import (
+from ddp_workbook.experiments.distributed_data_parallel import step_times
+from ddp_workbook.figures.distributed_data_parallel.step_times import (
     breakdown_plot,
     speed_up_plot,
     step_time_plot,
@@ -25,15 +25,11 @@ def measure(quick: bool = False) -> list[Line]:
 
     A quick run measures the smallest and the largest size only, and writes nothing.
     """
-    sizes = (
-        distributed_data_parallel.SIZES[:: len(distributed_data_parallel.SIZES) - 1]
-        if quick
-        else distributed_data_parallel.SIZES
-    )
-    steps = distributed_data_parallel.dp_against_ddp(sizes, rounds=2 if quick else 5, seconds=0.3)
+    sizes = step_times.SIZES[:: len(step_times.SIZES) - 1] if quick else step_times.SIZES
+    steps = step_times.dp_against_ddp(sizes, rounds=2 if quick else 5, seconds=0.3)
     names = list(steps["candidate"].unique())  # the baseline first
     if not quick:
-        parts = distributed_data_parallel.breakdown(rounds=5, seconds=0.3)
+        parts = step_times.breakdown(rounds=5, seconds=0.3)
         record(steps, parts, names[0])
     return lines(steps, names)
 
@@ -42,8 +38,8 @@ def record(steps: pd.DataFrame, parts: pd.DataFrame, baseline: str) -> list[Path
     """Write both tables and the three pictures, with the day beside the machine's name."""
     steps, parts = _dated(steps), _dated(parts)
     return [
-        distributed_data_parallel.record_timings(steps, distributed_data_parallel.STEP_TIMES),
-        distributed_data_parallel.record_timings(parts, distributed_data_parallel.BREAKDOWN),
+        step_times.record_timings(steps, step_times.STEP_TIMES),
+        step_times.record_timings(parts, step_times.BREAKDOWN),
         save(step_time_plot(steps), FIGURES / f"{STEM}_step_time.svg", alt_of_steps(steps)),
         save(
             speed_up_plot(speed_up(steps, baseline), baseline),

@@ -29,8 +29,8 @@ from benchmarks import (
 from benchmarks.bare import BareForkServer
 from benchmarks.rows import ROWS
 from benchmarks.table import Line, Spread
-from ddp_workbook.experiments import distributed_data_parallel
 from ddp_workbook.experiments.data_parallel import Size
+from ddp_workbook.experiments.distributed_data_parallel import step_times
 from ddp_workbook.recording.timing import compare
 from tools import book
 
@@ -221,17 +221,15 @@ def test_many_ranks(monkeypatch):
 def test_the_recorded_run(monkeypatch, tmp_path):
     """Tables that chapter 02 can read back, pictures with every number in their alt text."""
     monkeypatch.setattr(recorded_run, "FIGURES", tmp_path)
-    record = distributed_data_parallel.record_timings
-    monkeypatch.setattr(
-        distributed_data_parallel, "record_timings", lambda *args: record(*args, tmp_path)
-    )
+    record = step_times.record_timings
+    monkeypatch.setattr(step_times, "record_timings", lambda *args: record(*args, tmp_path))
     sizes = [Size(8, 1, 16), Size(16, 1, 16)]
-    steps = distributed_data_parallel.dp_against_ddp(sizes, rounds=1, seconds=0.01)
-    parts = distributed_data_parallel.breakdown(sizes, rounds=1, seconds=0.01)
+    steps = step_times.dp_against_ddp(sizes, rounds=1, seconds=0.01)
+    parts = step_times.breakdown(sizes, rounds=1, seconds=0.01)
     names = list(steps["candidate"].unique())
     written = recorded_run.record(steps, parts, names[0])
     assert [path.suffix for path in written] == [".csv"] * 2 + [".svg"] * 3
-    back = distributed_data_parallel.recorded_timings(folder=tmp_path)
+    back = step_times.recorded_timings(folder=tmp_path)
     assert len(back) == len(steps)
     assert "torch" in back["machine"][0]
     assert back["machine"][0][-10:-6].isdigit(), "the year"

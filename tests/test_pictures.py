@@ -23,7 +23,7 @@ from ddp_workbook.figures.data_parallel import (
     images_plot,
     step_timeline_plot,
 )
-from ddp_workbook.figures.distributed_data_parallel import (
+from ddp_workbook.figures.distributed_data_parallel.step_times import (
     breakdown_plot,
     loss_plot,
     speed_up_plot,

@@ -36,8 +36,8 @@ HOMES = {
     "stepper": "figures.stepper",
     # drawn in several chapters
     "digits_plot": "figures.data_parallel",
-    "loss_plot": "figures.distributed_data_parallel",
-    "step_time_plot": "figures.distributed_data_parallel",
+    "loss_plot": "figures.distributed_data_parallel.step_times",
+    "step_time_plot": "figures.distributed_data_parallel.step_times",
     "hint": "exercises.judging.reader",
     "solution": "exercises.judging.reader",
     "progress": "exercises.judging.reader",

@@ -35,7 +35,7 @@ from ddp_workbook.files import write_whole
 from ddp_workbook.recording.timing import time_step
 
 SIZES = (Size(64, 32, 64), Size(256, 8, 256), Size(1024, 4, 256), Size(1024, 4, 1024))
-TIMINGS = Path(__file__).parents[3] / "data" / "timings"
+TIMINGS = Path(__file__).parents[4] / "data" / "timings"
 STEP_TIMES = "dp_against_ddp"  # names of recorded runs
 BREAKDOWN = "dp_and_ddp_breakdown"
 
