@@ -277,11 +277,21 @@ def test_notebook_times(monkeypatch):
     """Each notebook's seconds are shown, and a failed cell misses the row."""
     monkeypatch.setattr(book, "execute", lambda path: path)
     monkeypatch.setattr(book, "errors", lambda notebook: [])
-    (line,) = notebook_times.measure()
-    assert line.met
-    assert "00_start_here" in line.compared_with
+    half_day, with_06 = notebook_times.measure()
+    assert half_day.met and with_06.met
+    assert "00_start_here" in half_day.compared_with
+    assert "06_" not in half_day.compared_with and "06_" in with_06.compared_with
+    assert "_further_" not in with_06.compared_with
     monkeypatch.setattr(book, "errors", lambda notebook: ["cell a: ValueError"])
-    assert not notebook_times.measure()[0].met
+    assert [line.met for line in notebook_times.measure()] == [False, False]
+
+
+def test_a_page_that_takes_too_long_misses_the_row():
+    """Also where all of them together are quick enough."""
+    quick, slow = {"00_a": 1.0, "01_b": 29.0}, {"00_a": 1.0, "01_b": 31.0}
+    assert notebook_times.line(quick, [], 110, 30).met
+    assert not notebook_times.line(slow, [], 110, 30).met
+    assert not notebook_times.line(quick, [], 20, None).met
 
 
 def test_the_bare_fork_server_says_that_a_rank_failed():

@@ -43,3 +43,11 @@ def test_the_index_names_every_page():
     text = book.index({"00_start_here": "Start here", "01_a": "A < B"})
     assert '<a href="00_start_here.html">Start here</a>' in text
     assert '<a href="01_a.html">A &lt; B</a>' in text
+
+
+def test_a_chapter_comes_before_its_further_pages():
+    """Also where its name is later in the alphabet."""
+    stems = ["02_b", "01_further_a", "01_zebra"]
+    text = book.index({stem: stem for stem in stems})
+    assert re.findall(r'href="(\w+).html"', text) == ["01_zebra", "01_further_a", "02_b"]
+    assert text.count("<ul>") == 2

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
+from itertools import groupby
 from pathlib import Path
 
 import nbformat
@@ -18,11 +19,19 @@ from nbconvert import HTMLExporter
 
 from tools.set_up import ROOT
 
-NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
+FURTHER = "_further_"  # NN_further_<topic>: beside a chapter's page, for those who want more
 NOTE = (
     "This page was made by `make book`. In JupyterLab (`make lab`) its cells run, and sliders and "
     "progress bars work; here they are missing."
 )
+
+
+def in_order(stem: str) -> tuple[str, bool, str]:
+    """Sort key of a page: by chapter, and a chapter's own page before its further ones."""
+    return stem[:2], FURTHER in stem, stem
+
+
+NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"), key=lambda path: in_order(path.stem))
 
 
 def copy_layout(folder: Path) -> Path:
@@ -91,15 +100,17 @@ def page(notebook: nbformat.NotebookNode, folder: Path) -> str:
 
 
 def index(titles: dict[str, str]) -> str:
-    """The page that links to the others."""
-    links = "\n".join(
-        f'<li><a href="{stem}.html">{html.escape(text)}</a></li>' for stem, text in titles.items()
-    )
+    """The page that links to the others; further pages stand below their chapter's."""
+    items = ""
+    for _, stems in groupby(sorted(titles, key=in_order), key=lambda stem: stem[:2]):
+        links = [f'<a href="{stem}.html">{html.escape(titles[stem])}</a>' for stem in stems]
+        further = "".join(f"<li>{link}</li>\n" for link in links[1:])
+        items += f"<li>{links[0]}" + (f"\n<ul>\n{further}</ul>" if further else "") + "</li>\n"
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         "<title>The Distributed PyTorch Workbook</title>\n"
         '<body style="font: 1.1rem/1.6 system-ui, sans-serif; max-width: 40rem; margin: 3rem auto">'
-        f"\n<h1>The Distributed PyTorch Workbook</h1>\n<ul>\n{links}\n</ul>\n</body>\n</html>\n"
+        f"\n<h1>The Distributed PyTorch Workbook</h1>\n<ul>\n{items}</ul>\n</body>\n</html>\n"
     )
 
 
