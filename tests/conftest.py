@@ -2,8 +2,9 @@
 
 Tests marked `release` are deselected for time, unless `--all` is given. Tests marked `gpu` are
 deselected where there are no two NVIDIA GPUs, those marked `gpu1` where there is none, those marked
-`cluster` where tests.clusters cannot start one: without root, network namespaces or Slurm. Tests
-marked `browser` are skipped where there is no Chromium. With WORKBOOK_NO_SKIPS=1 (.ci/run) a test
+`cluster` where tests.clusters cannot start one: without root, network namespaces or Slurm, those
+marked `network` where the internet cannot be reached. Tests marked `browser` are skipped where
+there is no Chromium. With WORKBOOK_NO_SKIPS=1 (.ci/run) a test
 that is skipped or expected to fail fails the run: on a machine made for testing, a skip is a test
 that nobody runs. What is deselected is counted in words there as well, and is no failure.
 """
@@ -26,6 +27,9 @@ GPUS = {
     "gpu1": (1, "a GPU", "`make gpu` on a machine with an NVIDIA GPU"),
 }
 CLUSTER = "`make test` as root, on Debian or Ubuntu after `make system-packages`,"
+NETWORK = "`make test` on a machine that reaches the internet"
+ONLINE = "WORKBOOK_ONLINE"  # variable: 1 or 0, for the processes of pytest-xdist
+PROBE = "https://docs.pytorch.org/"  # most links of the pages lead there
 # what this machine lacks, what runs such tests -> their names
 NOT_RUN = pytest.StashKey[dict[tuple[str, str], list[str]]]()
 MANY = 10  # names; more are counted by file
@@ -48,12 +52,34 @@ def gpu_count() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
+def reaches_the_internet() -> bool:
+    """Whether the site of PyTorch's documentation answers, with whatever status.
+
+    All processes of pytest-xdist must collect the same tests, so they take the answer of the one
+    that started them.
+    """
+    import urllib.error
+    import urllib.request
+
+    if ONLINE in os.environ:
+        return os.environ[ONLINE] == "1"
+    try:
+        urllib.request.urlopen(urllib.request.Request(PROBE, method="HEAD"), timeout=5).close()
+    except urllib.error.HTTPError as error:
+        error.close()  # refused by the site itself, so it was reached
+    except OSError:
+        return False
+    return True
+
+
 def lacking(marker: str) -> tuple[str, str] | None:
     """What this machine lacks for the tests with this marker, and what runs them; in words."""
     if marker == "cluster":
         from tests.clusters import missing  # late: it makes hosts to see whether it can
 
         return (missing(), CLUSTER) if missing() else None
+    if marker == "network":
+        return None if reaches_the_internet() else ("a network", NETWORK)
     gpus, words, what_runs_them = GPUS[marker]
     return (words, what_runs_them) if gpu_count() < gpus else None
 
@@ -64,11 +90,13 @@ def no_skips() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A temporary folder for all that this process and those it starts leave there.
+    """Make a temporary folder for whatever this process and those it starts leave there.
 
     A kernel or a rank that is killed cannot clean up, and torchrun keeps its logs. Each process of
     pytest-xdist has its own, so that none sees the files of another come and go.
     """
+    if config.getoption("numprocesses", None):
+        os.environ[ONLINE] = str(int(reaches_the_internet()))
     around = tempfile.gettempdir()
     # pytest's own folders outlive the run: a test that failed can be looked into
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", around)
@@ -87,13 +115,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)  # -k and -m have chosen then: what is counted was asked for
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take out what needs time, GPUs or a cluster, mark browser tests, put the longest first."""
+    """Take out what needs time or what is not here, mark browser tests, put the longest first."""
     if not config.getoption("--all"):
         kinds = {item: kind_of(item) for item in items if item.get_closest_marker("release")}
         config.stash[FOR_TIME] = dict(Counter(kinds.values()))
         deselect(config, items, kinds)
     config.stash[NOT_RUN] = {}
-    for marker in (*GPUS, "cluster"):
+    for marker in (*GPUS, "cluster", "network"):
         wanting = [item for item in items if item.get_closest_marker(marker)]
         if wanting and (lack := lacking(marker)):
             config.stash[NOT_RUN][lack] = [item.nodeid for item in wanting]

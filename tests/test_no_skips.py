@@ -26,6 +26,7 @@ LEFT_OUT = {
     "\n\n@pytest.mark.release('slow rows')\ndef test_slow():\n    pass\n"
 }
 IN_BROWSER = {"test_page.py": "import pytest\n\n\n@pytest.mark.browser\ndef test_it():\n    pass\n"}
+ONLINE = {"test_site.py": "import pytest\n\n\n@pytest.mark.network\ndef test_it():\n    assert 0\n"}
 NO_GPU = "class cuda:\n    def is_available():\n        return False\n"  # in place of torch
 TWO_WORKERS = ["-p", "xdist", "-n", "2", "--dist", "loadfile"]
 each_way = pytest.mark.parametrize("options", [[], TWO_WORKERS], ids=["alone", "two"])
@@ -35,7 +36,7 @@ each_way = pytest.mark.parametrize("options", [[], TWO_WORKERS], ids=["alone", "
 def run(tmp_path):
     """Call with the texts of test files; gives the finished pytest run, with this conftest."""
     shutil.copy(CONFTEST, tmp_path)
-    markers = "[pytest]\nmarkers =\n    gpu\n    gpu1\n    browser\n    release\n"
+    markers = "[pytest]\nmarkers =\n    gpu\n    gpu1\n    browser\n    network\n    release\n"
     (tmp_path / "pytest.ini").write_text(markers)
     (tmp_path / "torch.py").write_text(NO_GPU)
     (tmp_path / "test_passes.py").write_text(PASSES)
@@ -99,6 +100,19 @@ def test_one_gpu_runs_the_tests_that_need_one(run, tmp_path, gpus, ran):
     assert re.findall(r"FAILED test_marked.py::(\w+)", done.stdout) == ran, done.stdout
     assert ("1 test needs two GPUs" in done.stdout) is (gpus < 2)
     assert "needs a GPU" not in done.stdout
+
+
+@each_way
+def test_without_a_network_the_links_are_not_checked(run, monkeypatch, options):
+    """It is said in words, with the test's name, and is no failure where nothing may skip."""
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")  # nobody listens there
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.delenv("WORKBOOK_ONLINE", raising=False)
+    done = run(ONLINE, no_skips=True, options=options)
+    assert done.returncode == 0, done.stdout
+    told = done.stdout.split("not run on this machine")[1]
+    assert "1 test needs a network and was not run here; `make test` on a machine that" in told
+    assert "\n  test_site.py::test_it\n" in told
 
 
 def test_browser_tests_say_what_would_enable_them(run, tmp_path):
