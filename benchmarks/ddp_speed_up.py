@@ -1,7 +1,7 @@
 """DDP on two ranks against one process, where there is enough to compute."""
 
 from benchmarks.table import Line, of, ratio_text, seconds_text, spread, times_as_fast
-from ddp_workbook.experiments.data_parallel import Size
+from ddp_workbook.experiments.data_parallel.step_times import Size
 from ddp_workbook.experiments.distributed_data_parallel.step_times import candidates
 from ddp_workbook.recording.timing import compare
 

@@ -29,7 +29,7 @@ from benchmarks import (
 from benchmarks.bare import BareForkServer
 from benchmarks.rows import ROWS
 from benchmarks.table import Line, Spread
-from ddp_workbook.experiments.data_parallel import Size
+from ddp_workbook.experiments.data_parallel.step_times import Size
 from ddp_workbook.experiments.distributed_data_parallel import step_times
 from ddp_workbook.recording.timing import compare
 from tools import book

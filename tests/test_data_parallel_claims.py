@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_workbook.chapters import data_parallel, single_process
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.experiments.data_parallel import Size, model_and_batch
+from ddp_workbook.experiments.data_parallel.step_times import Size, model_and_batch
 
 FOUR = [torch.device("cpu")] * 4
 LONELY = "Expected more than 1 value per channel"

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from ddp_workbook.chapters import data_parallel, single_process
-from ddp_workbook.experiments import data_parallel as of_chapter_01
-from ddp_workbook.experiments.data_parallel import Size
+from ddp_workbook.experiments.data_parallel import step_times as of_chapter_01
+from ddp_workbook.experiments.data_parallel.step_times import Size
 from ddp_workbook.experiments.distributed_data_parallel import step_times as of_chapter_02
 
 SMALL = (Size(8, 1, 16), Size(16, 2, 2000))  # the second batch is larger than the data set

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from benchmarks.traces import alive, wait_until
 from ddp_workbook.experiments import one_gpu
-from ddp_workbook.experiments.data_parallel import Size
+from ddp_workbook.experiments.data_parallel.step_times import Size
 from tests.newcomer import CHECKOUT, TORCH, Newcomer, refused
 from tools import book, set_up
 from tools.gpu import __main__ as command

@@ -6,7 +6,7 @@ import torch
 
 from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.experiments import one_gpu
-from ddp_workbook.experiments.data_parallel import Size
+from ddp_workbook.experiments.data_parallel.step_times import Size
 
 TINY = Size(32, 2, 4)
 SMALLER = {

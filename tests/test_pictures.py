@@ -17,12 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from ddp_workbook.figures import palette
-from ddp_workbook.figures.data_parallel import (
-    device_memory_plot,
-    digits_plot,
-    images_plot,
-    step_timeline_plot,
-)
+from ddp_workbook.figures.data_parallel.digits import digits_plot, images_plot
+from ddp_workbook.figures.data_parallel.memory import device_memory_plot
+from ddp_workbook.figures.data_parallel.step import step_timeline_plot
 from ddp_workbook.figures.distributed_data_parallel.step_times import (
     breakdown_plot,
     loss_plot,

@@ -35,7 +35,7 @@ HOMES = {
     "show": "figures.style",
     "stepper": "figures.stepper",
     # drawn in several chapters
-    "digits_plot": "figures.data_parallel",
+    "digits_plot": "figures.data_parallel.digits",
     "loss_plot": "figures.distributed_data_parallel.step_times",
     "step_time_plot": "figures.distributed_data_parallel.step_times",
     "hint": "exercises.judging.reader",

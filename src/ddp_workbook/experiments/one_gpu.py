@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from ddp_workbook.digits import CLASSES, PIXELS, SIDE, DigitsTransformer
-from ddp_workbook.experiments.data_parallel import Size
+from ddp_workbook.experiments.data_parallel.step_times import Size
 from ddp_workbook.files import write_whole
 from ddp_workbook.recording.timing import compare, speed_up, summary, synchronise, time_step
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook.chapters import distributed_data_parallel, single_process
-from ddp_workbook.experiments import data_parallel
-from ddp_workbook.experiments.data_parallel import (
+from ddp_workbook.experiments.data_parallel import step_times as of_chapter_01
+from ddp_workbook.experiments.data_parallel.step_times import (
     WARM_UP,
     WORKERS,
     Size,
@@ -59,7 +59,7 @@ def dp_against_ddp(
 def candidates(sizes: Sequence[Size], seconds: float) -> dict[str, Callable[[], list[float]]]:
     """Chapter 01's ways of training and DDP; each returns its seconds a step for every size."""
     ddp = partial(median_steps, ranks, sizes, seconds, ranks=WORKERS, threads=1)
-    return {**data_parallel.candidates(sizes, seconds), candidate_name(): ddp}
+    return {**of_chapter_01.candidates(sizes, seconds), candidate_name(): ddp}
 
 
 def candidate_name() -> str:
@@ -99,7 +99,7 @@ def breakdown(
 def _parts(of_replicas: list[dict], of_ranks: list, index: int) -> list[tuple]:
     """Rows of one size: medians over the turns."""
     rows = [
-        (data_parallel.candidate_name(), part, median(turn[part] for turn in of_replicas))
+        (of_chapter_01.candidate_name(), part, median(turn[part] for turn in of_replicas))
         for part in of_replicas[0]
     ]
     slowest = [
