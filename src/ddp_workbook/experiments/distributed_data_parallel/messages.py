@@ -1,0 +1,110 @@
+"""What DDP sends, call by call: in the constructor, in each forward and in each backward."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ddp_workbook.chapters.distributed_data_parallel import setup
+from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.figures.distributed_data_parallel.messages import (
+    BUFFERS,
+    GRADIENTS,
+    ORDER,
+    SHAPES,
+    STATE,
+    USED,
+    Message,
+)
+from ddp_workbook.recording.collectives import record_collectives
+
+ROWS, STEPS, EVALUATIONS = 64, 3, 2
+CALLS = (
+    "constructor",
+    *(f"{what} {number}" for number in range(1, STEPS + 1) for what in ("forward", "backward")),
+    *(f"evaluation {number}" for number in range(1, EVALUATIONS + 1)),
+)
+
+
+def with_a_norm() -> nn.Module:
+    """The model of the chapter with a BatchNorm layer, whose running statistics are buffers."""
+    return nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Tanh(), nn.Linear(64, 10))
+
+
+class WithASparePart(DigitsMLP):
+    """The chapter's model with an output layer that forward does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = nn.Linear(64, 10)
+
+
+def separate_calls(make: Callable[[], nn.Module], **arguments) -> None:
+    """A worker: the CALLS, with a barrier behind each one; `arguments` are DDP's."""
+    device, digits = setup(), DigitsDataset()
+    images, labels = digits.images[:ROWS].to(device), digits.labels[:ROWS].to(device)
+    ddp = DistributedDataParallel(make().to(device), **arguments)
+    dist.barrier()
+    for _ in range(STEPS):
+        scores = ddp(images)
+        dist.barrier()
+        F.cross_entropy(scores, labels).backward()
+        dist.barrier()
+    ddp.eval()
+    with torch.no_grad():
+        for _ in range(EVALUATIONS):
+            ddp(images)
+            dist.barrier()
+
+
+def messages(make: Callable[[], nn.Module], ranks: int = 2, **arguments) -> list[list[Message]]:
+    """For each of the CALLS the messages of rank 0. The model is `make()`, on every rank."""
+    wire = record_collectives(partial(separate_calls, make), ranks=ranks, **arguments)
+    found: list[list[Message]] = [[]]
+    for row in wire[wire["rank"] == 0].itertuples():
+        if row.op == "barrier":
+            found.append([])
+        else:
+            call = CALLS[len(found) - 1]
+            found[-1].append(Message(_kind(call, len(found[-1]), row), row.bytes))
+    return found[:-1]
+
+
+def _kind(call: str, number: int, row: object) -> str:
+    """What a message is about, by the call that sent it, its place there, and its dtype."""
+    if call == "constructor":  # it compares the models with two messages before it sends state
+        return SHAPES if number < 2 else STATE
+    if call.startswith("backward"):
+        return USED if row.dtype == "int32" else GRADIENTS
+    return ORDER if row.dtype == "int32" else BUFFERS
+
+
+def with_and_without_buffers() -> dict[str, list[list[Message]]]:
+    """What is sent for a model without buffers and for one with them, call by call."""
+    return {"no buffers": messages(DigitsMLP), "with BatchNorm": messages(with_a_norm)}
+
+
+def settings_table(
+    make: Callable[[], nn.Module], settings: Sequence[dict], calls: Sequence[str]
+) -> pd.DataFrame:
+    """A row for each setting of DDP's arguments: the bytes of each message in `calls`.
+
+    Those of step 1 and of step 3 are forward and backward together.
+    """
+    rows = []
+    for arguments in settings:
+        sent = dict(zip(CALLS, messages(make, **arguments), strict=True))
+        sent |= {f"step {n}": sent[f"forward {n}"] + sent[f"backward {n}"] for n in (1, 2, 3)}
+        shown = {call: ", ".join(f"{one.size:,}" for one in sent[call]) or "-" for call in calls}
+        rows.append({"arguments": in_words(arguments)} | shown)
+    return pd.DataFrame(rows)
+
+
+def in_words(arguments: dict) -> str:
+    """The arguments as one writes them in the call."""
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items()) or "none"
