@@ -1,20 +1,18 @@
 """Decide which neighbouring blocks of a model become one unit of `fully_shard`.
 
-A unit is gathered and freed as a whole, and each unit costs an all-gather in forward, an all-gather
-in backward and a reduce-scatter. So few units are good, but a large one takes much memory while it
-is whole. `sizes[i]` is the size of block i; `limit` is the memory for one unit. (Whoever calls this
-has set memory aside for the unit that is prefetched, so only one unit counts here.)
+A unit is gathered and freed as a whole. In each step it costs two all-gathers and a reduce-scatter,
+so few units are better; but a large unit takes much memory while it is gathered. `sizes[i]`
+is the size of block i in MiB, and `limit` is the memory for one unit. (The caller has set aside
+memory for the prefetched unit, so only one unit counts here.) Return the units as a list of lists
+of block numbers, such as `[[0, 1], [2]]`.
 
-Return the units as a list of lists of block numbers, such as `[[0, 1], [2]]`:
-
-- Each block is in one unit. Units hold neighbours, and they come in the order of the model.
-- The sizes of a unit's blocks add up to `limit` at most. Exactly `limit` is fine.
-- There are as few units as possible. If several answers have as few, any of them is right.
-- A block that is larger than `limit` fits into no unit. Raise a ValueError whose message names the
-  first such block, in the form `block 3`.
-
-Sizes are numbers from 0 on, in MiB, and may have fractions; a block without parameters has size 0.
-No blocks need no units. There can be hundreds of blocks. Do not change `sizes`.
+- Each block is in one unit. Units hold neighbours and come in the order of the model.
+- The sizes in a unit add up to at most `limit`. Exactly `limit` is fine.
+- There are as few units as possible. If several answers have equally few, any of them is right.
+- If a block is larger than `limit`, raise a ValueError whose message names the first such block, in
+  the form `block 3`.
+- Sizes are 0 or more and may have fractions. There may be no blocks, which need no units, or
+  hundreds of them. Do not change `sizes`.
 """
 
 import re
@@ -31,22 +29,22 @@ from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 8
 HINTS = [
-    "Go from block to block. When is there no way but to begin another unit?",
-    "Begin a unit only when the next block does not fit into the last one. Can it be of use to "
-    "begin earlier? Where a unit ends earlier, the next one begins earlier, and so do all others.",
-    "Keep the units and the size of the last one. A block that does not fit opens a unit, of which "
-    "it is the first. At the very beginning there is no last unit.",
+    "Go from block to block. When do you have to begin another unit?",
+    "Begin a unit only when the next block does not fit into the last one. Could beginning earlier "
+    "ever help? If a unit ends earlier, the next one begins earlier, and so do all others.",
+    "Keep the units and the size of the last one. A block that does not fit becomes the first of a "
+    "new unit. At the very beginning there is no last unit.",
 ]
 
 
 def choose_wraps(sizes: list[float], limit: float) -> list[list[int]]:
-    """Units of neighbouring blocks, each of at most `limit` in size, as few as possible."""
+    """Return as few units of neighbouring blocks as possible, each at most `limit` MiB."""
     ### BEGIN SOLUTION
     units: list[list[int]] = []
     filled = inf  # of the last unit; where there is none, nothing fits into it
     for block, size in enumerate(sizes):
         if size > limit:
-            raise ValueError(f"block {block} has {size} MiB, and a unit {limit} MiB at most")
+            raise ValueError(f"block {block} has {size} MiB, and a unit at most {limit} MiB")
         if filled + size > limit:
             units.append([])
             filled = 0
@@ -75,7 +73,7 @@ class Raised(NamedTuple):
 
 
 def many(number: int) -> list[float]:
-    """Sizes that look like chance and are the same everywhere, in quarters."""
+    """Sizes in quarters that look random but are the same everywhere."""
     return [(block * block * 7 + block * 3) % 41 / 4 for block in range(number)]
 
 
@@ -98,7 +96,7 @@ CASES = [
 
 
 def fewest(case: Case) -> int:
-    """The least number of units, from all beginnings that the last unit may have."""
+    """The least number of units, by dynamic programming over the start of the last unit."""
     best = [0]  # of the first blocks, for each number of them
     for end in range(1, len(case.sizes) + 1):
         unit, found = 0.0, []
@@ -127,7 +125,7 @@ def plain(returned: Any, *_: Any) -> Any:
 
 
 def answers(look: Look) -> Look:
-    """The look, where an answer is asked for: its `of` gets the units."""
+    """The look, limited to cases that have an answer; elsewhere it passes."""
 
     def of(seen: Seen) -> Any:
         return ask(look.right, seen.case) if seen.case.large else look.of(seen)
@@ -185,7 +183,7 @@ def unit_and_total(seen: Seen) -> str:
         for unit, total in zip(seen.came, totals(seen), strict=True)
         if total > seen.case.limit
     )
-    return f"the unit {in_words(unit)}, whose blocks have {in_words(total)} MiB together"
+    return f"the unit {in_words(unit)}, whose blocks add up to {in_words(total)} MiB"
 
 
 def units(number: int) -> str:
@@ -194,7 +192,7 @@ def units(number: int) -> str:
 
 
 def outcome(seen: Seen) -> str:
-    """What became of a block that fits into no unit."""
+    """How the attempt treated a block that fits into no unit."""
     if not seen.case.large:
         return refused(seen.case)
     if not isinstance(seen.came, Raised):
@@ -204,7 +202,7 @@ def outcome(seen: Seen) -> str:
 
 
 def refused(case: Case) -> str:
-    """What is right there."""
+    """The right outcome."""
     named = f"a ValueError whose message holds `block {case.large[0]}`" if case.large else ""
     return named or "no error"
 
@@ -214,7 +212,7 @@ FORM = Look(
     right="a list of lists of int",
     mistakes={
         "Does the function return its list, on every path?": "None",
-        "There are no blocks here, so there is no largest one, and no unit.": When(
+        "There are no blocks here, so no largest block and no units.": When(
             lambda seen: isinstance(seen.came, Raised) and not seen.case.sizes
         ),
         "Each block fits into a unit. Which of your lines finds one that is too large?": (
@@ -237,26 +235,26 @@ ORDER = Look(
     of=blocks,
     right=lambda case: list(range(len(case.sizes))),
     mistakes={
-        "The last unit is missing. Who adds it, when no block comes any more?": When(
+        "The last unit is missing. Which line adds it after the last block?": When(
             lambda seen: seen.value == seen.right[: len(seen.value)]
         ),
-        "The blocks are counted from 1. Which number has the first one?": lambda case: [
+        "The blocks are counted from 1. Which number does the first one have?": lambda case: [
             block + 1 for block in range(len(case.sizes))
         ],
-        "A block is in two units. In which one is the block that does not fit any more?": When(
+        "A block is in two units. To which unit does a block that no longer fits belong?": When(
             lambda seen: len(set(seen.value)) < len(seen.value)
         ),
-        "Blocks of size 0 are missing. Which of your lines takes a 0 for nothing?": When(
+        "Blocks of size 0 are missing. Which of your lines treats 0 as no block?": When(
             lambda seen: (
                 not any(seen.case.sizes[block] for block in {*seen.right} - {*seen.value})
                 and len(seen.value) < len(seen.right)
             )
         ),
-        "Each block is there. Units hold neighbours, in the order of the model.": When(
+        "Every block is there. Units hold neighbours, in the order of the model.": When(
             lambda seen: sorted(seen.value) == seen.right
         ),
     },
-    otherwise="Which blocks are in no unit, and which numbers are no block's?",
+    otherwise="Which blocks are in no unit, and which numbers belong to no block?",
     came=lambda seen: in_words(seen.came),
     required=lambda seen: f"each of {len(seen.case.sizes)} blocks once, in order, counted from 0",
 )
@@ -264,7 +262,7 @@ LIMIT = Look(
     of=lambda seen: max(totals(seen), default=0) <= seen.case.limit,
     right=True,
     mistakes={
-        "Equally many blocks need not be equally large.": When(in_rows),
+        "Units with equally many blocks need not be equally large.": When(in_rows),
         "Does the first block of a unit count? What is the size of a unit that has just begun?": (
             When(lambda seen: without(seen, 0) and not without(seen, -1))
         ),
@@ -280,19 +278,19 @@ FEWEST = Look(
     of=lambda seen: len(seen.came),
     right=lambda case: 0 if case.large else fewest(case),
     mistakes={
-        "A unit without blocks is none.": When(lambda seen: [] in seen.came),
+        "A unit without blocks is not a unit.": When(lambda seen: [] in seen.came),
         "Each block is a unit of its own. Which ones fit together?": (
             lambda case: 0 if case.large else len(case.sizes)
         ),
         "Blocks without parameters need no unit of their own.": When(
             lambda seen: 0 in totals(seen)
         ),
-        "A unit may have exactly the limit.": When(meets_the_limit),
+        "A unit may be exactly as large as the limit.": When(meets_the_limit),
         "Two neighbouring units would fit into one.": When(
             lambda seen: any(one + two <= seen.case.limit for one, two in pairwise(totals(seen)))
         ),
     },
-    otherwise="Where does a unit begin although the block would fit into the unit before?",
+    otherwise="Which unit begins with a block that would still fit into the unit before it?",
     came=lambda seen: f"{in_words(seen.came)}: {units(seen.value)}",
     required=lambda seen: units(seen.right),
 )
@@ -300,13 +298,13 @@ REFUSED = Look(
     of=outcome,
     right=refused,
     mistakes={
-        "A block is larger than the limit, and no error comes. Who finds out that it does not "
-        "fit?": When(lambda seen: not isinstance(seen.came, Raised)),
+        "A block is larger than the limit, and no error is raised. Which line notices that it "
+        "does not fit?": When(lambda seen: not isinstance(seen.came, Raised)),
         "Several blocks are too large. Which one comes first?": When(
             lambda seen: any(f"block {one}" in seen.came.text for one in seen.case.large)
         ),
     },
-    otherwise="Who reads this message wants to know which block it is, counted from 0.",
+    otherwise="Anyone who reads this message wants to know which block it is, counted from 0.",
     came="{value}",
     required="{right}",
     words=str,
@@ -321,10 +319,11 @@ CHECK = Alone(
     keeps="Which line changes the caller's list?",
     errors={
         "Error: block": "The block is named. Which kind of error does the task ask for?",
-        "does not end": "There are 300 blocks here. How many ways are there to cut them?",
+        "does not end": "There are 300 blocks here. How many ways are there to cut them into "
+        "units?",
         "recursion": "There are 300 blocks here. Does each of them need a call?",
         "empty": "There may be no blocks. What is the largest of none?",
-        "out of range": "There may be no blocks, and before the first one there is no unit.",
+        "out of range": "There may be no blocks, and before the first block there is no unit.",
     },
     proves="the fewest possible units for 0 to 300 blocks, and a block that fits nowhere is named",
 )

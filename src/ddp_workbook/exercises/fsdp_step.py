@@ -1,30 +1,29 @@
-"""Do one training step of a model whose weights are cut over the ranks: you decide when.
+"""Do one training step of a sharded model: you decide when to gather and free its weights.
 
-`blocks` are the parts of the model, in the order of its forward; each has one weight. Before the
-step a rank holds `block.piece`, its piece of the weight, and nothing else of it. A block can:
+`blocks` are the parts of the model in the order of forward; each has one weight. Before the step a
+rank holds only `block.piece`, its piece of each weight. Every rank has its own rows `x`, equally
+many. `loss_grad(output)` returns the gradient of this rank's loss with respect to the output of the
+last block, and the loss of the step is the mean of the ranks' losses. The optimizer is plain SGD:
+each piece moves by `-lr` times its gradient.
+
+`backward` takes the gradient of the loss with respect to the block's output. It returns two
+gradients: first the one with respect to the block's input, then the one with respect to its whole
+weight.
 
 | call | what it does |
 |---|---|
-| `block.gather()` | an all-gather; `block.weight` is the whole weight then |
-| `block.free()` | lets go of it; `block.weight` is None again |
+| `block.gather()` | an all-gather; then `block.weight` is the whole weight |
+| `block.free()` | releases the whole weight; then `block.weight` is None again |
 | `block.forward(x)` | returns the block's output; needs the whole weight |
 | `block.backward(grad)` | returns two gradients; needs the whole weight |
 | `block.reduce_scatter(weight_grad)` | returns this rank's piece of the sum over the ranks |
 
-All gradients are of the loss. `backward` takes the gradient with respect to the block's output, and
-returns two: first with respect to the block's input, then with respect to its whole weight.
-`loss_grad(output)` returns the gradient with respect to the output of the last block.
-
-Every rank has its own rows `x`, equally many, and `loss_grad` is about its own loss. The loss of
-the step is the mean of the ranks' losses. The optimizer is plain SGD: each piece moves by `-lr`
-times its gradient. The rules:
-
 - A rank holds at most one whole weight at any time, and none after the step.
 - A rank holds at most one whole gradient of a weight: it goes through `reduce_scatter` before the
   next block's backward.
-- With B blocks, a step makes at most 2 B - 1 all-gathers, and B reduce-scatters. The blocks do all
-  of the communication.
-- `x` and the list `blocks` stay as they are.
+- With B blocks, a step makes at most 2 B - 1 all-gathers and B reduce-scatters. Only the blocks
+  communicate.
+- `x` and the list `blocks` stay unchanged.
 """
 
 import weakref
@@ -41,17 +40,17 @@ from ddp_workbook.exercises.judging.same import kind, same
 
 MINUTES = 15
 HINTS = [
-    "Write the forward first: which calls make a block ready, use it, and leave room for the next "
-    "one? Then the backward: which block comes first there, and what does it need again?",
+    "Write forward first: which calls make a block ready, use it, and leave room for the next "
+    "one? Then backward: which block comes first there, and what does it need again?",
     "One gradient goes from block to block, from the last to the first. The other one belongs to "
-    "the block: reduced, it is a piece as large as block.piece. It is a sum over the ranks.",
-    "Every block is gathered twice, which makes 2 B. For one of them nothing happens between its "
-    "forward and its backward that would need the room.",
+    "the block: once reduced, it is as large as block.piece, and a sum over the ranks.",
+    "Gathering every block twice makes 2 B all-gathers. For one block, nothing happens between "
+    "its forward and its backward that would need the memory.",
 ]
 
 
 def fsdp_step(blocks: list, x: Tensor, loss_grad: Callable[[Tensor], Tensor], lr: float) -> None:
-    """One step of SGD on all pieces, for this rank's rows `x` [rows, width]."""
+    """Do one step of SGD on all pieces, for this rank's rows `x` [rows, width]."""
     ### BEGIN SOLUTION
     last = blocks[-1]
     for block in blocks:
@@ -80,7 +79,7 @@ class Case(NamedTuple):
 
 
 def cases(size: int) -> list[Case]:
-    """No weight divides by the ranks; of the smallest, rank 3 has padding alone."""
+    """No weight divides by the ranks; of the smallest one, rank 3 has only padding."""
     return [
         Case(size, 3, 3, 0.5),
         Case(size, 2, 5, 0.25),
@@ -128,7 +127,7 @@ def backward(grad: Tensor, x: Tensor, output: Tensor, weight: Tensor) -> tuple[T
 
 
 class Block:
-    """What the reader has of a block. Notes each call, and which weights are whole after it."""
+    """The reader's view of a block. Notes each call, and which weights are whole after it."""
 
     def __init__(self, number: int, case: Case, ledger: "Ledger"):
         self.number, self.case, self._ledger = number, case, ledger
@@ -151,7 +150,7 @@ class Block:
         self._note("gather")
 
     def free(self) -> None:
-        """Let go of it."""
+        """Release it."""
         self._weight = None
         self._note("free")
 
@@ -195,7 +194,7 @@ class Block:
 
 
 class Ledger:
-    """What the blocks of a model were told, and which of their weights are whole."""
+    """The calls that the blocks of a model got, and which of their weights are whole."""
 
     def __init__(self) -> None:
         self.made: list[tuple[int, weakref.ref]] = []  # every weight that was ever whole
@@ -214,7 +213,7 @@ def arguments(case: Case, rank: int) -> tuple:
 
 
 def watched(function: Callable, blocks: list[Block], *rest: Any) -> dict[str, Any]:
-    """Call it; the pieces afterwards, what was called when, and what is whole at the end."""
+    """Call it; return the pieces afterwards, the calls in order, and what is whole at the end."""
     given = list(blocks)
     function(blocks, *rest)
     ledger = given[0]._ledger
@@ -231,7 +230,7 @@ def gradients(
     """A rank's gradient of each weight, in one process.
 
     Not `fed`: every block gets the rows. Not `chained`: every block gets the loss's gradient.
-    `of_rows`: that was taken of the rows, not of the output.
+    `of_rows`: the loss's gradient was taken at the rows, not at the output.
     """
     weights = [weight_of(case, number) for number in range(case.blocks)]
     inputs, outputs = [], []
@@ -279,7 +278,7 @@ def before(case: Case, rank: int) -> dict[str, Tensor]:
 
 
 def told(seen: Seen, *calls: str) -> list[int]:
-    """The blocks of these calls, in order."""
+    """The numbers of the blocks that got these calls, in order."""
     return [number for call, number, _ in seen.came["notes"] if call in calls]
 
 
@@ -289,19 +288,19 @@ def in_order(case: Case) -> tuple[list[int], list[int]]:
 
 
 def own_collectives(seen: Seen) -> list[str]:
-    """Operations that no block has made."""
+    """Collectives that no block has made."""
     names = {"gather": "all_gather", "reduce_scatter": "reduce_scatter"}
     made = Counter(names[call] for call, _, _ in seen.came["notes"] if call in names)
     return sorted(Counter(seen.ops) - made)
 
 
 def most_whole(seen: Seen) -> int:
-    """How many whole weights there were at the same time."""
+    """How many weights were whole at the same time, at most."""
     return max((len(whole) for _, _, whole in seen.came["notes"]), default=0)
 
 
 def most_gradients(seen: Seen) -> int:
-    """How many whole gradients waited for their reduce-scatter at the same time."""
+    """How many whole gradients waited for their reduce-scatter at the same time, at most."""
     waiting: set[int] = set()
     most = 0
     reduced = set(told(seen, "reduce_scatter"))
@@ -331,7 +330,7 @@ def kept_by_a_variable(seen: Seen) -> bool:
 
 
 def never_freed_in(seen: Seen, phase: str) -> bool:
-    """Whether no block is freed behind its forward, or behind its backward."""
+    """Whether no block is freed after its forward, or after its backward."""
     calls = [call for call, _, _ in seen.came["notes"]]
     first = calls.index("backward") if "backward" in calls else len(calls)
     return "free" not in (calls[:first] if phase == "forward" else calls[first:])
@@ -356,14 +355,14 @@ ORDER = Look(
     mistakes={
         "Backward went through the blocks as forward did. From which block does the gradient of "
         "the loss come first?": lambda case: ([*range(case.blocks)], [*range(case.blocks)]),
-        "No block went backward. Which call makes gradients?": (
+        "No block ran backward. Which call makes gradients?": (
             lambda case: ([*range(case.blocks)], [])
         ),
-        "Forward begins with the last block. Which one is made for the rows?": (
+        "Forward begins with the last block. Which block takes the rows?": (
             lambda case: (in_order(case)[1], in_order(case)[0])
         ),
     },
-    otherwise="Each block goes forward once and backward once. In which order?",
+    otherwise="Each block runs forward once and backward once. In which order?",
     came=lambda seen: (
         f"forward of {in_blocks(seen.value[0])}; backward of {in_blocks(seen.value[1])}"
     ),
@@ -375,32 +374,33 @@ OWN_COLLECTIVES = Look(
     of=own_collectives,
     right=[],
     mistakes={
-        "An all-reduce costs twice the bytes, and leaves every rank the whole gradient. Which call "
-        "of a block leaves it just its piece?": When(lambda seen: "all_reduce" in seen.value),
+        "An all-reduce sends twice the bytes and leaves the whole gradient on every rank. Which "
+        "call of a block leaves just the rank's piece?": When(
+            lambda seen: "all_reduce" in seen.value
+        ),
     },
-    otherwise="The blocks do all of the communication. Which of their calls does what this one is "
-    "for?",
+    otherwise="The blocks do all of the communication. Which of their calls replaces this one?",
     came="rank {rank} called {value}",
-    required="no collective but those of the blocks",
+    required="no collectives except those of the blocks",
     words=", ".join,
 )
 PIECES = Look(
     of=lambda seen: seen.came["pieces"],
     right=right,
     mistakes={
-        "The piece moved by the sum of the ranks' gradients. The loss is a mean: how many ranks "
-        "are in the sum?": lambda case, rank: stepped(case, rank, 1),
+        "The piece moved by the sum of the ranks' gradients. The loss is a mean: by what must the "
+        "sum be divided?": lambda case, rank: stepped(case, rank, 1),
         "The gradient was divided by the number of ranks twice. Is the sum a mean already after "
         "the first time?": lambda case, rank: stepped(case, rank, 1 / case.ranks**2),
-        "The piece moved uphill. Which sign has a step of SGD?": (
+        "The piece moved uphill. Which sign does a step of SGD have?": (
             lambda case, rank: stepped(case, rank, -1 / case.ranks)
         ),
         "The piece moved by the whole gradient. What is lr for?": (
             lambda case, rank: stepped(case, rank, 1 / case.ranks / case.lr)
         ),
         "All pieces are as before. Which line writes into block.piece? A change to the whole "
-        "weight is gone when that is freed.": before,
-        "The piece moved by this rank's own gradient. How do the other ranks' rows count?": (
+        "weight is lost when the weight is freed.": before,
+        "The piece moved by this rank's own gradient. Where do the other ranks' rows come in?": (
             lambda case, rank: stepped(case, rank, 1, range(rank, rank + 1))
         ),
         "The piece moved by this rank's own gradient, divided by the number of ranks. Where are "
@@ -413,20 +413,20 @@ PIECES = Look(
         "Each block got the rows x. What does the second block take?": (
             lambda case, rank: stepped(case, rank, 1 / case.ranks, fed=False)
         ),
-        "loss_grad was asked about the rows. Of what is the loss made?": (
+        "loss_grad was called with the rows. From what is the loss computed?": (
             lambda case, rank: stepped(case, rank, 1 / case.ranks, of_rows=True)
         ),
-        "Every piece moved by the gradient of block 0. Which gradient does your variable hold when "
-        "the loop is over?": all_by_block_0,
-        "Some pieces have moved, and this one is as before. Which blocks does your last line "
+        "Every piece moved by the gradient of block 0. Which gradient does your variable hold "
+        "after the loop?": all_by_block_0,
+        "Some pieces have moved, and this one is as before. Which blocks does your update "
         "reach?": When(
             lambda seen: any(
                 same(seen.value[one], was) for one, was in before(seen.case, seen.rank).items()
             )
         ),
     },
-    otherwise="Take one block. Which gradient came back from its reduce_scatter, and what happened "
-    "to it on the way to the piece?",
+    otherwise="Take one block. Which gradient did its reduce_scatter return, and what happened to "
+    "it on the way to the piece?",
     came="the piece of {part} is {value} {where}",
     required="{right}",
 )
@@ -434,7 +434,7 @@ WEIGHTS = Look(
     of=most_whole,
     right=1,
     mistakes={
-        "Every block is gathered before the first one is used. How much memory would that save?": (
+        "Every block is gathered before the first one is used. How much memory does that save?": (
             When(all_gathered_first)
         ),
         "free was called, and the weight is still in memory. Which variable of yours holds it?": (
@@ -442,18 +442,20 @@ WEIGHTS = Look(
         ),
         "Nothing was freed. When is a block done with its whole weight, the first time and the "
         "second?": When(lambda seen: not told(seen, "free")),
-        "In forward nothing was freed. Which blocks have a long time to wait until their "
+        "In forward nothing was freed. Which blocks have to wait a long time for their "
         "backward?": When(lambda seen: never_freed_in(seen, "forward")),
         "In backward nothing was freed. Is a block done with its weight after its backward?": (
             When(lambda seen: never_freed_in(seen, "backward"))
         ),
         "A block is gathered while the one before it is still whole. FSDP does that to hide the "
-        "wait, and pays for it with memory. Here there is room for one.": When(lambda seen: True),
+        "communication, and pays for it with memory. Here there is room for one.": When(
+            lambda seen: True
+        ),
     },
     came=lambda seen: (
         f"after {too_many(seen)[0]} of block {too_many(seen)[1]}, rank {seen.rank} held the whole "
         f"weights of {in_blocks(too_many(seen)[2])}"
-        + f"\nat worst, {seen.value} whole weights at the same time"
+        + f"\nat most, {seen.value} whole weights at the same time"
     ),
     required="one whole weight at a time",
     same=lambda came, most: came <= most,
@@ -461,7 +463,7 @@ WEIGHTS = Look(
 GRADIENTS = Look(
     of=most_gradients,
     right=1,
-    otherwise="A gradient is as large as its weight. What can be done with it before the next "
+    otherwise="A whole gradient is as large as its weight. What can you do with it before the next "
     "block's backward?",
     came="{value} whole gradients waited for their reduce_scatter at the same time",
     required="one at a time",
@@ -480,7 +482,7 @@ COUNTS = Look(
     mistakes={
         "One all-gather too many. Which block was freed and then gathered again, with nothing in "
         "between that needed the room?": When(lambda seen: counts(seen)[0] == 2 * seen.case.blocks),
-        "A gradient was reduced more than once. Does the second time tell anything new?": When(
+        "A gradient was reduced more than once. What does the second time add?": When(
             lambda seen: counts(seen)[1] > seen.case.blocks
         ),
     },
@@ -503,19 +505,19 @@ CHECK = OnRanks(
     given=arguments,
     caller=watched,
     looks=[ORDER, OWN_COLLECTIVES, PIECES, WEIGHTS, GRADIENTS, LEFT, COUNTS],
-    keeps="Which line changes it? pop and reverse, say, change a list in place.",
+    keeps="Which line changes it? For example, pop and reverse change a list in place.",
     errors={
-        "there was no forward": "What goes backward must have gone forward, once for each time.",
+        "there was no forward": "Each backward of a block needs a forward of that block before it.",
         "forward of block": "Which call makes its weight whole, and which one takes it away?",
-        "backward of block": "Its weight was freed after its forward. What does a backward need "
-        "once more?",
+        "backward of block": "Its weight was freed after its forward. What does backward need "
+        "again?",
         "the gradient of its weight has shape": "backward returns two gradients. Which one is as "
         "large as the weight?",
-        "no setter": "The whole weight is made of the pieces, and freed again. What is left of a "
-        "change to it?",
-        "broadcast shape": "A piece has one dimension. Which gradient is as long as it?",
-        "must match the size": "A piece has one dimension. Which gradient is as long as it?",
-        "NoneType": "gather and free return nothing. Which attribute is the whole weight?",
+        "no setter": "The whole weight is put together from the pieces, and freed again. What "
+        "would remain of a change to it?",
+        "broadcast shape": "A piece has one dimension. Which gradient has the same length?",
+        "must match the size": "A piece has one dimension. Which gradient has the same length?",
+        "NoneType": "gather and free return None. Which attribute is the whole weight?",
     },
     proves="models of 1 to 4 blocks at 1 to 4 ranks step as in one process, with one whole weight "
     "at a time, 2 B - 1 all-gathers and B reduce-scatters",

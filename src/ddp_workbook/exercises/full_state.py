@@ -1,15 +1,15 @@
-"""Give rank 0 the whole state dict of a sharded model, as a file for one process needs it.
+"""Return the whole state dict of a sharded model on rank 0, as a file for one process needs it.
 
-`fully_shard` has cut the model into one piece a rank. Your function is called on every rank.
+`fully_shard` has cut the model into one piece for each rank. Your function is called on every rank.
 
 - Rank 0 returns a dict with every entry of `model.state_dict()`, under the same names. Each value
-  is a plain tensor on the CPU with all of its numbers, in the shape and dtype of the parameter or
+  is a plain tensor on the CPU with all of its elements, in the shape and dtype of the parameter or
   buffer. The other ranks return an empty dict.
-- Every parameter counts, trained, frozen or tied, also one with fewer rows than there are ranks.
-- `fully_shard` does not cut buffers: each rank has its own. Rank 0's are the ones to save.
-- The model stays as it is: afterwards its parameters are pieces again, with the same numbers.
-- Rank 0 has room for the whole model, the others have not: on top of its pieces, another rank never
-  has more than half of the model's bytes at a time.
+- Every parameter counts: trained, frozen or tied, even one with fewer rows than there are ranks.
+- `fully_shard` does not cut buffers: each rank has its own. Save rank 0's.
+- The model stays unchanged: afterwards its parameters are pieces again, with the same numbers.
+- Only rank 0 has room for the whole model. On top of its pieces, any other rank never has more than
+  half of the model's bytes at a time.
 """
 
 import time
@@ -32,15 +32,15 @@ MINUTES = 12
 HINTS = [
     "Look at the types of the values in model.state_dict(). DTensor comes from "
     "torch.distributed.tensor. Are all of the values DTensors?",
-    "A DTensor has a method that returns the whole tensor. It is a collective: who must call it, "
-    "how often, and in which order?",
+    "A DTensor has a method that returns the whole tensor. It is a collective: which ranks must "
+    "call it, how often, and in which order?",
     "Go through the entries one by one on every rank. What does rank 0 do with a whole tensor, and "
-    "what does another rank do with it before the next one comes?",
+    "what does another rank do with it before it gathers the next one?",
 ]
 
 
 def full_state(model: nn.Module) -> dict[str, Tensor]:
-    """On rank 0, every entry of the state dict as a whole tensor on the CPU; {} elsewhere."""
+    """Return every entry of the state dict as a whole tensor on the CPU on rank 0, {} elsewhere."""
     ### BEGIN SOLUTION
     state = {}
     for name, value in model.state_dict().items():
@@ -53,7 +53,7 @@ def full_state(model: nn.Module) -> dict[str, Tensor]:
 
 
 class Small(nn.Module):
-    """Units of several dtypes. Some rows do not divide, one parameter is smaller than the world."""
+    """Units of several dtypes; some rows do not divide, one parameter has fewer rows than ranks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ PARAMETERS = [name for name, _ in Small().named_parameters(remove_duplicate=Fals
 BUFFERS = [name for name in Small().state_dict() if name not in PARAMETERS]
 BYTES = sum(tensor.nbytes for tensor in Small().parameters())
 LIMIT = BYTES // 2
-# Seconds of a call in which what is too much may still go: gloo's thread lets go of a buffer late.
+# Seconds of a call to wait for memory to be freed: gloo's thread releases a buffer late.
 PATIENCE, PAUSE = 0.3, 0.005
 
 
@@ -136,7 +136,7 @@ def sharded(call: Call, rank: int) -> tuple[nn.Module]:
 
 
 class Counted(TorchDispatchMode):
-    """Notes the most bytes that new tensors had at a time."""
+    """Record the peak number of bytes in new tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,9 +144,11 @@ class Counted(TorchDispatchMode):
         self.most, self.patience = 0, PATIENCE
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Run the operator; add what it made to what is left of what others made."""
+        """Run the operator; add its new tensors to those of earlier ones that are still alive."""
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return NotImplemented  # a DTensor: its pieces come here by themselves
+            return (
+                NotImplemented  # a DTensor: operators on its pieces come here as well
+            )
         result = func(*args, **(kwargs or {}))
         given = {memory_of(one) for one in tensors_in((args, kwargs))}
         for one in tensors_in(result):
@@ -159,7 +161,7 @@ class Counted(TorchDispatchMode):
         return result
 
     def bytes_now(self) -> int:
-        """Of all that is left; FSDP frees a storage by resizing it to 0 and keeps the object."""
+        """Bytes of all live storages; FSDP frees one by resizing it to 0 and keeps the object."""
         left = {key: UntypedStorage._new_with_weak_ptr(ref.cdata) for key, ref in self.made.items()}
         self.made = {key: ref for key, ref in self.made.items() if left[key] is not None}
         return sum(storage.nbytes() for storage in left.values() if storage is not None)
@@ -175,12 +177,12 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def memory_of(tensor: Tensor) -> int:
-    """Which memory a tensor has."""
+    """An identifier of a tensor's storage."""
     return tensor.untyped_storage()._cdata
 
 
 def counted(function: Callable, model: Small) -> Any:
-    """Call the reader's function, and keep with the model what it took."""
+    """Call the reader's function, and note on the model how much memory it took."""
     with Counted() as memory:
         returned = function(model)
     model.most = memory.most
@@ -188,7 +190,7 @@ def counted(function: Callable, model: Small) -> Any:
 
 
 def seen_of(returned: object, model: Small) -> dict:
-    """What came back, and what the model is afterwards."""
+    """What came back, and the state of the model afterwards."""
     state = returned if isinstance(returned, dict) else {}
     state = {str(name): state[name] for name in sorted(state, key=str)}  # any order is right
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
@@ -204,22 +206,22 @@ def seen_of(returned: object, model: Small) -> dict:
 
 
 def form(tensor: Any) -> str:
-    """What kind of tensor this is, if it is one."""
+    """The kind, shape, dtype and device of a tensor in words; else what it is instead."""
     if not isinstance(tensor, Tensor):
         return in_words(tensor)
     if isinstance(tensor, DTensor):
-        return f"a DTensor, of which {tuple(tensor.to_local().shape)} are here"
+        return f"a DTensor, of which {tuple(tensor.to_local().shape)} is here"
     dtype = str(tensor.dtype).removeprefix("torch.")
     return f"a tensor {tuple(tensor.shape)} of {dtype} on {tensor.device.type}"
 
 
 def local(tensor: Tensor) -> Tensor:
-    """A plain tensor of what is here."""
+    """The part of a tensor that this rank has, as a plain tensor."""
     return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
 
 
 def now(parameter: Tensor | None, piece: Tensor) -> str:
-    """What has become of a parameter; "" if nothing."""
+    """How a parameter has changed; "" if it has not."""
     if not isinstance(parameter, DTensor):
         return "is whole"
     same = torch.equal(parameter.to_local(), piece)
@@ -227,17 +229,17 @@ def now(parameter: Tensor | None, piece: Tensor) -> str:
 
 
 def on_rank_0(made: Callable[[Call], Any], elsewhere: Any) -> Callable:
-    """What rank 0 is to return, and what the others are."""
+    """`made` on rank 0, `elsewhere` on the others."""
     return lambda call, rank: made(call) if rank == 0 else elsewhere
 
 
 def names_where(keep: Callable[[str], bool]) -> Callable:
-    """The mistake of passing over some entries."""
+    """The mistake of skipping some entries."""
     return on_rank_0(lambda call: sorted(filter(keep, numbers_of(call))), [])
 
 
 def is_trained(name: str) -> bool:
-    """Whether an entry is a parameter that wants a gradient."""
+    """Whether an entry is a parameter that requires a gradient."""
     return name in PARAMETERS and name != "frozen"
 
 
@@ -250,7 +252,7 @@ def first_wrong(seen: Seen) -> tuple[Tensor, Tensor]:
 
 
 def identical(one: Any, other: Any) -> bool:
-    """Equal in dtype, shape and every number; of dicts all of them."""
+    """Equal in dtype, shape and every number; for dicts, every tensor of `other`."""
     if isinstance(other, dict):
         return all(identical(one.get(name), other[name]) for name in other)
     alike = isinstance(one, Tensor) and one.dtype == other.dtype and one.shape == other.shape
@@ -270,7 +272,7 @@ def forms_of(call: Call) -> dict[str, str]:
 
 
 def names_in_words(seen: Seen) -> str:
-    """How many entries came, which are missing, and which should not be there."""
+    """How many entries came, which are missing, and which do not belong there."""
     missing, strange = (
         sorted({*a} - {*b}) for a, b in ((seen.right, seen.value), (seen.value, seen.right))
     )
@@ -312,7 +314,7 @@ def rows(seen: Seen, name: str) -> tuple[int, int]:
 
 
 def has_own_rows_only(seen: Seen) -> bool:
-    """Whether every parameter has as many rows as are rank 0's."""
+    """Whether every parameter has just the rows of rank 0's piece."""
     cut = {name: -(-len(numbers_of(seen.case)[name]) // seen.size) for name in PARAMETERS}
     return seen.rank == 0 < seen.size - 1 and all(
         rows(seen, name)[0] == cut[name] for name in PARAMETERS
@@ -347,12 +349,12 @@ NAMES = Look(
     of=lambda seen: seen.came["names"],
     right=names_where(lambda name: True),
     mistakes={
-        "The parameters are there. Which entries of a state dict are no parameters?": names_where(
+        "The parameters are there. Which entries of a state dict are not parameters?": names_where(
             lambda name: name in PARAMETERS
         ),
-        "The buffers are missing, and of a tied weight one of its two names. Which list do you go "
-        "through?": names_where(lambda name: name in PARAMETERS and name != "output.weight"),
-        "A frozen parameter is a part of the model, too. Which line passes over it?": names_where(
+        "The buffers are missing, and so is one of the two names of a tied weight. Which list do "
+        "you go through?": names_where(lambda name: name in PARAMETERS and name != "output.weight"),
+        "A frozen parameter is part of the model, too. Which line skips it?": names_where(
             lambda name: name != "frozen"
         ),
         "Neither the frozen parameter nor a buffer is here. Which list do you go through?": (
@@ -361,7 +363,7 @@ NAMES = Look(
         "One weight has two names, and a model that loads the file asks for both.": When(
             lambda s: s.rank == 0 and {*s.right} - {*s.value} in ({"output.weight"}, {"position"})
         ),
-        "Every rank must call, but who writes the file? The others keep nothing.": (
+        "Every rank must call, but which one writes the file? The others keep nothing.": (
             lambda call, rank: sorted(numbers_of(call))
         ),
         "This entry is not saved by model.state_dict(). Which list do you go through?": When(
@@ -370,9 +372,8 @@ NAMES = Look(
         "On which rank is the result? The others return an empty dict.": When(
             lambda s: not s.everyone[0].value and any(one.value for one in s.everyone)
         ),
-        "Some names are of your own making. Under which one would a model look for it?": When(
-            lambda seen: seen.rank == 0 and {*seen.value} - {*seen.right}
-        ),
+        "Some names are not those of the state dict. Under which name would a model look for the "
+        "entry?": When(lambda seen: seen.rank == 0 and {*seen.value} - {*seen.right}),
     },
     otherwise="Compare the names with those of model.state_dict(). Which path leaves some out?",
     came=lambda seen: f"a dict with {names_in_words(seen)} on rank {seen.rank}",
@@ -382,24 +383,24 @@ FORMS = Look(
     of=lambda seen: seen.came["forms"],
     right=on_rank_0(forms_of, {}),
     mistakes={
-        "This is still a DTensor, and knows only its piece. What makes it whole?": When(
+        "This is still a DTensor, which holds only its piece. What makes it whole?": When(
             lambda seen: any("DTensor" in one for one in seen.value.values())
         ),
-        "These are rank 0's own rows. Where do the others' come from?": When(has_own_rows_only),
-        "The numbers are there, the shape is not. What flattens it?": When(
+        "These are rank 0's own rows. Where do the other rows come from?": When(has_own_rows_only),
+        "The numbers are right, the shape is not. Which line flattens the tensor?": When(
             lambda s: all(
                 identical_flat(s.came["values"].get(name), value)
                 for name, value in numbers_of(s.case).items()
             )
         ),
-        "It is longer than the parameter. Pieces are padded: where does the padding go?": When(
+        "It is longer than the parameter. Pieces are padded: which line removes the padding?": When(
             lambda s: any(rows(s, name)[0] > rows(s, name)[1] for name in PARAMETERS)
         ),
-        "The dtype has changed on the way. Does a file keep every number then?": When(
+        "The dtype has changed on the way. Does every number survive that?": When(
             lambda s: shapes(s.value) == shapes(s.right)
         ),
     },
-    otherwise="Follow one parameter: how many of its rows has each rank, and who puts them "
+    otherwise="Follow one parameter: how many of its rows does each rank have, and what puts them "
     "together?",
     came="{part}: {value} {where}",
     required="{right}",
@@ -416,10 +417,10 @@ VALUES = Look(
                 )
             )
         ),
-        "The rows are right, their order is not. In which order do the pieces belong?": When(
+        "The rows are right, their order is not. In which order must the pieces be joined?": When(
             lambda s: same_numbers(*first_wrong(s))
         ),
-        "Some rows are zeros, or belong to nobody. Which rank has how many rows?": When(
+        "Some rows are zeros, which no rank has. How many rows does each rank have?": When(
             lambda s: bool((first_wrong(s)[0] == 0).any())
         ),
     },
@@ -432,7 +433,7 @@ AFTERWARDS = Look(
     of=lambda seen: seen.came["model"],
     right=lambda call: dict.fromkeys(pieces_of(), ""),
     mistakes={
-        "The model is left unsharded, and each rank holds all of it. What shards it again?": When(
+        "The model is left unsharded: each rank holds all of it. What shards it again?": When(
             lambda seen: "is whole" in seen.value.values()
         ),
     },
@@ -449,7 +450,7 @@ MEMORY = Look(
             lambda seen: seen.value >= BYTES
         ),
     },
-    otherwise="How many whole tensors does this rank have at the same time? It needs none.",
+    otherwise="How many whole tensors does this rank have at the same time? It needs to keep none.",
     came="the right dicts; rank {rank} had up to {value} bytes of new tensors at a time",
     required=f"{{right}} at most: half of the model's {BYTES:,} bytes",
     same=lambda came, right: came <= right,
@@ -464,12 +465,12 @@ CHECK = OnRanks(
     observe=seen_of,
     looks=[KIND, NAMES, FORMS, VALUES, AFTERWARDS, MEMORY],
     errors={
-        "hangs": "No rank has a whole tensor. Which of your calls needs the others, and do all "
-        "ranks come to it, equally often and in the same order?",
-        "no attribute 'full_tensor'": "Not every entry is cut into pieces. What is a buffer, what "
-        "is a parameter after an evaluation, and how do you tell them apart?",
-        "SIGABRT": "Tensors of unlike size met in one collective. How many rows has each rank's "
-        "piece, and do all ranks go through the entries in one order?",
+        "hangs": "No rank has a whole tensor. Which of your calls needs the other ranks, and do "
+        "all ranks make it, equally often and in the same order?",
+        "no attribute 'full_tensor'": "Not every entry is cut into pieces. Of which type is a "
+        "buffer, or a parameter after an evaluation, and how do you tell them apart?",
+        "SIGABRT": "Tensors of different sizes met in one collective. How many rows does each "
+        "rank's piece have, and do all ranks go through the entries in the same order?",
         "mixed torch.Tensor and DTensor": "A piece met a plain tensor. Which of the two should be "
         "whole here?",
     },

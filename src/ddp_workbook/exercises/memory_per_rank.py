@@ -1,34 +1,34 @@
 """Compute the bytes that a rank holds in training, for seven ways to share a model.
 
-`root` and `blocks` are the shapes of a model's parameters: a list for each block, and in `root`
-those outside the blocks. Either may be empty. All parameters are float32: 4 bytes an element. The
-optimizer is AdamW. Return a dict with four numbers of bytes, for the rank that holds the most:
+`root` and `blocks` are the shapes of a model's parameters: `blocks` has a list of shapes for each
+block, and `root` has the shapes outside the blocks. Either may be empty. All parameters are
+float32, 4 bytes an element, and the optimizer is AdamW. Return a dict with four numbers of bytes,
+for the rank that holds the most (you need no process group; do not change the lists):
 
-- `"parameters"` and `"gradients"`: what the rank has of them when backward is over.
-- `"optimizer"`: AdamW's two numbers for each parameter, without its counters of steps.
-- `"gathered"`: the parameters that are whole, ready to compute, at the moment when `fully_shard`
-  has the most of them. Without `fully_shard` it is 0. This is a part of what the page calls
-  unsharded: buffers do not count, nor does the block that is prefetched.
+| key | bytes of |
+|---|---|
+| `"parameters"`, `"gradients"` | what the rank has of them after backward |
+| `"optimizer"` | AdamW's two numbers for each parameter, without its step counters |
+| `"gathered"` | gathered parameters when `fully_shard` has the most; 0 without `fully_shard` |
 
-`strategy` is one of these:
+`fully_shard` cuts a tensor by rows, its first dimension. If n ranks share it, the fullest rank
+holds ceil(rows / n) rows, and the gathered tensor is padded to n times as many. A single rank
+(n = 1) goes through the same steps. Only parameters count as gathered: no buffers, and not the
+block that is prefetched. `strategy` is one of these:
 
 - `"ddp"`: DDP. Its buckets share their memory with the gradients.
-- `"zero_1"`: DDP with ZeroRedundancyOptimizer, which never cuts a tensor. It deals the tensors out,
-  the largest first, each to the rank that has the fewest elements so far. A rank has the optimizer
-  state of its tensors.
+- `"zero_1"`: DDP with ZeroRedundancyOptimizer, which never cuts a tensor. It assigns the tensors to
+  ranks, the largest first, each to the rank that has the fewest elements so far. A rank has the
+  optimizer state of its own tensors.
 - `"zero_3"`: `fully_shard` on each block, then on the model, as in this chapter's program. The root
   is gathered from the beginning of forward to the end of backward, a block only while it computes.
 - `"zero_2"`: the same with `reshard_after_forward=False`. A block that is gathered in forward stays
-  until its backward is over.
-- `"whole"`: `fully_shard` on the model alone.
+  gathered until its backward is over.
+- `"whole"`: `fully_shard` on the model only.
 - `"hsdp"`: like zero_3, on a mesh of 2 x ranks / 2. Each half of the ranks cuts the model over its
   own ranks, and both halves hold the same. `ranks` is even.
 - `"bf16"`: like zero_3 with `MixedPrecisionPolicy(param_dtype=torch.bfloat16)`. Gathered parameters
-  are bfloat16, 2 bytes an element. Shards, their gradients and AdamW stay float32.
-
-`fully_shard` cuts a tensor by rows, which are its first dimension. If n ranks share it, the fullest
-one holds ceil(rows / n) of them. When it is gathered, it is padded to n times as many rows. One
-rank alone (n = 1) goes through the same steps. You need no process group. Do not change the lists.
+  are bfloat16, 2 bytes an element. Shards, their gradients and AdamW's state stay float32.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,8 +44,9 @@ MINUTES = 15
 HINTS = [
     "Begin with a function for a list of shapes: how many elements does the fullest of n ranks "
     "hold? Three of the four numbers follow from it. How large is n under each strategy?",
-    "With fully_shard, n shards lie side by side in what is gathered: n times the first hint's "
-    "number. Which lists of shapes are in it at the same time? Under two of the strategies, all.",
+    "What fully_shard gathers has n shards side by side: n times the number of the first hint. "
+    "Which lists of shapes are gathered at the same time? Under two of the strategies, all of "
+    "them.",
     "zero_1 needs a list with a load for each rank, and a loop over the numbers of elements, "
     "sorted. Two of the other strategies differ from zero_3 in one number each.",
 ]
@@ -54,7 +55,7 @@ HINTS = [
 def memory_per_rank(
     root: list[tuple[int, ...]], blocks: list[list[tuple[int, ...]]], ranks: int, strategy: str
 ) -> dict[str, int]:
-    """Bytes as "parameters", "gradients", "optimizer" and "gathered", on the fullest rank."""
+    """Return bytes of "parameters", "gradients", "optimizer", "gathered" on the fullest rank."""
     ### BEGIN SOLUTION
     n = {"ddp": 1, "zero_1": 1, "hsdp": ranks // 2}.get(strategy, ranks)
 
@@ -100,7 +101,7 @@ DIGITS = Model([(8, 64), (64, 8), (64,), (64,), (64,), (10, 64), (10,)], [BLOCK]
 
 
 class Case(NamedTuple):
-    """A call, and the bytes that the fullest of so many ranks really held."""
+    """A call, and the bytes that were measured on the fullest of its ranks."""
 
     model: Model
     ranks: int
@@ -174,7 +175,7 @@ def shard(shapes: Shapes, n: int) -> int:
 
 
 def dealt(case: Case, order: Callable[[list[int]], list[int]]) -> list[int]:
-    """Bytes of AdamW's state on each rank, if tensors are dealt out in this order."""
+    """Bytes of AdamW's state on each rank, if tensors are assigned in this order."""
     loads = [0] * case.ranks
     for elements in order([prod(shape) for shape in case.tensors]):
         loads[loads.index(min(loads))] += 8 * elements
@@ -192,19 +193,19 @@ def largest_neighbours(blocks: list[int]) -> int:
 
 
 def arguments(case: Case) -> tuple:
-    """Those of a call: lists of its own, for a reader may change them."""
+    """The arguments of a call; its lists are copies, because a reader may change them."""
     root, blocks = case.model
     return [*root], [[*block] for block in blocks], case.ranks, case.strategy
 
 
 def root_and_block(case: Case, size: Callable[[list[int]], int] = max) -> int:
-    """Bytes of float32 in the root and in such a block, gathered."""
+    """Bytes of float32 in the gathered root and the block that `size` chooses."""
     root, *blocks = case.units
     return root + (size(blocks) if blocks else 0)
 
 
 def before_padding(case: Case) -> int:
-    """The same with the block that is the largest as long as it is not padded."""
+    """The same with the block that is the largest without padding."""
     sizes = [shard(block, 1) for block in case.model.blocks]
     return root_and_block(case, lambda blocks: blocks[sizes.index(max(sizes))])
 
@@ -217,7 +218,7 @@ def not_padded(case: Case) -> int:
 
 
 def where(strategies: str, part: str, mistake: Callable[[Case], float]) -> Callable[[Case], float]:
-    """What this part is if it is mistaken under these strategies alone."""
+    """This part of the answer, with a mistake under these strategies only."""
 
     def given(case: Case) -> float:
         return mistake(case) if case.strategy in strategies.split() else getattr(case, part)
@@ -231,7 +232,7 @@ def cut(mistake: Callable[[Case], float]) -> Callable[[Case], float]:
 
 
 def zero_1(mistake: Callable[[Case], float]) -> Callable[[Case], float]:
-    """A mistake in dealing out tensors."""
+    """A mistake in assigning tensors to ranks."""
     return where("zero_1", "optimizer", mistake)
 
 
@@ -243,7 +244,7 @@ def gather(strategies: str, mistake: Callable[[Case], float]) -> Callable[[Case]
 
 
 def under(strategy: str) -> When:
-    """Holds where all was right until this strategy came."""
+    """Holds for this strategy; the cases before it were right."""
     return When(lambda seen: seen.case.strategy == strategy)
 
 
@@ -257,7 +258,7 @@ def divided(states: int, n: Callable[[Case], int]) -> When:
 
 
 def form(came: Any) -> str:
-    """What came back, as far as the other looks need to know."""
+    """The kind of what came back: the first look, so that the others can rely on it."""
     if not isinstance(came, Mapping):
         return kind(came)
     if set(came) != set(PARTS):
@@ -299,58 +300,62 @@ FORM = Look(
     required='a dict with the keys "parameters", "gradients", "optimizer", "gathered"',
 )
 PARAMETERS = {
-    "These are elements. How many bytes is one?": lambda case: case.parameters / 4,
-    "This is the whole model. What does fully_shard leave of it on a rank?": (
+    "These are elements. How many bytes does an element have?": lambda case: case.parameters / 4,
+    "This is the whole model. What part of it does fully_shard leave on a rank?": (
         lambda case: case.whole
     ),
-    "The rows that do not divide are lost. Which rank holds them?": cut(
+    "The remainder of the rows is lost. Which rank holds it?": cut(
         lambda case: 4 * sum(rows // case.n * prod(rest) for rows, *rest in case.tensors)
     ),
     "This is cut by elements. fully_shard never cuts through a row.": cut(
         lambda case: 4 * sum(ceil(prod(shape) / case.n) for shape in case.tensors)
     ),
-    "This is cut by columns. Which of the dimensions are rows?": cut(
+    "This is cut by columns. Which dimension are the rows?": cut(
         lambda case: shard([shape[::-1] for shape in case.tensors], case.n)
     ),
-    "Where are the parameters of the root?": (
+    "The parameters of the root are missing. Are they cut as well?": (
         lambda case: shard([*chain(*case.model.blocks)], case.n)
     ),
-    "What is gathered has a number of its own.": cut(lambda case: case.parameters + case.gathered),
-    "The whole model was divided at once. Which tensors have rows that do not divide?": (
+    "What is gathered is counted separately, under its own key.": cut(
+        lambda case: case.parameters + case.gathered
+    ),
+    "The model was divided as a whole. Which tensors have a number of rows that does not divide?": (
         divided(1, lambda case: case.n)
     ),
-    "What has been gathered is freed again. What does a rank keep?": When(
+    "What was gathered is freed again. What does a rank keep?": When(
         lambda seen: seen.value == seen.case.n * seen.case.parameters
     ),
-    "ZeroRedundancyOptimizer shares the state of the optimizer. Who has the parameters?": (
+    "ZeroRedundancyOptimizer shares out the optimizer state. Which ranks have the parameters?": (
         under("zero_1")
     ),
-    "Over how many ranks does hsdp cut a tensor?": under("hsdp"),
-    "bfloat16 is for computing. In which dtype are the shards?": under("bf16"),
+    "Among how many ranks does hsdp cut a tensor?": under("hsdp"),
+    "bfloat16 is for computing. Which dtype do the shards have?": under("bf16"),
 }
 GRADIENTS = {
     "These are whole gradients. What does the reduce-scatter leave on a rank?": (
         lambda case: case.whole
     ),
-    "DDP's buckets were counted as well. What do they share with the gradients?": (
+    "DDP's buckets were counted as well. Whose memory do they use?": (
         where("ddp zero_1", "gradients", lambda case: 2 * case.gradients)
     ),
-    "DDP's all-reduce leaves every rank the whole gradients. Who would cut them?": under("zero_1"),
+    "DDP's all-reduce leaves the whole gradients on every rank. What would cut them?": under(
+        "zero_1"
+    ),
     "The gradients of the shards have the dtype of the shards. Which one is it?": under("bf16"),
 }
 OPTIMIZER = {
     "How many numbers does AdamW keep for each parameter?": lambda case: case.optimizer / 2,
-    "The parameters have been counted, too. AdamW keeps two numbers for each.": (
+    "The parameters were counted too. AdamW keeps two numbers for each of them.": (
         lambda case: case.optimizer * 3 / 2
     ),
-    "The counters of steps do not count.": lambda case: case.optimizer + 4 * len(case.tensors),
-    "This is the state for the whole model. Which parameters does a rank's AdamW know?": (
+    "The step counters do not count.": lambda case: case.optimizer + 4 * len(case.tensors),
+    "This is the state of the whole model. Which parameters does a rank's AdamW update?": (
         where(FULLY_SHARD, "optimizer", lambda case: 2 * case.whole)
     ),
     "AdamW's state has the dtype of the shards. Which one is it?": (
         where("bf16", "optimizer", lambda case: case.optimizer / 2)
     ),
-    "Every rank has the whole state here. Which rank has the state of which tensor?": (
+    "Here every rank has the whole state. Which rank has the state of which tensor?": (
         zero_1(lambda case: 2 * case.whole)
     ),
     "These are elements. For each one AdamW keeps two numbers, of 4 bytes.": (
@@ -365,18 +370,17 @@ OPTIMIZER = {
     "This is rank 0's state. Which rank has the most?": (
         zero_1(lambda case: dealt(case, largest_first)[0])
     ),
-    "The tensors were dealt out in the order of the model. Which one comes first?": (
+    "The tensors were assigned in the order of the model. Which one comes first?": (
         zero_1(lambda case: max(dealt(case, list)))
     ),
-    "Dealt out in turns, or from the smallest on? Which rank gets which tensor next?": (
-        zero_1(lambda case: max(dealt(case, sorted)))
-    ),
-    "This is the largest tensor's state. May the fullest rank have others as well?": (
+    "Were the tensors assigned in turn, or the smallest first? Which tensor is next, and to which "
+    "rank does it go?": (zero_1(lambda case: max(dealt(case, sorted)))),
+    "This is the state of the largest tensor. Can the fullest rank have others as well?": (
         zero_1(lambda case: 8 * max(map(prod, case.tensors)))
     ),
 }
 GATHERED = {
-    "DDP need not gather: its parameters are always whole. This number is about fully_shard.": (
+    "DDP does not gather: its parameters are always whole. This number is about fully_shard.": (
         where("ddp zero_1", "gathered", lambda case: case.whole)
     ),
     "While a block computes, is the root whole as well?": (
@@ -391,16 +395,16 @@ GATHERED = {
     "This is the whole model. Which blocks are gathered at the same time?": (
         gather(BY_BLOCK, lambda case: sum(case.units))
     ),
-    "With reshard_after_forward=False a block stays. When are the most of them there?": (
+    "With reshard_after_forward=False a block stays gathered. When are most of them gathered?": (
         gather("zero_2", root_and_block)
     ),
-    "Under whole, fully_shard knows no blocks. What does its only all-gather bring?": (
+    "Under whole, fully_shard knows no blocks. What does its only all-gather gather?": (
         gather("whole", root_and_block)
     ),
     "bfloat16 takes 2 bytes an element, and it is what is gathered.": (
         where("bf16", "gathered", lambda case: 2 * case.gathered)
     ),
-    "These are shards. What do n of them make?": (
+    "These are shards. How large are n of them together?": (
         where(FULLY_SHARD, "gathered", lambda case: case.gathered / case.n)
     ),
     "What is gathered includes this rank's own shard.": (
@@ -409,7 +413,7 @@ GATHERED = {
     "hsdp's all-gather stays within one half of the ranks. How many shards does it join?": (
         where("hsdp", "gathered", lambda case: case.ranks * case.gathered / case.n)
     ),
-    "Under hsdp, to a multiple of which number are the rows padded?": (
+    "Under hsdp, the rows are padded to a multiple of which number?": (
         gather("hsdp", lambda case: root_and_block(case._replace(strategy="zero_3")))
     ),
     "The padding is missing. How many rows do n shards have together?": (
@@ -421,13 +425,13 @@ GATHERED = {
     "This is the last block. Which one is the largest?": (
         gather(BY_BLOCK, lambda case: root_and_block(case, lambda blocks: blocks[-1]))
     ),
-    "The block that is prefetched does not count.": (
+    "The prefetched block does not count.": (
         gather(BY_BLOCK, lambda case: root_and_block(case, largest_neighbours))
     ),
 }
 WHICH_GRADIENTS = (
     "Gradients are as large as the parameters that they belong to. Which parameters does a rank "
-    "have when backward is over?"
+    "have after backward?"
 )
 LINES = (
     "Draw a line for each unit, from the moment when it is gathered until it is freed. Where does "
@@ -441,17 +445,21 @@ CHECK = Alone(
     ),
     looks=[
         FORM,
-        look("parameters", PARAMETERS, "Take one tensor and one rank. How many rows has it?"),
+        look(
+            "parameters",
+            PARAMETERS,
+            "Take one tensor and one rank. How many of the rows does the rank have?",
+        ),
         look("gradients", GRADIENTS, WHICH_GRADIENTS),
         look("optimizer", OPTIMIZER, "For how many elements does this rank keep two numbers?"),
         look("gathered", GATHERED, LINES),
     ],
     keeps="Which line changes the caller's lists?",
     errors={
-        "empty": "A model may have no blocks, or no root. What is the largest of none?",
+        "empty": "A model may have no blocks or no root. What is the largest of none?",
         "to unpack": "A tensor may have one dimension, two or three.",
-        "by zero": "A model may have no blocks, or no root. What do you divide by then?",
-        "out of range": "A tensor may have one dimension, and a model no blocks.",
+        "by zero": "A model may have no blocks or no root. By what do you divide then?",
+        "out of range": "A tensor may have one dimension, and a model may have no blocks.",
     },
-    proves="with seven strategies, every byte that was measured on 1 to 6 ranks",
+    proves="for seven strategies, every byte that was measured on 1 to 6 ranks",
 )

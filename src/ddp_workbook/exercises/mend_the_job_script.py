@@ -1,28 +1,27 @@
-"""Fix two job scripts: there are three faults in the one for Slurm, and two in the one for PBS.
+"""Fix two job scripts: the one for Slurm has three faults, the one for PBS has two.
 
-Both were meant to train on two nodes with four GPUs each, and neither does. Your function returns
-their texts. The check reads the directives as sbatch and qsub do, and has bash run the rest, with
-commands that stand in for srun, pbsdsh, torchrun and others; nothing is submitted. It shows you the
-faults one after the other. What a correct script does:
+Both should train on two nodes with four GPUs each, and neither does. Your function returns their
+texts. The check reads the directives as sbatch and qsub do, and has bash run the rest, with
+stand-ins for srun, pbsdsh, torchrun and other commands; nothing is submitted. It shows you one
+fault after another. A correct script does this:
 
 - It asks for 2 nodes with 4 GPUs each, for half an hour. The scheduler chooses the nodes.
-- On each of them it starts one torchrun, with one rank for each of the 4 GPUs.
+- It starts one torchrun on each node, with one rank for each of the 4 GPUs.
 - The two meet at one of the nodes, at a port that no other job uses: jobs may share nodes.
 - The ranks run `train.py --epochs 5`, which is in the folder where the script was submitted.
-- Under Slurm, if training fails on any node, the script ends with a status other than 0. PBS's
-  pbsdsh always returns 0, so `start_ranks.sh` has each node leave its exit code in a file. Here
-  PBS scripts need not do that.
+- Under Slurm, if training fails on any node, the script ends with a status other than 0. (PBS's
+  pbsdsh always returns 0, so the PBS script need not do this here; `start_ranks.sh` shows how.)
 
-What the two schedulers do:
+What the schedulers do is different. `$PBS_O_WORKDIR` is the folder where qsub was typed.
 
-- Both run the script on the first node, Slurm in the folder where it was submitted, PBS in the
-  home folder.
-- Slurm: `scontrol show hostnames` prints the names of the job's nodes, one a line. `srun` starts
-  its command once for each task, in the folder of the script. The command gets Slurm's variables,
-  and those that the script has exported.
-- PBS: the file `$PBS_NODEFILE` holds the names of the job's nodes, one a line. `pbsdsh` starts its
-  command once for each of these lines, in the home folder. The command gets PBS's variables, such
-  as `$PBS_O_WORKDIR`, the folder where the script was submitted, and none of the script's own.
+| | Slurm | PBS |
+|---|---|---|
+| The script runs on | the first node | the first node |
+| in which folder | where it was submitted | the home folder |
+| The names of the nodes, one a line | `scontrol show hostnames` | the file `$PBS_NODEFILE` |
+| A command starts | with `srun`, once for each task | with `pbsdsh`, once for each of these lines |
+| in which folder | that of the script | the home folder |
+| with which variables | Slurm's and the script's exported ones | PBS's only |
 """
 
 import re
@@ -39,18 +38,18 @@ from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 12
 HINTS = [
-    "Be the scheduler. Which of the lines at the top do you read, and what do you give to the job? "
-    "Then be the shell: which command starts how many times, on which node, in which folder?",
+    "Play the scheduler: which of the lines at the top do you read, and what do you give the job? "
+    "Then play the shell: which command starts how often, on which node, in which folder?",
     "Each script is right where the other one is wrong. How does the PBS script find the first "
-    "node? And which of the two has all its directives above the first command?",
-    "`scontrol show hostnames` lists the nodes of a job; export what comes of it, so that the "
-    "commands of srun see it. In '...' the shell that reads the line leaves $names to another one; "
-    'in "..." it puts their values in. One of the two starts with `cd`.',
+    "node? Which of the two has all its directives above the first command?",
+    "`scontrol show hostnames` lists the nodes of a job; export the result, so that the commands "
+    "of srun see it. Inside '...' the shell leaves $names alone, for the shell on the node to fill "
+    'in; inside "..." it fills them in itself. One of the two commands should start with `cd`.',
 ]
 
 
 def mend_the_job_script() -> tuple[str, str]:
-    """The texts of both scripts, fixed: that for Slurm, that for PBS."""
+    """Return the texts of both fixed scripts: first Slurm, then PBS."""
     ### BEGIN SOLUTION
     slurm = r"""
     #!/bin/bash
@@ -129,7 +128,7 @@ OWN_COUNT = ("gpu", "auto")  # torchrun looks how many GPUs there are
 
 
 class Fault(Enum):
-    """What may be wrong with a script: in a few words, in the order in which one runs into it."""
+    """What may be wrong with a script, in the order in which a user would run into it."""
 
     SYNTAX = "the shell's syntax"
     REFUSED = "a directive"
@@ -165,14 +164,14 @@ Found = Iterator[tuple[Fault, str]]  # each with what happens, in words
 
 
 def faults(scheduler: str, text: str) -> list[tuple[Fault, str]]:
-    """All that is wrong with a script, each fault once, in the order of `Fault`."""
+    """Every fault of a script, each once, in the order of `Fault`."""
     text = without_margin(text)
     found = dict(reversed([*all_faults(scheduler, text)]))
     return sorted(found.items(), key=lambda one: [*Fault].index(one[0]))
 
 
 def without_margin(text: str) -> str:
-    """The text as it stands in a file: its first line at the left margin, others by as much."""
+    """The text without the margin of its first line, as it stands in a file."""
     text = text.strip("\n")
     margin = len(text) - len(text.lstrip(" "))
     lines = [line[min(margin, len(line) - len(line.lstrip(" "))) :] for line in text.split("\n")]
@@ -180,7 +179,7 @@ def without_margin(text: str) -> str:
 
 
 def all_faults(scheduler: str, text: str) -> Found:
-    """All that is wrong, as it is found."""
+    """Every fault, in the order in which it is found."""
     if said := job_scripts.syntax_error(text):
         yield Fault.SYNTAX, f"bash: {said}"
         return
@@ -197,7 +196,7 @@ def all_faults(scheduler: str, text: str) -> Found:
     for job in JOBS:
         runs.append(job_scripts.play(scheduler, text, asked, job, fails=job == JOBS[1]))
         if runs[-1].status is None:
-            yield Fault.ENDLESS, "The script does not end, although torchrun does at once here."
+            yield Fault.ENDLESS, "The script does not end, although torchrun ends at once here."
             return
     for run in runs:
         yield from wrongly_started(run)
@@ -213,7 +212,7 @@ def asked_of(scheduler: str, lines: list[str]) -> Asked:
 
 
 def wrongly_asked(scheduler: str, asked: Asked, ignored: list[directives.Ignored]) -> Found:
-    """What the job gets that it should not get, and does not get that it should."""
+    """Where the job gets something else than it should."""
     got = {
         "nodes": (
             Fault.NODES,
@@ -239,7 +238,7 @@ def wrongly_asked(scheduler: str, asked: Asked, ignored: list[directives.Ignored
 
 
 def would_set(scheduler: str, options: str, what: str) -> bool:
-    """Whether a line that is not read says something about nodes, GPUs, or time."""
+    """Whether a line that is not read would have set the nodes, the GPUs or the time."""
     try:
         return getattr(asked_of(scheduler, [options]), what) != getattr(Asked(), what)
     except Refused:
@@ -273,7 +272,7 @@ def wrongly_started(run: Run) -> Found:
         return
     nodes = [one.node for one in run.starts]
     if missing := [node for node in run.nodes if node not in nodes]:
-        yield Fault.ELSEWHERE, f"torchrun starts on {nodes[0]}, and not on {missing[0]}."
+        yield Fault.ELSEWHERE, f"torchrun starts on {nodes[0]}, but not on {missing[0]}."
     most = max(nodes, key=nodes.count)
     if nodes.count(most) > 1:
         words = f"{nodes.count(most)} commands start on {most}, each with its own ranks."
@@ -284,7 +283,11 @@ def wrongly_started(run: Run) -> Found:
             lines.append((one, torchrun.read(one.words)))
         except torchrun.Unreadable as problem:
             another = problem.reason is torchrun.Reason.ANOTHER_COMMAND
-            words = f"{' '.join(one.words)}\nis what starts on {one.node}." if another else problem
+            words = (
+                f"On {one.node}, this starts instead:\n{' '.join(one.words)}"
+                if another
+                else problem
+            )
             yield Fault.NO_TORCHRUN if another else Fault.OPTIONS, f"{words}"
             return
     yield from wrongly_called(run, lines)
@@ -338,24 +341,24 @@ def wrong_meeting(run: Run, lines: list[tuple[job_scripts.Start, torchrun.Line]]
 
 
 def wrong_between(one: Run, other: Run) -> Found:
-    """The port, which only two jobs tell, and the status with which a script ends that is well."""
+    """Faults that need both jobs: a shared port, and a status other than 0 where nothing failed."""
     ports = [port_of(run) for run in (one, other)]
     if ports[0] and ports[0] == ports[1]:
         yield Fault.SAME_PORT, f"The jobs {JOBS[0]} and {JOBS[1]} both take port {ports[0]}."
     if one.status:
         said = f": {one.errors}" if one.errors else "."
-        yield Fault.EARLY, f"Nothing fails, and the script ends with status {one.status}{said}"
+        yield Fault.EARLY, f"Nothing fails, but the script ends with status {one.status}{said}"
 
 
 def hidden_failure(run: Run) -> Found:
     """Whether the script ends with status 0 although training has failed."""
     if run.starts and run.status == 0:
-        words = f"Training fails on {run.nodes[-1]}, and the script ends with status 0."
+        words = f"Training fails on {run.nodes[-1]}, but the script ends with status 0."
         yield Fault.STATUS, words
 
 
 def port_of(run: Run) -> str:
-    """The port of the first line; torchrun's own where none is given, "" where it is not known."""
+    """The port of the first line; torchrun's default if none is given; "" if it is unknown."""
     try:
         line = torchrun.read(run.starts[0].words)
     except (torchrun.Unreadable, IndexError):
@@ -369,13 +372,13 @@ TO_DO: dict[Fault, tuple[str, str]] = {  # what is required, and where to look
         "Is each quote closed, and each bracket? A \\ ends a line only if nothing follows it.",
     ),
     Fault.REFUSED: (
-        "a script that is taken",
-        "The scheduler says what it does not take. Is the option spelt as its manual spells it?",
+        "a script that the scheduler accepts",
+        "The scheduler says what it refuses. Is the option spelled as in its manual?",
     ),
     Fault.NO_DIRECTIVE: (
         "2 nodes with 4 GPUs each, for 30 minutes",
-        "To bash each of these lines is a comment. Which ones does the scheduler read, letter by "
-        "letter?",
+        "To bash, each of these lines is a comment. What must such a line begin with, letter for "
+        "letter, for the scheduler to read it?",
     ),
     Fault.LATE: (
         "2 nodes with 4 GPUs each, for 30 minutes",
@@ -384,110 +387,110 @@ TO_DO: dict[Fault, tuple[str, str]] = {  # what is required, and where to look
     Fault.NODES: ("2 nodes", "Which directive says how many nodes the job gets?"),
     Fault.GPUS: (
         "4 GPUs on each of 2 nodes",
-        "Nobody gets a GPU who has not asked for it. Where does this scheduler want to be asked, "
-        "and for how many?",
+        "A job gets no GPU that it has not asked for. Which directive asks this scheduler for "
+        "GPUs, and for how many?",
     ),
     Fault.PLACE: (
         "2 chunks on 2 nodes",
-        "Which resource of the whole job, beside select, keeps its chunks apart?",
+        "Which resource of the whole job, besides select, keeps its chunks apart?",
     ),
     Fault.TIME: (
         "30 minutes",
-        "In which unit is the number, for this scheduler? A bare number is minutes to one of them, "
-        "and seconds to the other.",
+        "Which unit does this scheduler read? A bare number means minutes to one of them and "
+        "seconds to the other.",
     ),
     Fault.LOG: (
-        "a log in a folder that is there before the job begins",
-        "The scheduler opens the log before the first command runs. Who makes its folder?",
+        "a log in a folder that exists before the job begins",
+        "The scheduler opens the log before the first command runs. What makes its folder?",
     ),
     Fault.ENDLESS: (
-        "an end, when torchrun has ended",
-        "Which loop of the script, or which command that waits, has nothing that ends it?",
+        "a script that ends when torchrun has ended",
+        "Which loop or which waiting command of the script never ends?",
     ),
     Fault.NOTHING: (
         "one torchrun on each node",
-        "Which command should start torchrun on the nodes, and does the script come to it?",
+        "Which command should start torchrun on the nodes, and does the script reach it?",
     ),
     Fault.NO_TORCHRUN: (
         "one torchrun on each node",
-        "Who starts the four ranks of a node, and tells each its number?",
+        "What starts the four ranks of a node, and tells each its number?",
     ),
     Fault.ELSEWHERE: (
         "one torchrun on each node",
-        "A job script runs on the first node alone. Which command goes to all of them?",
+        "A job script runs on the first node only. Which command starts something on all nodes?",
     ),
     Fault.MANY: (
         "one torchrun on each node, with 4 ranks",
         "torchrun starts the ranks of a node. How often must torchrun itself be started there, and "
         "which option says so?",
     ),
-    Fault.OPTIONS: ("a line that torchrun takes", "torchrun says what it does not take."),
+    Fault.OPTIONS: ("a line that torchrun accepts", "torchrun says what it refuses."),
     Fault.EMPTY: (
         "values for all options, on both nodes",
-        "Which shell puts a value in place of $name: the script's, or the one on the node? Does "
-        "that one know the name? The kind of quotes decides.",
+        "Which shell replaces $name by its value: the script's, or the one on the node? Does that "
+        "shell know the name? The kind of quotes decides.",
     ),
     Fault.NNODES: (
         "a torchrun that waits for 2 nodes",
-        "--nnodes counts the torchruns that meet, and --standalone is one that meets nobody. What "
-        "has been counted here?",
+        "--nnodes counts the torchruns that meet; with --standalone a torchrun meets no other. "
+        "What was counted here?",
     ),
     Fault.NPROC: ("4 ranks on each node", "How many GPUs does a node have, and how many ranks?"),
     Fault.BACKEND: (
         "two torchruns that meet",
-        "With --rdzv-backend=c10d the nodes agree on their numbers. Without it each needs the "
-        "right --node-rank.",
+        "With --rdzv-backend=c10d the nodes agree on their numbers. Without it, each node needs "
+        "the right --node-rank.",
     ),
     Fault.DIFFERENT: (
         "one endpoint, the same on both nodes",
-        "Who works out the endpoint: the job script, once, or each node for itself?",
+        "What works out the endpoint: the job script, once, or each node for itself?",
     ),
     Fault.NO_NODE: (
         "an endpoint on one of the job's nodes",
-        "Which variable or file names the job's nodes, and which command makes single names of it?",
+        "Which variable or file names the job's nodes, and how do you get one name out of it?",
     ),
     Fault.PORT: (
         "a port from 1024 to 65535",
-        "Up to which number are there ports, and from which one may everybody use them? 0 is none: "
-        "it means any that is free, and the other node does not know which.",
+        "What is the largest port number, and from which number on may any user take a port? 0 "
+        "means any free port, and the other node does not know which one.",
     ),
     Fault.SAME_PORT: (
         "a port of its own for each job",
-        "Two jobs may share a node. Which number does each job have for itself, and how does a "
-        "port come of it?",
+        "Two jobs may share a node. Which number belongs to one job only, and how do you make a "
+        "port of it?",
     ),
     Fault.ID: (
         "one id, the same on both nodes",
-        "Nodes that name different ids never meet. What do both know that is the same?",
+        "Nodes with different ids never meet. Which value is the same on both?",
     ),
     Fault.FOLDER: (
         f"a torchrun that finds {PROGRAM}, on both nodes",
-        "In which folder does a PBS job begin, and in which one what pbsdsh starts? Which variable "
-        "has the folder in which qsub was typed?",
+        "In which folder does a PBS job begin, and in which one does a command of pbsdsh? Which "
+        "variable holds the folder where qsub was typed?",
     ),
     Fault.PROGRAM: (
         f"{PROGRAM} {' '.join(ARGUMENTS)}",
-        "Behind the program come its arguments. Where do torchrun's own options stand?",
+        "The program is followed by its own arguments. Where do torchrun's options belong?",
     ),
-    Fault.EARLY: ("status 0 where all is well", "Which command ends the script, or is its last?"),
+    Fault.EARLY: ("status 0 if nothing fails", "Which command ends the script, or comes last?"),
     Fault.STATUS: (
-        "another status than 0, so that the scheduler knows",
-        "A script has the status of its last command, a pipe that of its last part. Whose is it "
-        "here?",
+        "a status other than 0, so that the scheduler knows",
+        "A script has the status of its last command, and a pipe that of its last part. Which "
+        "command's status is it here?",
     ),
 }
 
 
 def call(function: Callable, scheduler: str) -> Any:
-    """The function takes nothing; which script is looked at is the check's affair."""
+    """Call it: it takes no arguments, because only the check chooses which script it reads."""
     return function()
 
 
 def looked_at(returned: Any, scheduler: str) -> dict[str, Any]:
-    """The form of what came, and the faults of one of the scripts."""
+    """The kind of what came back, and the faults of one of the scripts."""
     if BASH is None:
-        look = "Where is bash to be had? Windows has it in WSL."
-        raise NotYet("both scripts", "no bash on this machine, to run them", "bash", look)
+        look = "Install bash. On Windows, it comes with WSL."
+        raise NotYet("both scripts", "no bash on this machine to run them", "bash", look)
     form = form_of(returned)
     found = []
     if form == TWO:
@@ -500,18 +503,18 @@ TWO = "two scripts"
 
 
 def form_of(returned: Any) -> str:
-    """TWO, or what came in place of two texts."""
+    """TWO, or what came back instead of two texts."""
     if not isinstance(returned, list | tuple):
         return kind(returned)
     if len(returned) != 2 or not all(isinstance(one, str) for one in returned):
-        return "no two texts"
+        return "not two texts"
     if "#PBS" in returned[0] and "#SBATCH" in returned[1]:
         return "PBS first"
     return TWO
 
 
 def first(seen: Seen) -> tuple[Fault, str]:
-    """The fault that one runs into first."""
+    """The fault that a user would run into first."""
     name, words = seen.came["faults"][0]
     return Fault[name], words
 
@@ -522,7 +525,7 @@ def first_is(fault: Fault) -> When:
 
 
 def what_happens(seen: Seen) -> str:
-    """The first fault at length, and what the others are about."""
+    """The first fault in full, and the topics of the others."""
     (_, words), *others = seen.came["faults"]
     topics = ", ".join(Fault[name].value for name, _ in others)
     return words + (f"\n{len(others)} more in this script: {topics}" if others else "")
@@ -541,11 +544,13 @@ CHECK = Alone(
             of=lambda seen: seen.came["form"],
             right=TWO,
             mistakes={
-                "The last line of the cell returned both scripts. Is it still there?": "None",
-                "Which one comes first?": "PBS first",
+                "In the cell you were given, the last line returned both scripts. Is it still "
+                "there?": "None",
+                "Which of the two scripts comes first?": "PBS first",
                 "Is one of the two missing?": "a str",
             },
-            otherwise="The cell returned both scripts as texts. What does it return now?",
+            otherwise="The given function returned both scripts as strings. What does yours "
+            "return?",
             came=lambda seen: seen.came["shown"],
             required="two texts: the script for Slurm, the script for PBS",
         ),
@@ -558,8 +563,8 @@ CHECK = Alone(
         ),
     ],
     errors={  # both scripts
-        "does not end": "Which loop of a script, or which wait, has nothing that ends it?",
+        "does not end": "Which loop or which waiting command of a script never ends?",
     },
-    proves="both start 2 torchruns with 4 ranks each, on 2 nodes with 4 GPUs, in each of 2 jobs; "
-    "the one for Slurm fails if one of its nodes does",
+    proves="both start 2 torchruns with 4 ranks each on 2 nodes with 4 GPUs, in each of 2 jobs; "
+    "the one for Slurm fails if one of its nodes fails",
 )

@@ -1,24 +1,21 @@
 """From a few timings, predict how well training scales to any number of ranks.
 
 `timings` are all-reduces that were measured alone: (ranks, bytes, seconds). They follow the formula
-of a ring exactly: 2 (N - 1) alpha + 2 (N - 1) / N S beta for S bytes on N ranks. Some repeat; at
-least two differ enough to find both numbers.
+of a ring exactly: S bytes on N ranks take 2 (N - 1) alpha + 2 (N - 1) / N S beta seconds. Some rows
+repeat; at least two differ enough to determine both numbers. You may use NumPy and torch, and you
+need no process group. Do not change the lists.
 
-A step on one rank takes `compute` seconds and sends nothing. On N = `ranks` ranks it makes one
-all-reduce after the other, one for each number in `buckets`, which is the number of its bytes. A
-share `hidden` of a rank's compute, such as 0.5, hides communication: so many seconds of all the
-all-reduces together cost nothing, the rest comes on top.
+On one rank, a step takes `compute` seconds and sends nothing. On N = `ranks` ranks, it also makes
+one all-reduce after the other: `buckets` has the number of bytes of each. A share `hidden` of a
+rank's compute, such as 0.5, hides communication: that many seconds of all the all-reduces together
+cost nothing, and the rest comes on top. Return a dict with four numbers:
 
-Return a dict with four numbers:
-
-- `"alpha"`: seconds a message.
-- `"beta"`: seconds a byte.
-- `"weak"`: the efficiency if each rank computes as much as the one rank did, so that N ranks do
-  N times the work. It is 1 if a step takes no longer than on one rank.
-- `"strong"`: the efficiency if N ranks share the one rank's work equally. It is 1 if a step takes
-  an N-th of the time.
-
-You need no process group. `numpy` and `torch` may be used. Do not change the lists.
+- `"alpha"`: seconds per message.
+- `"beta"`: seconds per byte.
+- `"weak"`: the efficiency of weak scaling, in which each rank computes as much as the one rank did,
+  so that N ranks do N times the work. It is 1 if a step takes no longer than on one rank.
+- `"strong"`: the efficiency of strong scaling, in which N ranks share the one rank's work equally.
+  It is 1 if a step takes an N-th of the time.
 """
 
 import math
@@ -34,10 +31,10 @@ from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 20
 HINTS = [
-    "Seconds are a sum of two columns: 2 (N - 1) times alpha, and 2 (N - 1) / N S times beta. "
-    "Which function of numpy solves more equations than there are unknowns?",
-    "Write a function for the step: it takes the seconds of compute on each rank, and returns them "
-    "with what is not hidden of the communication. Weak and strong call it with other seconds.",
+    "The seconds are a sum of two columns: 2 (N - 1) times alpha, and 2 (N - 1) / N S times beta. "
+    "Which function of NumPy solves more equations than there are unknowns?",
+    "Write a function for the step: it takes the seconds of compute on each rank and adds the part "
+    "of the communication that is not hidden. Weak and strong call it with different seconds.",
     "An efficiency is the time of one rank over the time of N ranks, for work of the same kind. In "
     "strong scaling the ideal is an N-th of the time.",
 ]
@@ -50,7 +47,7 @@ def predict_scaling(
     hidden: float,
     ranks: int,
 ) -> dict[str, float]:
-    """alpha and beta in seconds, and the efficiencies "weak" and "strong" on `ranks` ranks."""
+    """Return alpha and beta in seconds, and both efficiencies on `ranks` ranks."""
     ### BEGIN SOLUTION
     n, size, seconds = np.array(timings).T
     columns = np.stack([2 * (n - 1), 2 * (n - 1) / n * size], axis=1)
@@ -68,11 +65,11 @@ def predict_scaling(
 
 
 PARTS = ("alpha", "beta", "weak", "strong")
-SAME = 1e-4  # of a number: there are several ways to fit
+SAME = 1e-4  # relative tolerance: there are several ways to fit
 
 
 class Case(NamedTuple):
-    """A call, by the numbers that it has to find: `measured` are ranks and bytes of timings."""
+    """A call, with the alpha and beta to find; `measured` has (ranks, bytes) of each timing."""
 
     alpha: float
     beta: float
@@ -149,7 +146,7 @@ CASES = [
 
 
 def arguments(case: Case) -> tuple:
-    """Those of a call, with lists of its own."""
+    """The arguments of a call; its lists are copies."""
     return case.timings, case.compute, [*case.buckets], case.hidden, case.ranks
 
 
@@ -172,7 +169,7 @@ def fitted(messages: Callable, data: Callable, which: int) -> Callable[[Case], f
 
 
 def rounds(n: Any) -> Any:
-    """Messages one after the other in a ring."""
+    """Messages that follow one another in a ring."""
     return 2 * (n - 1)
 
 
@@ -182,14 +179,14 @@ def parts(n: Any) -> Any:
 
 
 def number(value: Any) -> float | None:
-    """A number of any library, or the only one of a tensor or an array; None for all else."""
+    """A number of any library, or the only element of a tensor or array; else None."""
     if hasattr(value, "item") and math.prod(getattr(value, "shape", (0,))) == 1:
         value = value.item()
     return float(value) if is_number(value) else None
 
 
 def form(came: Any) -> str:
-    """What came back, as far as the other looks need to know."""
+    """The kind of what came back: the first look, so that the others can rely on it."""
     if not isinstance(came, Mapping):
         return kind(came)
     if set(came) != set(PARTS):
@@ -231,12 +228,12 @@ FORM = Look(
 ALPHA = {
     "The column of alpha counts N - 1 messages. A ring sends 2 (N - 1) of them, one after the "
     "other: which half is missing?": (lambda case: 2 * case.alpha),
-    "The column of alpha is the same for all numbers of ranks. How many messages follow each other "
-    "on N ranks?": fitted(lambda n: 1, parts, 0),
+    "The column of alpha is the same for all numbers of ranks. How many messages follow one "
+    "another on N ranks?": fitted(lambda n: 1, parts, 0),
     "The column of alpha counts N messages. Does a rank send to itself?": (
         fitted(lambda n: 2 * n, parts, 0)
     ),
-    "This is a tree's column, log2(N). How many messages follow each other in a ring?": (
+    "This is the column of a tree, log2(N). How many messages follow one another in a ring?": (
         fitted(lambda n: 2 * np.log2(n), parts, 0)
     ),
     "The column of beta is S. How many bytes does a rank send on N ranks?": (
@@ -246,25 +243,25 @@ ALPHA = {
         fitted(rounds, rounds, 0)
     ),
     "This is beta. In which order are the columns?": lambda case: case.beta,
-    "Seconds, please: this is in milliseconds.": lambda case: 1e3 * case.alpha,
-    "Seconds, please: this is in microseconds.": lambda case: 1e6 * case.alpha,
-    "Rows of only one N were used, and they may all be the same measurement. How can the others "
-    "help?": When(lambda seen: any(same(seen.value, one) for one in of_one_n(seen.case))),
-    "Some digits are lost. Is something rounded, or in float32 on its way?": (
+    "This is in milliseconds, not in seconds.": lambda case: 1e3 * case.alpha,
+    "This is in microseconds, not in seconds.": lambda case: 1e6 * case.alpha,
+    "Only rows with one N were used, and they may all be the same measurement. How can you use "
+    "the others?": When(lambda seen: any(same(seen.value, one) for one in of_one_n(seen.case))),
+    "Some digits are lost. Is something rounded, or computed in float32?": (
         When(lambda seen: lost_digits(seen))
     ),
 }
 BETA = {
-    "This is a bandwidth, in bytes per second. beta is seconds a byte.": (
+    "This is a bandwidth, in bytes per second. beta is in seconds per byte.": (
         lambda case: 1 / case.beta
     ),
     "The column of beta counts N - 1 messages of S / N bytes. A ring sends 2 (N - 1) of them: "
     "which half is missing?": (lambda case: 2 * case.beta),
-    "This is seconds a bit.": lambda case: case.beta / 8,
-    "This is seconds for 8 bytes. Are the sizes in bytes?": lambda case: 8 * case.beta,
+    "This is in seconds per bit.": lambda case: case.beta / 8,
+    "These are the seconds for 8 bytes. Are the sizes in bytes?": lambda case: 8 * case.beta,
     "This is alpha.": lambda case: case.alpha,
-    "This is nanoseconds a byte.": lambda case: 1e9 * case.beta,
-    "Some digits are lost. Is something rounded, or in float32 on its way?": (
+    "This is in nanoseconds per byte.": lambda case: 1e9 * case.beta,
+    "Some digits are lost. Is something rounded, or computed in float32?": (
         When(lambda seen: lost_digits(seen))
     ),
 }
@@ -281,7 +278,7 @@ def of_one_n(case: Case) -> list[float]:
 
 
 def lost_digits(seen: Seen) -> bool:
-    """Whether a value is near the right one, has two digits, or is what float32 leaves: nothing."""
+    """Whether a value is near the right one, has two digits, or was lost in float32 (about 0)."""
     value, right = number(seen.value), seen.right
     two_digits = value == float(f"{value:.1e}")
     near = abs(value - right) <= (0.3 if two_digits else 0.02) * right
@@ -294,7 +291,7 @@ def on_ranks(case: Case, ranks: int) -> float:
 
 
 def beyond(case: Case) -> float:
-    """Seconds on top in weak scaling if each bucket has the hidden compute for itself."""
+    """Seconds on top in weak scaling if each bucket gets the whole hidden window."""
     window = case.hidden * case.compute
     each = (case._replace(buckets=[bucket]).communication for bucket in case.buckets)
     return sum(max(0.0, one - window) for one in each)
@@ -311,23 +308,23 @@ def together(case: Case) -> float:
 
 
 WEAK = {
-    "This is a step's time in seconds. An efficiency is one time over another.": (
+    "This is the time of a step in seconds. An efficiency is one time divided by another.": (
         lambda case: case.step(case.compute)
     ),
-    "This is how many times longer a step takes. Which of the two times comes on top?": (
+    "This is how many times longer a step takes. Which of the two times is the numerator?": (
         lambda case: 1 / case.weak
     ),
     "This is the speed-up. An efficiency is at most 1.": lambda case: case.ranks * case.weak,
     "Nothing is hidden here. What runs while a rank computes?": (
         lambda case: case.compute / (case.compute + case.communication)
     ),
-    "More was hidden than there is. What is the least that a step can take?": (
+    "More was hidden than there is. What is the least time that a step can take?": (
         lambda case: case.compute / (case.compute * (1 - case.hidden) + case.communication)
     ),
     "`hidden` is a share of the compute, not of the communication.": (
         lambda case: case.compute / (case.compute + (1 - case.hidden) * case.communication)
     ),
-    "Alpha is paid once here. How many all-reduces does a step make?": weak(together),
+    "alpha is paid only once here. How many all-reduces does a step make?": weak(together),
     "Each bucket was charged for the bytes of all buckets.": (
         weak(lambda case: case.latency * len(case.buckets) + case.transfer * len(case.buckets))
     ),
@@ -339,15 +336,15 @@ WEAK = {
             )
         )
     ),
-    "The first bucket alone was charged.": (
+    "Only the first bucket was charged.": (
         weak(lambda case: case.latency + case.transfer * case.buckets[0] / sum(case.buckets))
     ),
     "This is strong scaling. In weak scaling each rank computes as much as the one rank did.": (
         lambda case: case.strong
     ),
-    "The communication is for the N of the last timing, not for `ranks`. Does a loop give this "
-    "name another value?": weak(lambda case: on_ranks(case, case.measured[-1][0])),
-    "Each all-reduce had all of the hidden time to itself. It is there once, for all of them "
+    "The communication is for the N of the last timing, not for `ranks`. Does a loop overwrite "
+    "this name?": weak(lambda case: on_ranks(case, case.measured[-1][0])),
+    "Each all-reduce got all of the hidden time. It exists once, for all of them "
     "together.": lambda case: case.compute / (case.compute + beyond(case)),
     "`hidden` is the share of the compute that hides communication, not the rest of it.": (
         lambda case: (
@@ -355,7 +352,7 @@ WEAK = {
             / (case.compute + max(0.0, case.communication - (1 - case.hidden) * case.compute))
         )
     ),
-    "All of the compute hides communication here. Which share of it does?": (
+    "Here all of the compute hides communication. Which share of it does?": (
         lambda case: case.compute / max(case.compute, case.communication)
     ),
     "This is in percent. An efficiency of 1 is 100 percent.": lambda case: 100 * case.weak,
@@ -367,33 +364,33 @@ STRONG = {
     "This is the speed-up: the time of one rank over the time of N. The ideal is N.": (
         lambda case: case.ranks * case.strong
     ),
-    "This is how many times longer a step takes than an N-th. Which time comes on top?": (
+    "This is how many times longer a step takes than an N-th. Which time is the numerator?": (
         lambda case: 1 / case.strong
     ),
     "This equals weak scaling. How much does each of N ranks compute if they share the work, and "
     "how much does it send? The gradients do not shrink with N.": lambda case: case.weak,
-    "The gradients do not shrink with N. How many bytes has an all-reduce if N ranks share the "
-    "work?": (
+    "The gradients do not shrink with N. How many bytes does an all-reduce have if N ranks share "
+    "the work?": (
         lambda case: (
             case.share
             / case.step(case.share, len(case.buckets) * case.latency + case.transfer / case.ranks)
         )
     ),
-    "The ranks share the work, but each of them computes all of it here.": (
+    "The ranks share the work, but here each of them computes all of it.": (
         lambda case: case.share / case.step(case.compute)
     ),
-    "Less compute hides less. Which compute hides the all-reduces of N ranks?": (
+    "Less compute hides less. How much compute hides the all-reduces of N ranks?": (
         lambda case: (
             case.share / (case.share + max(0.0, case.communication - case.hidden * case.compute))
         )
     ),
-    "Nothing is hidden here. It was in weak scaling.": (
+    "Nothing is hidden here, but it was in weak scaling.": (
         lambda case: case.share / (case.share + case.communication)
     ),
     "More was hidden than there is, in strong scaling.": (
         lambda case: case.share / (case.share * (1 - case.hidden) + case.communication)
     ),
-    "Alpha is paid once in strong scaling. How many all-reduces does a step make?": (
+    "alpha is paid only once in strong scaling. How many all-reduces does a step make?": (
         lambda case: case.share / case.step(case.share, together(case))
     ),
 }
@@ -403,19 +400,21 @@ CHECK = Alone(
     called=call,
     looks=[
         FORM,
-        look("alpha", " s", ALPHA, "What stands in front of alpha, and of beta, in each timing?"),
-        look("beta", " s a byte", BETA, "alpha is right. What does beta stand for?"),
+        look("alpha", " s", ALPHA, "By what are alpha and beta multiplied in each timing?"),
+        look("beta", " s a byte", BETA, "alpha is right. What is beta the price of?"),
         look(
             "weak", "", WEAK,
-            "Say the seconds of a step on N ranks: compute, and what is not hidden. Then divide.",
+            "Add up the seconds of a step on N ranks: compute, and what is not hidden. Then "
+            "divide.",
         ),
-        look("strong", "", STRONG, "Which seconds does each of N ranks compute, and hide behind?"),
+        look("strong", "", STRONG, "How many seconds does each of N ranks compute, and how many of "
+        "them hide communication?"),
     ],
     keeps="Which line changes the caller's lists?",
     errors={
-        "ingular": "Two rows may be the same measurement. How can all rows be used?",
+        "ingular": "Two rows may be the same measurement. How can you use all rows?",
         "by zero": "Two rows may be alike, or have the same S / N, and one rank sends nothing. "
-        "What do you divide by?",
+        "By what do you divide?",
         "out of range": "There may be two timings, and one bucket.",
         "to unpack": "There may be two timings or more.",
     },

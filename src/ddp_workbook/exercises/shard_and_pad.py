@@ -1,18 +1,17 @@
-"""Keep this rank's piece of a tensor: flatten, pad with zeros, cut.
+"""Cut a tensor into equal pieces, and keep this rank's piece.
 
-Every rank has the same tensor, and calls your function with it. Lay its elements out in one row, as
-`flatten` does, and append as few zeros as it takes to cut the row into equal pieces, one for each
-rank. Rank r returns piece r. With 10 elements on 4 ranks a piece has 3: rank 0 keeps the first
-three, and rank 3 keeps the last one and two zeros.
+Every rank calls your function with the same tensor. Flatten it, append as few zeros as it takes to
+cut the row into equal pieces, one for each rank, and return piece r on rank r. With 10 elements on
+4 ranks, a piece has 3 elements: rank 0 keeps the first three, and rank 3 keeps the last one and two
+zeros.
 
-- The piece has one dimension, and the dtype of the tensor.
-- The caller drops the tensor afterwards, to save memory. So the piece has memory of its own, no
-  more than its elements need.
-- `tensor` may be a parameter. The piece is not part of its graph, and requires no gradient.
-- Nothing is sent, and `tensor` stays as it is.
-
-`tensor` may have any shape, and fewer elements than there are ranks, even none. It may be a view
-that is not contiguous.
+- The piece is one-dimensional and has the dtype of the tensor.
+- The caller deletes the tensor afterwards to save memory. The piece therefore has memory of its
+  own, no more than its elements need.
+- `tensor` may be a parameter. The piece is not part of its graph and requires no gradient.
+- `tensor` may have any shape, fewer elements than there are ranks, or no elements at all. It may be
+  a view that is not contiguous.
+- Nothing is sent, and `tensor` stays unchanged.
 """
 
 from collections.abc import Callable
@@ -37,17 +36,17 @@ from ddp_workbook.exercises.judging.pieces import (
 
 MINUTES = 6
 HINTS = [
-    "How long is a piece, if 10 elements are for 4 ranks? Which way is the quotient rounded, and "
+    "How long is a piece when 4 ranks share 10 elements? Is the quotient rounded up or down, and "
     "how many zeros does that take in all?",
-    "Of the row with its padding, rank r's piece is a slice. What does a slice of a tensor keep in "
-    "memory?",
-    "F.pad and new_zeros both make zeros; a slice is a view, and clone gives it memory of its own. "
+    "Rank r's piece is a slice of the padded row. How much memory does a slice of a tensor keep "
+    "alive?",
+    "F.pad and new_zeros both make zeros. A slice is a view; clone gives it memory of its own. "
     "What takes a tensor out of autograd's graph?",
 ]
 
 
 def shard_and_pad(tensor: Tensor) -> Tensor:
-    """This rank's piece of `tensor` (any shape): one dimension, equally long on every rank."""
+    """Return this rank's piece of `tensor` (any shape): [n], with the same n on every rank."""
     ### BEGIN SOLUTION
     flat = tensor.detach().flatten()
     ranks = dist.get_world_size()
@@ -59,7 +58,7 @@ def shard_and_pad(tensor: Tensor) -> Tensor:
 
 
 def watched(function: Callable, tensor: Tensor) -> dict[str, Any]:
-    """Call it; the piece, and what it holds beside its own elements."""
+    """Call it; return the piece, and what else the piece keeps in memory."""
     with filled_memory():
         returned = function(tensor)
     beside = ""
@@ -70,7 +69,7 @@ def watched(function: Callable, tensor: Tensor) -> dict[str, Any]:
         elif memory.nbytes() > returned.nbytes:
             beside = f"keeps {memory.nbytes()} bytes of memory for {returned.nbytes} of elements"
         elif returned.grad_fn is not None:
-            beside = "keeps the tensor, by way of autograd's graph"
+            beside = "keeps the tensor alive through autograd's graph"
         elif returned.requires_grad:
             beside = "requires a gradient"
     return {"piece": returned, "beside": beside}
@@ -89,7 +88,7 @@ def padded_to(tensor: Tensor, length: int) -> Tensor:
 def cut(
     length: Callable[[Whole], int], padded: bool = False, rest: bool = False
 ) -> Callable[[Whole, int], Tensor]:
-    """Pieces of another length; what is short is `padded`, or the last one takes the `rest`."""
+    """Pieces of another length: short ones are `padded`, or the last one takes the `rest`."""
 
     def own(call: Whole, rank: int) -> Tensor:
         long = length(call)
@@ -111,7 +110,7 @@ def rounded_down(call: Whole) -> int:
 
 
 def a_round_more(call: Whole) -> int:
-    """How long a piece is with zeros added where none are missing."""
+    """How long a piece is if zeros are added even where none are needed."""
     return rounded_down(call) + 1
 
 
@@ -121,7 +120,7 @@ def spread(call: Whole, rank: int) -> Tensor:
 
 
 def rows(call: Whole, rank: int) -> Tensor:
-    """Whole rows of the tensor, and rows of zeros; what has no rows is cut rightly."""
+    """Whole rows of the tensor, padded with rows of zeros; a 0-D or 1-D tensor is cut rightly."""
     tensor = whole(call).detach()
     if tensor.dim() < 2:
         return piece(call, rank)
@@ -130,7 +129,7 @@ def rows(call: Whole, rank: int) -> Tensor:
 
 
 def in_memory_order(call: Whole) -> Tensor:
-    """The whole row with its padding, the elements in the order in which they lie in memory."""
+    """The whole row with its padding, with the elements in their order in memory."""
     tensor = whole(call).detach()
     if call.kind == "not contiguous":
         tensor = tensor.mT
@@ -148,20 +147,20 @@ def equal_pieces(made: Callable[[Whole], Tensor]) -> Callable[[Whole, int], Tens
 
 
 def whole_rows(seen: Seen) -> bool:
-    """Whether it still has the dimensions of the tensor, but for its length."""
+    """Whether it still has the dimensions of the tensor, except for the number of rows."""
     shape = getattr(seen.value, "shape", ())
     return len(shape) > 1 and shape[1:] == whole(seen.case).shape[1:]
 
 
 def same_numbers(seen: Seen) -> bool:
-    """Whether it is the right piece but for its dtype or its shape."""
+    """Whether it is the right piece except for its dtype or its shape."""
     if not isinstance(seen.value, Tensor) or seen.value.numel() != seen.right.numel():
         return False
     return torch.allclose(seen.value.flatten().double(), seen.right.double(), rtol=1e-2)
 
 
 def begins_rightly(seen: Seen) -> bool:
-    """Whether only what lies behind the elements is wrong."""
+    """Whether only the padding is wrong."""
     count = max(0, min(len(seen.right), flat(seen.case).numel() - seen.rank * len(seen.right)))
     value = seen.value
     same = isinstance(value, Tensor) and value.shape == seen.right.shape and count < len(value)
@@ -169,7 +168,7 @@ def begins_rightly(seen: Seen) -> bool:
 
 
 MISTAKES = {
-    "This is every element, on every rank. Which of them are rank {rank}'s?": flat,
+    "This is every element, on every rank. Which of them belong to rank {rank}?": flat,
     "This is the whole row with its padding. Which part of it is rank {rank}'s?": row,
     "This is rank 0's piece on every rank. Where does the rank come in?": (
         lambda call: piece(call, 0)
@@ -188,13 +187,13 @@ MISTAKES = {
     "The elements are dealt out like cards. A piece is one block of the row.": (
         lambda call, rank: row(call)[rank :: call.ranks]
     ),
-    "Elements are missing: those that do not divide are on no rank. Which way was the length "
-    "rounded?": cut(rounded_down),
+    "Elements are missing: the remainder of the division is on no rank. Was the length rounded up "
+    "or down?": cut(rounded_down),
     "The last piece takes all that is left, and is longer than the others. What makes the "
     "pieces equally long?": cut(rounded_down, rest=True),
-    "There are more zeros than needed. How many are missing if the number of elements is a "
-    "multiple of the ranks already?": cut(a_round_more, padded=True),
-    "The zeros stand before the elements. Where do they belong?": equal_pieces(zeros_first),
+    "There are more zeros than needed. How many are needed if the number of elements is "
+    "already a multiple of the number of ranks?": cut(a_round_more, padded=True),
+    "The zeros come before the elements. Where do they belong?": equal_pieces(zeros_first),
     "These are whole rows of the tensor. What does flatten do first?": When(whole_rows),
     "These are the elements of whole rows, flattened after the cut. What comes first?": (
         lambda call, rank: rows(call, rank).flatten()
@@ -208,9 +207,7 @@ MISTAKES = {
     "The elements are right, the shape is not. How many dimensions does a piece have?": (
         When(same_numbers)
     ),
-    "What stands behind the elements is no zero. Which line writes the zeros?": (
-        When(begins_rightly)
-    ),
+    "What follows the elements is not zero. Which line writes the zeros?": (When(begins_rightly)),
 }
 CHECK = OnRanks(
     cases=calls,
@@ -241,14 +238,14 @@ CHECK = OnRanks(
                 "A slice is a view: it keeps all of the memory that it was cut from. What gives it "
                 "memory of its own?": When(lambda seen: "bytes" in seen.value),
                 "Nothing was copied here, so the piece is a view of the tensor. What if no zeros "
-                "are missing, or there is one rank?": When(lambda seen: "lies" in seen.value),
+                "are needed, or there is one rank?": When(lambda seen: "lies" in seen.value),
                 "The tensor is a parameter here, and the graph leads back to it. What takes a "
                 "tensor out of the graph?": When(lambda seen: "graph" in seen.value),
             },
-            otherwise="Whether pieces get gradients is up to the caller, who makes parameters of "
-            "them. What is asked for here is a plain tensor.",
+            otherwise="The caller makes parameters of the pieces and decides whether these get "
+            "gradients. What is asked for here is a plain tensor.",
             came="the right piece, which {value}",
-            required="a tensor of its own, which is tied to nothing",
+            required="a tensor with memory of its own, outside any graph",
             words=str,
         ),
     ],
@@ -256,12 +253,12 @@ CHECK = OnRanks(
     errors={
         "out of range": "Without zeros, 5 elements make three chunks for 4 ranks; and a tensor "
         "without dimensions has no shape[0]. Which of the two is it here?",
-        "view size is not compatible": "view needs elements that lie in one row already. Which "
-        "other method makes a row of any tensor?",
-        "invalid for input of size": "Do the elements divide into so many equal pieces? Here they "
-        "do not, without zeros.",
+        "view size is not compatible": "view needs elements that are already contiguous in memory. "
+        "Which other method flattens any tensor?",
+        "invalid for input of size": "Without zeros, these elements do not divide into that many "
+        "equal pieces.",
         "BFloat16": "NumPy knows no bfloat16. Which functions of torch do the same?",
-        "dimension": "A tensor may have any number of dimensions, also none. What makes a row of "
+        "dimension": "A tensor may have any number of dimensions, even none. Which method flattens "
         "any tensor?",
     },
     proves="pieces of 0 to 24 elements in 4 dtypes, at 1 to 4 ranks, in memory of their own",

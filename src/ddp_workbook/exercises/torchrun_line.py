@@ -1,18 +1,18 @@
-"""Write the torchrun command that someone types on one of a job's hosts.
+"""Write the torchrun command to type on one host of a job.
 
-`hosts` is a dict: the name of each host of the job, and how many GPUs that host has. `host` is the
-one that this line is typed on. The function is called once for each host, in a Python process of
-that host. All calls get the same dict, in the same order. Typed on their hosts, the lines must make
-one job.
-
-- Each host starts a rank for each of its GPUs. Hosts may have different numbers of them.
-- The hosts meet by a `c10d` rendezvous at `port`, which is free on all of them.
-- Other jobs use the same hosts, so the rendezvous has a name that contains `job`, the number of
-  this job. No other job has this number.
-- `program` is what would come after `python`: a file, or `-m` and a module, then its arguments.
+`hosts` maps the name of each host of the job to its number of GPUs, and `host` is the host that
+this line is typed on. The function is called once for each host, each time in a Python process of
+that host and with the same dict, in the same order. Typed on their hosts, the lines must start one
+job.
 
 Return the words of the line as a list, such as `["torchrun", "--standalone", "train.py"]`. A text
-is fine too; it is split as a shell would split it. Any spelling that torchrun understands is right.
+is fine too; it is split as a shell would split it. Any spelling that torchrun accepts is right.
+
+- Each host starts one rank for each of its GPUs. Hosts may have different numbers of GPUs.
+- The hosts meet in a `c10d` rendezvous at `port`, which is free on all of them.
+- Other jobs use the same hosts, so the name of the rendezvous contains `job`, the number of this
+  job. No other job has this number.
+- `program` is what would follow `python`: a file, or `-m` and a module, and then the arguments.
 """
 
 import os
@@ -32,17 +32,17 @@ MINUTES = 8
 HINTS = [
     "Write down the lines for two hosts, one with 4 GPUs and one with 2. Which words must be the "
     "same on both? Which one may differ?",
-    "torchrun needs three things to find the others: how many hosts there will be, the address "
-    "where all of them ask, and a name for the job. `torchrun --help` has an option for each.",
-    "--nnodes counts hosts, --nproc-per-node counts the ranks of this host alone. For the endpoint "
-    "any host of the job will do, as long as all lines name the same one: the first, say.",
+    "torchrun needs three things to find the other hosts: how many there are, the address at "
+    "which all of them meet, and a name for the job. `torchrun --help` has an option for each.",
+    "--nnodes counts hosts; --nproc-per-node counts the ranks of this host only. The endpoint may "
+    "be on any host of the job, as long as all lines name the same one: the first, for example.",
 ]
 
 
 def torchrun_line(
     host: str, hosts: dict[str, int], port: int, job: str, program: list[str]
 ) -> list[str]:
-    """The words of the command to type on `host`; `hosts` has the number of GPUs of each host."""
+    """Return the words of the command for `host`; `hosts` has the number of GPUs of each host."""
     ### BEGIN SOLUTION
     meeting_point = next(iter(hosts))  # any host of the job, but the same one in all lines
     return [
@@ -109,7 +109,7 @@ def given(case: Case, rank: int) -> tuple:
 
 
 def on_host_of_its_own(function: Callable, host: str, hosts: dict, *rest: Any) -> Any:
-    """Call it as on that host: there, a set of texts has an order that no other process has."""
+    """Call it as on that host: a set of strings has another order in each process."""
     unordered.Unordered.mixed = True
     unordered.GONE_THROUGH.clear()
     with patch.dict(os.environ, RANK=str([*hosts].index(host))):
@@ -163,13 +163,13 @@ def alike(lines: list[list[str]]) -> bool:
 
 
 def agreed(seen: Seen, what: str) -> bool:
-    """Whether all hosts' lines say the same; a line without the others' tells nothing."""
+    """Whether all hosts' lines say the same; one line alone does not tell."""
     said = {getattr(one.came.line, what) for one in seen.everyone}
     return len(said) == 1 and len(seen.everyone) == len(seen.case.hosts)
 
 
 def endpoint(seen: Seen) -> str:
-    """Where the hosts ask; of several right answers the first, in which all ask the first host."""
+    """Where the hosts meet; every right answer is shown as the first host and the port."""
     line, case = seen.came.line, seen.case
     same = agreed(seen, "endpoint")
     may_ask = [*case.hosts, *HERE] if len(case.hosts) == 1 else case.hosts
@@ -178,14 +178,14 @@ def endpoint(seen: Seen) -> str:
 
 
 def job_name(seen: Seen) -> str:
-    """What the job is called; its number if that is part of a name that all hosts use."""
+    """The name of the job; its number if that is part of a name that all hosts use."""
     line, job = seen.came.line, seen.case.job
     right = agreed(seen, "run_id") and job in line.run_id
     return job if right or line.standalone else line.run_id
 
 
 def meeting(seen: Seen) -> str:
-    """What became of the meeting: "met", or torchrun's error. One host alone meets nobody."""
+    """The outcome of the meeting: "met", or torchrun's error; "" until all lines are there."""
     if len(seen.everyone) < len(seen.case.hosts):
         return ""
     return seen.came.met if isinstance(seen.came.met, str) else "met"
@@ -213,13 +213,13 @@ def module_or_file(case: Case) -> list[str]:
 
 
 def options_behind(seen: Seen) -> bool:
-    """Whether an option of torchrun's has come to stand behind the program."""
+    """Whether one of torchrun's options stands behind the program."""
     more = seen.value[len(seen.right) :] or seen.value
     return any(word.startswith(("--n", "--rdzv")) for word in more if word not in seen.right)
 
 
 def spaced_option(seen: Seen) -> bool:
-    """Whether an option and its value have come as one word: torchrun takes it for the program."""
+    """Whether an option and its value are one word: torchrun takes it for the program."""
     return any(word.startswith("-") and " " in word for word in seen.value)
 
 
@@ -237,21 +237,21 @@ FORM = Look(
     of=lambda seen: seen.came.form,
     right=A_LINE,
     mistakes={
-        "Do you return the line, on every path?": "None",
-        "Words are texts. Which of yours is a number?": "a list with an int in it",
-        "Are these the words one after the other? A list in the list is no word.": (
+        "Does the function return the line, on every path?": "None",
+        "Each word is a string. Which of yours is a number?": "a list with an int in it",
+        "Are these the words, one after the other? A list in the list is not a word.": (
             "a list with a list in it"
         ),
-        "torch.distributed.launch is the old way: it knows no rendezvous. Which command has taken "
-        "its place?": LAUNCH,
+        "torch.distributed.launch is the old way: it knows no rendezvous. Which command has "
+        "replaced it?": LAUNCH,
         "Which command starts the ranks, and is it the first word?": Reason.ANOTHER_COMMAND.value,
         "The program and its arguments have become one word, so this is the name of a file. What "
         "keeps them apart?": ONE_WORD,
-        "Which quote is opened and not closed?": Reason.OPEN_QUOTE.value,
-        "torchrun says what is wrong. Is each option spelt as `torchrun --help` spells it, is each "
-        "word of the list one word, and does every option have its value?": Reason.REFUSED.value,
+        "Which quote is opened but not closed?": Reason.OPEN_QUOTE.value,
+        "torchrun says what is wrong. Is each option spelled as in `torchrun --help`, is each "
+        "entry of the list one word, and does every option have its value?": Reason.REFUSED.value,
     },
-    otherwise="The words of a line, as a list: which of your lines makes it?",
+    otherwise="Which of your lines makes the list of words?",
     came=on_host,
     required=lambda seen: (
         f"ranks that run {in_words(seen.case.program)}"
@@ -263,28 +263,29 @@ PROGRAM = Look(
     of=program_of,
     right=lambda case: case.program,
     mistakes={
-        "Python is started by torchrun, once for each rank. What is left of the program?": (
+        "torchrun itself starts Python, once for each rank. What is left of the program?": (
             lambda case: ["python", *case.program]
         ),
-        "The program's arguments are missing. Where do they stand in the line?": module_or_file,
-        "Without -m, a module is taken for a file.": (
+        "The program's arguments are missing. Where do they belong in the line?": module_or_file,
+        "Without -m, torchrun takes the module for a file.": (
             lambda case: case.program[case.program[0] == "-m" :]
         ),
         "One word of the list is one word of the line: an option and its value are two, or one "
         "with a = between them.": When(lambda seen: spaced_option(seen)),
-        "What stands behind the program is the program's own. Where must torchrun's options "
+        "Everything after the program is passed to the program. Where must torchrun's own options "
         "stand?": When(options_behind),
-        "One word has become several. What does the shell do with a blank, and what does it leave "
-        "alone?": When(lambda seen: " ".join(seen.value) == " ".join(seen.right)),
+        "One word has become several. What does the shell do at a space, and how do you keep it "
+        "from that?": When(lambda seen: " ".join(seen.value) == " ".join(seen.right)),
     },
-    otherwise="What follows torchrun's last option is taken for the program and its arguments.",
+    otherwise="torchrun takes whatever follows its last option for the program and its arguments.",
     came=line_and(lambda seen: f"The ranks run {in_words(seen.value)}."),
     required="ranks that run {right}",
 )
 STANDALONE = Look(
     of=lambda seen: seen.came.line.standalone and len(seen.case.hosts) > 1,
     right=False,
-    otherwise="--standalone makes a whole job of one host: it meets nobody. What do several need?",
+    otherwise="--standalone makes a whole job of one host, which meets no other. What do several "
+    "hosts need?",
     came=on_host,
     required=lambda seen: f"a job of {len(seen.case.hosts)} hosts",
 )
@@ -292,18 +293,17 @@ NNODES = Look(
     of=lambda seen: seen.came.line.nnodes,
     right=lambda case: str(len(case.hosts)),
     mistakes={
-        "Where nothing is said, a job has one host. Which option says for how many torchrun "
-        "waits?": "1",
+        "By default, a job has one host. Which option says how many hosts torchrun waits for?": "1",
         "This is the number of ranks. What does --nnodes count?": (
             lambda case: str(sum(case.hosts.values()))
         ),
         "This is a number of GPUs. What does --nnodes count?": lambda case, rank: str(
             on(case, rank)
         ),
-        "With a range torchrun begins with fewer hosts if others are late. How many must there "
+        "With a range, torchrun starts with fewer hosts if others are late. How many must there "
         "be?": When(lambda seen: ":" in seen.value),
     },
-    otherwise="How many hosts does the job have, and who counts them?",
+    otherwise="How many hosts does the job have, and which option counts them?",
     came=line_and(
         lambda seen: f"This is a job of {plural(seen.value.replace(':', ' to '), 'host')}."
     ),
@@ -313,14 +313,14 @@ NPROC = Look(
     of=count,
     right=lambda case, rank: str(on(case, rank)),
     mistakes={
-        "Where nothing is said, torchrun starts one rank. Which option says how many?": "1",
+        "By default, torchrun starts one rank. Which option says how many?": "1",
         "These are the ranks of all hosts. How many start on this one?": (
             lambda case: str(sum(case.hosts.values()))
         ),
-        "Each host starts as many as the first one. How many GPUs has this one?": (
+        "Each host starts as many as the first one. How many GPUs does this one have?": (
             lambda case: str(on(case, 0))
         ),
-        "Each host starts as many as the largest one. How many GPUs has this one?": (
+        "Each host starts as many as the largest one. How many GPUs does this one have?": (
             lambda case: str(max(case.hosts.values()))
         ),
         "Each host starts as many as the smallest one. Which GPUs are left without a rank?": (
@@ -329,7 +329,7 @@ NPROC = Look(
         "This is the number of hosts. What does --nproc-per-node count?": (
             lambda case: str(len(case.hosts))
         ),
-        "As if all hosts had equally many GPUs. How many has this one?": (
+        "This is right only if all hosts have equally many GPUs. How many does this one have?": (
             lambda case: str(sum(case.hosts.values()) // len(case.hosts))
         ),
     },
@@ -341,10 +341,10 @@ BACKEND = Look(
     of=lambda seen: seen.came.line.backend,
     right="c10d",
     mistakes={
-        "Where nothing is said, the backend is `static`: it takes --master-addr, and --node-rank "
-        "numbers the hosts by hand. Which option asks for c10d?": "static",
+        "By default, the backend is `static`: it takes --master-addr, and --node-rank numbers the "
+        "hosts by hand. Which option asks for c10d?": "static",
     },
-    otherwise="How do the hosts meet, according to the task?",
+    otherwise="Which kind of rendezvous does the task ask for?",
     came=line_and(lambda seen: f"The rendezvous is {seen.value!r}."),
     required="a rendezvous by 'c10d'",
 )
@@ -352,18 +352,17 @@ ENDPOINT = Look(
     of=endpoint,
     right=lambda case: f"{case.head}:{case.port}",
     mistakes={
-        "No line says where the hosts meet. Which option does?": "",
+        "No line says where the hosts meet. Which option is for that?": "",
         "Each host waits at its own address. At which one can all of them meet?": (
             lambda case, rank: f"{[*case.hosts][rank]}:{case.port}"
         ),
-        "On every host this name means the host itself. Which name means the same on all?": When(
-            lambda seen: seen.came.line.host in HERE
-        ),
-        "The host is right, and the port is missing. Without one, torchrun takes 29400.": (
+        "On every host, this name means that host itself. Which name means the same host "
+        "everywhere?": When(lambda seen: seen.came.line.host in HERE),
+        "The host is right, but the port is missing. Without one, torchrun takes 29400.": (
             lambda case: case.head
         ),
-        "The lines name different hosts. A set of texts has another order in every process; which "
-        "order is the same everywhere?": When(
+        "The lines name different hosts. A set of strings has another order in every process. "
+        "Which order is the same everywhere?": When(
             lambda seen: (
                 any(one.came.by_set for one in seen.everyone)
                 and len({one.value for one in seen.everyone}) > 1
@@ -376,7 +375,7 @@ ENDPOINT = Look(
             lambda seen: seen.came.line.host in seen.case.hosts
         ),
     },
-    otherwise="Is this the name of one of the job's hosts, and behind it a colon and the port?",
+    otherwise="Is this the name of one of the job's hosts, followed by a colon and the port?",
     came=line_and(lambda seen: f"It meets the others at {seen.value!r}."),
     required=lambda seen: (
         f"an endpoint on one of {in_words([*seen.case.hosts])}, at port "
@@ -387,12 +386,12 @@ NAME = Look(
     of=job_name,
     right=lambda case: case.job,
     mistakes={
-        "Without a name of its own every job is called `none`. Another one at the same host and "
-        "port would be taken for this one. Which option names the job?": "none",
-        "The hosts give different names to the job, so they are different jobs. What do all of "
+        "By default, every job is called `none`, and would join any other job at the same host and "
+        "port. Which option names the job?": "none",
+        "The hosts give the job different names, so these are different jobs. What do all of "
         "them know?": When(lambda seen: len({one.value for one in seen.everyone}) > 1),
     },
-    otherwise="Another job may have this name as well. What has nobody but this job?",
+    otherwise="Another job may have this name as well. What belongs to this job only?",
     came=line_and(lambda seen: f"The job is called {seen.value!r}."),
     required=lambda seen: (
         f"a name with the job's number, {seen.case.job}, in it, the same in all lines"
@@ -432,10 +431,10 @@ CHECK = Alone(
     caller=on_host_of_its_own,
     observe=typed,
     looks=[FORM, PROGRAM, STANDALONE, NNODES, NPROC, BACKEND, ENDPOINT, NAME, MET],
-    keeps="Which line changes what the caller has given?",
+    keeps="Which line changes the caller's dict or list?",
     errors={
-        "KeyError": "`hosts` is a dict: by each host's name, the number of its GPUs.",
-        "concatenate": "A number is no text. Which of the words is made of one?",
+        "KeyError": "`hosts` is a dict: host name to number of GPUs. Which key do you look up?",
+        "concatenate": "A number is not a string. Which of the words contains one?",
     },
     proves="torchrun's parser reads one job in them, for 1 to 3 hosts with 1 to 8 GPUs, and the "
     "lines of 3 hosts met here",

@@ -1,15 +1,15 @@
-"""Put a tensor together again from the pieces of all ranks.
+"""Rebuild a tensor from the pieces of all ranks.
 
-`shard_and_pad` has cut a tensor: all its elements in one row, zeros at the end of the row if they
-do not divide, and a piece of the row for each rank. Your function is called on all ranks, with the
-rank's piece and the shape that the tensor had. On every rank it returns the whole tensor: in that
-shape, in the dtype of the piece, without padding.
+`shard_and_pad` has flattened a tensor, padded it with zeros at the end, and cut it into equal
+pieces, one for each rank. Your function is called on every rank with the rank's piece and the
+tensor's original shape. On every rank it returns the whole tensor: in that shape, in the dtype of
+the piece, without padding.
 
-- All ranks together make one all-gather, in any of its forms, and send nothing else. A rank alone
+- The ranks make one all-gather together, in any of its forms, and send nothing else. A single rank
   needs none.
-- The tensor may have no dimension or no element, and some pieces may be padding alone. A zero may
-  also be an element.
-- `piece` stays as it is. What one call has returned stays as it is in later calls.
+- The tensor may have no dimensions or no elements, and some pieces may hold padding only. A zero
+  may also be an element.
+- `piece` stays unchanged, and so does the result of an earlier call.
 """
 
 from collections.abc import Callable
@@ -34,15 +34,15 @@ MINUTES = 6
 HINTS = [
     "Every rank needs all pieces. Which collective gives them to it, and in which order do they "
     "come?",
-    "Behind each other the pieces make the row. Where in it is the padding, and how many elements "
-    "does a tensor of this shape have?",
-    "shape.numel() counts the elements; a slice drops what is behind them, and reshape does the "
+    "One after the other, the pieces make the padded row. Where in it is the padding, and how many "
+    "elements does a tensor of this shape have?",
+    "shape.numel() counts the elements; a slice drops what follows them, and reshape does the "
     "rest. The tensors that all_gather fills must have the dtype of the piece.",
 ]
 
 
 def unshard(piece: Tensor, shape: torch.Size) -> Tensor:
-    """The tensor of this shape, whole, from the `piece` [n] of each rank."""
+    """Return the whole tensor of this shape, made from the `piece` [n] of each rank."""
     ### BEGIN SOLUTION
     pieces = [torch.empty_like(piece) for _ in range(dist.get_world_size())]
     dist.all_gather(pieces, piece)
@@ -51,7 +51,7 @@ def unshard(piece: Tensor, shape: torch.Size) -> Tensor:
 
 
 def called_with_filled_memory(function: Callable, own: Tensor, shape: torch.Size) -> Tensor:
-    """What it returns, where memory that nobody has filled shows."""
+    """Call it where uninitialized memory shows in the result."""
     with filled_memory():
         return function(own, shape)
 
@@ -67,25 +67,25 @@ def rows_of(call: Whole) -> Tensor:
 
 
 def all_like(rank_of: Callable[[Whole, int], int]) -> Callable[[Whole, int], Tensor]:
-    """A mistake that has the piece of one rank in every place."""
+    """A mistake that puts the piece of one rank into every place."""
     return shaped(lambda call, rank: rows_of(call)[rank_of(call, rank)].repeat(call.ranks))
 
 
 def right(call: Whole) -> Tensor:
-    """The tensor, in a row of memory."""
+    """The tensor, contiguous."""
     return whole(call).detach().contiguous()
 
 
 def same_numbers(seen: Seen) -> bool:
-    """Whether it is the right tensor but for its dtype."""
+    """Whether it is the right tensor except for its dtype."""
     value = seen.value
     same = isinstance(value, Tensor) and value.shape == seen.right.shape
     return same and torch.allclose(value.double(), seen.right.double(), rtol=1e-2)
 
 
 MISTAKES = {
-    "This is the row with its padding. Which shape had the tensor, and how many elements?": row,
-    "The elements are right, the shape is not. Which argument tells it?": (
+    "This is the row with its padding. How many elements does a tensor of this shape have?": row,
+    "The elements are right, the shape is not. Which argument gives the shape?": (
         lambda call: right(call).flatten()
     ),
     "This is rank {rank}'s own piece. How do the others' pieces get here?": piece_of,
@@ -95,7 +95,7 @@ MISTAKES = {
     "The last rank's piece is in every place. Does your list hold several tensors, or one tensor "
     "several times?": all_like(lambda call, rank: -1),
     "Rank 0's piece is in every place. Where are the others?": all_like(lambda call, rank: 0),
-    "The pieces are woven into each other. A piece is one block of the row: along which dimension "
+    "The pieces are interleaved. A piece is one block of the row: along which dimension "
     "are they joined?": shaped(lambda call, rank: rows_of(call).T.flatten()),
     "The pieces come in reverse order. Which is the first one?": (
         shaped(lambda call, rank: rows_of(call).flip(0).flatten())
@@ -118,17 +118,18 @@ OTHERS = Look(
     of=lambda seen: sorted({*seen.ops} - {"all_gather", "all_gather_into_tensor"}),
     right=[],
     mistakes={
-        "A sum over zeros brings every number to its place, and costs as much as two all-gathers. "
-        "Which collective moves pieces, and adds nothing?": When(
+        "A sum over zeros puts every number into its place, but costs as much as two all-gathers. "
+        "Which collective moves pieces without adding?": When(
             lambda seen: {"all_reduce"} & {*seen.ops}
         ),
-        "After gather one rank alone has the pieces. Which collective gives them to all?": When(
+        "After gather, only one rank has the pieces. Which collective gives them to all?": When(
             lambda seen: {"gather"} & {*seen.ops}
         ),
-        "A broadcast for each rank is as many collectives as there are ranks. Which one does the "
-        "same?": When(lambda seen: {"broadcast"} & {*seen.ops}),
+        "One broadcast for each rank takes as many collectives as there are ranks. Which single "
+        "collective does the same?": When(lambda seen: {"broadcast"} & {*seen.ops}),
     },
-    otherwise="Which collective gives every rank what each rank has? No other one is needed.",
+    otherwise="Which collective gives every rank the pieces of all ranks? It is the only one "
+    "needed.",
     came="rank {rank} called {value}",
     required="one all-gather, and nothing else",
     words=", ".join,
@@ -154,17 +155,18 @@ CHECK = OnRanks(
         ),
     ],
     most=1,
-    too_much="Which of these could be spared? The pieces are equally long, and every rank knows "
+    too_much="Which of these is not needed? The pieces are equally long, and every rank knows "
     "the shape.",
     keeps="Which line writes into it?",
     errors={
-        "invalid for input of size": "Has what you reshape as many elements as the shape? Look for "
-        "padding that is left, and for elements that were taken for padding.",
-        "different dtypes": "Which dtype have the tensors that the collective fills, and which one "
-        "has the piece?",
-        "invalid tensor size": "Which shape must a tensor have that takes the piece of a rank?",
-        "tensor list": "How many tensors does the list hold that is filled? One for each rank.",
-        "non-empty": "A tensor without elements has pieces, too. How long are they?",
+        "invalid for input of size": "Does what you reshape have as many elements as the shape? "
+        "Look for padding that is left, and for elements that were taken for padding.",
+        "different dtypes": "Which dtype do the tensors that the collective fills have, and which "
+        "one does the piece have?",
+        "invalid tensor size": "Which shape must a tensor have to take the piece of a rank?",
+        "tensor list": "How many tensors does the list to be filled hold? It needs one for each "
+        "rank.",
+        "non-empty": "A tensor without elements has pieces too. How long are they?",
     },
     proves="tensors of 0 to 24 elements in 4 dtypes, whole again at 1 to 4 ranks, with one "
     "all-gather",

@@ -1,5 +1,5 @@
 # wrong: gives a block that is too large a unit of its own
-# told: and no error comes
+# told: and no error is raised
 
 
 def choose_wraps(sizes, limit):

@@ -1,5 +1,5 @@
 # wrong: begins with a unit that stays empty where there are no blocks
-# told: A unit without blocks is none
+# told: A unit without blocks is not a unit
 
 
 def choose_wraps(sizes, limit):

@@ -1,5 +1,5 @@
 # wrong: as many blocks in each unit as fit on average
-# told: Equally many blocks need not be equally large
+# told: Units with equally many blocks need not be equally large
 
 
 def choose_wraps(sizes, limit):

@@ -1,5 +1,5 @@
 # wrong: takes a unit of exactly the limit for too large
-# told: A unit may have exactly the limit
+# told: A unit may be exactly as large as the limit
 
 
 def choose_wraps(sizes, limit):

@@ -1,5 +1,5 @@
 # wrong: asks for the largest of no blocks
-# told: so there is no largest one
+# told: so no largest block
 
 
 def choose_wraps(sizes, limit):

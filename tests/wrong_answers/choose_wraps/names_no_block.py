@@ -1,5 +1,5 @@
 # wrong: the error does not say which block it is
-# told: Who reads this message
+# told: Anyone who reads this message
 
 
 def choose_wraps(sizes, limit):

@@ -1,5 +1,5 @@
 # wrong: all-reduces the gradients and cuts its piece out
-# told: An all-reduce costs twice the bytes
+# told: An all-reduce sends twice the bytes
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: goes backward twice through each block
-# told: What goes backward must have gone forward
+# told: Each backward of a block needs a forward
 import torch.distributed as dist
 
 

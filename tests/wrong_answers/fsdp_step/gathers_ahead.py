@@ -1,5 +1,5 @@
 # wrong: gathers the next block while this one computes
-# told: FSDP does that to hide the wait
+# told: FSDP does that to hide the communication
 import torch.distributed as dist
 
 

@@ -1,5 +1,5 @@
 # wrong: updates all blocks but the last one
-# told: Which blocks does your last line reach
+# told: Which blocks does your update reach
 import torch.distributed as dist
 
 

@@ -1,5 +1,5 @@
 # wrong: takes the blocks out of the list
-# told: Which line changes it? pop and reverse
+# told: Which line changes it? For example, pop and reverse
 import torch.distributed as dist
 
 

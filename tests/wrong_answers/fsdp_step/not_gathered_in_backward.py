@@ -1,5 +1,5 @@
 # wrong: does not gather for backward
-# told: What does a backward need once more
+# told: What does backward need again
 import torch.distributed as dist
 
 

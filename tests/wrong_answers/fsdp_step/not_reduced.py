@@ -1,5 +1,5 @@
 # wrong: takes its own gradient's piece, and reduces nothing
-# told: The piece moved by this rank's own gradient. How
+# told: The piece moved by this rank's own gradient. Where
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: calls a reduce-scatter of its own
-# told: Which of their calls does what this one is for
+# told: Which of their calls replaces this one
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: reduces all gradients when backward is over
-# told: What can be done with it before the next block's backward
+# told: What can you do with it before the next block's backward
 import torch.distributed as dist
 
 

@@ -1,5 +1,5 @@
 # wrong: does not divide
-# told: The loss is a mean: how many ranks are in the sum
+# told: The loss is a mean: by what must the sum be divided
 # right at: 1
 
 

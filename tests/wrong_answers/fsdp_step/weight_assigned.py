@@ -1,5 +1,5 @@
 # wrong: assigns to the whole weight
-# told: What is left of a change to it
+# told: What would remain of a change to it
 
 
 def fsdp_step(blocks, x, loss_grad, lr):

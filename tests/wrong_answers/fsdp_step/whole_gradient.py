@@ -1,5 +1,5 @@
 # wrong: takes the whole gradient off the piece
-# told: Which gradient is as long as it
+# told: Which gradient has the same length
 
 
 def fsdp_step(blocks, x, loss_grad, lr):

@@ -1,5 +1,5 @@
 # wrong: flattens every parameter
-# told: What flattens it
+# told: Which line flattens the tensor
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor

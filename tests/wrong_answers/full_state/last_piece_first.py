@@ -1,5 +1,5 @@
 # wrong: puts the pieces together in the wrong order
-# told: In which order do the pieces belong
+# told: In which order must the pieces be joined
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: puts the name of a wrapper before each name
-# told: Under which one would a model look
+# told: Under which name would a model look
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 

@@ -1,5 +1,5 @@
 # wrong: the other ranks leave before the collectives
-# told: Which of your calls needs the others
+# told: Which of your calls needs the other ranks
 # right at: 1
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor

@@ -1,5 +1,5 @@
 # wrong: gathers padded pieces and leaves the padding in
-# told: where does the padding go
+# told: which line removes the padding
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: goes through a set of names, whose order is another one in each process
-# told: do all ranks go through the entries in one order
+# told: do all ranks go through the entries in the same order
 # right at: 1
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor

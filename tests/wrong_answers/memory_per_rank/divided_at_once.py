@@ -1,5 +1,5 @@
 # wrong: divides the elements of the whole model by the ranks
-# told: The whole model was divided at once
+# told: The model was divided as a whole
 from itertools import chain
 from math import prod
 

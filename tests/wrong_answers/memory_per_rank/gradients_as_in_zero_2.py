@@ -1,5 +1,5 @@
 # wrong: under zero_1 a rank keeps the gradients of its tensors alone
-# told: Who would cut them?
+# told: What would cut them?
 from itertools import chain
 from math import ceil, prod
 

@@ -1,5 +1,5 @@
 # wrong: cuts over all ranks under hsdp, too
-# told: Over how many ranks does hsdp cut a tensor?
+# told: Among how many ranks does hsdp cut a tensor?
 from itertools import chain
 from math import ceil, prod
 

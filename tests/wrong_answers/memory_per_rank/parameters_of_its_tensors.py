@@ -1,5 +1,5 @@
 # wrong: under zero_1 a rank keeps the parameters of its tensors alone
-# told: Who has the parameters?
+# told: Which ranks have the parameters?
 from itertools import chain
 from math import ceil, prod
 

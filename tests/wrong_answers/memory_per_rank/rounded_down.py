@@ -1,5 +1,5 @@
 # wrong: rounds the rows of a rank down
-# told: The rows that do not divide are lost
+# told: The remainder of the rows is lost
 from itertools import chain
 from math import prod
 

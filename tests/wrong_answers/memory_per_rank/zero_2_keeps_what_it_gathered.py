@@ -1,5 +1,5 @@
 # wrong: under zero_2 parameters stay whole for ever
-# told: What has been gathered is freed again
+# told: What was gathered is freed again
 from itertools import chain
 from math import ceil, prod
 

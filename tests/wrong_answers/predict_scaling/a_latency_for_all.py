@@ -1,5 +1,5 @@
 # wrong: takes a line in S, as for one number of ranks
-# told: How many messages follow each other on N
+# told: How many messages follow one another on N
 import numpy as np
 
 

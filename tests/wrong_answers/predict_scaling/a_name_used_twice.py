@@ -1,5 +1,5 @@
 # wrong: the loop over the timings overwrites `ranks`
-# told: Does a loop give this name another value
+# told: Does a loop overwrite this name
 import numpy as np
 
 

@@ -1,5 +1,5 @@
 # wrong: each rank computes all of the work in strong scaling
-# told: computes all of it here
+# told: but here each of them computes all of it
 import numpy as np
 
 

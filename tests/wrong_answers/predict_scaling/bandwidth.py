@@ -1,5 +1,5 @@
 # wrong: returns bytes per second
-# told: beta is seconds a byte
+# told: beta is in seconds per byte
 import numpy as np
 
 

@@ -1,5 +1,5 @@
 # wrong: solves the first two timings alone, which may be the same
-# told: How can all rows be used
+# told: How can you use all rows
 import numpy as np
 
 

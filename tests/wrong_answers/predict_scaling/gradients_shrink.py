@@ -1,5 +1,5 @@
 # wrong: an N-th of the bytes in strong scaling
-# told: How many bytes has an all-reduce if
+# told: How many bytes does an all-reduce have if
 import numpy as np
 
 

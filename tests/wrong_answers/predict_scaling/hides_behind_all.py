@@ -1,5 +1,5 @@
 # wrong: hides the strong step behind the compute of one rank
-# told: Which compute hides the all-reduces
+# told: How much compute hides the all-reduces
 import numpy as np
 
 

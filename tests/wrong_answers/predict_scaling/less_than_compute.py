@@ -1,5 +1,5 @@
 # wrong: a step may be shorter than its compute
-# told: What is the least that a step can take
+# told: What is the least time that a step can take
 import numpy as np
 
 

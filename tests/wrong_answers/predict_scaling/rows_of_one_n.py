@@ -1,5 +1,5 @@
 # wrong: fits the rows with the first N alone
-# told: Rows of only one N were used
+# told: Only rows with one N were used
 import numpy as np
 
 

@@ -1,5 +1,5 @@
 # wrong: divides by the time of one rank
-# told: Which of the two times comes on top
+# told: Which of the two times is the numerator
 import numpy as np
 
 

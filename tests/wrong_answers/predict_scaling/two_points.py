@@ -1,5 +1,5 @@
 # wrong: takes the slope between two timings, which may be the same
-# told: What do you divide by
+# told: By what do you divide
 def predict_scaling(timings, compute, buckets, hidden, ranks):
     (n, size, seconds), (m, other, longer) = timings[:2]
     parts = 2 * (n - 1) / n * size, 2 * (m - 1) / m * other

@@ -1,5 +1,5 @@
 # wrong: makes a parameter of the piece
-# told: Whether pieces get gradients is up to the caller
+# told: The caller makes parameters of the pieces
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -1,5 +1,5 @@
 # wrong: reshapes without zeros
-# told: Do the elements divide into so many equal pieces
+# told: do not divide into that many equal pieces
 # right at: 1
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: takes memory that nobody has filled for the padding
-# told: What stands behind the elements is no zero
+# told: What follows the elements is not zero
 # right at: 1
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: copies only where there are zeros to add
-# told: What if no zeros are missing, or there is one rank
+# told: What if no zeros are needed, or there is one rank
 import torch
 import torch.distributed as dist
 

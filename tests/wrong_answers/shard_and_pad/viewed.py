@@ -1,5 +1,5 @@
 # wrong: makes a row with view
-# told: view needs elements that lie in one row already
+# told: view needs elements that are already contiguous
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: the rendezvous id holds the host's name, so that no two hosts meet
-# told: The hosts give different names to the job
+# told: The hosts give the job different names
 
 
 def torchrun_line(host, hosts, port, job, program):

@@ -1,5 +1,5 @@
 # wrong: the job may begin with one host
-# told: With a range torchrun begins with fewer hosts
+# told: With a range, torchrun starts with fewer hosts
 
 
 def torchrun_line(host, hosts, port, job, program):

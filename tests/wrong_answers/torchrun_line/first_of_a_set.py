@@ -1,5 +1,5 @@
 # wrong: the first host of a set of names, which is another one in every process
-# told: A set of texts has another order in every process
+# told: A set of strings has another order in every process
 
 
 def torchrun_line(host, hosts, port, job, program):

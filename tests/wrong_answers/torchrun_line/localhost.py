@@ -1,5 +1,5 @@
 # wrong: the endpoint is localhost
-# told: On every host this name means the host itself
+# told: On every host, this name means that host itself
 
 
 def torchrun_line(host, hosts, port, job, program):

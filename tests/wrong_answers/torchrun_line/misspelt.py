@@ -1,5 +1,5 @@
 # wrong: an option that torchrun does not have
-# told: Is each option spelt as `torchrun --help` spells it
+# told: Is each option spelled as in `torchrun --help`
 
 
 def torchrun_line(host, hosts, port, job, program):

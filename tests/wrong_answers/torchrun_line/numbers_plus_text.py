@@ -1,5 +1,5 @@
 # wrong: adds a number to a text
-# told: A number is no text
+# told: A number is not a string
 
 
 def torchrun_line(host, hosts, port, job, program):

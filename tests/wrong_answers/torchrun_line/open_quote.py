@@ -1,5 +1,5 @@
 # wrong: a quote that has no end
-# told: Which quote is opened and not closed?
+# told: Which quote is opened but not closed?
 
 
 def torchrun_line(host, hosts, port, job, program):

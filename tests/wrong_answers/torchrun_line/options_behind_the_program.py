@@ -1,5 +1,5 @@
 # wrong: torchrun's options come after the program, which gets them as arguments
-# told: Where must torchrun's options stand?
+# told: Where must torchrun's own options stand?
 
 
 def torchrun_line(host, hosts, port, job, program):

@@ -1,5 +1,5 @@
 # wrong: takes this host out of the caller's dict
-# told: Which line changes what the caller has given?
+# told: Which line changes the caller's dict or list?
 
 
 def torchrun_line(host, hosts, port, job, program):

@@ -1,5 +1,5 @@
 # wrong: takes tensors of the default dtype
-# told: Which dtype have the tensors that the collective fills
+# told: Which dtype do the tensors that the collective fills have
 import torch
 import torch.distributed as dist
 

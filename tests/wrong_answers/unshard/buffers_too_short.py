@@ -1,5 +1,5 @@
 # wrong: rounds the length of the pieces down
-# told: Which shape must a tensor have that takes the piece
+# told: Which shape must a tensor have to take the piece
 # right at: 1
 import torch
 import torch.distributed as dist

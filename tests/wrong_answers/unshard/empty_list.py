@@ -1,5 +1,5 @@
 # wrong: gives all_gather an empty list to fill
-# told: How many tensors does the list hold
+# told: How many tensors does the list to be filled hold
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: joins the pieces that have something in them, of which there may be none
-# told: A tensor without elements has pieces, too
+# told: A tensor without elements has pieces too
 import torch
 import torch.distributed as dist
 

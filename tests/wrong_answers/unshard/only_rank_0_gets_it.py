@@ -1,5 +1,5 @@
 # wrong: gathers on rank 0
-# told: After gather one rank alone has the pieces
+# told: After gather, only one rank has the pieces
 import torch
 import torch.distributed as dist
 

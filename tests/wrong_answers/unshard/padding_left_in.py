@@ -1,5 +1,5 @@
 # wrong: reshapes the row with its padding
-# told: Has what you reshape as many elements
+# told: Does what you reshape have as many elements
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: adds up rows that are zero but for the own piece
-# told: A sum over zeros brings every number to its place
+# told: A sum over zeros puts every number into its place
 import torch.distributed as dist
 
 

@@ -1,5 +1,5 @@
 # wrong: stacks the pieces along the wrong dimension
-# told: The pieces are woven into each other
+# told: The pieces are interleaved
 # right at: 1
 import torch
 import torch.distributed as dist
