@@ -1,0 +1,185 @@
+"""Four ways to start the same worker, timed; and what launchers tell a program."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pandas as pd
+import torch.multiprocessing as mp
+
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.experiments.distributed_data_parallel import four_ways, told
+from ddp_workbook.figures.distributed_data_parallel.launchers import Start
+from ddp_workbook.launcher.agents import error_of, run_agents
+from ddp_workbook.launcher.calls import call_of
+from ddp_workbook.launcher.launch import run_ranks
+
+RANKS, LIMIT = 2, 180  # seconds; a busy machine needs a minute for what a quiet one does in five
+OWN = ("RANK", "LOCAL_", "WORLD_SIZE", "MASTER_", "TORCHELASTIC_")
+
+
+def by_process(folder: str) -> None:
+    """mp.Process: start each rank, wait for each, and look at how each has ended."""
+    port, spawn = free_port(), mp.get_context("spawn")
+    ranks = [
+        spawn.Process(target=four_ways.as_rank, args=(rank, RANKS, port, folder))
+        for rank in range(RANKS)
+    ]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    if any(process.exitcode for process in ranks):
+        raise RuntimeError("a rank has failed")
+
+
+def by_spawn(folder: str) -> None:
+    """mp.spawn: the same in one call; it puts the rank in front of `args`."""
+    mp.spawn(four_ways.as_rank, args=(RANKS, free_port(), folder), nprocs=RANKS, join=True)
+
+
+def by_torchrun(folder: str) -> None:
+    """torchrun, as from a terminal."""
+    line = ["--standalone", "--nproc-per-node", str(RANKS), four_ways.__file__, folder]
+    run = run_agents({"this host": line}, timeout=LIMIT, quiet=True)["this host"]
+    if run.returncode != 0:
+        raise WorkbookError(f"torchrun failed: {error_of(run.lines) or 'stopped'}")
+
+
+def by_launch(folder: str) -> None:
+    """What launch(four_ways.worker, folder, ranks=RANKS) does, without printing its line."""
+    run_ranks(call_of(four_ways.worker, (folder,), {}, RANKS), RANKS, LIMIT, quiet=True)
+
+
+WAYS = {
+    "mp.Process": by_process,
+    "mp.spawn": by_spawn,
+    "torchrun": by_torchrun,
+    "launch": by_launch,
+}
+
+
+def free_port() -> int:
+    """A port that is free now. Until a rank listens there, another program may take it."""
+    with socket.create_server(("127.0.0.1", 0)) as asked:
+        return asked.getsockname()[1]
+
+
+def start_in_four_ways() -> list[Start]:
+    """Run the worker in each of the WAYS, one after the other."""
+    return [_timed(name, way) for name, way in WAYS.items()]
+
+
+def _timed(name: str, way: Callable[[str], None]) -> Start:
+    with tempfile.TemporaryDirectory(prefix="ddp-workbook-") as folder:
+        began = time.time()
+        way(folder)
+        seconds = time.time() - began
+        reports = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(RANKS)]
+    return Start(
+        name,
+        seconds,
+        [(report["began"] - began, report["ended"] - began) for report in reports],
+        threads=reports[0]["threads"],
+        accuracy=reports[0]["accuracy"],
+    )
+
+
+def start_table(starts: Sequence[Start]) -> pd.DataFrame:
+    """A row for each way: seconds in all and of training, the result, threads of a rank."""
+    return pd.DataFrame(
+        {
+            "started by": start.way,
+            "seconds in all": round(start.seconds, 1),
+            "of these, training": round(max(b - a for a, b in start.trained), 1),
+            "accuracy": f"{start.accuracy:.1%}",
+            "threads a rank": start.threads,
+        }
+        for start in starts
+    )
+
+
+def seconds_to_import_torch() -> float:
+    """What a fresh Python needs before the first line of a worker can run."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import torch"], check=True, timeout=LIMIT)
+    return time.perf_counter() - began
+
+
+# What launchers tell a program
+
+RUN, OLD = "torch.distributed.run", "torch.distributed.launch"
+LINES = {  # what one types -> a module and its arguments; the last argument is told.py's
+    "torchrun program.py --epochs 5": (RUN, [told.__file__]),
+    "torchrun -m package.program --epochs 5": (RUN, ["-m", told.__name__]),
+    "python -m torch.distributed.launch program.py --epochs 5": (OLD, [told.__file__]),
+}
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def what_programs_are_told() -> pd.DataFrame:
+    """A row for each way to type it: the arguments and the variables that the program finds."""
+    with ThreadPoolExecutor() as pool:
+        lines = [(module, [*words, "--epochs", "5"], {}) for module, words in LINES.values()]
+        found = list(pool.map(_told, *zip(*lines, strict=True)))
+    return pd.DataFrame(
+        {
+            "you type": typed,
+            "sys.argv[1:]": " ".join(one["argv"]),
+            "LOCAL_RANK": one["LOCAL_RANK"],
+            "MASTER_PORT": one["MASTER_PORT"],
+            "imports start in": _where(one["path"]),
+        }
+        for typed, (one,) in zip(LINES, found, strict=True)
+    )
+
+
+def which_gpus(visible: str, ranks: int = 2) -> pd.DataFrame:
+    """Which GPU of the machine each rank's cuda:LOCAL_RANK is, if `visible` is what they see."""
+    line = ["--nproc-per-node", str(ranks), told.__file__]
+    found = _told(RUN, line, {VISIBLE: visible})
+    return pd.DataFrame(
+        {
+            "rank": int(one["RANK"]),
+            VISIBLE: one[VISIBLE],
+            "the program says": f"cuda:{one['LOCAL_RANK']}",
+            "GPU of the machine": one[VISIBLE].split(",")[int(one["LOCAL_RANK"])],
+        }
+        for one in sorted(found, key=lambda one: one["RANK"])
+    )
+
+
+def _told(module: str, words: Sequence[str], variables: Mapping[str, str]) -> list[dict]:
+    """What each rank printed, started by `python -m module` from a terminal of its own."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words],
+        env=own | dict(variables),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    if done.returncode != 0:
+        raise WorkbookError(f"{module} failed: {done.stderr[-400:]}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def _where(path: str) -> str:
+    if Path(path or ".").resolve() == Path(told.__file__).parent:
+        return "the program's folder"
+    return "your folder" if Path(path or ".").resolve() == Path.cwd() else path
+
+
+def run_program(path: str) -> str:
+    """Run `python path`: its output, or the first error, also of a process that it started."""
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=LIMIT)
+    error = re.search(r"(?m)^\w*Error: .*\n(?:[ \t]+.+\n)*", done.stderr)
+    return " ".join(error[0].split()) if error else done.stdout.strip()
