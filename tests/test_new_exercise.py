@@ -61,7 +61,7 @@ def test_a_new_exercise_is_whole_from_the_first_minute(tree):
     place = ids.index("ex-average-gradients-solution")
     assert ids[place + 1 : place + 3] == ["ex-sum-of-all-task", "ex-sum-of-all"]
     headings = [c.source.partition("\n")[0] for c in cells if c.id.endswith("-task")]
-    assert "### 3. Sum of all (8 min)" in headings
+    assert "### 2. Sum of all (8 min)" in headings
     assert [int(one[4]) for one in headings] == list(range(1, len(headings) + 1))
     (tree / "judge.py").write_text(JUDGE, encoding="utf-8")
     judged = run(tree, "judge.py")

@@ -6,49 +6,39 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ddp_workbook.figures.palette import rank_hatch, series_colour, tint
-from ddp_workbook.figures.style import INK, WIDTH, label_rows, style
+from ddp_workbook.figures.style import INK, WIDTH, style
 
 MB = 1e6
 COLOURS = (5, 2, 4, 3)  # of the buckets, by series_colour; none of them is a rank's
 
 
 @style()
-def filling_plot(backward: Any, limit: float, rank: int = 0) -> Figure:
-    """Above: MB of gradients in each bucket against time. Below: its all-reduce on the same axis.
+def filling_plot(backward: Any, rank: int = 0) -> Figure:
+    """Gradients that are ready, in MB, against time; a band for each bucket, and its all-reduce.
 
-    `backward` is a Backward of `experiments.distributed_data_parallel.filling`; `limit` is the size
-    in bytes at which a bucket is full.
+    `backward` is a Backward of `experiments.distributed_data_parallel.filling`.
     """
-    figure = Figure((WIDTH, 4.6), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1.25, 1))
+    figure = Figure((WIDTH, 3.9), layout="constrained")
+    axes = figure.subplots()
     end = max(backward.end, max(sent.end for sent in backward.sent))
-    last = backward.ready[-1].at
+    last, top = backward.ready[-1].at, sum(sent.size for sent in backward.sent) / MB
+    axes.axvspan(last, end, color=tint(INK, 0.12), linewidth=0, zorder=0)
+    axes.axvline(last, color=INK, linewidth=1.2)
+    bottom = 0.0
     for place, sent in enumerate(backward.sent):
-        _fill(above, backward, sent, place)
-    above.axhline(limit / MB, color=INK, linestyle="--", linewidth=1)
-    above.text(0, limit / MB, " full", va="bottom", size=9)
-    above.set(ylabel="MB of gradients\nin the bucket", title=f"rank {rank}, one backward")
-    above.set_ylim(0, 1.35 * max(sent.size for sent in backward.sent) / MB)
-    _lanes(below, backward)
-    for axes in (above, below):
-        axes.axvline(last, color=INK, linewidth=1.2)
-        axes.axvspan(last, end, color=tint(INK, 0.12), linewidth=0)
-    above.annotate(
-        "last gradient",
-        (last, 0.9 * above.get_ylim()[1]),
-        xytext=(-6, 0),
-        textcoords="offset points",
-        ha="right",
-        va="center",
-        size=9,
-    )
-    below.text((last + end) / 2, -0.42, "exposed", ha="center", va="bottom", size=9)
-    below.set(xlabel="milliseconds since backward began", xlim=(0, end * 1.02))
+        _band(axes, backward, sent, place, bottom)
+        bottom += sent.size / MB
+        axes.axhline(bottom, color=INK, linewidth=0.8, linestyle="--")
+    words = {"va": "bottom", "size": 9}
+    axes.text(last, top * 1.02, "last gradient ready ", ha="right", **words)
+    axes.text(last, top * 1.02, " exposed", ha="left", **words)
+    axes.set(xlim=(0, end), ylim=(0, top * 1.1), title=f"rank {rank}, one backward")
+    axes.set(xlabel="milliseconds since backward began", ylabel="MB of gradients ready")
     return figure
 
 
-def alt_text_of_filling(backward: Any, limit: float, rank: int = 0) -> str:
-    """When each bucket is full and when its all-reduce has ended, in words."""
+def alt_text_of_filling(backward: Any, rank: int = 0) -> str:
+    """When each bucket leaves and when its all-reduce has ended, in words."""
     last = backward.ready[-1].at
     words = [
         f"bucket {place}, {sent.size / MB:.2f} MB, travels from {sent.start:.1f} to {sent.end:.1f}"
@@ -56,36 +46,26 @@ def alt_text_of_filling(backward: Any, limit: float, rank: int = 0) -> str:
     ]
     end = max(sent.end for sent in backward.sent)
     return (
-        f"Buckets of rank {rank} that fill one after the other in one backward; one is full at "
-        f"{limit / MB:.2f} MB. In milliseconds: {'; '.join(words)}. The last gradient is ready at "
-        f"{last:.1f}; from there to {end:.1f} the all-reduce is exposed."
+        f"Rank {rank}'s buckets fill one after the other during one backward, and each leaves when "
+        f"it is full. In milliseconds: {'; '.join(words)}. The last gradient is ready at "
+        f"{last:.1f}; what is still under way from there to {end:.1f} is exposed."
     )
 
 
-def _fill(axes: Axes, backward: Any, sent: Any, place: int) -> None:
-    """The bytes in one bucket: a step for each of its gradients, until it leaves."""
-    times, sizes, total = [], [], 0
-    for ready in (one for one in backward.ready if one.name in sent.names):
+def _band(axes: Axes, backward: Any, sent: Any, place: int, bottom: float) -> None:
+    """The steps in which one bucket fills, from `bottom` up, and the bar of its all-reduce."""
+    inside = [ready for ready in backward.ready if ready.name in sent.names]
+    times, heights, total = [inside[0].at], [bottom], bottom
+    for ready in inside:
         times += [ready.at, ready.at]
-        sizes += [total / MB, (total + ready.size) / MB]
-        total += ready.size
-    times.append(max(sent.start, times[-1]))
-    sizes.append(total / MB)
+        heights += [total, total + ready.size / MB]
+        total = heights[-1]
+    leaves = max(sent.start, times[-1])
     colour = series_colour(COLOURS[place % len(COLOURS)])
-    look = {"facecolor": tint(colour, 0.5), "edgecolor": colour, "linewidth": 1.6}
-    axes.fill_between(times, sizes, step=None, **look)
-    axes.text(times[-1], sizes[-1], f"bucket {place}", ha="center", va="bottom", size=9)
-
-
-def _lanes(axes: Axes, backward: Any) -> None:
-    last = backward.ready[-1].at
-    axes.barh(0, last, color=series_colour(1), height=0.6)
-    axes.text(last / 2, 0, "computes", ha="center", va="center", size=9)
-    for place, sent in enumerate(backward.sent):
-        look = {
-            "color": series_colour(COLOURS[place % len(COLOURS)]),
-            "hatch": rank_hatch(place),
-        }
-        axes.barh(place + 1, sent.end - sent.start, left=sent.start, height=0.6, **look)
-    names = ["backward", *(f"all-reduce of bucket {n}" for n in range(len(backward.sent)))]
-    label_rows(axes, names)
+    axes.fill_between([*times, leaves], [*heights, total], bottom, facecolor=tint(colour, 0.4))
+    axes.plot(times, heights, color=colour)
+    height = total - bottom
+    look = {"color": colour, "hatch": rank_hatch(place), "height": 0.5 * height}
+    axes.barh(bottom + height / 2, sent.end - sent.start, left=sent.start, **look)
+    words = {"va": "center", "size": 9, "transform": axes.get_yaxis_transform()}
+    axes.text(1.01, bottom + height / 2, f"bucket {place}", **words)

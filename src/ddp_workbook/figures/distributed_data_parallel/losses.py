@@ -1,6 +1,7 @@
 """Losses against steps: each rank's own beside the batch's, and trainings beside each other."""
 
 import math
+from collections.abc import Mapping
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -42,41 +43,34 @@ def alt_text_of_own_losses(losses: pd.DataFrame) -> str:
 
 
 @style()
-def trainings_plot(losses: pd.DataFrame, limits: tuple[float, float], title: str = "") -> Figure:
-    """A line for each training (the columns) against the step; `limits` cut the loss axis."""
-    figure = Figure((WIDTH, 3.2), layout="constrained")
-    axes = figure.subplots()
-    _trainings(axes, losses)
-    axes.set(xlabel="step", ylabel="loss of the batch", ylim=limits, title=title)
-    axes.legend()
-    return figure
+def trainings_plot(panels: Mapping[str, pd.DataFrame], highest: float | None = None) -> Figure:
+    """A panel for each optimizer, in it a line for each training, on one logarithmic loss axis.
 
-
-@style()
-def panels_plot(panels: dict[str, pd.DataFrame], limits: tuple[float, float]) -> Figure:
-    """A panel for each optimizer, in it a line for each training, all on one logarithmic axis."""
-    figure = Figure((WIDTH, 3.4), layout="constrained")
+    Each table has a row for each step, or epoch, and a column for each training. What lies above
+    `highest` is cut off.
+    """
+    figure = Figure((WIDTH, 3.6), layout="constrained")
     across = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (name, losses) in zip(across, panels.items(), strict=True):
-        _trainings(axes, losses)
-        axes.set(xlabel="step", title=name, yscale="log", ylim=limits)
-        axes.legend()
-    across[0].set_ylabel("loss of the batch")
+        for place, training in enumerate(losses):
+            look = {"color": series_colour((0, 5, 2, 4)[place % 4]), "linestyle": LINES[place % 4]}
+            axes.plot(losses.index, losses[training], label=training, **look)
+        axes.set(xlabel=losses.index.name, title=name, yscale="log")
+        axes.grid(axis="y")
+        axes.legend(fontsize=9)
+    across[0].set_ylabel("mean loss over the rows")
+    if highest:
+        across[0].set_ylim(top=highest)
     return figure
 
 
-def alt_text_of_trainings(losses: pd.DataFrame, what: str) -> str:
-    """Each training's loss at the last step but one, for the last batch is a short one."""
-    last = losses.iloc[-2]
-    words = ", ".join(f"{name} {last[name]:.3g}" for name in losses)
-    return f"{what}: loss against the step. At step {losses.index[-2]}: {words}."
-
-
-def _trainings(axes: Axes, losses: pd.DataFrame) -> None:
-    for place, name in enumerate(losses):
-        look = {"color": series_colour((0, 5, 2, 4)[place % 4]), "linestyle": LINES[place % 4]}
-        axes.plot(losses.index, losses[name], label=name, **look)
-    axes.grid(axis="y")
+def alt_text_of_trainings(panels: Mapping[str, pd.DataFrame], row: int = -1) -> str:
+    """Each training's loss in one row of the tables, by default the last."""
+    words = []
+    for name, losses in panels.items():
+        said = ", ".join(f"{training} {losses[training].iloc[row]:.3g}" for training in losses)
+        words.append(f"{name}, {losses.index.name} {losses.index[row]}: {said}")
+    return f"Loss of trainings beside each other. {'. '.join(words)}."
 
 
 def _mark_the_short_batch(axes: Axes, step: int, loss: float) -> None:

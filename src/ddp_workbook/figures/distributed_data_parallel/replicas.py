@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 from ddp_workbook.figures.palette import rank_colour, series_colour, tint
 from ddp_workbook.figures.style import INK, WIDTH, style
 
-GAP, LEFT = 0.06, 0.16  # between the ranks' columns, and for the words at the left; of the width
+GAP, LEFT = 0.05, 0.18  # between the ranks' columns, and for the words at the left; of the width
 ROWS, REPLICA, OWN, REDUCE, MEAN = 0.81, 0.565, 0.375, 0.215, 0.03  # lower edges, of the height
 
 
@@ -25,9 +25,9 @@ def replicas_plot(steps: Sequence[Any]) -> Figure:
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.set_axis_off()
-    wide = (1 - LEFT - GAP * len(steps)) / len(steps)
+    wide = (1 - 0.02 - LEFT - GAP * (len(steps) - 1)) / len(steps)
     _words_at_the_left(axes)
-    _all_reduce(axes)
+    _all_reduce(axes, [LEFT + (r + 0.5) * wide + r * GAP for r in range(len(steps))])
     for rank, step in enumerate(steps):
         start = LEFT + rank * (wide + GAP)
         _process(axes, start, wide, rank)
@@ -43,9 +43,9 @@ def alt_text_of_replicas(steps: Sequence[Any]) -> str:
     words = []
     for rank, step in enumerate(steps):
         rows = ", ".join(map(str, step.rows))
-        own = ", ".join(f"{bucket.own:.3f}" for bucket in step.buckets)
+        own = ", ".join(f"{bucket.own:.4f}" for bucket in step.buckets)
         words.append(f"Rank {rank} has rows {rows} and own gradients that begin with {own}.")
-    mean = ", ".join(f"{bucket.mean:.3f}" for bucket in steps[0].buckets)
+    mean = ", ".join(f"{bucket.mean:.4f}" for bucket in steps[0].buckets)
     layers = "; ".join(" and ".join(bucket.layers) for bucket in steps[0].buckets)
     return (
         f"{len(steps)} processes side by side, each with rows of the batch, a whole model and "
@@ -110,11 +110,11 @@ def _buckets(
         axes.add_patch(Rectangle((left, row), each * 0.94, 0.115, **look))
         words = " and\n".join(bucket.layers)
         axes.text(left + each * 0.47, row + 0.075, words, ha="center", va="center", size=8)
-        number = f"{getattr(bucket, kind):.3f} …"
+        number = f"{getattr(bucket, kind):.4f} …"
         axes.text(left + each * 0.47, row + 0.022, number, ha="center", va="center", size=9)
 
 
-def _all_reduce(axes: Axes) -> None:
+def _all_reduce(axes: Axes, places: Sequence[float]) -> None:
     colour = series_colour(3)
     look = {"facecolor": colour, "edgecolor": "none"}
     axes.add_patch(Rectangle((0.005, REDUCE), 0.99, 0.08, zorder=3, **look))
@@ -125,5 +125,5 @@ def _all_reduce(axes: Axes) -> None:
     axes.text(0.015, REDUCE + 0.04, "on the wire", va="center", color="white", zorder=4, size=10)
     arrow = {"arrowstyle": "->", "color": INK, "linewidth": 1.2}
     for top, bottom in ((OWN - 0.005, REDUCE + 0.085), (REDUCE - 0.005, MEAN + 0.12)):
-        for place in (0.35, 0.8):
+        for place in places:
             axes.annotate("", (place, bottom), (place, top), arrowprops=arrow)

@@ -1,4 +1,4 @@
-"""Chapter 02's pictures: step times, speed-up, the parts of a step, timelines and losses."""
+"""Step times, speed-up, the parts of a step, timelines and losses, each with its words."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -10,16 +10,18 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ddp_workbook.figures.palette import rank_colour, rank_hatch, rank_marker, series_colour
-from ddp_workbook.figures.style import INK, WIDTH, label_rows, style
+from ddp_workbook.figures.style import FAINT, INK, WIDTH, label_rows, style
+
+QUARTILES = 4  # timings that it takes for a middle half
 
 
 @style()
 def step_time_plot(frame: pd.DataFrame) -> Figure:
-    """Bars of median step times, one panel a size, with quartiles and every timing as a dot.
+    """Bars of median step times, one panel a size, with every timing as a dot.
 
-    `frame` is what `compare` or a measurement returns; its columns width, depth and batch, if any,
-    are the size. Each panel has its own time axis, from zero. Raises ValueError for a table without
-    rows.
+    Where a bar has four timings or more, a thick line marks their middle half. `frame` is what
+    `compare` or a measurement returns; its columns width, depth and batch, if any, are the size.
+    Each panel has its own time axis, from zero. Raises ValueError for a table without rows.
     """
     figure, panels = _panels(frame)
     for axes, (_, timed) in panels:
@@ -28,7 +30,8 @@ def step_time_plot(frame: pd.DataFrame) -> Figure:
             timings = timed.loc[timed["candidate"] == name, "seconds"]
             q1, median, q3 = timings.quantile([0.25, 0.5, 0.75]) * 1e3
             _bar(axes, row, median, color=series_colour(row))
-            axes.hlines(row, q1, q3, color=INK, linewidth=4)
+            if len(timings) >= QUARTILES:
+                axes.hlines(row, q1, q3, color=INK, linewidth=4)
             axes.plot(
                 timings * 1e3,
                 [row] * len(timings),
@@ -51,13 +54,15 @@ def speed_up_plot(table: pd.DataFrame, baseline: str) -> Figure:
     """How many times as fast as `baseline` each candidate was, per size, with quartiles.
 
     `table` is what `speed_up(timings, baseline)` returns. Points right of the line at 1 are faster
-    than `baseline`.
+    than `baseline`. Each size has a band of its own, so that its label names all points in it.
     """
     sizes = list(_sizes(table))
     names = [name for name in table["candidate"].unique() if name != baseline]
     figure = Figure((WIDTH, 1.3 + 0.25 * len(sizes) * len(names)), layout="constrained")
     axes = figure.subplots()
     axes.axvline(1, color=INK, linewidth=1.2)
+    for row in range(0, len(sizes), 2):
+        axes.axhspan(row - 0.5, row + 0.5, color=FAINT, alpha=0.4, linewidth=0, zorder=0)
     looks = {name: look for look, name in enumerate(table["candidate"].unique())}
     for index, name in enumerate(names):
         rows = np.arange(len(sizes)) + (index - (len(names) - 1) / 2) * 0.24
@@ -123,6 +128,45 @@ def timeline_plot(events: pd.DataFrame, lanes: Sequence[str], xlabel: str) -> Fi
     axes.set_xlabel(xlabel)
     figure.legend(loc="outside upper left", ncols=5)
     return figure
+
+
+def alt_text_of_step_times(frame: pd.DataFrame) -> str:
+    """The median milliseconds of every bar."""
+    words = []
+    for size, timed in _sizes(frame):
+        medians = timed.groupby("candidate", sort=False)["seconds"].median() * 1e3
+        bars = ", ".join(f"{name} {_figures(ms)}" for name, ms in medians.items())
+        words.append(f"{_size_text(size)}: {bars}" if size else bars)
+    return f"Median milliseconds a step, with every timing as a dot. {'. '.join(words)}."
+
+
+def alt_text_of_speed_up(table: pd.DataFrame, baseline: str) -> str:
+    """How many times as fast as `baseline` each candidate was."""
+    words = []
+    for size, points in _sizes(table):
+        others = points[points["candidate"] != baseline]
+        said = (f"{n} {m:.2f}" for n, m in zip(others["candidate"], others["median"], strict=True))
+        words.append(f"{_size_text(size)}: {', '.join(said)}")
+    return f"Times as fast as {baseline}. {'. '.join(words)}."
+
+
+def alt_text_of_breakdown(frame: pd.DataFrame) -> str:
+    """The milliseconds of each part of each bar."""
+    words = []
+    for size, bars in _sizes(frame):
+        for name, parts in bars.groupby("candidate", sort=False):
+            pairs = zip(parts["part"], parts["seconds"] * 1e3, strict=True)
+            said = ", ".join(f"{part} {_figures(ms)}" for part, ms in pairs)
+            words.append(f"{_size_text(size)}, {name}: {said}")
+    return f"Milliseconds of a step by part. {'. '.join(words)}."
+
+
+def alt_text_of_timeline(events: pd.DataFrame) -> str:
+    """How long each lane spent in each kind of event, at most."""
+    lasted = events.assign(ms=events["end"] - events["start"])
+    longest = lasted.groupby(["lane", "what"], sort=False)["ms"].max()
+    words = ", ".join(f"{lane} {what} {ms:.0f}" for (lane, what), ms in longest.items())
+    return f"A lane for each of {events['lane'].nunique()}. The longest, in milliseconds: {words}."
 
 
 @style()

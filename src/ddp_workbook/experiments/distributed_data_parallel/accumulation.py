@@ -1,0 +1,193 @@
+"""One step with several micro-batches on each rank, made in five ways: what is sent, what is wrong.
+
+The right way is exercise `accumulate`, so pages show the two wrong ones.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.recording.collectives import recorded
+
+MICRO_BATCHES, ROWS = 4, 16  # of each rank; the rows of one micro-batch
+STEPS, LEARNING_RATE, TIMED = 3, 0.05, 5
+Batch = tuple[Tensor, Tensor]  # images [rows, 64], labels [rows]
+
+
+def loss_of(model: nn.Module, micro_batch: Batch) -> Tensor:
+    """The micro-batch's part of the mean loss over all of them."""
+    images, labels = micro_batch
+    return F.cross_entropy(model(images), labels) / MICRO_BATCHES
+
+
+def whole_batch(ddp: DistributedDataParallel, micro_batches: list[Batch]) -> None:
+    """No accumulation: all rows at once, which needs the memory for them."""
+    images, labels = (torch.cat(parts) for parts in zip(*micro_batches, strict=True))
+    F.cross_entropy(ddp(images), labels).backward()
+
+
+def sends_every_time(ddp: DistributedDataParallel, micro_batches: list[Batch]) -> None:
+    """Accumulates, and averages over the ranks after each micro-batch."""
+    for micro_batch in micro_batches:
+        loss_of(ddp, micro_batch).backward()
+
+
+def sends_once(ddp: DistributedDataParallel, micro_batches: list[Batch]) -> None:
+    """Accumulates, and averages once."""
+    with ddp.no_sync():
+        sends_every_time(ddp, micro_batches[:-1])
+    sends_every_time(ddp, micro_batches[-1:])
+
+
+def around_backward_only(ddp: DistributedDataParallel, micro_batches: list[Batch]) -> None:
+    """Wrong: the forward is outside of no_sync."""
+    last = len(micro_batches) - 1
+    for number, micro_batch in enumerate(micro_batches):
+        loss = loss_of(ddp, micro_batch)
+        with ddp.no_sync() if number < last else contextlib.nullcontext():
+            loss.backward()
+
+
+def flag_after_forward(ddp: DistributedDataParallel, micro_batches: list[Batch]) -> None:
+    """Wrong: the flag behind no_sync is set by hand, between forward and backward."""
+    last = len(micro_batches) - 1
+    for number, micro_batch in enumerate(micro_batches):
+        loss = loss_of(ddp, micro_batch)
+        ddp.require_backward_grad_sync = number == last
+        loss.backward()
+
+
+WAYS: Mapping[str, Callable[[DistributedDataParallel, list[Batch]], None]] = {
+    "the whole batch at once": whole_batch,
+    "sends after every micro-batch": sends_every_time,
+    "sends once (no_sync)": sends_once,
+    "no_sync around backward only": around_backward_only,
+    "flag set after forward": flag_after_forward,
+}
+
+
+def micro_batches_of(rank: int, world_size: int, device: torch.device | str = "cpu") -> list[Batch]:
+    """The micro-batches of one rank; together all ranks have the first rows of the digits."""
+    digits = DigitsDataset()
+    rows = torch.arange(MICRO_BATCHES * ROWS * world_size)[rank::world_size].split(ROWS)
+    return [(digits.images[one].to(device), digits.labels[one].to(device)) for one in rows]
+
+
+def steps_of_this_rank(way: str) -> Tensor:
+    """The weights, flat, after three steps of SGD with gradients that are made in this way."""
+    device = setup()
+    torch.manual_seed(0)
+    model = DigitsMLP().to(device)
+    ddp = DistributedDataParallel(model)
+    batches = micro_batches_of(dist.get_rank(), dist.get_world_size(), device)
+    optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        WAYS[way](ddp, batches)
+        optimizer.step()
+    del ddp
+    cleanup()
+    return nn.utils.parameters_to_vector(model.parameters()).detach().cpu()
+
+
+def steps_of_one_process(ranks: int) -> Tensor:
+    """The weights, flat, after the same steps in one process: all rows of all ranks at once."""
+    torch.manual_seed(0)
+    model, digits = DigitsMLP(), DigitsDataset()
+    rows = slice(MICRO_BATCHES * ROWS * ranks)
+    optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        F.cross_entropy(model(digits.images[rows]), digits.labels[rows]).backward()
+        optimizer.step()
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def ways_compared(ranks: int = 2) -> pd.DataFrame:
+    """A row for each way: what rank 0 sends in a step, and what three steps make of the weights.
+
+    Columns: all-reduces and kB a step; the largest difference of rank 0's weights from those of one
+    process, and between the ranks.
+    """
+    alone, rows = steps_of_one_process(ranks), {}
+    for way in WAYS:
+        of_ranks, wire = recorded(steps_of_this_rank, way, ranks=ranks)
+        sent = wire.query("rank == 0 and op == 'all_reduce'")["bytes"]
+        rows[way] = {
+            "all-reduces a step": len(sent) / STEPS,
+            "kB a step": sent.sum() / STEPS / 1000,
+            "from one process": (of_ranks[0] - alone).abs().max().item(),
+            "between the ranks": max((one - of_ranks[0]).abs().max().item() for one in of_ranks),
+        }
+    return pd.DataFrame(rows).T.rename_axis("gradients are made in this way")
+
+
+def in_digits(table: pd.DataFrame) -> pd.DataFrame:
+    """`ways_compared` with as many digits as matter."""
+    formats = ("{:.0f}", "{:.1f}", "{:.0e}", "{:.0e}")
+    return pd.DataFrame(
+        {
+            column: table[column].map(form.format)
+            for column, form in zip(table, formats, strict=True)
+        }
+    )
+
+
+def timeline_of_this_rank(ways: Sequence[str], width: int = 512, rows: int = 256) -> pd.DataFrame:
+    """When this rank computes and when buckets travel, in one step of each way.
+
+    A row for each micro-batch and each all-reduce, whose micro_batch is 0: way, micro_batch, start
+    and end in milliseconds since the step began. Of five steps, the shortest.
+    """
+    device, digits = setup(), DigitsDataset()
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(DigitsMLP(width, 4).to(device))
+    mine = torch.arange(rows)[dist.get_rank() :: dist.get_world_size()]
+    batches = [(digits.images[mine].to(device), digits.labels[mine].to(device))] * MICRO_BATCHES
+    events: list[tuple[str, float, float]] = []
+    began = 0.0
+
+    def now() -> float:
+        return 1e3 * (time.perf_counter() - began)
+
+    def average(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        start, buffer = now(), bucket.buffer().div_(dist.get_world_size())
+
+        def done(future: torch.futures.Future) -> Tensor:
+            events.append(("all-reduce", start, now()))
+            return future.value()[0]
+
+        return dist.all_reduce(buffer, async_op=True).get_future().then(done)
+
+    ddp.register_comm_hook(None, average)
+    ddp.register_forward_pre_hook(lambda *_: events.append(("forward and backward", now(), -1)))
+    found = []
+    for way in ways:
+        steps = []
+        for _ in range(TIMED):
+            ddp.zero_grad()
+            events = []
+            dist.barrier()
+            began = time.perf_counter()
+            WAYS[way](ddp, batches)
+            steps.append((now(), events))
+        found += _closed(way, *min(steps, key=lambda step: step[0]))
+    cleanup()
+    return pd.DataFrame(found, columns=["way", "micro_batch", "start", "end"])
+
+
+def _closed(way: str, end: float, events: list) -> list[tuple[str, int, float, float]]:
+    """A micro-batch ends where the next one begins, the last one with the step."""
+    starts = [start for what, start, _ in events if what == "forward and backward"]
+    computed = zip(starts, [*starts[1:], end], strict=True)
+    sent = [(way, 0, *times) for what, *times in events if what == "all-reduce"]
+    return [(way, number, *times) for number, times in enumerate(computed, start=1)] + sent

@@ -1,0 +1,122 @@
+"""The numbers that decide whether DDP pays: compute, gradients, bandwidth; and the real step."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
+from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.experiments.data_parallel.step_times import in_fresh_processes
+from ddp_workbook.planning.scaling import FORWARD
+from ddp_workbook.recording.timing import time_step
+
+WIDTH, DEPTH, REPEATS = 512, 4, 5
+ROWS = (32, 128, 512, 2048)  # of the global batch
+
+
+class Numbers(NamedTuple):
+    """What a step is made of, for one global batch; milliseconds and MB."""
+
+    ranks: int
+    rows: int
+    compute: float  # forward and backward of all rows in one process with one thread
+    update: float  # the optimizer's step
+    gradients: float
+    all_reduce: float  # of all gradients at once, with nothing else to do
+    step: float  # DDP: forward, backward and the optimizer's step
+
+    @property
+    def bandwidth(self) -> float:
+        """MB a millisecond (GB a second) that each rank sends, if the all-reduce is a ring."""
+        return 2 * (self.ranks - 1) / self.ranks * self.gradients / self.all_reduce
+
+
+def numbers(rows: Sequence[int] = ROWS, ranks: int = 2) -> list[Numbers]:
+    """The numbers for each size of batch, measured in one launch with one thread a rank."""
+    of_ranks = in_fresh_processes(numbers_of_this_rank, rows, ranks=ranks, threads=1)
+    # A step takes as long as on its slowest rank; compute is what rank 0 needs for all rows.
+    return [
+        Numbers(*of_rows[0][:-2], *map(max, *(one[-2:] for one in of_rows)))
+        for of_rows in zip(*of_ranks, strict=True)
+    ]
+
+
+def numbers_of_this_rank(rows: Sequence[int]) -> list[Numbers]:
+    """The same on one rank; while rank 0 computes alone, the others wait."""
+    device, digits, found = setup(), DigitsDataset(), []
+    torch.manual_seed(0)
+    model = DigitsMLP(WIDTH, DEPTH).to(device)
+    ddp = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    flat = torch.zeros(sum(p.numel() for p in model.parameters()), device=device)
+    all_reduce = _milliseconds(lambda: dist.all_reduce(flat), device)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for count in rows:
+        chosen = torch.arange(count) % len(digits)  # a batch may be larger than the data set
+        images, labels = digits.images[chosen].to(device), digits.labels[chosen].to(device)
+
+        def step(images=images[rank::size], labels=labels[rank::size], count=count) -> None:
+            forward_and_backward(ddp, images, labels, count)
+            optimizer.step()
+
+        def alone(images=images, labels=labels, count=count) -> None:
+            forward_and_backward(model, images, labels, count)
+
+        compute = _milliseconds(alone, device) if rank == 0 else 0.0
+        update = _milliseconds(optimizer.step, device)
+        dist.barrier()
+        together = _milliseconds(step, device)
+        found.append(Numbers(size, count, compute, update, flat.nbytes / 1e6, all_reduce, together))
+    dist.barrier()
+    return found
+
+
+def _milliseconds(work: Callable[[], object], device: torch.device) -> float:
+    return 1e3 * median(time_step(work, warm_up=2, repeats=REPEATS, device=device))
+
+
+def table(measured: Sequence[Numbers]) -> pd.DataFrame:
+    """A row for each size of batch, in ms, MB and MB a ms: what the formula needs."""
+    rows = {
+        one.rows: {
+            "compute C": one.compute,
+            "update": one.update,
+            "gradients S": one.gradients,
+            "bandwidth B": one.bandwidth,
+            "2 S / B": 2 * one.gradients / one.bandwidth,
+        }
+        for one in measured
+    }
+    return pd.DataFrame(rows).T.rename_axis("rows")
+
+
+def against_formula(measured: Sequence[Numbers]) -> pd.DataFrame:
+    """Milliseconds of a step for each number of rows: measured, and between which by the formula.
+
+    Backward, two thirds of the compute, can hide an all-reduce; the rest comes on top.
+    """
+    rows = {}
+    for one in measured:
+        share = one.compute / one.ranks
+        exposed = max(0.0, one.all_reduce - (1 - FORWARD) * share)
+        rows[one.rows] = {
+            "one process": one.compute + one.update,
+            "DDP": one.step,
+            "nothing hidden": share + one.all_reduce + one.update,
+            "hidden by backward": share + exposed + one.update,
+        }
+    return pd.DataFrame(rows).T.rename_axis("rows")
+
+
+def even_rows(measured: Sequence[Numbers]) -> float:
+    """Rows at which C = 2 S / B, between the measured ones; nan if it is outside of them."""
+    rows = [one.rows for one in measured]
+    compute = [one.compute for one in measured]
+    needed = 2 * measured[0].gradients / measured[0].bandwidth
+    return float(np.interp(needed, compute, rows, left=np.nan, right=np.nan))
