@@ -16,12 +16,12 @@ from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
 from ddp_workbook.digits import accuracy as accuracy_of_one_process
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.figures.palette import rank_colour
-from ddp_workbook.figures.samplers import (
-    PINNING_ALT,
-    PINNING_FILE,
+from ddp_workbook.figures.samplers.pinning import PINNING_ALT, PINNING_FILE, pinning_plot
+from ddp_workbook.figures.samplers.samples import (
+    alt_text_of_microscope,
+    alt_text_of_owners,
     microscope_plot,
     owners_plot,
-    pinning_plot,
     sample_table,
 )
 from ddp_workbook.figures.style import INK, save
@@ -160,6 +160,30 @@ def test_the_owners_show_who_got_a_sample_twice_or_nobody():
     assert not any("dashed" in text or "divided" in text for text in words(figure))
 
 
+def test_the_microscope_marks_the_steps():
+    """Three samples a rank in batches of two: a full step and a short one."""
+    assert {"step 0", "step 1"} <= set(words(microscope_plot(sample_table(DEALT), batch_size=2)))
+    assert "step 0" not in words(microscope_plot(sample_table(DEALT)))
+
+
+def test_a_part_of_an_epoch_has_no_dashed_boxes():
+    """Dashed means that nobody gets the sample in the whole epoch, never `not yet`."""
+    table = sample_table({"before": DEALT[1], "together": DEALT[1]})
+    drawn = boxes(owners_plot(table, 6, parts=["before"]))
+    assert len([box for box in drawn if edge(box) == INK]) == 2  # 4 and 5 in "together"
+    text = alt_text_of_owners(table, 6, parts=["before"])
+    assert text.count("to nobody: 4, 5") == 1
+
+
+def test_the_alt_texts_say_what_is_drawn():
+    text = alt_text_of_microscope(sample_table(DEALT))
+    assert "rank 3 got 3, 7, 1" in text
+    assert "before: sample 0 on rank 2 in epoch 0, sample 1 on rank 3 in epoch 0." in text
+    text = alt_text_of_owners(sample_table(DEALT), 12)
+    assert "given out twice: 0, 1; to nobody: 10, 11." in text
+    assert "twice" not in alt_text_of_owners(sample_table({0: [[0], [1]]}), 2)
+
+
 @pytest.mark.parametrize("columns", [3, 12, 40])
 def test_the_notes_have_room(columns):
     """Nothing is cut off: every text lies inside the figure."""
@@ -220,12 +244,6 @@ def test_of_three_samples_on_four_ranks_one_is_a_double():
     assert [dealt_to(rank, 4, 3) for rank in range(4)] == [[0], [1], [2], [0]]
 
 
-def test_with_a_million_images_on_four_ranks_at_most_three_are_doubles():
-    for count in range(1_000_000, 1_000_004):
-        sampler = DistributedSampler(range(count), 4, 0)
-        assert sampler.total_size - count <= 3
-
-
 def test_looking_at_len_of_the_loader_shows_that_nothing_is_left():
     sampler = DistributedSampler(range(3), 4, 0, drop_last=True)
     assert len(DataLoader(range(3), sampler=sampler)) == 0
@@ -238,15 +256,7 @@ def test_dropping_samples_and_the_mean_of_means_are_no_cure_for_the_accuracy():
     shares = [right[rank::2] for rank in range(2)]  # unequal: 11 and 10
     means = [sum(share) / len(share) for share in shares]
     assert sum(means) / 2 != pytest.approx(sum(right) / 21)
-
-
-def test_a_chapter_that_does_not_look_would_train_with_63():
-    assert 64 // 3 * 3 == 63
-
-
-def test_join_leaves_all_ranks_with_the_weights_of_the_last_one():
-    first, *others = launch(workers.joined_weight, ranks=3)
-    assert others == [first] * 2
+    assert round((9 / 11 + 8 / 10) / 2, 4) == 0.8091 and round(17 / 21, 4) == 0.8095
 
 
 def test_join_can_stop_all_ranks_as_soon_as_one_has_nothing_left():
@@ -296,6 +306,7 @@ def test_without_a_gpu_the_loader_warns_and_pins_nothing():
 
 
 def test_the_page_says_that_pinning_was_not_measured():
-    page = nbformat.read(CHECKOUT / "notebooks" / "04_samplers.ipynb", as_version=4)
+    path = CHECKOUT / "notebooks" / "04_further_loading_data.ipynb"
+    page = nbformat.read(path, as_version=4)
     prose = " ".join(cell.source for cell in page.cells if cell.cell_type == "markdown")
     assert "made without a GPU" in prose

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from ddp_workbook.chapters import samplers
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
@@ -99,3 +99,29 @@ def joined_weight(**options) -> float:
     del ddp
     cleanup()
     return weight
+
+
+class Epochs(IterableDataset):
+    """A stream of one number: the epoch that somebody has set."""
+
+    epoch = 0
+
+    def __iter__(self):
+        yield self.epoch
+
+
+class AsksForItsRank(IterableDataset):
+    """A stream of one number, the rank, as the process that reads knows it."""
+
+    def __iter__(self):
+        yield dist.get_rank()
+
+
+def rank_in_a_worker(start_method: str) -> str:
+    """What a worker says that is started in this way and asks for its rank."""
+    setup()
+    options = {"num_workers": 1, "multiprocessing_context": start_method}
+    try:
+        return str(list(DataLoader(AsksForItsRank(), batch_size=None, **options)))
+    except ValueError as error:
+        return str(error)

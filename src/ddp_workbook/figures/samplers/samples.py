@@ -1,41 +1,24 @@
-"""Chapter 04's pictures: which rank got which samples, and how a batch reaches a GPU.
+"""Which rank got which samples.
 
-The pictures of samples take a table with a row for each sample that a rank received. Its columns:
-epoch (a number, or a name for the row), rank, place (0 is the rank's first sample in the epoch) and
-sample.
-
-    python -m ddp_workbook.figures.samplers
-
-writes the drawing of pinned memory, which shows no measurement, to figs/samplers_pinning.svg.
+The pictures take a table with a row for each sample that a rank received. Its columns: epoch (a
+number, or a name for the row), rank, place (0 is the rank's first sample in the epoch) and sample.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.patches import Rectangle
 
-from ddp_workbook.figures.palette import rank_colour, series_colour, tint
-from ddp_workbook.figures.style import INK, WIDTH, label_rows, save, style
+from ddp_workbook.figures.palette import rank_colour, tint
+from ddp_workbook.figures.style import FAINT, INK, WIDTH, label_rows, style
 
 COLUMNS = ["epoch", "rank", "place", "sample"]
 ACROSS = 40  # samples side by side whose numbers can still be read
 RANKS = 8  # as many as have a colour of their own
 MARGIN = 1.5  # inches for the names of the rows
 LEAST = 5.4  # inches needed by the words below the boxes
-
-PINNING_FILE = Path(__file__).parents[3] / "figs" / "samplers_pinning.svg"
-PINNING_ALT = (
-    "Two ways to copy a batch from the machine's memory to a GPU. "
-    "Ordinary memory takes two copies: the CPU copies the batch into a small buffer of pinned "
-    "memory, and the GPU fetches it from there; Python waits until the first copy is done. "
-    "From pinned memory the GPU fetches the batch in one copy; with non_blocking=True Python does "
-    "not wait."
-)
-MIDDLES = {"memory": 2.35, "buffer": 6.05, "GPU": 9.7}  # of the three columns
-MEMORY_WIDTH, MEMORY_HEIGHT = 1.9, 0.78
 
 
 def sample_table(received: dict[object, Sequence[Sequence[int]]]) -> pd.DataFrame:
@@ -50,44 +33,66 @@ def sample_table(received: dict[object, Sequence[Sequence[int]]]) -> pd.DataFram
 
 
 @style()
-def microscope_plot(table: pd.DataFrame) -> Figure:
+def microscope_plot(table: pd.DataFrame, batch_size: int | None = None) -> Figure:
     """In each epoch a line for each rank: its samples, in the order in which it received them.
 
     A box is a sample, with its number, in the colour of the rank. A heavy black frame marks a
-    sample that was already given out in the same epoch. Raises ValueError for a table without rows,
-    or with more ranks or samples than a picture can show.
+    sample that was already given out in the same epoch. With `batch_size`, the samples of one rank
+    in a step, the steps are marked below. Raises ValueError for a table without rows, or with more
+    ranks or samples than a picture can show.
     """
     _check(table, across=table["place"].max() + 1)
-    order = table.sort_values(["place", "rank"], kind="stable")
-    again = order[order.duplicated(["epoch", "sample"])].index
+    again = _given_out_before(table)
     lanes = list(dict.fromkeys(zip(table["epoch"], table["rank"], strict=True)))
     gaps = {epoch: 0.35 * i for i, epoch in enumerate(table["epoch"].unique())}
     heights = {lane: i + gaps[lane[0]] for i, lane in enumerate(lanes)}
     across = int(table["place"].max()) + 1
-    figure, axes = _canvas(across, 1 + max(heights.values()), len(again) > 0, words_below=False)
+    figure, axes = _canvas(
+        across, 1 + max(heights.values()), len(again) > 0, words_below=batch_size is not None
+    )
     for row in table.itertuples():
         height = heights[row.epoch, row.rank]
         _box(axes, row.place, height, row.rank, row.sample, heavy=row.Index in again)
     _finish(axes, [f"{_row_name(epoch)}, rank {rank}" for epoch, rank in lanes], heights.values())
+    if batch_size is not None:
+        _mark_steps(axes, across, batch_size)
     if len(again):
         _explain(figure, "heavy frame: a sample that this epoch has given out already")
     return figure
 
 
+def alt_text_of_microscope(table: pd.DataFrame) -> str:
+    """What `microscope_plot` shows, in words."""
+    again = _given_out_before(table)
+    lines = []
+    for epoch, of_epoch in table.groupby("epoch", sort=False):
+        ranks = [
+            f"rank {rank} got {_listed(own['sample'])}" for rank, own in of_epoch.groupby("rank")
+        ]
+        lines.append(f"{_row_name(epoch)}: {'; '.join(ranks)}.")
+    framed = [
+        f"sample {row.sample} on rank {row.rank} in {_row_name(row.epoch)}"
+        for row in table.loc[again].itertuples()
+    ]
+    frames = [f"Heavy frames, given out before: {', '.join(framed)}."] if framed else []
+    return " ".join(["Samples in the order in which each rank got them.", *lines, *frames])
+
+
 @style()
-def owners_plot(table: pd.DataFrame, samples: int) -> Figure:
+def owners_plot(table: pd.DataFrame, samples: int, parts: Collection[object] = ()) -> Figure:
     """For each epoch a line of all samples, 0 to `samples` - 1, each with the rank that got it.
 
     A box has the colour and the number of its rank. It is divided if the sample was given out more
-    than once, and dashed and empty if no rank got it. Raises ValueError as `microscope_plot` does,
-    and for a sample outside the line.
+    than once, and dashed and empty if no rank got it. The rows named in `parts` show only a part of
+    an epoch: there, a sample that no rank got is left blank. Raises ValueError as `microscope_plot`
+    does, and for a sample outside the line.
     """
     _check(table, across=samples)
     if not table["sample"].between(0, samples - 1).all():
         raise ValueError(f"The table holds samples outside of 0 to {samples - 1}.")
     epochs = list(table["epoch"].unique())
-    missing = len(table.groupby(["epoch", "sample"])) < samples * len(epochs)
-    doubled = table.duplicated(["epoch", "sample"]).any()
+    twice, never = _twice_and_never(table, samples, parts)
+    doubled, missing = any(map(len, twice.values())), any(map(len, never.values()))
     figure, axes = _canvas(samples, len(epochs), missing or doubled, words_below=True)
     for height, epoch in enumerate(epochs):
         of_epoch = table[table["epoch"] == epoch].sort_values("place", kind="stable")
@@ -96,8 +101,7 @@ def owners_plot(table: pd.DataFrame, samples: int) -> Figure:
             for part, rank in enumerate(owners):
                 _box(axes, sample, height, rank, rank, parts=len(owners), part=part)
             if not owners:
-                look = {"facecolor": "white", "edgecolor": INK, "linestyle": (0, (2, 2))}
-                axes.add_patch(Rectangle((sample, height - 0.4), 0.9, 0.8, linewidth=1.2, **look))
+                _empty_box(axes, sample, height, dashed=epoch not in parts)
     _finish(axes, [_row_name(epoch) for epoch in epochs], range(len(epochs)))
     axes.set_xticks([sample + 0.45 for sample in range(samples)], range(samples))
     axes.tick_params(axis="x", length=0, labelsize=9 if samples > 24 else 10)
@@ -106,6 +110,46 @@ def owners_plot(table: pd.DataFrame, samples: int) -> Figure:
     if missing or doubled:
         _explain(figure, "; ".join(words for words, shown in notes if shown))
     return figure
+
+
+def alt_text_of_owners(table: pd.DataFrame, samples: int, parts: Collection[object] = ()) -> str:
+    """What `owners_plot` shows, in words."""
+    twice, never = _twice_and_never(table, samples, parts)
+    lines = []
+    for epoch, of_epoch in table.groupby("epoch", sort=False):
+        ranks = [
+            f"rank {rank} got {_listed(sorted(own['sample']))}"
+            for rank, own in of_epoch.groupby("rank")
+        ]
+        notes = []
+        if len(twice[epoch]):
+            notes.append(f"given out twice: {_listed(twice[epoch])}")
+        if len(never[epoch]):
+            notes.append(f"to nobody: {_listed(never[epoch])}")
+        lines.append(f"{_row_name(epoch)}: {'; '.join([*ranks, *notes])}.")
+    return " ".join([f"Who got which of the samples 0 to {samples - 1}.", *lines])
+
+
+def _given_out_before(table: pd.DataFrame) -> pd.Index:
+    """The rows whose sample an earlier place, or a lower rank at this place, has had already."""
+    order = table.sort_values(["place", "rank"], kind="stable")
+    return order[order.duplicated(["epoch", "sample"])].index
+
+
+def _twice_and_never(
+    table: pd.DataFrame, samples: int, parts: Collection[object]
+) -> tuple[dict, dict]:
+    """For each epoch the samples given out more than once, and those that no rank got."""
+    twice, never = {}, {}
+    for epoch, of_epoch in table.groupby("epoch", sort=False):
+        times = of_epoch["sample"].value_counts().reindex(range(samples), fill_value=0)
+        twice[epoch] = list(times.index[times > 1])
+        never[epoch] = [] if epoch in parts else list(times.index[times == 0])
+    return twice, never
+
+
+def _listed(samples: Sequence[int]) -> str:
+    return ", ".join(str(sample) for sample in samples)
 
 
 def _check(table: pd.DataFrame, across: int) -> None:
@@ -150,6 +194,26 @@ def _box(
     axes.text(left + width / 2, height, str(text), fontsize=9.5, weight=weight, **place)
 
 
+def _empty_box(axes: Axes, column: int, height: float, dashed: bool) -> None:
+    if dashed:
+        look = {"facecolor": "white", "edgecolor": INK, "linestyle": (0, (2, 2)), "linewidth": 1.2}
+        axes.add_patch(Rectangle((column, height - 0.4), 0.9, 0.8, **look))
+    else:
+        axes.plot(column + 0.45, height, ".", color=FAINT, markersize=4)
+
+
+def _mark_steps(axes: Axes, across: int, batch_size: int) -> None:
+    """Below the boxes the number of the step, and a line where the next step begins."""
+    starts = range(0, across, batch_size)
+    axes.set_xticks(
+        [(start + min(start + batch_size, across)) / 2 - 0.05 for start in starts],
+        [f"step {number}" for number in range(len(starts))],
+    )
+    axes.tick_params(axis="x", length=0)
+    for start in starts[1:]:
+        axes.axvline(start - 0.05, color=INK, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
+
+
 def _finish(axes: Axes, names: list[str], heights: Sequence[float]) -> None:
     heights = list(heights)
     label_rows(axes, names)
@@ -165,65 +229,3 @@ def _row_name(epoch: object) -> str:
 
 def _explain(figure: Figure, words: str) -> None:
     figure.supxlabel(words, x=0.01, ha="left", fontsize=9)
-
-
-# Pinned memory
-
-
-@style()
-def pinning_plot() -> Figure:
-    """A line for ordinary memory, with its detour through a buffer, and one for pinned memory."""
-    figure = Figure((WIDTH, 3.5), layout="constrained")
-    axes = figure.subplots()
-    axes.set(xlim=(0, 10.8), ylim=(0, 4.5), xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
-    _memory(axes, 1.15, 7.25, "memory of the machine")
-    _memory(axes, 8.55, 10.75, "memory of the GPU")
-    _way_to_gpu(axes, 2.85, "ordinary\nmemory", pinned=False)
-    _way_to_gpu(axes, 0.95, "pinned\nmemory", pinned=True)
-    return figure
-
-
-def _memory(axes: Axes, left: float, right: float, title: str) -> None:
-    look = {"facecolor": "#f6f6f6", "edgecolor": series_colour(1), "linewidth": 1}
-    axes.add_patch(Rectangle((left, 0.08), right - left, 3.9, zorder=0, **look))
-    axes.text(left, 4.12, title, weight="bold", va="bottom")
-
-
-def _way_to_gpu(axes: Axes, height: float, name: str, pinned: bool) -> None:
-    axes.text(0, height, name, va="center", weight="bold")
-    _memory_box(axes, "memory", height, "batch", hatched=pinned)
-    _memory_box(axes, "GPU", height, "batch", hatched=False)
-    if pinned:
-        _arrow(axes, "memory", "GPU", height, "the GPU fetches it;\nPython need not wait", 5.0)
-        return
-    _memory_box(axes, "buffer", height, "pinned buffer\nof the driver", hatched=True)
-    _arrow(axes, "memory", "buffer", height, "1. the CPU\ncopies", None)
-    _arrow(axes, "buffer", "GPU", height, "2. the GPU\nfetches it", None)
-
-
-def _memory_box(axes: Axes, place: str, height: float, text: str, hatched: bool) -> None:
-    """A block of memory; pinned memory is darker and has a heavy frame."""
-    colour = series_colour(2) if hatched else series_colour(1)
-    corner = (MIDDLES[place] - MEMORY_WIDTH / 2, height - MEMORY_HEIGHT / 2)
-    look = {
-        "facecolor": tint(colour, 0.35),
-        "edgecolor": colour,
-        "linewidth": 3 if hatched else 1.5,
-    }
-    axes.add_patch(Rectangle(corner, MEMORY_WIDTH, MEMORY_HEIGHT, **look))
-    axes.text(MIDDLES[place], height, text, ha="center", va="center", fontsize=9.5)
-
-
-def _arrow(
-    axes: Axes, start: str, end: str, height: float, words: str, middle: float | None
-) -> None:
-    left, right = MIDDLES[start] + MEMORY_WIDTH / 2, MIDDLES[end] - MEMORY_WIDTH / 2
-    look = {"arrowstyle": "-|>", "mutation_scale": 15, "color": INK, "linewidth": 1.6}
-    axes.add_patch(FancyArrowPatch((left, height), (right, height), shrinkA=2, shrinkB=2, **look))
-    middle = middle or (left + right) / 2
-    axes.text(middle, height + 0.12, words, ha="center", va="bottom", fontsize=9.5)
-
-
-if __name__ == "__main__":
-    print(save(pinning_plot(), PINNING_FILE, PINNING_ALT))

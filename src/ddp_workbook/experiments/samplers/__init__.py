@@ -1,0 +1,1 @@
+"""Chapter 04: the small workers and measurements that its pages run."""

@@ -1,0 +1,45 @@
+"""The arguments of DistributedSampler and DataLoader: defaults as installed, with our words."""
+
+import inspect
+
+import pandas as pd
+from torch.utils.data import DataLoader, DistributedSampler
+
+SAMPLER = {
+    "dataset": "only its length is asked for",
+    "num_replicas": "the world size; None asks the process group",
+    "rank": "whose samples these are; None asks the process group",
+    "shuffle": "a new order for each epoch, if set_epoch is called",
+    "seed": "of the order; the same on all ranks",
+    "drop_last": "make the shares equal by leaving samples out, not by repeating some",
+}
+LOADER = {
+    "dataset": "what the samples are taken from, by number or (IterableDataset) one by one",
+    "batch_size": "rows of one rank's batch; the global batch is that times the world size",
+    "shuffle": "for one process; excluded if there is a sampler, which makes the order",
+    "sampler": "which samples, in which order: a DistributedSampler",
+    "batch_sampler": "like sampler, but whole batches; excludes the four arguments about batches",
+    "num_workers": "processes that load for this rank; 0: the rank loads itself",
+    "collate_fn": "makes a batch of a list of samples, such as padding texts to one length",
+    "pin_memory": "put each batch into pinned memory, for copies to a GPU",
+    "drop_last": "leave out this rank's last batch if it is too short",
+    "timeout": "seconds to wait for a worker's batch before an error; 0: without end",
+    "worker_init_fn": "called in each new worker, with its number",
+    "multiprocessing_context": "how workers are started: fork, spawn or forkserver",
+    "generator": "where the loader draws the seed of its workers; None: torch's own",
+    "prefetch_factor": "batches that each worker makes ahead; None: 2",
+    "persistent_workers": "keep the workers from one epoch to the next",
+    "pin_memory_device": "deprecated: the accelerator is found without it",
+    "in_order": "hand out batches in their order, also if a later one is ready first",
+}
+
+
+def argument_table(of: type) -> pd.DataFrame:
+    """argument, default, what it does: DistributedSampler's or DataLoader's, as installed."""
+    words = {DistributedSampler: SAMPLER, DataLoader: LOADER}[of]
+    rows = []
+    for name, parameter in inspect.signature(of).parameters.items():
+        required = parameter.default is inspect.Parameter.empty
+        default = "(required)" if required else repr(parameter.default)
+        rows.append((name, default, words.get(name, "newer than this page")))
+    return pd.DataFrame(rows, columns=["argument", "default", "what it does"])

@@ -1,0 +1,74 @@
+"""The chapter's program against one process, and an evaluation that counts the padding."""
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler
+
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.chapters.samplers import accuracy_over_ranks
+from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained
+from ddp_workbook.launcher.launch import launch
+
+TESTED = 21  # digits, which divide by 1 and 3, and not by 2 or 4
+
+
+def compared(alone: Trained, runs: dict[int, Trained]) -> pd.DataFrame:
+    """A row for each number of ranks: how far its weights are from those of one process."""
+    rows = [
+        (ranks, len(run.losses), run.accuracy, largest_difference(run, alone))
+        for ranks, run in runs.items()
+    ]
+    columns = ["ranks", "steps", "accuracy", "largest difference of a weight"]
+    return pd.DataFrame(rows, columns=columns).set_index("ranks")
+
+
+def largest_difference(one: Trained, other: Trained) -> float:
+    """The largest difference between two runs' weights."""
+    return max((one.weights[n] - other.weights[n]).abs().max().item() for n in one.weights)
+
+
+def wrong_ones_first(weights: dict) -> DigitsDataset:
+    """21 digits in a row, of which the model with these weights gets the first two wrong."""
+    model, digits = DigitsMLP(), DigitsDataset()
+    model.load_state_dict(weights)
+    with torch.no_grad():
+        right = model(digits.images).argmax(dim=1) == digits.labels
+    start = next(i for i in range(len(right)) if not right[i] and not right[i + 1])
+    digits.images = digits.images[start:][:TESTED]
+    digits.labels = digits.labels[start:][:TESTED]
+    return digits
+
+
+def count_over_loader(
+    model: nn.Module, loader: DataLoader, device: torch.device
+) -> tuple[int, int]:
+    """(digits seen, digits right) of all ranks together."""
+    counts = torch.zeros(2, device=device)
+    for images, labels in loader:
+        right = model(images.to(device)).argmax(dim=1) == labels.to(device)
+        counts += torch.tensor([len(right), right.sum()], device=device)
+    dist.all_reduce(counts)
+    return int(counts[0]), int(counts[1])
+
+
+def evaluate(weights: dict, digits: DigitsDataset) -> dict:
+    """Both evaluations on this rank's share of the digits."""
+    device = setup()
+    model = DigitsMLP()
+    model.load_state_dict(weights)
+    model.to(device).eval()
+    loader = DataLoader(digits, batch_size=4, sampler=DistributedSampler(digits, shuffle=False))
+    with torch.no_grad():
+        seen, right = count_over_loader(model, loader, device)
+    exact = accuracy_over_ranks(model, loader, device)
+    cleanup()
+    return {"counted": seen, "right": right, "accuracy": right / seen, "exact": exact}
+
+
+def evaluations(weights: dict, digits: DigitsDataset, ranks: list[int]) -> pd.DataFrame:
+    """A row for each number of ranks: counted, right, accuracy (right / counted), exact."""
+    rows = {n: launch(evaluate, weights, digits, ranks=n)[0] for n in ranks}
+    table = pd.DataFrame(rows).T.rename_axis("ranks")
+    return table.astype({"counted": int, "right": int})

@@ -1,0 +1,115 @@
+"""Ranks with unequal numbers of batches, samples of unequal cost, and classes that are rare."""
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler, Sampler
+
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.digits import DigitsDataset
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.recording.collectives import record_collectives
+
+
+def joined_steps(batches: Sequence[int], use_join: bool = True, **options) -> list[float]:
+    """The gradient after each step; rank r has batches[r] of them, each with gradient 1 + 2 r."""
+    device, rank, seen = setup(), dist.get_rank(), []
+    ddp = DistributedDataParallel(nn.Linear(1, 1, bias=False).to(device))
+    with Join([ddp], enable=use_join, **options):
+        for _ in range(batches[rank]):
+            ddp.zero_grad()
+            ddp(torch.full((1, 1), 1.0 + 2 * rank, device=device)).sum().backward()
+            seen.append(ddp.module.weight.grad.item())
+    del ddp
+    cleanup()
+    return seen
+
+
+def all_reduces(batches: int = 20) -> dict[str, int]:
+    """How many all-reduces rank 0 makes for so many batches, without Join and with it."""
+    sent = {}
+    for name, use_join in {"without Join": False, "with Join": True}.items():
+        wire = record_collectives(joined_steps, [batches] * 2, ranks=2, use_join=use_join)
+        sent[name] = int(((wire["rank"] == 0) & (wire["op"] == "all_reduce")).sum())
+    return sent
+
+
+class DistributedWeightedSampler(Sampler[int]):
+    """Draws samples with these weights, with replacement; each rank takes its share of the draw.
+
+    A weight for each sample, not for each class. An epoch has as many samples as the data set,
+    rounded down to a multiple of the ranks: a draw needs no padding.
+    """
+
+    def __init__(self, weights: torch.Tensor, seed: int = 0) -> None:
+        self.weights, self.seed, self.epoch = weights.double(), seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.weights) // dist.get_world_size()
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)  # the same on all ranks
+        total = len(self) * dist.get_world_size()
+        drawn = torch.multinomial(self.weights, total, replacement=True, generator=generator)
+        return iter(drawn[dist.get_rank() :: dist.get_world_size()].tolist())
+
+
+def rare_digits(rare: int = 8, keep: int = 10) -> torch.Tensor:
+    """Labels of the digits in which all but `keep` of the digit `rare` are left out."""
+    labels = DigitsDataset().labels
+    of_rare = (labels == rare).nonzero().flatten()
+    chosen = torch.ones(len(labels), dtype=torch.bool)
+    chosen[of_rare[keep:]] = False
+    return labels[chosen]
+
+
+def balancing_weights(labels: torch.Tensor) -> torch.Tensor:
+    """A weight for each sample, so that every class is drawn equally often: 1 / its count."""
+    return (1 / labels.bincount())[labels]
+
+
+def labels_drawn(weighted: bool) -> list[int]:
+    """The labels that this rank gets in an epoch."""
+    setup()
+    labels = rare_digits()
+    sampler = (
+        DistributedWeightedSampler(balancing_weights(labels))
+        if weighted
+        else DistributedSampler(labels)
+    )
+    drawn = labels[list(sampler)].tolist()
+    cleanup()
+    return drawn
+
+
+def classes_by_rank(ranks: int = 4) -> pd.DataFrame:
+    """A row for each sampler, rank and class: how many samples of it the rank got in an epoch."""
+    rows = []
+    for sampler, weighted in {"DistributedSampler": False, "weighted": True}.items():
+        for rank, labels in enumerate(launch(labels_drawn, weighted, ranks=ranks)):
+            counts = torch.tensor(labels).bincount(minlength=10).tolist()
+            rows += [(sampler, rank, label, count) for label, count in enumerate(counts)]
+    return pd.DataFrame(rows, columns=["sampler", "rank", "class", "samples"])
+
+
+def texts(count: int = 32, seed: int = 0) -> list[int]:
+    """Lengths of texts in words: most are short, a few are very long."""
+    generator = torch.Generator().manual_seed(seed)
+    return (20 * torch.randn(count, generator=generator).exp() ** 1.2).int().tolist()
+
+
+def words_by_rank(lengths: Sequence[int], ranks: int = 4) -> pd.DataFrame:
+    """A row a rank: which of a step's texts DistributedSampler gives it, and their words."""
+    rows = []
+    for rank in range(ranks):
+        mine = list(DistributedSampler(lengths, ranks, rank))
+        rows.append((rank, mine, [lengths[i] for i in mine]))
+    return pd.DataFrame(rows, columns=["rank", "texts", "words"])

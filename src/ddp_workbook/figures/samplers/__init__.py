@@ -1,0 +1,1 @@
+"""Chapter 04's pictures: who got which samples, losses, loading, pinned memory, unequal work."""
