@@ -1,4 +1,4 @@
-"""What notebook 01 says in prose, where no cell of it can show it quietly."""
+"""What the pages of chapter 01 say in prose, where no cell of them can show it quietly."""
 
 import inspect
 import time
@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -78,12 +79,58 @@ def test_a_piece_of_one_row_stops_batch_norm_where_one_process_trains_on(digits)
         data_parallel.forward_and_backward(batch_norm_model(), images, labels, FOUR)
 
 
-def test_a_counter_in_forward_is_lost_with_the_replica():
-    model = DigitsMLP()
-    model.calls = 0
-    replica = model._replicate_for_data_parallel()  # what nn.DataParallel makes on each GPU
-    replica.calls += 1
-    assert model.calls == 0
+class Counts(DigitsMLP):
+    """Counts its calls in an attribute and in a buffer that is changed in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.register_buffer("calls_in_buffer", torch.zeros(1))
+
+    def forward(self, images):
+        self.calls += 1
+        self.calls_in_buffer += 1
+        return super().forward(images)
+
+
+def test_the_stand_in_counts_the_calls_of_replica_0_alone(digits):
+    model = Counts()
+    for _ in range(5):
+        data_parallel.forward_and_backward(model, digits.images[:8], digits.labels[:8], FOUR[:2])
+    assert (model.calls, model.calls_in_buffer.item()) == (5, 5)
+
+
+def test_a_replica_of_data_parallel_shares_buffers_and_not_attributes():
+    model = Counts()
+    replica = model._replicate_for_data_parallel()  # what nn.DataParallel makes for each GPU
+    replica(torch.zeros(1, 64))
+    assert (model.calls, model.calls_in_buffer.item()) == (0, 1)
+
+
+def test_its_manual_says_what_is_kept_of_what_forward_changes():
+    manual = " ".join(nn.DataParallel.__doc__.split())
+    assert "the replica on ``device[0]`` will have its parameters and buffers sharing" in manual
+
+
+def test_its_forward_has_the_four_operations_in_this_order():
+    source = inspect.getsource(nn.DataParallel.forward)
+    names = ["scatter", "replicate", "parallel_apply", "gather"]
+    places = [source.index(f"self.{name}(") for name in names]
+    assert places == sorted(places)
+
+
+def test_gradients_are_added_in_the_backward_of_its_copying():
+    broadcast = torch.nn.parallel._functions.Broadcast
+    assert "ReduceAddCoalesced" in inspect.getsource(broadcast.backward)
+    assert "Broadcast.apply" in inspect.getsource(
+        torch.nn.parallel.replicate.__globals__["_broadcast_coalesced_reshape"]
+    )
+
+
+def test_a_new_thread_computes_gradients_whatever_the_caller_has_set():
+    with torch.no_grad(), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.is_grad_enabled).result()
+        assert not torch.is_grad_enabled()
 
 
 def test_attributes_of_the_model_are_one_name_further_in():
@@ -110,8 +157,14 @@ def test_pytorch_warns_of_gathered_scalars_in_these_words():
     assert "input tensors were scalars" in source
 
 
-def test_synchronised_batch_norm_is_for_ddp():
+def test_synchronised_batch_norm_is_for_ddp_and_gpus(digits):
     assert "DistributedDataParallel" in nn.SyncBatchNorm.__doc__
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(ValueError, match="expected input tensor to be on GPU"):
+            nn.SyncBatchNorm(64)(digits.images[:8])
+    finally:
+        dist.destroy_process_group()
 
 
 def test_gathered_outputs_of_the_language_model():
@@ -119,24 +172,24 @@ def test_gathered_outputs_of_the_language_model():
     assert f"{gib:.1f}, {gib / 8:.1f}" == "12.3, 1.5"
 
 
-def test_replicate_and_gather_grow_with_the_model_and_not_with_the_batch():
+def test_replicate_and_add_gradients_grow_with_the_model_and_not_with_the_batch():
     """Counted in the numbers that they write: times of a busy machine prove nothing."""
     small, long, wide = map(written, [Size(64, 4, 64), Size(64, 4, 512), Size(1024, 4, 64)])
-    for part in ("replicate", "gather"):
+    for part in ("replicate", "add_gradients"):
         assert wide[part] > 100 * small[part]
         assert abs(long[part] - small[part]) < 10  # eight times the rows
 
 
 def written(size: Size) -> dict[str, int]:
-    """Elements of all tensors that operations of `replicate` and of `gather` return, in a step."""
+    """Elements of all tensors that operations of the two functions return, in a step."""
     model, images, labels = model_and_batch(size, FOUR[0])
     with WrittenElements() as replicating:
         replicas = data_parallel.replicate(model, FOUR[:2])
     pieces = data_parallel.scatter(images, labels, FOUR[:2])
-    shares = data_parallel.parallel_apply(replicas, pieces, len(images))
-    with WrittenElements() as gathering:
-        data_parallel.gather(replicas, shares)
-    return {"replicate": replicating.count, "gather": gathering.count}
+    data_parallel.parallel_apply(replicas, pieces, len(images))
+    with WrittenElements() as adding:
+        data_parallel.add_gradients(replicas)
+    return {"replicate": replicating.count, "add_gradients": adding.count}
 
 
 class WrittenElements(TorchDispatchMode):

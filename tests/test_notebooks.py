@@ -21,7 +21,6 @@ from tools import book, minutes
 # for is a row of the benchmark.
 LONGEST = {"00_start_here": 200}
 LONGEST_OTHER = 600
-NO_FIGURE = {"00_start_here"}
 
 
 @dataclass
@@ -137,7 +136,7 @@ def test_pictures_have_words(executed):
 
 def test_there_is_a_figure(executed):
     """Chapters draw what ranks really had."""
-    assert pictures(executed) or executed.stem in NO_FIGURE
+    assert pictures(executed)
 
 
 def test_exercises_say_how_they_are(executed):

@@ -131,7 +131,7 @@ def test_an_exercise_wrongly_and_then_rightly(open_notebook):
     """As a reader does it: type, run, read, open a hint, type again."""
     notebook = open_notebook("notebooks/00_start_here.ipynb")
     cell = "ex-mean-over-ranks"
-    for name in ("load", "guess"):
+    for name in ("load", "imports"):
         notebook.run(name)
     assert "not attempted yet" in notebook.run(cell)
     notebook.write(cell, WRONG)

@@ -2,9 +2,10 @@
 
     python src/ddp_workbook/chapters/data_parallel.py
 
-New since single_process.py: `forward_and_backward` is the four operations of nn.DataParallel:
-replicate, scatter, parallel_apply, gather. With two GPUs, nn.DataParallel itself does them. On a
-CPU it would do nothing, so threads play the GPUs. Still one process: `torchrun` only repeats it.
+New since single_process.py: `forward_and_backward` does the four operations of nn.DataParallel:
+scatter, replicate, parallel_apply, gather. With two GPUs or more, nn.DataParallel itself does them.
+On a CPU it would do nothing, so threads play the GPUs. It is one process on one machine: `torchrun`
+would only repeat it.
 """
 
 import copy
@@ -28,16 +29,16 @@ Piece = tuple[Tensor, Tensor]  # images and labels of the same rows
 
 
 def pick_devices(replicas: int) -> list[torch.device]:
-    """One GPU for each replica, where there are at least two and enough; else the CPU for all."""
+    """A GPU for each replica if there are two or more and enough; otherwise the CPU for all."""
     if torch.cuda.device_count() >= max(2, replicas):
         return [torch.device("cuda", index) for index in range(replicas)]
     return [torch.device("cpu")] * replicas
 
 
 def replicate(model: nn.Module, devices: Sequence[torch.device]) -> list[nn.Module]:
-    """The model itself for the first device, a new copy of it for each of the others."""
-    # New copies every step, because the optimizer changes the model alone and the old are stale.
-    # What a copy gathers besides gradients, as BatchNorm its running mean, is thrown away with it.
+    """The model itself for the first device, and a new copy of it for each other device."""
+    # New copies in every step: the optimizer changes the model alone, so old copies are stale.
+    # Whatever else a copy has changed, such as BatchNorm's running mean, is lost with it.
     return [model, *(copy.deepcopy(model).to(device) for device in devices[1:])]
 
 
@@ -49,32 +50,39 @@ def scatter(images: Tensor, labels: Tensor, devices: Sequence[torch.device]) -> 
 
 def run_replica(replica: nn.Module, images: Tensor, labels: Tensor, rows: int) -> Tensor:
     """Forward and backward of one piece; its share of the mean loss over the batch's `rows`."""
-    # Not the mean over the piece: of 3, 3, 3, 1 rows the last would count as much as three others.
+    # Not the mean over the piece: with pieces of 3, 3, 3 and 1 rows the last row would count three
+    # times as much as any other.
     share = F.cross_entropy(replica(images), labels, reduction="sum") / rows
     share.backward()
     return share.detach()
 
 
 def parallel_apply(replicas: list[nn.Module], pieces: list[Piece], rows: int) -> list[Tensor]:
-    """All replicas, each in its own thread; their shares, in order. An exception is passed on."""
+    """Run all replicas, each in its own thread; their shares in order. Exceptions are passed on."""
     with ExitStack() as afterwards:
         afterwards.callback(torch.set_num_threads, torch.get_num_threads())
-        threads = max(1, torch.get_num_threads() // len(pieces))  # else each takes all
-        # A pool for each: one for all gives a second piece to a thread that has finished its first.
-        start = 1, "", torch.set_num_threads, (threads,)  # a new thread knows no setting yet
+        threads = max(1, torch.get_num_threads() // len(pieces))  # else each would use all
+        # A pool each: a common one may give a second piece to a thread that has done its first.
+        start = 1, "", torch.set_num_threads, (threads,)  # a new thread would use all cores
         pools = [afterwards.enter_context(ThreadPoolExecutor(*start)) for _ in pieces]
-        work = zip(pools, replicas, pieces, strict=False)  # a small batch leaves replicas without
+        work = zip(pools, replicas, pieces, strict=True)
         jobs = [pool.submit(run_replica, replica, *piece, rows) for pool, replica, piece in work]
         return [job.result() for job in jobs]
 
 
-def gather(replicas: list[nn.Module], shares: list[Tensor]) -> Tensor:
-    """Add all gradients onto the first replica's, which is the model; return the batch's loss."""
+def add_gradients(replicas: list[nn.Module]) -> None:
+    """Add the gradients of all replicas onto the first one's, which is the model."""
+    # nn.DataParallel has no such function: there, the backward of its copying adds them up.
     for first, *others in zip(*(replica.parameters() for replica in replicas), strict=True):
         for gradient in (other.grad for other in others if other.grad is not None):
             if first.grad is None:
                 first.grad = torch.zeros_like(first)
             first.grad += gradient.to(first.device)
+
+
+def gather(shares: list[Tensor]) -> Tensor:
+    """The batch's mean loss from the replicas' shares, on the first device."""
+    # nn.DataParallel gathers the outputs of all rows instead, and the loss is computed afterwards.
     return sum(share.to(shares[0].device) for share in shares)
 
 
@@ -88,10 +96,11 @@ def forward_and_backward(
         loss = F.cross_entropy(outputs, labels.to(outputs.device))
         loss.backward()
         return loss.detach()
-    replicas = replicate(model, devices)
     pieces = scatter(images, labels, devices)
+    replicas = replicate(model, devices[: len(pieces)])  # a small batch leaves devices idle
     shares = parallel_apply(replicas, pieces, len(images))
-    return gather(replicas, shares)
+    add_gradients(replicas)
+    return gather(shares)
 
 
 def train(

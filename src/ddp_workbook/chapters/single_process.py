@@ -1,10 +1,10 @@
-"""Train on the digits in one process: the program that every later chapter must equal.
+"""Train on the digits in one process: the result that every later chapter must reproduce.
 
     python src/ddp_workbook/chapters/single_process.py
 
-`train` is the loop that stays. Later chapters decide in it who holds which rows, and put their idea
-into `forward_and_backward`. Nothing here knows of ranks: under `torchrun --nproc-per-node 4` this
-same training would run four times over, and print four times the same.
+Later chapters keep the loop in `train`, decide there which rank gets which rows, and put their new
+idea into `forward_and_backward`. Nothing here knows of ranks: `torchrun --nproc-per-node 4` would
+run the same training four times and print the same result four times.
 """
 
 import torch

@@ -1,15 +1,12 @@
 """Run all replicas at the same time, each in a thread of its own.
 
-`scatter` has cut the batch. Call replica i with input i, all at the same time, and return a list
-with one output for each input, in the order of the inputs, whichever replica is done first. There
-is at least one input, and there can be fewer inputs than replicas: a small batch leaves nothing
-for the last replicas, and they are not called.
-
-The caller must not notice the threads:
+Call replica i with input i. Return a list with one output for each input, in the order of the
+inputs, whichever replica finishes first. There is at least one input, and there can be fewer inputs
+than replicas; then the last replicas are not called. The caller must not notice the threads:
 
 - If a replica raises an exception, your function raises it too, with the same type and text.
-- When your function returns or raises, all threads that it started have ended.
-- Inside the caller's `torch.no_grad()` the outputs require no gradient; outside they do.
+- When your function returns or raises, every thread that it started has ended.
+- Inside the caller's `torch.no_grad()` the outputs require no gradient. Outside they do.
 """
 
 import os

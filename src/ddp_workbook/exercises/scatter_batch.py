@@ -1,15 +1,14 @@
 """Cut a batch for several devices, as DataParallel does.
 
-You get images, labels and the number of devices. Return a list of pieces: the first is for the
-first device, the second for the second, and so on. A piece is a pair of tensors, images and labels
-of the same rows.
+Return a list of pieces: the first is for device 0, the second for device 1, and so on. A piece is a
+pair of tensors, images and labels of the same rows.
 
 - A piece is a block of consecutive rows. Only the first dimension is cut.
-- All pieces have the same length; only the last one may be shorter.
-- There are at most as many pieces as devices, and the pieces are as short as that allows. 10 rows
-  for 4 devices are cut into 3, 3, 3 and 1.
-- No piece is empty, so there can be fewer pieces than devices: 5 rows are cut into 2, 2 and 1.
-- The pieces are views of the batch: nothing is copied. A batch has at least one row.
+- All pieces have the same length, except that the last one may be shorter.
+- There are at most as many pieces as devices, and the pieces are as short as that allows: 10 rows
+  for 4 devices become 3, 3, 3 and 1.
+- No piece is empty, so there can be fewer pieces than devices: 5 rows become 2, 2 and 1.
+- Nothing is copied: the pieces are views of the batch. A batch has at least one row.
 """
 
 from collections.abc import Callable

@@ -1,17 +1,15 @@
 """Combine the gradients of uneven pieces into the gradient of the batch.
 
-Each replica has computed the gradient of the mean loss over the rows of its own piece. `rows[r]` is
-the number of rows of replica r, at least one. `gradients[r]` is a list with its gradient of each
-parameter; the parameters are the same, in the same order, on all replicas.
+Each replica has computed the gradient of the mean loss over its own piece. `gradients[r]` lists the
+gradients of replica r, one tensor for each parameter, in the same order on all replicas. `rows[r]`
+is the number of rows of its piece, at least 1. Return the gradient of the mean loss over all rows
+of the batch, as a list with one tensor for each parameter.
 
-Return the gradient of the mean loss over all rows of the batch: a list with one tensor for each
-parameter, with the shape and the dtype that its gradients have.
-
-- Parameters differ in shape, and they can differ in dtype: float64, float32 or float16. The largest
-  float16 number is 65504.
-- Do not change what you are given.
-- The tensors that you return have memory of their own, also with a single replica: changing one of
-  them later must not change a replica's gradient.
+- Each tensor that you return has the shape and the dtype of that parameter's gradients.
+- Parameters differ in shape, and some are float64 or float16. The largest float16 number is 65504,
+  so nothing larger may occur on the way.
+- Do not change `gradients` or `rows`.
+- The tensors that you return have memory of their own, even if there is only one replica.
 """
 
 from collections.abc import Callable

@@ -33,8 +33,8 @@ WORKERS = 2  # replicas here, ranks in chapter 02
 WARM_UP = 2  # DDP sends one bucket in its first step and rebuilds the buckets for its second
 REPEATS = (2, 200)  # at least and at most this many steps, however long they take
 # Functions of data_parallel.py, and the part of a step that each of them is.
-OPERATIONS = {name: name for name in ("replicate", "scatter", "gather")}
-OPERATIONS["parallel_apply"] = "compute"
+OPERATIONS = {"replicate": "replicate", "scatter": "scatter", "parallel_apply": "compute"}
+OPERATIONS["add_gradients"] = "gather"  # the stand-in's own gather adds four numbers
 ORDER = ("replicate", "scatter", "compute", "gather")
 
 
@@ -131,22 +131,28 @@ def replicas(sizes: Sequence[Size], seconds: float, count: int) -> list[list[flo
     return [timed_steps(_replicas(size, devices), devices[0], seconds) for size in sizes]
 
 
-def parts_of_replicas(sizes: Sequence[Size], seconds: float, count: int) -> list[dict[str, float]]:
-    """For each size the median seconds of the four operations of a step, and of the rest."""
+def parts_of_replicas(
+    sizes: Sequence[Size], seconds: float, count: int, of: Callable = median
+) -> list[dict[str, float]]:
+    """For each size the seconds of the four operations of a step, and of the rest.
+
+    `of` makes one number of the timings of several steps: `median`, or `min`.
+    """
     devices = data_parallel.pick_devices(count)
-    return [_parts_of_replicas(size, seconds, devices) for size in sizes]
+    return [_parts_of_replicas(size, seconds, devices, of) for size in sizes]
 
 
-def _parts_of_replicas(size: Size, seconds: float, devices: list) -> dict[str, float]:
+def _parts_of_replicas(size: Size, seconds: float, devices: list, of: Callable) -> dict[str, float]:
     module, names, rest = data_parallel, OPERATIONS, "optimizer"
     if devices[0].type == "cuda":  # nn.DataParallel calls functions of its own module
         module = importlib.import_module("torch.nn.parallel.data_parallel")
-        names, rest = OPERATIONS | {"scatter_kwargs": "scatter"}, "backward and optimizer"
-        del names["scatter"]
+        names = {name: name for name in ("replicate", "gather")}
+        names |= {"scatter_kwargs": "scatter", "parallel_apply": "compute"}
+        rest = "backward and optimizer"  # its backward adds the gradients
     with _clocks(module, names, devices) as clocks:
         whole = timed_steps(_replicas(size, devices), devices[0], seconds)
-    parts = {part: median(clocks[part][-len(whole) :]) for part in ORDER}
-    return parts | {rest: max(0.0, median(whole) - sum(parts.values()))}
+    parts = {part: of(clocks[part][-len(whole) :]) for part in ORDER}
+    return parts | {rest: max(0.0, of(whole) - sum(parts.values()))}
 
 
 @cache  # read once a process, not once a size

@@ -46,3 +46,15 @@ def images_plot(images: Mapping[str, Sequence]) -> Figure:
         axes.set_axis_off()
         axes.set_title(name, loc="center")
     return figure
+
+
+def alt_text_of_images(images: Mapping[str, Sequence]) -> str:
+    """How far the first image is from each of the others, in words."""
+    (name, first), *others = (
+        (key, np.asarray(value, float).ravel()) for key, value in images.items()
+    )
+    said = [f"{abs(first - other).mean():.2f} from the {key}" for key, other in others]
+    return (
+        f"{len(images)} images of 8 by 8 pixels: {', '.join(images)}. The pixels of the {name}, "
+        f"between 0 and 1, differ on average by {' and by '.join(said)}."
+    )

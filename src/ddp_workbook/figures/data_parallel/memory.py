@@ -21,3 +21,14 @@ def device_memory_plot(held: pd.DataFrame) -> Figure:
     axes.set(xlabel="KiB of tensors at the end of a step (stand-in: CPU threads)")
     figure.legend(loc="outside upper left", ncols=5)
     return figure
+
+
+def alt_text_of_device_memory(held: pd.DataFrame) -> str:
+    """Each bar in words; what a device does not hold is left out."""
+    said = [
+        f"device {device}: "
+        + ", ".join(f"{kind} {size / 1024:.3g}" for kind, size in kinds.items() if size)
+        + f", {kinds.sum() / 1024:.3g} KiB in all"
+        for device, kinds in held.iterrows()
+    ]
+    return "KiB of tensors on each device at the end of a step. " + ". ".join(said) + "."

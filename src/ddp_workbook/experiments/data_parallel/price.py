@@ -1,0 +1,48 @@
+"""What a step of DataParallel costs beside computing, and when it pays."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from ddp_workbook.experiments.data_parallel.step_times import (
+    WORKERS,
+    Size,
+    in_fresh_processes,
+    on_gpus,
+    parts_of_replicas,
+)
+from ddp_workbook.recording.timing import summary
+
+ADDING = "add gradients"
+SECONDS = 0.05  # for the steps of one size, in each round
+
+
+def parts_of_a_step(sizes: Sequence[Size], rounds: int = 3) -> pd.DataFrame:
+    """Milliseconds of each part of a step on two devices: a row a size, a column a part.
+
+    The fastest of all steps counts, part by part: other programs only make a part longer. On GPUs
+    nn.DataParallel's gather brings the outputs together, and gradients are added in backward.
+    """
+    threads = None if on_gpus() else WORKERS
+    turns = [
+        in_fresh_processes(parts_of_replicas, sizes, SECONDS, WORKERS, min, threads=threads)[0]
+        for _ in range(rounds)
+    ]
+    table = pd.DataFrame(
+        [
+            {part: min(parts[part] for parts in of_size) * 1e3 for part in of_size[0]}
+            for of_size in zip(*turns, strict=True)
+        ],
+        index=pd.MultiIndex.from_tuples(sizes, names=Size._fields),
+    )
+    return table if on_gpus() else table.rename(columns={"gather": ADDING})
+
+
+def in_milliseconds(times: pd.DataFrame) -> pd.DataFrame:
+    """Median and quartiles of each candidate in milliseconds, and the ratio to the first one."""
+    table = summary(times, baseline=times["candidate"].iloc[0]).drop(columns="n")
+    for column in ("median", "q1", "q3"):
+        table[column] = (table[column] * 1e3).round(2)
+    return table.assign(ratio=table["ratio"].round(2)).rename(
+        columns={column: f"{column}, ms" for column in ("median", "q1", "q3")}
+    )

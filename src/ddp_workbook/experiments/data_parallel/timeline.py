@@ -1,0 +1,77 @@
+"""A step of the stand-in with a clock at each operation, and who calls a model in which thread."""
+
+import threading
+import time
+from collections.abc import Callable
+from unittest.mock import patch
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from ddp_workbook.chapters import data_parallel
+from ddp_workbook.digits import DigitsMLP
+from ddp_workbook.experiments.data_parallel.one_step import threads
+from ddp_workbook.experiments.data_parallel.step_times import Size, model_and_batch
+
+OPERATIONS = ("replicate", "scatter", "run_replica", "add_gradients", "gather")
+LARGE = Size(width=512, depth=3, batch=1024)
+MAIN = "main thread"
+
+
+def watch_a_step(devices: int = 2, size: Size = LARGE, tries: int = 4) -> pd.DataFrame:
+    """The fastest of a few steps: thread, operation, start and end (milliseconds) of each call.
+
+    The first step is left out: it also pays for memory that later steps use again.
+    """
+    model, images, labels = model_and_batch(size, torch.device("cpu"))
+    steps = [_watched(model, images, labels, devices) for _ in range(1 + tries)][1:]
+    return min(steps, key=lambda step: step["end"].max())
+
+
+def _watched(model: nn.Module, images: Tensor, labels: Tensor, devices: int) -> pd.DataFrame:
+    events: list[tuple] = []
+    clocks = {name: _clocked(getattr(data_parallel, name), events) for name in OPERATIONS}
+    cores = torch.get_num_threads()
+    torch.set_num_threads(devices)  # one for each replica, as the chapter divides them
+    try:
+        with patch.multiple(data_parallel, **clocks):
+            data_parallel.forward_and_backward(model, images, labels, threads(devices))
+    finally:
+        torch.set_num_threads(cores)
+    table = pd.DataFrame(events, columns=["thread", "operation", "start", "end"])
+    table[["start", "end"]] = (table[["start", "end"]] - table["start"].min()) * 1e3
+    table = table.sort_values("start", ignore_index=True)
+    return table.assign(thread=_named(table["thread"]))
+
+
+def _clocked(function: Callable, events: list[tuple]) -> Callable:
+    def call(*args):
+        start = time.perf_counter()
+        result = function(*args)
+        thread = threading.current_thread().name
+        events.append((thread, function.__name__, start, time.perf_counter()))
+        return result
+
+    return call
+
+
+def _named(of_calls: pd.Series) -> list[str]:
+    """The calling thread, and the others numbered in the order in which they began."""
+    here = threading.current_thread().name
+    others = [name for name in of_calls.unique() if name != here]
+    names = {here: MAIN} | {name: f"thread {number}" for number, name in enumerate(others)}
+    return [names[name] for name in of_calls]
+
+
+def model_that_notes_its_calls() -> tuple[nn.Module, list[tuple[str, int]]]:
+    """A model, and the list in which it notes the thread and the rows of every call."""
+    calls: list[tuple[str, int]] = []
+    model = DigitsMLP()
+
+    def note(_module, inputs, _outputs) -> None:
+        name = threading.current_thread().name
+        calls.append((MAIN if name == "MainThread" else "another thread", len(inputs[0])))
+
+    model.register_forward_hook(note)
+    return model, calls

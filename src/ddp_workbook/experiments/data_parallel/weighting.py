@@ -1,0 +1,50 @@
+"""Gradients of uneven pieces: how much each row counts in a combination of them."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from ddp_workbook.chapters import single_process
+from ddp_workbook.experiments.data_parallel.one_step import flat_gradient
+
+
+def gradient(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    """The gradient of the mean loss over these rows, all parameters in one vector."""
+    model.zero_grad()
+    single_process.forward_and_backward(model, images, labels)
+    return flat_gradient(model)
+
+
+def against(combined: Mapping[str, Tensor], whole: Tensor) -> pd.DataFrame:
+    """For each combination how far it is from the gradient `whole`, and how long it is beside it.
+
+    Both are shares of the length of `whole`, in per cent.
+    """
+    length = whole.norm()
+    columns = {
+        "differs from the batch's by": [
+            f"{(one - whole).norm() / length:.0%}" for one in combined.values()
+        ],
+        "its length, of the batch's": [f"{one.norm() / length:.0%}" for one in combined.values()],
+    }
+    return pd.DataFrame(columns, index=[*combined]).rename_axis("gradient")
+
+
+def weight_of_each_row(
+    model: nn.Module, images: Tensor, labels: Tensor, combined: Mapping[str, Tensor]
+) -> pd.DataFrame:
+    """How much each row counts in each combination: a row for each of them, a column a row.
+
+    A combination is a weighted sum of the rows' own gradients. The weights are found by least
+    squares, so they are measured and not assumed.
+    """
+    rows = range(len(images))
+    own = [gradient(model, images[row : row + 1], labels[row : row + 1]) for row in rows]
+    basis = torch.stack(own, dim=1).double()
+    found = {
+        name: torch.linalg.lstsq(basis, one.double()).solution.tolist()
+        for name, one in combined.items()
+    }
+    return pd.DataFrame.from_dict(found, orient="index", columns=[*rows])

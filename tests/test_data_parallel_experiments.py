@@ -1,0 +1,152 @@
+"""What the pages of chapter 01 run and draw, and that each picture's words have its numbers."""
+
+import pandas as pd
+import pytest
+import torch
+
+from ddp_workbook.chapters import data_parallel, single_process
+from ddp_workbook.digits import DigitsMLP
+from ddp_workbook.experiments.data_parallel import (
+    lock,
+    memory,
+    one_step,
+    price,
+    timeline,
+    weighting,
+)
+from ddp_workbook.experiments.data_parallel.step_times import Size
+from ddp_workbook.figures.data_parallel import digits, operations, weights
+from ddp_workbook.figures.data_parallel import lock as lock_pictures
+from ddp_workbook.figures.data_parallel import memory as memory_pictures
+from ddp_workbook.figures.data_parallel import price as price_pictures
+from ddp_workbook.figures.data_parallel import step as step_pictures
+
+THIRDS = [3, 3, 3, 1]
+PARTS = pd.DataFrame(
+    [[1.0, 0.0, 6.0, 1.0, 2.0], [4.0, 0.0, 8.0, 4.0, 4.0]],
+    index=pd.MultiIndex.from_tuples([(64, 1, 32), (256, 1, 32)], names=Size._fields),
+    columns=["replicate", "scatter", "compute", "add gradients", "optimizer"],
+)
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(10, THIRDS), (5, [2, 2, 1])])
+def test_one_step_has_the_loss_of_one_process(rows, sizes):
+    step = one_step.one_step(rows=rows, devices=4)
+    assert step.sizes == sizes
+    assert step.loss == pytest.approx(step.loss_alone, abs=1e-5)
+    assert sum(step.shares) == pytest.approx(step.loss, abs=1e-5)
+    figure = operations.operations_plot(step)
+    shown = " ".join(text.get_text() for axes in figure.axes for text in axes.texts)
+    for words in (shown, operations.alt_text_of_operations(step)):
+        assert all(f"{share:.3f}" in words for share in [*step.shares, step.loss_alone])
+
+
+def test_copies_are_counted_in_memory():
+    table = one_step.bytes_copied([1, 2, 3])
+    assert table["measured, bytes"].tolist() == table["(n-1) · S, bytes"].tolist()
+    assert table.loc[1].tolist() == [0, 0] and table.loc[3, "measured, bytes"] == 2 * 4810 * 4
+
+
+def test_the_weight_of_a_row_is_found_from_gradients():
+    images, labels = torch.rand(10, 64), torch.arange(10)
+    model = DigitsMLP()
+    pieces = data_parallel.scatter(images, labels, one_step.threads(4))
+    gradients = torch.stack([weighting.gradient(model, *piece) for piece in pieces])
+    combined = {"plain": gradients.mean(dim=0), "right": torch.tensor(THIRDS) / 10 @ gradients}
+    found = weighting.weight_of_each_row(model, images, labels, combined)
+    assert found.loc["plain"].tolist() == pytest.approx([1 / 12] * 9 + [1 / 4], abs=1e-3)
+    assert found.loc["right"].tolist() == pytest.approx([1 / 10] * 10, abs=1e-3)
+    words = weights.alt_text_of_row_weights(found, THIRDS)
+    assert "plain: 0.08, 0.08, 0.08, 0.25; right: 0.10, 0.10, 0.10, 0.10" in words
+    figure = weights.row_weights_plot(found, THIRDS)
+    heights = [bar.get_height() for bar in figure.axes[0].patches][:10]
+    assert heights == pytest.approx(found.loc["plain"].tolist())
+
+
+def test_differences_are_the_largest_ones():
+    alone = single_process.train(epochs=1, batch_size=600)
+    other = alone._replace(losses=[alone.losses[0] + 0.5, *alone.losses[1:]])
+    apart = one_step.largest_differences({2: other}, alone)
+    assert apart.loc[2].tolist() == pytest.approx([0.5, 0.0])
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+def test_in_a_watched_step_the_main_thread_frames_the_others(devices):
+    originals = [getattr(data_parallel, name) for name in timeline.OPERATIONS]
+    events = timeline.watch_a_step(devices, Size(16, 1, 64), tries=1)
+    assert [getattr(data_parallel, name) for name in timeline.OPERATIONS] == originals
+    calls = events.groupby("operation")["thread"].nunique()
+    assert calls["run_replica"] == devices and calls.drop("run_replica").eq(1).all()
+    lanes = step_pictures.lanes_of(events)
+    assert lanes == [timeline.MAIN, *(f"thread {number}" for number in range(devices))]
+    first, last = step_pictures.parallel_part(events)
+    ends = events.set_index("operation")
+    assert ends.at["replicate", "end"] <= first < last <= ends.at["add_gradients", "start"]
+    assert len(step_pictures.step_timeline_plot(events).axes[0].get_yticklabels()) == devices + 1
+    assert f"in {devices + 1} lanes" in step_pictures.alt_text_of_step_timeline(events)
+
+
+def test_only_device_0_holds_state_and_outputs():
+    held = memory.held_by_devices(devices=3, size=Size(16, 1, 30))
+    assert held.loc[[1, 2], ["optimizer state", "gathered outputs"]].to_numpy().sum() == 0
+    assert held.at[0, "gathered outputs"] == 30 * 10 * 4
+    assert held["weights"].nunique() == 1 and held.at[0, "optimizer state"] > held.at[0, "weights"]
+    words = memory_pictures.alt_text_of_device_memory(held)
+    assert f"gathered outputs {1200 / 1024:.3g}" in words.partition("device 1")[0]
+    assert "outputs" not in words.partition("device 1")[2]
+
+
+def test_a_model_notes_who_calls_it():
+    model, calls = timeline.model_that_notes_its_calls()
+    data_parallel.forward_and_backward(
+        model, torch.rand(5, 64), torch.arange(5), one_step.threads(2)
+    )
+    assert sorted(calls) == [("another thread", 2), ("another thread", 3)]
+
+
+def test_parts_of_a_step_are_those_of_the_stand_in(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    parts = price.parts_of_a_step([Size(8, 1, 8), Size(8, 1, 16)], rounds=1)
+    assert parts.columns.tolist() == PARTS.columns.tolist()
+    assert parts.index.tolist() == [(8, 1, 8), (8, 1, 16)]
+    assert (parts["compute"] > 0).all() and (parts >= 0).all(axis=None)
+
+
+def test_the_price_is_what_one_process_does_not_do():
+    assert price_pictures.price_shares(PARTS) == pytest.approx([0.2, 0.4])
+    figure = price_pictures.parts_plot(PARTS)
+    assert [text.get_text() for text in figure.axes[0].texts] == ["20%", "40%"]
+    assert "replicate 4" in price_pictures.alt_text_of_parts(PARTS)
+
+
+def test_tables_and_words_of_step_times_are_in_milliseconds():
+    times = pd.DataFrame(
+        [
+            (64, 2, 32, name, turn, seconds)
+            for name, seconds in (("a", 0.002), ("b", 0.003))
+            for turn in (1, 2)
+        ],
+        columns=["width", "depth", "batch", "candidate", "round", "seconds"],
+    )
+    table = price.in_milliseconds(times)
+    assert table["median, ms"].tolist() == [2, 3] and table["ratio"].tolist() == [1, 1.5]
+    words = price_pictures.alt_text_of_step_times(table)
+    assert "width 64, depth 2, batch 32: a 2 ms, b 3 ms" in words
+
+
+def test_each_job_is_timed_with_one_thread_and_with_two(monkeypatch):
+    monkeypatch.setattr(lock, "JOBS", (lock.many_small_products,))
+    cores = torch.get_num_threads()
+    table = lock.two_threads_against_one(rounds=1)
+    assert torch.get_num_threads() == cores
+    job = table.loc["many small products"]
+    assert job["ratio"] == pytest.approx(job["2 threads"] / job["1 thread"])
+    words = lock_pictures.alt_text_of_two_threads(table)
+    assert f"a ratio of {job['ratio']:.2f}" in words
+    assert len(lock_pictures.two_threads_plot(table).axes[0].patches) == 1
+
+
+def test_words_say_how_far_images_are_apart():
+    images = {"first": torch.zeros(64), "same": torch.zeros(64), "other": torch.full((64,), 0.5)}
+    words = digits.alt_text_of_images(images)
+    assert "by 0.00 from the same and by 0.50 from the other" in words
