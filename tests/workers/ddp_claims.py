@@ -159,6 +159,17 @@ class UsesOne(nn.Module):
         return self.used(x)
 
 
+def seen_by_a_hook() -> tuple[float, float]:
+    """What a hook on a parameter finds in .grad, and what backward leaves there; x is the rank."""
+    dist.init_process_group("gloo")
+    layer, seen = nn.Linear(1, 1, bias=False), []
+    ddp = DistributedDataParallel(layer)
+    layer.weight.register_post_accumulate_grad_hook(lambda weight: seen.append(weight.grad.item()))
+    ddp(torch.full((1, 1), float(dist.get_rank()))).sum().backward()
+    dist.barrier()
+    return seen[0], layer.weight.grad.item()
+
+
 def without_sync() -> None:
     """Forward and backward under no_sync, after two steps (the second one rebuilds the buckets)."""
     dist.init_process_group("gloo")

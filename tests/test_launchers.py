@@ -1,0 +1,129 @@
+"""What the page on launchers says and no cell of it can show quietly."""
+
+import os
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddp_workbook.experiments.distributed_data_parallel import launchers, told
+from ddp_workbook.figures.distributed_data_parallel.launchers import (
+    Start,
+    alt_text_of_starts,
+    starts_plot,
+)
+from tests.workers import ddp_claims as workers
+
+START = Start("torchrun", 4.0, [(2.0, 3.0), (2.5, 3.5)], threads=1, accuracy=0.5)
+
+
+def torchrun(*words: str) -> subprocess.CompletedProcess:
+    """Run torchrun as from a terminal, to its end."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(launchers.OWN)}
+    command = [sys.executable, "-m", "torch.distributed.run", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=launchers.LIMIT, env=own)
+
+
+def test_spawn_ends_the_others_when_one_fails():
+    with pytest.raises(torch.multiprocessing.ProcessRaisedException, match="as planned"):
+        torch.multiprocessing.spawn(workers.fails_at_rank_0, nprocs=2)
+
+
+def test_spawn_returns_nothing_or_a_context_to_join():
+    assert torch.multiprocessing.spawn(print, nprocs=1) is None
+    context = torch.multiprocessing.spawn(print, nprocs=1, join=False)
+    while not context.join(timeout=launchers.LIMIT):
+        pass
+
+
+def test_torchrun_keeps_hold_of_the_port():
+    """The ranks use the store of torchrun itself, which has the port from the start."""
+    done = torchrun("--standalone", "--nproc-per-node", "1", workers.__file__)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_a_port_that_is_taken_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = torchrun("--master-port", str(taken.getsockname()[1]), told.__file__)
+    assert done.returncode != 0 and "EADDRINUSE" in done.stderr
+
+
+def test_node_rank_and_local_rank_make_the_rank():
+    """rank = nr * gpus + gpu, as driver scripts compute it."""
+    port = str(launchers.free_port())
+    lines = [
+        ["--nnodes", "2", "--nproc-per-node", "2", "--node-rank", str(node)] for node in range(2)
+    ]
+    with ThreadPoolExecutor() as pool:
+        words = [[*line, "--master-port", port, told.__file__] for line in lines]
+        hosts = list(pool.map(launchers._told, ["torch.distributed.run"] * 2, words, [{}] * 2))
+    for node, found in enumerate(hosts):
+        numbers = {(int(one["LOCAL_RANK"]), int(one["RANK"])) for one in found}
+        assert numbers == {(0, 2 * node), (1, 2 * node + 1)}
+        assert {one["MASTER_PORT"] for one in found} == {port}
+
+
+def test_what_each_launcher_tells_a_program():
+    table = launchers.what_programs_are_told()
+    assert list(table["sys.argv[1:]"]) == ["--epochs 5"] * 2 + ["--local-rank=0 --epochs 5"]
+    assert list(table["LOCAL_RANK"]) == ["0"] * 3
+    assert list(table["imports start in"]) == [
+        "the program's folder",
+        "your folder",
+        "the program's folder",
+    ]
+    assert table["MASTER_PORT"].nunique() == 3  # a free one each
+
+
+def test_gpus_are_counted_from_0_in_each_process():
+    table = launchers.which_gpus("1,3")
+    assert list(table["the program says"]) == ["cuda:0", "cuda:1"]
+    assert list(table["GPU of the machine"]) == ["1", "3"]
+
+
+GUARDLESS = """
+import multiprocessing
+
+def worker(rank):
+    print("this is rank", rank)
+
+{guard}process = multiprocessing.get_context("spawn").Process(target=worker, args=(0,))
+{indent}process.start()
+{indent}process.join()
+"""
+
+
+def test_a_program_without_the_guard_is_refused_and_one_with_it_runs(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(GUARDLESS.format(guard="", indent=""))
+    assert "An attempt has been made to start a new process" in launchers.run_program(program)
+    program.write_text(GUARDLESS.format(guard='if __name__ == "__main__":\n    ', indent="    "))
+    assert launchers.run_program(program) == "this is rank 0"
+
+
+def test_without_a_launcher_there_is_no_rank(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match="environment variable RANK expected, but not set"):
+        dist.init_process_group("gloo")
+
+
+def test_launch_starts_the_worker_and_its_report_comes_back():
+    start = launchers._timed("launch", launchers.by_launch)
+    assert start.accuracy > 0.5
+    assert all(0 < began < ended < start.seconds for began, ended in start.trained)
+
+
+def test_starts_are_told_in_a_table_and_a_picture():
+    (row,) = launchers.start_table([START]).to_dict("records")
+    assert row["seconds in all"] == 4.0 and row["of these, training"] == 1.0
+    assert "begin to train after 2.0 and 2.5 s, and all is over after 4.0 s" in (
+        alt_text_of_starts([START])
+    )
+    axes = starts_plot([START]).axes[0]
+    assert axes.get_xlabel() == "seconds since it was started"
+    assert [text.get_text().strip() for text in axes.texts] == ["4.0 s"]
