@@ -1,35 +1,28 @@
-"""Chapter 03: its worker against one process, its drawings, and what its page says."""
+"""Chapter 03: its worker against one process, and what its pages say."""
 
 import os
 import re
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import nbformat
 import pytest
 import torch
 import torch.distributed as dist
-from matplotlib.figure import Figure
-from matplotlib.text import Text
+from torch.distributed.run import get_args_parser
 
 from ddp_workbook import launch
 from ddp_workbook.chapters import process_groups
 from ddp_workbook.errors import RanksHung, WorkbookError
-from ddp_workbook.figures.palette import rank_colour
-from ddp_workbook.figures.process_groups import (
-    StoreEvent,
-    connections_plot,
-    mesh_plot,
-    nodes_plot,
-    store_plot,
-)
+from ddp_workbook.experiments.process_groups import groups, meeting, nodes, one_rank
 from ddp_workbook.recording.collectives import record_collectives
 from tests.test_chapters import one_process
 from tests.workers import process_groups_workers as workers
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "03_process_groups.ipynb"
+PAGES = sorted((Path(__file__).parents[1] / "notebooks").glob("03_*.ipynb"))
 
 
 @pytest.fixture(autouse=True)
@@ -39,12 +32,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 # The worker
@@ -72,10 +59,10 @@ def test_a_row_of_the_mesh_is_a_node(ranks, in_a_node, mesh):
 
 def test_two_torchruns_are_two_nodes_and_train_the_same():
     """As on a cluster: one torchrun a node, one report in all."""
-    port = free_port()
+    port = nodes.free_port()
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2"]
     command += ["--master-addr=127.0.0.1"]
-    nodes = [
+    agents = [
         subprocess.Popen(
             [*command, f"--node-rank={node}", f"--master-port={port}", process_groups.__file__],
             stdout=subprocess.PIPE,
@@ -86,36 +73,81 @@ def test_two_torchruns_are_two_nodes_and_train_the_same():
         for node in (0, 1)
     ]
     try:
-        said = [node.communicate(timeout=100)[0].splitlines() for node in nodes]
+        said = [agent.communicate(timeout=100)[0].splitlines() for agent in agents]
     finally:
-        for node in nodes:
-            node.kill()
+        for agent in agents:
+            agent.kill()
     assert said == [one_process().report(process_groups.EPOCHS).splitlines(), []]
 
 
 def test_a_step_sends_every_gradient_along_its_row_and_its_column():
     wire = record_collectives(process_groups.train, ranks=4, epochs=1, batch_size=1797)
     sums = wire[wire["op"] == "all_reduce"].groupby(["rank", "group"])["bytes"].sum()
-    for rank, groups in enumerate([("0,1", "0,2"), ("0,1", "1,3"), ("2,3", "0,2"), ("2,3", "1,3")]):
-        assert [sums[rank, f"ranks {group}"] for group in groups] == [19_240, 19_240]
+    for rank, own in enumerate([("0,1", "0,2"), ("0,1", "1,3"), ("2,3", "0,2"), ("2,3", "1,3")]):
+        assert [sums[rank, f"ranks {group}"] for group in own] == [19_240, 19_240]
         assert sums[rank, "default"] == 4  # the one loss
 
 
 # What the page says of stores and meeting places
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("ranks", [1, 4])
 def test_gloo_connects_every_rank_with_every_other(ranks):
-    found = launch(workers.open_connections, ranks=ranks)
-    owner = {own: rank for rank, ports in enumerate(found) for own, _ in ports}
-    pairs = [
-        (rank, owner[other])
-        for rank, ports in enumerate(found)
-        for _, other in ports
-        if other in owner
-    ]
-    everyone = {(one, other) for one in range(ranks) for other in range(ranks) if one != other}
-    assert len(pairs) == len(everyone) and set(pairs) == everyone
+    met = launch(meeting.meet, ranks=ranks)
+    every = {(one, other) for other in range(ranks) for one in range(other)}
+    assert meeting.pairs(met) == every
+    assert [len(one.before) for one in met] == [1] * ranks  # to the store
+    assert [len(one.after) for one in met] == [ranks] * ranks  # rank 0 has no more than the others
+
+
+def test_gloo_writes_one_address_a_rank_and_reads_all():
+    events = list(meeting.events(launch(meeting.meet, ranks=4)))
+    written = [(event.rank, event.owner) for event in events if event.what == "set"]
+    read = {(event.rank, event.owner) for event in events if event.what != "set"}
+    assert sorted(written) == [(rank, rank) for rank in range(4)]
+    assert read == {(rank, owner) for rank in range(4) for owner in range(4)}
+    began = {event.owner: event.start for event in events if event.what == "set"}
+    for event in events:  # nobody gets a value before its rank has begun to write it
+        assert event.end >= began[event.owner]
+
+
+def test_rank_0_has_the_stores_connections_with_tcp_alone():
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "meeting").as_uri()
+        ways = ["env://", f"tcp://127.0.0.1:{nodes.free_port()}", place]
+        found = meeting.ways_to_meet(ways).set_index("init_method")
+    assert set(found.pop("sum of the ranks")) == {6}
+    assert found.loc["env://"].tolist() == [4, 4, 4, 4]
+    assert found.loc["tcp://"].tolist() == [8, 4, 4, 4]
+    assert found.loc["file://"].tolist() == [3, 3, 3, 3]
+
+
+def test_gloo_listens_on_a_port_even_with_a_file(tmp_path):
+    assert launch(workers.listens, (tmp_path / "meeting").as_uri(), ranks=2) == [1, 1]
+
+
+def test_a_backend_that_exchanges_nothing_does_not_wait_for_the_others():
+    """The barrier after init_process_group is off by default (torch 2.13)."""
+    waited, _ = launch(workers.meet_fakes, 3.0, ranks=2)
+    assert waited < 2.5
+
+
+def test_gloo_listens_where_the_interface_is_and_says_if_there_is_none():
+    lo = next(name for name in meeting.interfaces()["interface"] if name.startswith("lo"))
+    listens, unable = meeting.gloo_by([lo, "eth9"])["rank 0"]
+    assert listens == "listens at 127.0.0.1"
+    assert "Unable to find" in unable and "eth9" in unable
+
+
+@pytest.mark.release("two more torchruns for what their ports are")
+def test_torchrun_takes_a_port_that_is_free_on_one_node_and_29500_on_several():
+    """The second half is what its own help says: two jobs of a test could collide there."""
+    ports = nodes.ports_by_default()["MASTER_PORT"].astype(int)
+    assert 29500 not in set(ports) and len(set(ports)) == 2
+    help_text = next(
+        action.help for action in get_args_parser()._actions if action.dest == "master_port"
+    )
+    assert "29500" in help_text
 
 
 def test_no_two_calls_of_add_get_the_same_number():
@@ -181,6 +213,33 @@ def test_groups_that_are_made_unlike_hang_and_the_report_counts_them(worker, ran
     assert str(hung.value).count("waits in new_group") == ranks
 
 
+def test_a_mesh_adds_along_its_rows_then_down_its_columns():
+    rows = [[1, 6, 21], [2, 6, 21], [3, 6, 21], [4, 15, 21], [5, 15, 21], [6, 15, 21]]
+    assert launch(groups.two_sums, 2, 3, ranks=6) == rows
+
+
+def test_a_slice_holds_the_ranks_that_differ_in_its_dimensions():
+    found = launch(groups.slices, ranks=8)[6]
+    assert found == {
+        '["replicate"]': [2, 6],
+        '["shard"]': [4, 6],
+        '["tensor"]': [6, 7],
+        '["replicate", "shard"]': [[0, 2], [4, 6]],
+        '["shard", "tensor"]': [[4, 5], [6, 7]],
+    }
+
+
+def test_names_of_a_slice_stand_in_the_order_of_the_mesh():
+    assert "Invalid mesh_dim_names" in launch(workers.slice_in_another_order, ranks=4)[0]
+
+
+def test_two_sums_are_timed_in_milliseconds():
+    table = groups.one_go_or_two(ranks=2, rounds=1)
+    assert list(table["size"]) == ["19 kB", "19 kB", "4 MiB", "4 MiB"]
+    assert all(float(median) > 0 for median in table["median (ms)"])
+    assert list(table["ratio"])[::2] == ["1.00", "1.00"]
+
+
 def test_group_src_is_the_number_inside_the_group():
     assert launch(workers.group_source, ranks=3) == [0, 1, 1]
 
@@ -188,6 +247,96 @@ def test_group_src_is_the_number_inside_the_group():
 def test_a_backend_for_gpus_refuses_a_tensor_on_the_cpu():
     said, *_ = launch(workers.wrong_device, ranks=1)
     assert "No backend type associated with device type cpu" in said
+
+
+def test_gloo_can_do_on_a_cpu_what_the_documentation_says():
+    tried = launch(groups.try_operations, "gloo", "cpu", ranks=2)[0]
+    assert tried == groups.DOCUMENTED["gloo", "cpu"]
+
+
+def test_the_table_of_backends_says_what_was_tried():
+    table = groups.what_backends_can()
+    assert "gloo, cpu: tried here" in table and "mpi, cpu: documented" in table
+    if not torch.cuda.is_available():
+        assert "nccl, cuda: documented" in table
+    assert not table.isna().any(axis=None)
+
+
+def test_a_backend_that_is_missing_says_so():
+    said = groups.refusals().set_index("backend")["here"]
+    assert "MPI" in said["mpi"]
+    if not dist.is_nccl_available():
+        assert "NCCL" in said["nccl"]
+
+
+# What it says of one rank's work
+
+
+def test_a_rank_reads_too_early_without_a_barrier():
+    found = one_rank.read_with_and_without()
+    assert list(found["without a barrier"]) == ["learning rate 0.05", "no file"]
+    assert list(found["with a barrier"]) == ["learning rate 0.05"] * 2
+
+
+def test_rank_1_pays_for_what_rank_0_writes():
+    steps = one_rank.steps_with_events()
+    assert steps.loc[1, "event (ms)"] > 4  # rank 1 writes nothing
+
+
+def test_lanes_show_that_only_rank_0_writes():
+    lanes = one_rank.lanes_with_events(steps=3)
+    kinds = [[what for what, *_ in lane] for lane in lanes]
+    assert kinds == [["compute", "all-reduce", "write"] * 3, ["compute", "all-reduce"] * 3]
+    waits = [end - start for what, start, end in lanes[1] if what == "all-reduce"]
+    assert max(waits[1:]) > 3  # of the 5 ms that rank 0 writes
+
+
+def test_every_kernel_has_folders_of_its_own():
+    first, second = one_rank.new_folder(), one_rank.new_folder()
+    assert first != second and first.parent == second.parent
+    assert Path("work").resolve() not in first.resolve().parents
+
+
+@pytest.mark.parametrize("all_ranks", [False, True])
+def test_monitored_barrier_names_who_is_missing(all_ranks):
+    zero, one, two, three = launch(workers.two_are_late, all_ranks, ranks=4)
+    assert ("Ranks 1, 2" if all_ranks else "Rank 1") in zero
+    assert "check rank 0 logs" in three
+    assert one and two  # those who come later fail as well
+
+
+# What it says of nodes
+
+
+@pytest.fixture(scope="module")
+def started():
+    """Two torchruns with 2 and 3 ranks, as the page starts them."""
+    return nodes.on_nodes([2, 3])
+
+
+def test_ranks_count_through_the_nodes_and_local_ranks_start_again(started):
+    who = nodes.environment(started)
+    assert list(who["RANK"]) == [0, 1, 2, 3, 4] and set(who["WORLD_SIZE"]) == {5}
+    assert list(who["GROUP_RANK"]) == [0, 0, 1, 1, 1]
+    assert list(who["LOCAL_RANK"]) == [0, 1, 0, 1, 2]
+    formula = who["GROUP_RANK"] * who["LOCAL_WORLD_SIZE"] + who["LOCAL_RANK"]
+    assert list(formula == who["RANK"]) == [True, True, False, False, False]
+
+
+def test_node_0_keeps_the_store_that_all_ranks_know(started):
+    job = nodes.agents(started)
+    assert [node.keeps_store for node in job.nodes] == [True, False]
+    assert [[*map(tuple, node.ranks)] for node in job.nodes] == [
+        [(0, 0), (1, 1)],
+        [(2, 0), (3, 1), (4, 2)],
+    ]
+
+
+def test_the_local_rank_finds_a_gpu_and_the_rank_does_not(started):
+    table = nodes.devices(nodes.environment(started))
+    missing = table["cuda:RANK"].str.contains("does not exist")
+    assert list(missing) == [False, False, False, True, True]
+    assert not table["cuda:LOCAL_RANK"].str.contains("not").any()
 
 
 @pytest.mark.gpu
@@ -205,88 +354,34 @@ def test_visible_gpus_are_numbered_anew():
     assert seen("1,0") == [every[1], every[0]]
 
 
-# The page itself
+# The pages themselves
 
 
 @pytest.fixture(scope="module")
-def page() -> nbformat.NotebookNode:
-    """The notebook as shipped."""
-    return nbformat.read(NOTEBOOK, as_version=4)
+def pages() -> dict[str, nbformat.NotebookNode]:
+    """The notebooks as shipped, by their stem."""
+    return {path.stem: nbformat.read(path, as_version=4) for path in PAGES}
 
 
-def test_cells_that_fail_on_purpose_are_these(page):
-    tagged = [c.id for c in page.cells if "raises-exception" in c.metadata.get("tags", [])]
-    assert tagged == ["port-taken", "order-hang", "members-hang", "folder-all", "early-read"]
+def test_cells_that_fail_on_purpose_are_these(pages):
+    tagged = {
+        stem: [c.id for c in page.cells if "raises-exception" in c.metadata.get("tags", [])]
+        for stem, page in pages.items()
+    }
+    assert tagged == {
+        "03_process_groups": ["order-hang"],
+        "03_further_stores": ["port-taken"],
+        "03_further_groups_and_meshes": ["members-hang"],
+        "03_further_waiting": [],
+    }
 
 
-def test_cells_that_hang_on_purpose_are_stopped_soon(page):
-    hanging = [c.source.splitlines()[0] for c in page.cells if c.id.endswith("-hang")]
-    assert len(hanging) == 2
-    assert all(re.search(r"--timeout 1\.5$", line) for line in hanging)
+def test_cells_that_hang_on_purpose_are_stopped_soon(pages):
+    cells = [cell for page in pages.values() for cell in page.cells if cell.id.endswith("-hang")]
+    assert len(cells) == 2
+    assert all(re.search(r"--timeout 1\.5$", cell.source.splitlines()[0]) for cell in cells)
 
 
-def test_two_guesses_are_kept_and_revealed(page):
-    text = "\n".join(c.source for c in page.cells if c.cell_type == "code")
-    guessed = re.findall(r'\bpredict\("(\w+)"', text)
-    assert guessed == re.findall(r'\breveal\("(\w+)"', text)
-    assert len(guessed) == 2
-
-
-# The drawings
-
-
-def words(figure: Figure) -> list[str]:
-    """All texts in the figure, in a layout that can be drawn."""
-    figure.draw_without_rendering()
-    return [text.get_text() for text in figure.findobj(Text)]
-
-
-def test_nodes_plot_puts_every_rank_into_its_node():
-    said = words(nodes_plot([(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]))
-    assert {"node 0", "node 1", *(f"rank {rank}" for rank in range(5))} <= set(said)
-    assert [said.count(f"local {rank}") for rank in range(3)] == [2, 2, 1]
-    assert "GPU 6" in words(nodes_plot([(0, 0)], labels=["GPU 6"]))
-
-
-def test_nodes_plot_has_room_for_64_ranks_of_a_cluster():
-    assert "rank 63" in words(nodes_plot([(rank // 8, rank % 8) for rank in range(64)]))
-    assert "local 15" in words(nodes_plot([(0, rank) for rank in range(16)]))
-
-
-def test_mesh_plot_shows_values_in_the_ranks_colours_and_frames_the_groups():
-    steps = {"before": [[1, 2, 3], [4, 5, 6]], "rows": [[6] * 3, [15] * 3]}
-    figure = mesh_plot(steps, {"rows": "rows"})
-    assert [axes.get_title() for axes in figure.axes] == ["before", "rows"]
-    assert {"1", "6", "15", "rank 5"} <= set(words(figure))
-    before, rows = (axes.patches for axes in figure.axes)
-    assert (len(before), len(rows)) == (6, 6 + 2)
-    assert before[5].get_edgecolor()[:3] == pytest.approx(
-        [int(rank_colour(5)[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    )
-    assert len(mesh_plot(steps, {"rows": "columns"}).axes[1].patches) == 6 + 3
-
-
-def test_store_plot_has_a_lane_for_each_rank_and_a_bar_for_each_wait():
-    events = [StoreEvent(0, "set", 0, 1.0, 1.001), StoreEvent(1, "set", 1, 1.02, 1.021)]
-    events += [StoreEvent(0, "wait", 1, 1.002, 1.03), StoreEvent(1, "get", 0, 1.022, 1.023)]
-    figure = store_plot(events)
-    assert {"rank 0", "rank 1", "1"} <= set(words(figure))
-    widths = [bar.get_width() for bar in figure.axes[0].patches]
-    assert sorted(widths) == pytest.approx([1.0, 28.0])
-
-
-def test_connections_plot_draws_each_pair_once():
-    pairs = [(0, 1), (1, 0), (0, 2), (1, 2)]
-    assert len(connections_plot(pairs, 3).axes[0].lines) == 3 + 3
-    alone = connections_plot([], 1, store=False)
-    assert len(alone.axes[0].lines) == 0 and "rank 0" in words(alone)
-
-
-def test_two_ranks_in_one_place_are_refused():
-    with pytest.raises(ValueError, match="same place"):
-        nodes_plot([(0, 1), (0, 1)])
-
-
-def test_rows_of_a_mesh_have_one_length():
-    with pytest.raises(ValueError, match="inhomogeneous"):
-        mesh_plot({"a": [[1, 2], [3]]})
+def test_no_cell_writes_where_another_kernel_of_the_folder_reads(pages):
+    code = [c.source for page in pages.values() for c in page.cells if c.cell_type == "code"]
+    assert [source for source in code if "work/" in source] == []

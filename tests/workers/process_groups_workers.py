@@ -7,6 +7,8 @@ from datetime import timedelta
 import psutil
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from ddp_workbook.chapters import process_groups
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
@@ -33,12 +35,46 @@ def ranks_of(group: dist.ProcessGroup) -> list[int]:
         return [None] * group.size()
 
 
-def open_connections() -> list[tuple[int, int]]:
-    """(own port, other port) of the open connections once all ranks have joined over gloo."""
+def listens(init_method: str) -> int:
+    """At how many ports this rank listens, once it has met the others there over gloo."""
+    meet_at(init_method)
+    found = psutil.Process().net_connections("tcp")
+    dist.barrier()
+    return sum(one.status == "LISTEN" for one in found)
+
+
+def meet_fakes(seconds: float) -> float:
+    """Join a group of the fake backend; rank 1 is late. How long init_process_group took."""
+    rank = int(os.environ["RANK"])
+    time.sleep(seconds * rank)
+    start = time.monotonic()
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=2)
+    return time.monotonic() - start
+
+
+def slice_in_another_order() -> str:
+    """What a mesh says to names in another order than its own."""
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("node", "gpu"))
+    try:
+        mesh["gpu", "node"]
+    except KeyError as error:
+        return str(error)
+    return ""
+
+
+def two_are_late(wait_all_ranks: bool) -> str:
+    """What this rank's monitored_barrier says; ranks 1 and 2 come when it is over."""
     dist.init_process_group("gloo")
     dist.barrier()
-    found = psutil.Process().net_connections("tcp")
-    return [(one.laddr.port, one.raddr.port) for one in found if one.status == "ESTABLISHED"]
+    if dist.get_rank() in (1, 2):
+        time.sleep(2)
+    try:
+        limit = timedelta(seconds=0.5)
+        dist.monitored_barrier(timeout=limit, wait_all_ranks=wait_all_ranks)
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def tickets(times: int) -> list[int]:

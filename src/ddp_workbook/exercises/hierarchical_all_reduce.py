@@ -1,22 +1,18 @@
 """Add up a tensor over all ranks, so that little of it travels between the nodes.
 
-Sending is fast inside a node and slow between nodes. The first rank of each node is its leader.
-Your function is called on all ranks, with a tensor of the same shape and dtype, and with two groups
-that exist already:
+Sending is fast inside a node and slow between nodes. So the first rank of each node, its leader,
+communicates with the other nodes for all of them. All ranks call your function, with tensors of the
+same shape and dtype. Afterwards `tensor` itself holds the sum over all ranks, on every rank.
 
-- `inside` holds the ranks of the rank's own node; the leader is the first of them.
-- `between` holds the leaders of all nodes. On all other ranks `between` is None.
+The two groups exist already. `inside` holds the ranks of the calling rank's node, its leader first.
+`between` holds the leaders of all nodes, and is None on all other ranks.
 
-Nodes may have different numbers of ranks, also a single one, and there may be a single node. The
-tensor may be the transpose of another one.
-
-When your function returns, the tensor itself holds the sum over all ranks, on every rank; what the
-function returns does not matter. No operation is still running then, so that the caller may change
-the tensor at once. What happens inside a node is up to you. Between nodes:
-
-- Only leaders take part in an operation that joins ranks of several nodes.
-- Each leader takes part in one such operation. It hands over as many bytes as the tensor has, and
-  receives as many.
+- Only leaders take part in an operation that joins ranks of several nodes. Each leader takes part
+  in one, in which it sends as many bytes as the tensor has, and receives as many.
+- Inside a node you may do what you like.
+- Nodes may have different numbers of ranks, also one. There may be only one node.
+- The tensor may be the transpose of another one.
+- When your function returns, no operation is still running. What it returns does not matter.
 """
 
 from collections.abc import Callable
@@ -34,10 +30,10 @@ from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 15
 HINTS = [
-    "Three steps. What does the leader know after the first one, and which ranks still lack the "
-    "sum after the second one?",
-    "First only the leader of a node needs the node's sum. A rank can tell from `between` whether "
-    "it is a leader.",
+    "Work in three steps. What does the leader know after the first one? Which ranks do not have "
+    "the sum after the second one?",
+    "At first only the leader needs the node's sum. A rank can tell from `between` whether it is a "
+    "leader.",
     "Which three collectives do that? reduce and broadcast name one rank: group_dst and group_src "
     "count inside the group, dst and src in the world.",
 ]
@@ -172,7 +168,7 @@ def took_part(seen: Seen) -> str:
     if not seen.value:
         return f"rank {seen.rank} did nothing"
     ops, sent, received = zip(*crossing(seen), strict=True)
-    done = f"{sum(sent)} bytes handed over, {sum(received)} received"
+    done = f"{sum(sent)} bytes sent, {sum(received)} received"
     return f"rank {seen.rank} took part in {' and '.join(ops)}: {done}"
 
 
@@ -183,65 +179,63 @@ SUM = Look(
         "The sum is in another tensor. Where does the caller look for it?": When(
             lambda seen: same(seen.came["returned"], seen.right)
         ),
-        "What do your operations carry, and in which dtype?": When(
+        "In which dtype do your operations send?": When(
             lambda seen: (
                 {row["dtype"] for row in seen.wire}
                 - {"", str(seen.right.dtype).removeprefix("torch.")}
             )
         ),
-        "This is the mean over the ranks. By how much is a sum larger than a mean?": (
+        "This is the mean over the ranks. Which factor turns it into the sum?": (
             lambda case: (total(case) / len(ranks(case))).to(total(case).dtype)
         ),
-        "This is the sum over rank {rank}'s node. How do the leaders put theirs together?": When(
+        "This is the sum over rank {rank}'s node. How do the leaders combine their sums?": When(
             lambda seen: (
                 same(seen.value, of_the_node(seen.case, seen.rank))
                 and not any(map(crossing, seen.everyone))
             )
         ),
-        "Nothing of this rank's has changed. Into which memory do your operations write?": (
+        "This rank's tensor has not changed. Into which memory do your operations write?": (
             lambda case, rank: case[1](rank)
         ),
-        "This is the larger one of the node's sum and the sum over all ranks. Is a sum always "
-        "larger than its parts?": (
-            lambda case, rank: torch.max(total(case), of_the_node(case, rank))
-        ),
-        "inf times 0 is nan. What makes a 0 of any number?": (
+        "This is the larger of the node's sum and the sum over all ranks. Is a sum always larger "
+        "than its parts?": (lambda case, rank: torch.max(total(case), of_the_node(case, rank))),
+        "inf times 0 is nan. How else can you set a tensor to 0?": (
             lambda case, rank: total(case) + (0 * total(case) if node_of(case[0], rank)[1:] else 0)
         ),
-        "The sums of the nodes are in it several times. Which steps add them?": (
+        "The nodes' sums are counted several times. Which steps add them?": (
             lambda case: sum(len(node) * sum(map(case[1], node)) for node in case[0])
         ),
-        "Only the leaders' numbers are in it. At which step do the other ranks join?": (
+        "Only the leaders' numbers are in this sum. In which step do the other ranks join?": (
             lambda case: sum(case[1](node[0]) for node in case[0])
         ),
-        "An operation starts while an earlier one is still under way. Which one needs the other's "
+        "An operation starts while an earlier one is still running. Which one needs the other's "
         "result?": When(lambda seen: any(row.get("under_way") for row in seen.wire)),
-        "The leaders have the sum over all ranks, rank {rank} has not. Who tells it?": When(
+        "The leaders have the sum over all ranks, rank {rank} does not. Who tells it?": When(
             leaders_are_right
         ),
     },
-    otherwise="Print the tensor on every rank after each step. On which ranks is what a reduce "
-    "leaves there of any use?",
+    otherwise="Print the tensor on every rank after each step. On which ranks is the result of a "
+    "reduce valid?",
 )
 BETWEEN = Look(
     of=lambda seen: [(sent, received) for _, sent, received in crossing(seen)],
     right=due,
     mistakes={
-        "What can a rank that is no leader tell the other nodes that its leader cannot?": When(
+        "What can another rank tell the other nodes that its leader cannot?": When(
             lambda seen: any(one.value for one in seen.everyone if one.right == [])
         ),
-        "Each one is a trip between the nodes. Which operation leaves all with the sum?": When(
+        "Each operation is a trip between the nodes. Which single one gives all the sum?": When(
             lambda seen: len(seen.value) > 1
         ),
-        "How much would a leader receive in this way if there were a hundred nodes?": When(
+        "How many bytes would each leader receive if there were a hundred nodes?": When(
             lambda seen: seen.value[0][1] > seen.value[0][0]
         ),
     },
-    otherwise="How many bytes has the tensor? What else is handed over, or in which dtype?",
+    otherwise="How many bytes does the tensor have? What else do you send, or in which dtype?",
     came=lambda seen: "with ranks of other nodes\n" + "\n".join(map(took_part, seen.everyone)),
     required=lambda seen: (
-        "of each node its leader alone, with one operation: "
-        f"{total(seen.case).nbytes} bytes handed over, and as many received"
+        "only the leader of each node takes part, in one operation: "
+        f"{total(seen.case).nbytes} bytes sent, and as many received"
     ),
 )
 CHECK = OnRanks(
@@ -252,12 +246,12 @@ CHECK = OnRanks(
     observe=observe,
     looks=[SUM, BETWEEN],
     errors={
-        "hangs": "Which ranks come to each operation? `between` is None on those that lead no "
-        "node, and to a collective group=None means the world.",
-        "is not part of group": "dst and src are numbers in the world. How can a rank be named by "
-        "its number inside the group?",
-        "NoneType": "On which ranks is `between` None, and what are they to do with it?",
-        "can't be cast": "A sum of integers is an integer. What is divided here?",
+        "hangs": "Which ranks call each operation? `between` is None on ranks that are not "
+        "leaders, and for a collective group=None means the world.",
+        "is not part of group": "dst and src are ranks in the world. Which arguments take the rank "
+        "inside the group?",
+        "NoneType": "On which ranks is `between` None, and what should they do instead?",
+        "can't be cast": "A sum of integers is an integer. What do you divide here?",
     },
-    proves="the sum at 1 to 6 ranks on 1 to 3 nodes; its bytes once to and once from each leader",
+    proves="the sum at 1 to 6 ranks on 1 to 3 nodes; each leader sends and receives its bytes once",
 )

@@ -1,13 +1,12 @@
-"""Make the folder of a run on rank 0, and tell every rank where it is, or that there is none.
+"""Make the folder of a run on rank 0, and tell every rank its path, or that there is none.
 
-`make_folder()` makes a new folder, which takes a while, and returns its path, which may be long and
-hold any character. Each call makes another folder, and nobody knows its name before. Your function
-is called on all ranks, once for each of several runs.
+Each call of `make_folder()` makes a new folder, which takes a while, and returns its path: a string
+of any length, with any characters. All ranks call your function, once for each of several runs.
 
-- Rank 0 calls `make_folder`, once a run. No other rank calls it.
-- Every rank returns the path of this folder, and none of them before the folder is ready.
-- `make_folder` may raise any exception: the disk is full, say. Then your function raises an error
-  on every rank, such as a RuntimeError. It does not try again, and no rank waits for ever.
+- Rank 0 calls `make_folder` once for each run. No other rank calls it.
+- Every rank returns the path, and not before the folder is ready.
+- If `make_folder` raises an exception, whichever it is, your function raises an error on every
+  rank, for example a RuntimeError. It does not try again, and no rank is left waiting.
 """
 
 import atexit
@@ -29,12 +28,12 @@ from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 15
 HINTS = [
-    "Rank 0 has something to tell in any case: the path, or that there is none. When it fails, "
-    "does it still come to the line where the others wait?",
-    "A try around the call keeps rank 0 on its way. dist.broadcast_object_list sends a list of "
-    "Python objects; on the other ranks the list must be as long before.",
-    "Send two things: the path, and what went wrong, one of them None. Not every exception can be "
-    "pickled, and one may have no message: what of it can always be sent?",
+    "Rank 0 always has something to tell: the path, or that there is none. When make_folder fails, "
+    "does rank 0 still reach the line where the others wait?",
+    "A try around the call lets rank 0 continue. dist.broadcast_object_list sends a list of Python "
+    "objects; on the other ranks it needs a list of the same length.",
+    "Send two things, the path and what went wrong; one of them is None. Not every exception can "
+    "be pickled, and some have no message. What can you always send?",
 ]
 
 
@@ -47,7 +46,7 @@ def once_per_run(make_folder: Callable[[], str]) -> str:
             told[0] = make_folder()
         except Exception as error:
             told[1] = repr(error)  # a text can be sent, not every exception can
-    dist.broadcast_object_list(told, src=0)  # nobody gets past it before rank 0 has come
+    dist.broadcast_object_list(told, src=0)  # every rank waits here for rank 0
     path, problem = told
     if problem is not None:
         raise RuntimeError(f"rank 0 could not make the folder: {problem}")
@@ -137,7 +136,9 @@ def call(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
         came["path"] = returned if isinstance(returned, str) else None
         came["ready"] = isinstance(returned, str) and Path(returned, LAST).exists()
     WENT_WRONG.append(isinstance(run.case, Exception) and not came["raised"])
-    wait_for_the_others(f"after {len(WENT_WRONG)}")  # who leaves now would end what others wait in
+    wait_for_the_others(
+        f"after {len(WENT_WRONG)}"
+    )  # a rank that left now would break what others wait in
     return came | {"calls": run.calls, "made": run.made}
 
 
@@ -187,14 +188,14 @@ CALLS = Look(
     of=lambda seen: seen.came["calls"],
     right=lambda case, rank: int(rank == 0),
     mistakes={
-        "Local rank 0 is there once a node. Which rank is there once in the world?": (
+        "Each node has a local rank 0. Which rank exists once in the world?": (
             lambda case, rank: int(rank % 2 == 0)
         ),
-        "How many folders are that? Which rank makes one, and what do the others need?": When(
+        "How many folders does this make? Which rank makes one, and what do the others need?": When(
             lambda seen: any(one.value for one in seen.everyone if one.rank)
         ),
     },
-    otherwise="How often does rank 0 come to the call?",
+    otherwise="How often does rank 0 reach the call?",
     came=lambda seen: (
         "calls of make_folder: "
         + ", ".join(f"{one.value} on rank {one.rank}" for one in seen.everyone)
@@ -205,21 +206,23 @@ ENDS = Look(
     of=outcome,
     right=lambda case: "raised" if isinstance(case, Exception) else "path",
     mistakes={
-        "What becomes of the error that make_folder raised?": When(
+        "What happens to the error that make_folder raised?": When(
             lambda seen: fails(seen) and not seen.everyone[0].came["raised"]
         ),
-        "Rank 0 has raised, others go on without a folder. What have they been told?": When(
+        "Rank 0 has raised, the others continue without a folder. What were they told?": When(
             lambda seen: fails(seen) and any(not one.came["raised"] for one in seen.everyone)
         ),
-        "Is this error meant, or does a rank stumble over what it was not told?": When(fails),
-        "Rank 0 knows the path. How does the other rank get to know it?": When(
+        "Is this error intended, or does a rank fail because of something it was not told?": When(
+            fails
+        ),
+        "Rank 0 knows the path. How does the other rank learn it?": When(
             lambda seen: seen.value == "None" and seen.everyone[0].value == "path"
         ),
         "Does the function return the path?": When(lambda seen: seen.value == "None"),
-        "A path is a text. What is this?": When(lambda seen: seen.value == "no path"),
+        "A path is a string. What is this?": When(lambda seen: seen.value == "no path"),
         "The name is right. In which folder would a rank look for it?": When(same_name),
     },
-    otherwise="Nobody but rank 0 can know this name. Who tells it to the others?",
+    otherwise="Only rank 0 can know this name. Who tells the others?",
     came=each,
     required=lambda seen: (
         "an error on every rank, such as rank 0's own or a RuntimeError"
@@ -236,11 +239,11 @@ CHECK = OnRanks(
     observe=lambda came, make_folder: came,
     looks=[CALLS, ENDS],
     errors={
-        "object_list": "The list that is handed over: is there one on every rank, equally long?",
+        "object_list": "Does every rank pass a list, and do all lists have the same length?",
         "overflow": "How many bytes does a character take, and what may a path hold?",
-        "hangs": "Do all ranks come to the same operations, also when make_folder raises, and "
+        "hangs": "Do all ranks reach the same operations, also when make_folder raises, and "
         "whatever it raises? Who tells the others that there will be no folder?",
     },
-    proves="one folder a run for all ranks, never too early, and an error on every rank where rank "
-    "0 fails, at 1 to 4 ranks",
+    proves="one folder a run for all ranks, never too early, and an error on every rank if rank 0 "
+    "fails, at 1 to 4 ranks",
 )

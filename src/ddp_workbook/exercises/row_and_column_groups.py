@@ -1,17 +1,17 @@
-"""Make the groups of a grid: of each row, and of each column.
+"""Make the groups of a grid: one for each row, and one for each column.
 
-The ranks stand on a grid of `rows` times `columns` places, which they fill row by row. Two rows and
-three columns are
+The ranks fill a grid of `rows` times `columns` places row by row. Two rows and three columns are
 
     0 1 2
     3 4 5
 
-so rank 4 is in the row [3, 4, 5] and in the column [1, 4]. Your function is called on all ranks,
-with the same numbers; their product is the world size. It returns two process groups: that of the
-rank's own row, then that of its own column. A row or a column of one rank is a group as well.
+so rank 4 is in the row [3, 4, 5] and in the column [1, 4]. Return two process groups: that of the
+calling rank's own row, then that of its own column.
 
-What makes the groups is up to you. A plain `new_group` is a meeting of all ranks: every rank makes
-every group, also those that it is not in, and all ranks in the same order.
+- All ranks call your function with the same numbers. Their product is the world size.
+- A row or a column of one rank is a group too.
+- You may make the groups in any way. With a plain `new_group`, every rank makes every group, also
+  those that it is not in, and all ranks in the same order.
 """
 
 import json
@@ -32,12 +32,12 @@ from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 12
 HINTS = [
-    "How many groups are there altogether, on a grid of two rows and three columns? Each of the "
-    "six ranks calls new_group as often as that, and keeps two of what it gets.",
-    "The numbers 0, 1, 2, ... as a tensor with two dimensions are the grid, and its transpose has "
-    "the columns as rows. tolist() gives new_group what it wants.",
-    "Make one list of the groups of all rows, another one of those of all columns. Which number "
-    "has the row of rank r, and which its column? What does a division by columns tell?",
+    "How many groups does a grid of two rows and three columns have? Each of the six ranks calls "
+    "new_group that many times, and keeps two of the groups.",
+    "torch.arange, reshaped to two dimensions, is the grid. The rows of its transpose are the "
+    "columns. tolist() turns a row into the list that new_group wants.",
+    "Make a list of all row groups and a list of all column groups. What are the indices of rank "
+    "r's row and of its column? Divide r by `columns`.",
 ]
 Grid = tuple[int, int]  # rows and columns
 GRIDS: dict[int, list[Grid]] = {  # at each world size
@@ -108,12 +108,12 @@ class Register:
 def look_at_calls(made: list[list[int] | None]) -> str:
     """Where to look if each rank makes the group of these ranks."""
     if None in made:
-        return "Some ranks make more groups than others. Is there a call under an if?"
+        return "Some ranks make more groups than others. Is there a call inside an if?"
     if unordered.GONE_THROUGH:
-        return "A set of texts has another order in every process. Which loop goes through one?"
+        return "A set of strings has a different order in every process. Which loop uses one?"
     if all(rank in group for rank, group in enumerate(made)):
-        return "Each rank comes to a group that it is in. Who else must come to it, and when?"
-    return "In which order does a rank make the groups, and what decides that?"
+        return "Each rank makes only the groups that it is in. Who else must make them, and when?"
+    return "In which order does each rank make the groups, and what decides that?"
 
 
 REGISTERS: list[Register] = []  # that of the call under way
@@ -178,41 +178,41 @@ def pairs(seen: Seen) -> list[tuple[list[int], list[int]]]:
 GROUPS = Look(
     right=lines,
     mistakes={
-        "Does the function return the groups, on every path?": When(
+        "Does every path through the function return the groups?": When(
             lambda seen: seen.value is None
         ),
-        "The mesh has made the groups. How does it hand one out?": When(
+        "The mesh has made the groups. How do you get one from it?": When(
             lambda seen: seen.value == "a DeviceMesh"
         ),
-        "Two groups are asked for: that of the row, then that of the column.": When(
+        "Return two groups: that of the row, then that of the column.": When(
             lambda seen: not isinstance(seen.value, list) or len(seen.value) != 2
         ),
-        "Only one of these groups is asked for: in which row, in which column is this rank?": (
+        "Return only one of these groups. In which row and in which column is this rank?": (
             there_is("a list of length")
         ),
-        "None is no group. Where a collective takes a group, it stands for the whole world. Which "
-        "ranks are in this rank's row, which in its column?": there_is("None"),
-        "new_group returns this on ranks outside the group. In which row, in which column is this "
-        "rank?": there_is(str(dist.GroupMember.NON_GROUP_MEMBER)),
-        "Are these ranks? What makes a group of them?": there_is("[", "(", "range", "tensor"),
-        "This is no group. What makes one, and what does that return?": When(
+        "None is not a group. To a collective, group=None means the whole world. Which ranks are "
+        "in this rank's row, and which in its column?": there_is("None"),
+        "new_group returns this on ranks outside the group. In which row and in which column is "
+        "this rank?": there_is(str(dist.GroupMember.NON_GROUP_MEMBER)),
+        "These look like ranks. What makes a group of them?": there_is("[", "(", "range", "tensor"),
+        "This is not a group. Which call makes one, and what does it return?": When(
             lambda seen: any(isinstance(one, str) for one in seen.value)
         ),
-        "These are the groups with their places changed. Which one comes first?": (
+        "These are the right groups in the wrong order. Which one comes first?": (
             lambda grid, rank: lines(grid, rank)[::-1]
         ),
         "These are the groups of a grid that is filled column by column. Where is rank 1?": (
             lambda grid, rank: turned(grid, rank)[::-1]
         ),
-        "These are the groups of a grid on which rows and columns have changed. How many ranks has "
-        "a row?": turned,
-        "The ranks of a column are below each other. By how much does the number grow from one row "
+        "These are the groups of a grid with rows and columns swapped. How many ranks does a row "
+        "have?": turned,
+        "The ranks of a column stand below each other. By how much does the rank grow from one row "
         "to the next?": lambda grid, rank: [lines(grid, rank)[0], turned(grid, rank)[1]],
-        "The ranks of a column are below each other. How far apart are their numbers?": (
+        "The ranks of a column stand below each other. How far apart are they?": (
             lambda grid, rank: [lines(grid, rank)[0], turned(grid, rank)[0]]
         ),
-        "All ranks are in this group. Which of them are in the row of rank {rank}, and which in "
-        "its column?": When(too_large),
+        "This group holds all ranks. Which of them are in the row of rank {rank}, and which in its "
+        "column?": When(too_large),
         "Rank {rank} is alone in a group. Who else is in its row, and who in its column?": (
             When(alone)
         ),
@@ -232,11 +232,11 @@ CHECK = OnRanks(
     observe=observe,
     looks=[GROUPS],
     errors={
-        "out of range": "How many rows are there, and how many columns? Which of them is used "
+        "out of range": "How many rows are there, and how many columns? Which number do you use "
         "here?",
         "duplicate entries": "A rank is in a column once. How far apart are a column's ranks?",
-        "'list' object cannot be": "new_group takes the ranks of one group. How many are in this "
-        "list?",
+        "'list' object cannot be": "new_group takes the ranks of one group. How many groups are in "
+        "this list?",
         "invalid for input of size": "Which comes first in the shape of a grid, rows or columns?",
     },
     proves="both groups have the right members on every rank, on grids of 1 to 6 ranks",

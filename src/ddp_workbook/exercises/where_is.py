@@ -1,14 +1,13 @@
 """Say where each rank runs: on which node, and with which local rank.
 
-A launcher goes from node to node and starts one process for each GPU: first all of node 0, then all
-of node 1, and so on. Ranks count these processes over all nodes; the local rank starts again at 0
-on each node. `gpus[i]` is the number of GPUs of node i, so `[2, 3]` means five ranks.
+`gpus[i]` is the number of GPUs of node i, so `[2, 3]` means two nodes and five ranks. Return a list
+whose entry r is the tuple (node, local rank) of rank r.
 
-Nodes may have different numbers of GPUs. A node may have none: then no rank runs there, and it is
-counted as a node all the same.
-
-Return a list whose entry r is the tuple (node, local rank) of rank r. Read the other way round, the
-index of a tuple in the list is its rank. Do not change `gpus`: the caller goes on using it.
+- A launcher starts one process for each GPU: first all of node 0, then all of node 1, and so on.
+- Ranks count the processes of all nodes. The local rank starts again at 0 on each node.
+- Nodes may have different numbers of GPUs. A node may have none: no rank runs there, but it keeps
+  its number.
+- Do not change `gpus`.
 """
 
 from typing import Any
@@ -19,11 +18,11 @@ from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 7
 HINTS = [
-    "Play the launcher with pencil and paper, for [2, 3]: which node do you come to first, and how "
-    "many processes do you start there before you go to the next one?",
-    "Nothing has to be divided. Two loops, one inside the other: one goes from node to node, the "
-    "other one counts the GPUs of this node.",
-    "The outer loop needs the number of a node together with its number of GPUs: what does "
+    "Play the launcher on paper, for [2, 3]. On which node do you start, and how many processes do "
+    "you start there before you move to the next node?",
+    "No division is needed. Use two nested loops: the outer one goes over the nodes, the inner one "
+    "counts the GPUs of that node.",
+    "The outer loop needs the number of a node together with its number of GPUs. What does "
     "enumerate give you?",
 ]
 Places = list[tuple[int, int]]
@@ -88,59 +87,56 @@ def shown(value: Any) -> str:
 
 A_LIST = "gpus is a list: how many GPUs node 0 has, how many node 1 has, and so on."
 FORM = {
-    "A list is asked for: the rank is the index, it needs no key.": When(
+    "Return a list. The rank is the index, so no key is needed.": When(
         lambda seen: isinstance(seen.value, dict)
     ),
-    "Do you return what you have found, on every path?": When(lambda seen: seen.value is None),
-    "Is this a list? The caller looks into it as often as it likes, at any index.": When(
+    "Does every path through the function return the list?": When(lambda seen: seen.value is None),
+    "Is this a list? The caller reads it several times, at any index.": When(
         lambda seen: not isinstance(seen.value, list)
     ),
     "These are two lists. What does the caller find at index r for rank r?": When(
         lambda seen: list(map(type, seen.value)) == [list, list] and len(seen.right) != 2
     ),
-    "These pairs are lists. Does index find (node, local rank) among them?": When(
+    "The entries are lists. Does `index` find the tuple (node, local rank) among them?": When(
         lambda seen: any(isinstance(place, list) for place in seen.value)
     ),
-    "A place is two numbers, node and local rank. The rank itself is the index.": When(
+    "An entry is a tuple of two numbers, node and local rank. The rank itself is the index.": When(
         lambda seen: not all(isinstance(place, tuple) and len(place) == 2 for place in seen.value)
     ),
-    "Nodes and local ranks are whole numbers. Which line makes others of them?": When(
+    "Nodes and local ranks are whole numbers. Which line turns them into something else?": When(
         lambda seen: not all(map(is_place, seen.value))
     ),
 }
 COUNTING = {
-    "The ranks are dealt out to the nodes like cards. When does the launcher leave a node?": (
-        lambda gpus: [(rank % len(gpus), rank // len(gpus)) for rank in range(sum(gpus))]
-    ),
+    "The ranks are dealt out to the nodes like cards. When does the launcher move to the next "
+    "node?": (lambda gpus: [(rank % len(gpus), rank // len(gpus)) for rank in range(sum(gpus))]),
     "The ranks are dealt out in rounds, one on each node that has room. When does the launcher "
-    "leave a node?": lambda gpus: sorted(filled(gpus), key=lambda place: place[1]),
+    "move to the next node?": lambda gpus: sorted(filled(gpus), key=lambda place: place[1]),
     "This is (local rank, node). Which of the two comes first?": (
         lambda gpus: [(local, node) for node, local in filled(gpus)]
     ),
-    "The nodes are counted from 1. At which number does PyTorch begin to count?": places_from(1, 0),
-    "The local ranks are counted from 1. At which number does PyTorch begin to count?": (
-        places_from(0, 1)
-    ),
-    "Both are counted from 1. At which number does PyTorch begin to count?": places_from(1, 1),
-    "These are ranks, not local ranks: with which one does a node begin to count?": (
+    "The nodes are counted from 1. At which number does PyTorch start?": places_from(1, 0),
+    "The local ranks are counted from 1. At which number does PyTorch start?": places_from(0, 1),
+    "Both are counted from 1. At which number does PyTorch start?": places_from(1, 1),
+    "These are ranks, not local ranks. At which local rank does each node start?": (
         lambda gpus: [(node, rank) for rank, (node, _) in enumerate(filled(gpus))]
     ),
-    "As if every node had as many GPUs as node 0. How many has each?": (
+    "This assumes that every node has as many GPUs as node 0. How many does each have?": (
         lambda gpus: as_if_each_had(gpus, gpus[0])
     ),
-    "As if every node had as many GPUs as the mean. How many has each?": (
+    "This assumes that every node has the mean number of GPUs. How many does each have?": (
         lambda gpus: as_if_each_had(gpus, sum(gpus) // len(gpus))
     ),
-    "All ranks are on one node. When does the launcher go to the next?": (
+    "All ranks are on one node. When does the launcher move to the next?": (
         lambda gpus: [(0, rank) for rank in range(sum(gpus))]
     ),
-    "Two nodes with equally many GPUs are taken for the same one. What tells them apart?": (
+    "Two nodes with the same number of GPUs are taken for one node. What tells them apart?": (
         lambda gpus: [(gpus.index(count), k) for count in gpus for k in range(count)]
     ),
-    "A node without GPUs is not counted here. Which number does the node behind it have?": (
+    "A node without GPUs is not counted here. Which number does the node after it have?": (
         lambda gpus: filled([count for count in gpus if count])
     ),
-    "A node without GPUs has been given a rank. How many run there?": (
+    "A node without GPUs was given a rank. How many ranks run there?": (
         lambda gpus: filled([max(1, count) for count in gpus])
     ),
     "The last node is missing. Up to which number are nodes counted?": (
@@ -155,12 +151,12 @@ COUNTING = {
     "One too many on each node. Up to which number are GPUs counted?": (
         lambda gpus: filled([count + 1 for count in gpus])
     ),
-    "A rank is on a node without GPUs. Which node is the next with any?": When(
+    "A rank is on a node without GPUs. Which is the next node that has some?": When(
         lambda seen: (
             {node for node, _ in seen.value} & {n for n, c in enumerate(seen.case) if not c}
         )
     ),
-    "The places are right, their order is not. Where does rank 1 run?": When(
+    "The entries are right, but their order is not. Where does rank 1 run?": When(
         lambda seen: sorted(seen.value) == seen.right
     ),
 }
@@ -174,20 +170,20 @@ CHECK = Alone(
         Look(
             right=filled,
             mistakes=FORM | COUNTING,
-            otherwise="Which processes has the launcher started before it comes to a node?",
+            otherwise="Which processes has the launcher already started when it comes to a node?",
             words=shown,
             same=equal,
         )
     ],
     keeps="Which line changes the caller's list?",
     errors={
-        "by zero": "A node may have no GPU. What is divided by, and must anything be divided?",
+        "by zero": "A node may have no GPU. What do you divide by, and do you need to divide?",
         "out of range": "How many nodes are there, how many ranks, and which one is counted here?",
-        "process group": "There are no ranks here: one process says where all of them would run.",
+        "process group": "No ranks are running here: one process says where all of them would run.",
         "'int' and 'list'": A_LIST,
         "'list' and 'int'": A_LIST,
         "'list' object cannot be interpreted": A_LIST,
-        "'int' object is not iterable": "gpus[i] is a number. How does one count up to it?",
+        "'int' object is not iterable": "gpus[i] is a number. How do you count up to it?",
     },
     proves="the place of every rank, on 1 to 4 nodes with 0 to 5 GPUs each, equally many or not",
 )

@@ -1,5 +1,5 @@
 # wrong: adds up inside, then all ranks add up over the world
-# told: in it several times. Which steps add them
+# told: counted several times. Which steps add them
 # right at: 1
 import torch.distributed as dist
 from torch import Tensor

@@ -1,5 +1,5 @@
 # wrong: src=0 is rank 0 of the world, which is not in each node
-# told: How can a rank be named by its number inside the group
+# told: Which arguments take the rank inside the group
 # right at: 1
 import torch.distributed as dist
 from torch import Tensor

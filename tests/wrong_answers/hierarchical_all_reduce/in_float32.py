@@ -1,5 +1,5 @@
 # wrong: adds up in float32, whatever the dtype is
-# told: your operations carry, and in which dtype
+# told: In which dtype do your operations send
 import torch
 import torch.distributed as dist
 from torch import Tensor

@@ -1,5 +1,5 @@
 # wrong: never looks at the other nodes
-# told: How do the leaders put theirs together
+# told: How do the leaders combine their sums
 # right at: 1
 import torch.distributed as dist
 from torch import Tensor

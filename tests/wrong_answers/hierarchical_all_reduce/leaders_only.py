@@ -1,5 +1,5 @@
 # wrong: the leaders add up what they have, without their nodes
-# told: Only the leaders' numbers are in it
+# told: Only the leaders' numbers are in this sum
 # right at: 1
 import torch.distributed as dist
 from torch import Tensor

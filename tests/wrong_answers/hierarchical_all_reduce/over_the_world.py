@@ -1,6 +1,6 @@
 # wrong: a plain all_reduce: the right sum, and all ranks between the nodes
 # told: rank 1 took part in all_reduce
-# told: What can a rank that is no leader tell the other nodes
+# told: What can another rank tell the other nodes
 # right at: 1,2
 import torch.distributed as dist
 from torch import Tensor

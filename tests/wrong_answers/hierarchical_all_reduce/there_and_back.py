@@ -1,5 +1,5 @@
 # wrong: one leader adds up and sends to the others: two trips
-# told: Each one is a trip between the nodes
+# told: Each operation is a trip between the nodes
 # right at: 1
 import torch.distributed as dist
 from torch import Tensor

@@ -1,5 +1,5 @@
 # wrong: starts all three, and waits for them at the end
-# told: while an earlier one is still under way
+# told: while an earlier one is still running
 # right at: 1
 import torch.distributed as dist
 from torch import Tensor

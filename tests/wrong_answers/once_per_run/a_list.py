@@ -1,5 +1,5 @@
 # wrong: returns the list that was sent
-# told: A path is a text
+# told: A path is a string
 from collections.abc import Callable
 
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: every rank makes a folder of its own
-# told: How many folders are that
+# told: How many folders does this make
 # right at: 1
 from collections.abc import Callable
 

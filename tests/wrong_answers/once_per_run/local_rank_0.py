@@ -1,5 +1,5 @@
 # wrong: the first process of every node makes a folder
-# told: Local rank 0 is there once a node
+# told: Each node has a local rank 0
 # right at: 1,2
 import os
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 # wrong: each rank makes up a name from its own clock
-# told: Nobody but rank 0 can know this name
+# told: Only rank 0 can know this name
 # right at: 1
 import time
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 # wrong: asks whether there is a message, and an error may have none
-# told: What becomes of the error that make_folder raised
+# told: What happens to the error that make_folder raised
 # told: raises ValueError() on rank 0
 from collections.abc import Callable
 

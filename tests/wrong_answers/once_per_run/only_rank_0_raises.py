@@ -1,5 +1,5 @@
 # wrong: the others are sent None, and return it
-# told: What have they been told
+# told: What were they told
 # right at: 1
 from collections.abc import Callable
 

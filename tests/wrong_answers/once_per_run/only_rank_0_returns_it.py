@@ -1,5 +1,5 @@
 # wrong: the others wait, and do not learn the path
-# told: How does the other rank get to know it
+# told: How does the other rank learn it
 # right at: 1
 from collections.abc import Callable
 

@@ -1,5 +1,5 @@
 # wrong: the others fail over None, with an error that was not meant
-# told: does a rank stumble
+# told: does a rank fail because of something
 # right at: 1
 from collections.abc import Callable
 

@@ -1,5 +1,5 @@
 # wrong: rank 0 catches its error, and nobody hears of it
-# told: What becomes of the error that make_folder raised
+# told: What happens to the error that make_folder raised
 # told: raises OSError('disk full')
 from collections.abc import Callable
 

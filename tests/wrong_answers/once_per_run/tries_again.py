@@ -1,5 +1,5 @@
 # wrong: rank 0 tries once more after a failure
-# told: How often does rank 0 come to the call
+# told: How often does rank 0 reach the call
 from collections.abc import Callable
 
 import torch.distributed as dist

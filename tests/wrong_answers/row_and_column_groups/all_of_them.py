@@ -1,5 +1,5 @@
 # wrong: returns all groups, and not the own ones
-# told: Only one of these groups is asked for
+# told: Return only one of these groups
 import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup

@@ -1,5 +1,5 @@
 # wrong: takes ranks that follow on each other for a column
-# told: How far apart are their numbers
+# told: How far apart are they
 # right at: 1,2,3
 import torch.distributed as dist
 from torch.distributed import ProcessGroup

@@ -1,5 +1,5 @@
 # wrong: returns the group of the column first
-# told: with their places changed
+# told: right groups in the wrong order
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: returns the ranks, not groups of them
-# told: Are these ranks
+# told: These look like ranks
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 

@@ -1,5 +1,5 @@
 # wrong: makes no group where a row or column has one rank
-# told: it stands for the whole world
+# told: group=None means the whole world
 # right at: 6
 import torch.distributed as dist
 from torch.distributed import ProcessGroup

@@ -1,5 +1,5 @@
 # wrong: returns the groups of all rows and all columns in one list
-# told: Two groups are asked for
+# told: Return two groups
 # right at: 1
 import torch
 import torch.distributed as dist

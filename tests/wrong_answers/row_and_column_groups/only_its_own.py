@@ -1,5 +1,5 @@
 # wrong: a rank makes only the two groups that it is in
-# told: Who else must come to it
+# told: Who else must make them
 # right at: 1
 import torch.distributed as dist
 from torch.distributed import ProcessGroup

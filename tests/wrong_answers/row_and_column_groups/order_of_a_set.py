@@ -1,5 +1,5 @@
 # wrong: goes through a set, whose order depends on the hash seed of the process
-# told: A set of texts has another order in every process
+# told: A set of strings has a different order in every process
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: every rank leaves its own groups to the end
-# told: In which order does a rank make the groups
+# told: In which order does each rank make the groups
 # right at: 1
 import torch.distributed as dist
 from torch.distributed import ProcessGroup

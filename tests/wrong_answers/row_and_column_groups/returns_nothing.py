@@ -1,5 +1,5 @@
 # wrong: makes the groups and does not return them
-# told: Does the function return the groups
+# told: Does every path through the function return the groups
 import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup

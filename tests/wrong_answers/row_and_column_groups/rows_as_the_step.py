@@ -1,5 +1,5 @@
 # wrong: steps by the number of rows from one row to the next
-# told: By how much does the number grow from one row to the next
+# told: By how much does the rank grow from one row to the next
 # right at: 1
 import torch.distributed as dist
 from torch.distributed import ProcessGroup

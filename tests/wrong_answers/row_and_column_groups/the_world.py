@@ -1,5 +1,5 @@
 # wrong: returns the default group for both
-# told: All ranks are in this group
+# told: This group holds all ranks
 # right at: 1
 import torch.distributed as dist
 from torch.distributed import ProcessGroup

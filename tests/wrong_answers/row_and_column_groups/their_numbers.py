@@ -1,5 +1,5 @@
 # wrong: returns which row and which column it is, not the groups
-# told: This is no group
+# told: This is not a group
 import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup

@@ -1,5 +1,5 @@
 # wrong: the other direction only, as a dict
-# told: needs no key
+# told: no key is needed
 
 
 def where_is(gpus: list[int]) -> list[tuple[int, int]]:

@@ -1,5 +1,5 @@
 # wrong: a node without GPUs gets no number
-# told: Which number does the node behind it have
+# told: Which number does the node after it have
 
 
 def where_is(gpus: list[int]) -> list[tuple[int, int]]:

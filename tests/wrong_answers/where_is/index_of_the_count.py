@@ -1,5 +1,5 @@
 # wrong: finds the node by its number of GPUs
-# told: taken for the same one
+# told: are taken for one node
 
 
 def where_is(gpus: list[int]) -> list[tuple[int, int]]:

@@ -1,5 +1,5 @@
 # wrong: pop takes the nodes from the end of the list
-# told: The places are right, their order is not
+# told: but their order is not
 
 
 def where_is(gpus: list[int]) -> list[tuple[int, int]]:

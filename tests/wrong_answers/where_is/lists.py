@@ -1,5 +1,5 @@
 # wrong: a place is a list, which is not equal to a tuple
-# told: Does index find (node, local rank) among them
+# told: find the tuple (node, local rank) among them
 
 
 def where_is(gpus: list[int]) -> list[tuple[int, int]]:

@@ -1,5 +1,5 @@
 # wrong: asks for the rank of a process that is in no group
-# told: There are no ranks here
+# told: No ranks are running here
 import torch.distributed as dist
 
 

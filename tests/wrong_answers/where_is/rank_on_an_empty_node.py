@@ -1,5 +1,5 @@
 # wrong: moves on to the next node after the first process there, so an empty one gets a rank
-# told: A node without GPUs has been given a rank
+# told: A node without GPUs was given a rank
 
 
 def where_is(gpus: list[int]) -> list[tuple[int, int]]:

@@ -1,5 +1,5 @@
 # wrong: collects the places, and does not return them
-# told: Do you return what you have found
+# told: Does every path through the function return the list
 
 
 def where_is(gpus: list[int]) -> list[tuple[int, int]]:

@@ -1,5 +1,5 @@
 # wrong: as if the GPUs were spread evenly over the nodes
-# told: as many GPUs as the mean
+# told: every node has the mean number of GPUs
 
 
 def where_is(gpus: list[int]) -> list[tuple[int, int]]:

@@ -1,0 +1,1 @@
+"""What the pages of chapter 03 run: nodes, meetings at a store, groups, work of one rank."""

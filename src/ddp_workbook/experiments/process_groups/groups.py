@@ -1,0 +1,193 @@
+"""Groups inside the world: two sums on a mesh, slices of a mesh, and what each backend can do."""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.chapters.process_groups import make_mesh
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.recording.timing import compare, summary, time_step
+
+
+def two_sums(nodes: int, gpus: int) -> list[int]:
+    """What this rank holds before, between and after a sum along each dimension of a mesh."""
+    device = setup()
+    mesh = init_device_mesh(device.type, (nodes, gpus), mesh_dim_names=("node", "gpu"))
+    x = torch.tensor([dist.get_rank() + 1], device=device)
+    held = [x.item()]
+    for dimension in ("gpu", "node"):
+        dist.all_reduce(x, group=mesh.get_group(dimension))
+        held.append(x.item())
+    cleanup()
+    return held
+
+
+def slices() -> dict[str, list]:
+    """The ranks of some slices of a mesh of 2 x 2 x 2, as this rank finds them."""
+    device = setup()
+    names = ("replicate", "shard", "tensor")
+    mesh = init_device_mesh(device.type, (2, 2, 2), mesh_dim_names=names)
+    found = {
+        '["replicate"]': mesh["replicate"],
+        '["shard"]': mesh["shard"],
+        '["tensor"]': mesh["tensor"],
+        '["replicate", "shard"]': mesh["replicate", "shard"],
+        '["shard", "tensor"]': mesh["shard", "tensor"],
+    }
+    ranks = {words: one.mesh.tolist() for words, one in found.items()}
+    cleanup()
+    return ranks
+
+
+# What a sum in two goes costs
+
+
+def timed_sums(numbers: int, rounds: int) -> pd.DataFrame:
+    """Timings of a sum of `numbers` float32 over all ranks: in one go, and along a mesh."""
+    device = setup()
+    mesh, x = make_mesh(device), torch.zeros(numbers, device=device)
+    ways = {
+        "all ranks at once": [dist.group.WORLD],
+        "rows, then columns": [mesh.get_group("gpu"), mesh.get_group("node")],
+    }
+
+    def timed(groups: list) -> Callable[[], list[float]]:
+        return lambda: time_step(
+            lambda: [dist.all_reduce(x, group=one) for one in groups], repeats=5
+        )
+
+    times = compare({way: timed(groups) for way, groups in ways.items()}, rounds)
+    cleanup()
+    return times
+
+
+def one_go_or_two(ranks: int = 4, rounds: int = 5) -> pd.DataFrame:
+    """Median and quartiles of both ways, in milliseconds, for a small tensor and for a large one.
+
+    `ratio` compares the medians with those of one go.
+    """
+    tables = []
+    for size, numbers in {"19 kB": 4_810, "4 MiB": 2**20}.items():
+        times = launch(timed_sums, numbers, rounds, ranks=ranks)[0]
+        table = summary(times, baseline="all ranks at once")
+        tables.append(table.assign(size=size))
+    found = pd.concat(tables, ignore_index=True)
+    columns = {"q1": "quartile 1 (ms)", "median": "median (ms)", "q3": "quartile 3 (ms)"}
+    for name in columns:
+        found[name] = (1e3 * found[name]).map("{:.2f}".format)
+    found["ratio"] = found["ratio"].map("{:.2f}".format)
+    found = found.rename(columns=columns | {"candidate": "sum"})
+    return found[["size", "sum", *columns.values(), "ratio"]]
+
+
+# Backends
+
+
+def operations(x: Tensor) -> dict[str, Callable[[], Any]]:
+    """A call of each operation, on tensors like x."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    many = [x.clone() for _ in range(size)]
+    calls = {
+        "broadcast": lambda: dist.broadcast(x, 0),
+        "all_reduce": lambda: dist.all_reduce(x),
+        "reduce": lambda: dist.reduce(x, 0),
+        "all_gather": lambda: dist.all_gather(many, x),
+        "gather": lambda: dist.gather(x, many if rank == 0 else None),
+        "scatter": lambda: dist.scatter(x, many if rank == 0 else None),
+        "reduce_scatter": lambda: dist.reduce_scatter(x, many),
+        "all_to_all": lambda: dist.all_to_all(many, [one.clone() for one in many]),
+        "barrier": dist.barrier,
+    }
+    if size > 1:
+        calls["send, recv"] = lambda: (
+            dist.send(x, 1) if rank == 0 else rank == 1 and dist.recv(x, 0)
+        )
+    return calls
+
+
+def try_operations(backend: str, kind: str) -> dict[str, str]:
+    """For each operation "yes", or the first line of its error; tensors are on `kind`."""
+    local = int(os.environ["LOCAL_RANK"]) if kind == "cuda" else None
+    dist.init_process_group(backend, timeout=timedelta(seconds=20))
+    found = {}
+    for name, call in operations(torch.ones(2, device=torch.device(kind, local))).items():
+        try:
+            call()
+            found[name] = "yes"
+        except (RuntimeError, ValueError, NotImplementedError) as error:
+            found[name] = str(error).splitlines()[0]
+    return found
+
+
+# The table of PyTorch's documentation, torch.distributed, "Backends", read in November 2026. There
+# mpi's GPU column has question marks: it depends on the MPI that PyTorch was built against.
+SENDING = ["send, recv"]
+OTHERS = ["broadcast", "all_reduce", "reduce", "all_gather", "gather", "scatter"]
+OTHERS += ["reduce_scatter", "all_to_all", "barrier"]
+EVERY = dict.fromkeys([*SENDING, *OTHERS], "yes")
+DOCUMENTED = {
+    ("gloo", "cpu"): EVERY,
+    ("gloo", "cuda"): EVERY | {"send, recv": "no", "barrier": "no"},
+    ("nccl", "cuda"): EVERY,
+    ("mpi", "cpu"): EVERY | {"reduce_scatter": "no"},
+    ("xccl", "xpu"): EVERY,
+}
+
+
+def what_backends_can() -> pd.DataFrame:
+    """A row for each operation; a column for each backend, tried here or as documented."""
+    columns = {}
+    for (backend, kind), documented in DOCUMENTED.items():
+        if (backend, kind) in can_be_tried():
+            found = launch(try_operations, backend, kind, ranks=ranks_for(kind), timeout=60)[0]
+            found = {name: words if words == "yes" else "no" for name, words in found.items()}
+            columns[f"{backend}, {kind}: tried here"] = found
+        else:
+            columns[f"{backend}, {kind}: documented"] = documented
+    table = pd.DataFrame(columns, index=list(EVERY)).fillna("")
+    return table.rename_axis("operation").reset_index()
+
+
+def can_be_tried() -> list[tuple[str, str]]:
+    """The pairs of backend and device that are there on this machine."""
+    pairs = [("gloo", "cpu")]
+    if torch.cuda.is_available():
+        pairs += [("gloo", "cuda")] + [("nccl", "cuda")] * dist.is_nccl_available()
+    return pairs
+
+
+def ranks_for(kind: str) -> int:
+    """Two; on GPUs as many as there are, for two ranks of nccl cannot share one."""
+    return 2 if kind == "cpu" else max(1, min(2, torch.cuda.device_count()))
+
+
+def refusals() -> pd.DataFrame:
+    """What happens to nccl and mpi here, in PyTorch's own words."""
+
+    def outcome(backend: str) -> str:
+        try:
+            said = launch(first_refusal, backend, ranks=1, timeout=60)[0]
+        except WorkbookError as error:  # the process ended, or hung
+            said = str(error).splitlines()[0]
+        return said
+
+    return pd.DataFrame({"backend": one, "here": outcome(one)} for one in ("nccl", "mpi"))
+
+
+def first_refusal(backend: str) -> str:
+    """What this backend says, when it is asked to start and to add up a tensor on the CPU."""
+    try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=20))
+        dist.all_reduce(torch.ones(1))
+    except (RuntimeError, ValueError) as error:
+        return str(error).splitlines()[0]
+    return "works, also for a tensor on the CPU"

@@ -1,0 +1,1 @@
+"""Chapter 03's pictures: torchruns and their ranks, meetings at a store, meshes."""
