@@ -120,7 +120,7 @@ def test_launch_starts_the_worker_and_its_report_comes_back():
 
 def test_starts_are_told_in_a_table_and_a_picture():
     (row,) = launchers.start_table([START]).to_dict("records")
-    assert row["seconds in all"] == 4.0 and row["of these, training"] == 1.0
+    assert row["seconds in all"] == "4.0" and row["of these, training"] == "1.0"
     assert "begin to train after 2.0 and 2.5 s, and all is over after 4.0 s" in (
         alt_text_of_starts([START])
     )

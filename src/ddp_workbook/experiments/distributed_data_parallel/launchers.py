@@ -98,8 +98,8 @@ def start_table(starts: Sequence[Start]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "started by": start.way,
-            "seconds in all": round(start.seconds, 1),
-            "of these, training": round(max(b - a for a, b in start.trained), 1),
+            "seconds in all": f"{start.seconds:.1f}",
+            "of these, training": f"{max(b - a for a, b in start.trained):.1f}",
             "accuracy": f"{start.accuracy:.1%}",
             "threads a rank": start.threads,
         }

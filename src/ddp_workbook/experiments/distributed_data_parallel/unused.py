@@ -53,8 +53,8 @@ def cost_of_looking(rounds: int = 5) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "arguments": table["candidate"],
-            "median ms": (1e3 * table["median"]).round(1),
-            "ratio": table["ratio"].round(2),
+            "median ms": (1e3 * table["median"]).map("{:.1f}".format),
+            "ratio": table["ratio"].map("{:.2f}".format),
         }
     )
 
