@@ -1,30 +1,30 @@
-"""Chapter 05: its worker, its pictures and measurements, and what its notebook says."""
+"""Chapter 05: its worker, its pictures of boxes, and what its core page says of collectives."""
 
 import math
-import re
+import subprocess
 import sys
+import warnings
 from pathlib import Path
 
-import nbformat
-import pandas as pd
 import pytest
 import torch
+import torch.distributed as dist
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from ddp_workbook import launch
 from ddp_workbook.chapters import collectives
 from ddp_workbook.digits import DigitsMLP
-from ddp_workbook.errors import RankFailed, RanksHung
-from ddp_workbook.experiments import collectives as experiments
-from ddp_workbook.figures import collectives as figures
+from ddp_workbook.errors import RankFailed
+from ddp_workbook.experiments.collectives import calls, every_call, waits
+from ddp_workbook.experiments.collectives import moves as experiments
 from ddp_workbook.figures import holdings
-from ddp_workbook.figures.stepper import WIDGET, stepper
+from ddp_workbook.figures.collectives import boxes, moves
+from ddp_workbook.figures.collectives import waits as bars
 from ddp_workbook.figures.style import show
 from ddp_workbook.recording.collectives import record_collectives
 from tests.workers import collectives_workers as workers
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "05_collectives.ipynb"
 RANKS = [1, 2, 3, 4]
 
 
@@ -107,7 +107,7 @@ def test_numbers_as_words():
 
 def test_the_alt_text_holds_every_number():
     """Readers who cannot see the picture get the same values."""
-    text = figures.alt_text_of_moves(
+    text = moves.alt_text_of_moves(
         [(torch.tensor([1, 2]), None), (None, [torch.tensor(1), 2])], "gather"
     )
     assert text == "gather. rank 0: 1 2 before, nothing after; rank 1: nothing before, 1 | 2 after."
@@ -120,18 +120,18 @@ def texts(figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
 
 
-def boxes(figure) -> list[Rectangle]:
+def drawn_boxes(figure) -> list[Rectangle]:
     return [
         box
         for box in figure.axes[0].patches
-        if isinstance(box, Rectangle) and box.get_height() == figures.HEIGHT
+        if isinstance(box, Rectangle) and box.get_height() == boxes.HEIGHT
     ]
 
 
 def test_a_picture_shows_each_number_and_each_rank():
     """Before and after, empty hands too."""
     moved = [([1, 2], [11, 22]), ([10, 20], None)]
-    figure = figures.collective_plot(moved, "reduce to rank 0")
+    figure = moves.collective_plot(moved, "reduce to rank 0")
     shown = texts(figure)
     for word in (
         "1",
@@ -147,22 +147,22 @@ def test_a_picture_shows_each_number_and_each_rank():
         "after",
     ):
         assert word in shown
-    show(figure, alt=figures.alt_text_of_moves(moved))
+    show(figure, alt=moves.alt_text_of_moves(moved))
 
 
 def test_all_collectives_are_drawn_in_one_style():
     """Boxes of one size at the same places, whatever the number of tensors and ranks."""
     four = [([1, 2, 3, 4], [5]), ([10, 20, 30, 40], [6])]
     one = [(1, [torch.tensor([n]) for n in range(2)])] * 3
-    drawn = [figures.collective_plot(moved, "x") for moved in (four, one)]
-    assert len({(box.get_width(), box.get_x()) for f in drawn for box in boxes(f)[:1]}) == 1
+    drawn = [moves.collective_plot(moved, "x") for moved in (four, one)]
+    assert len({(box.get_width(), box.get_x()) for f in drawn for box in drawn_boxes(f)[:1]}) == 1
     assert len({figure.get_figwidth() for figure in drawn}) == 1
 
 
 def test_colours_follow_the_numbers():
     """A number from rank 1 has rank 1's colour, a sum is white, an unknown number grey."""
-    figure = figures.collective_plot([([1], [10, 11, 5]), ([10], [10, 11, 5])])
-    fills = [box.get_facecolor() for box in boxes(figure)]
+    figure = moves.collective_plot([([1], [10, 11, 5]), ([10], [10, 11, 5])])
+    fills = [box.get_facecolor() for box in drawn_boxes(figure)]
     before, after = fills[:2], fills[2:]
     assert after[0] == before[1] != before[0]
     assert after[1] == (1, 1, 1, 1) and len(set(after[2][:3])) == 1 != after[2][0]
@@ -171,141 +171,134 @@ def test_colours_follow_the_numbers():
 def test_more_ranks_than_a_picture_can_show_are_refused():
     """Each rank needs a colour of its own."""
     moved = [(rank, rank) for rank in range(9)]
-    figures.collective_plot(moved[:8])
+    moves.collective_plot(moved[:8])
     with pytest.raises(ValueError, match="up to 8 ranks, these are 9"):
-        figures.collective_plot(moved)
+        moves.collective_plot(moved)
 
 
 def test_more_numbers_than_a_picture_can_show_are_refused():
     """Rather than drawn too small to read."""
     with pytest.raises(ValueError, match="draw smaller tensors"):
-        figures.collective_plot([(torch.arange(1000), 1)])
+        moves.collective_plot([(torch.arange(1000), 1)])
+
+
+def test_stages_keep_the_colours_of_the_start():
+    """A sum of all ranks has four stripes in each later stage, and no colour of one rank."""
+    stages = experiments.stages(ranks=4)
+    total = [1111, 2222, 3333, 4444]
+    assert [one.tolist() for one in stages["reduce_scatter"]] == [[n] for n in total]
+    assert [torch.cat(one).tolist() for one in stages["all_gather"]] == [total] * 4
+    figure = moves.stages_plot(stages)
+    drawn = drawn_boxes(figure)
+    assert len(drawn) == 16 + 4 + 16
+    assert {box.get_facecolor() for box in drawn[16:]} == {(1, 1, 1, 1)}
+    stripes = [box for box in figure.axes[0].patches if box not in drawn]
+    assert sum(isinstance(one, Rectangle) for one in stripes) == 16 + 4 * 20
+    show(figure, alt=moves.alt_text_of_stages(stages))
+
+
+# Every call
+
+
+def after(name: str, ranks: int) -> list:
+    """What each rank holds after a collective, as lists."""
+    return [holdings.held(after) for _, after in experiments.held(name, ranks=ranks)[name]]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_each_collective_does_what_its_name_says(ranks):
+    """The root's, pieces of it, sums of columns; rank r holds 1 2 ... times 10 ** r."""
+    held = [[n * 10**rank for n in range(1, ranks + 1)] for rank in range(ranks)]
+    total = [sum(column) for column in zip(*held, strict=True)]
+    firsts = [[row[0]] for row in held]
+    assert after("broadcast", ranks) == [[held[0]]] * ranks
+    assert after("scatter", ranks) == [[[n]] for n in held[0]]
+    assert after("reduce", ranks)[0] == [total]
+    assert after("gather", ranks) == [firsts] + [[]] * (ranks - 1)
+    assert after("all_reduce", ranks) == [[total]] * ranks
+    assert after("all_gather", ranks) == [firsts] * ranks
+    assert after("reduce_scatter", ranks) == [[[n]] for n in total]
+    assert after("all_to_all", ranks) == [[[row[r]] for row in held] for r in range(ranks)]
+    assert after("barrier", ranks) == [[row] for row in held]
+
+
+def test_the_program_runs_under_torchrun_and_prints_every_call():
+    """All collectives, a line a rank, in the order of the page."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", every_call.__file__]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert [line for line in lines if "->" not in line] == list(every_call.COLLECTIVES)
+    where = lines.index("reduce_scatter")
+    assert lines[where + 1 : where + 3] == ["rank 0 1 2 -> 11", "rank 1 10 20 -> 22"]
+    assert len(lines) == 3 * len(every_call.COLLECTIVES)
+    line = f"src/ddp_workbook/experiments/collectives/{Path(every_call.__file__).name}\n"
+    assert line in every_call.__doc__
+
+
+def test_the_forms_with_one_tensor_give_the_same():
+    """all_gather, reduce_scatter, all_to_all; no warning of old names."""
+    for rank, (everyone, own, arrived) in enumerate(launch(workers.in_one_tensor, ranks=2)):
+        assert everyone.tolist() == [1, 10]
+        assert own.tolist() == [[11], [22]][rank]
+        assert arrived.tolist() == [[1, 10], [2, 20]][rank]
+
+
+def test_the_program_makes_every_collective_that_torch_has():
+    """Nine kinds, and the forms with one tensor; torch itself is asked."""
+    single = {"all_to_all_single", every_call.all_gather_single.__name__}
+    single.add(every_call.reduce_scatter_single.__name__)
+    assert set(calls.family()) == set(every_call.COLLECTIVES) | single
+
+
+def test_signatures_are_those_of_this_torch():
+    """All but `group` and `async_op`, which all of them have."""
+    table = calls.signatures().set_index("call")["with one tensor in place of a list"]
+    assert "all_reduce(tensor, op=SUM)" in table.index
+    assert table["all_gather(tensor_list, tensor)"].endswith("(output_tensor, input_tensor)")
+    assert not [call for call in table.index if "async_op" in call or "group=" in call.split("_")]
+
+
+@pytest.mark.skipif(not hasattr(dist, "all_gather_single"), reason="older torch has one name")
+@pytest.mark.parametrize("name", ["all_gather_into_tensor", "reduce_scatter_tensor"])
+def test_old_names_are_deprecated(name):
+    """They warn, and still work."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with pytest.raises(ValueError, match="process group"):
+            getattr(dist, name)(torch.ones(1), torch.ones(1))
+    assert [one.category for one in said] == [FutureWarning]
+
+
+def test_bytes_of_calls():
+    """Recorded at 2 ranks, 8 bytes; all-reduce costs as much as its two halves."""
+    table = calls.bytes_of_calls(ranks=2).set_index("call")
+    assert list(table.loc["all_gather"])[:4] == [4, 8, 4, 8]
+    assert list(table.loc["broadcast"])[:4] == [8, 0, 0, 8]
+    sends = table["a rank sends"]
+    assert sends["all_reduce"] == sends["all_gather"] + sends["reduce_scatter"] == 8
+
+
+# Who waits
+
+
+def test_nobody_leaves_a_barrier_or_an_all_reduce_early_but_a_broadcast():
+    """On gloo, with rank 1 late; pictures and their words say the same."""
+    times = waits.came_and_left("barrier", "all_reduce", "broadcast")
+    last = {call: max(came for came, _ in ranks) for call, ranks in times.items()}
+    early = {call: [left < last[call] for _, left in ranks] for call, ranks in times.items()}
+    assert not any(early["barrier"] + early["all_reduce"]) and any(early["broadcast"])
+    words = bars.alt_text_of_waiting(times)
+    assert words.count("no rank left before") == 2 and words.count(" had left") == 1
+    show(bars.waiting_plot(times), alt=words)
 
 
 def test_the_waiting_picture():
-    """Rank 0 works for 0.1 s, rank 1 waits half of that."""
-    figure = figures.waiting_plot([(0.1, 0.1), (0.05, 0.1)])
-    assert [bar.get_width() for bar in figure.axes[0].patches] == [100, 0, 50, 50]
-
-
-# The ring
-
-
-def test_the_ring_does_not_deadlock_with_large_tensors():
-    """32 MB: far more than any buffer between two ranks."""
-    assert launch(experiments.ring_worker, 8_000_000, ranks=3, timeout=60) == [3, 3, 3]
-
-
-@pytest.mark.parametrize("ranks", [2, 3, 4, 6])
-def test_the_ring_sends_pieces_to_neighbours_alone(ranks):
-    """2 (N-1) sends of S / N bytes from each rank: 2 (N-1) / N * S."""
-    wire = record_collectives(experiments.ring_worker, 12_000, ranks=ranks)
-    sends = wire[wire["op"] == "send"]
-    assert set(wire["op"]) == {"send", "recv"}
-    assert (sends["peer"] == (sends["rank"] + 1) % ranks).all()
-    assert list(sends.groupby("rank")["bytes"].sum()) == [2 * (ranks - 1) / ranks * 48_000] * ranks
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 4, 6])
-def test_the_frames_go_from_own_numbers_to_the_sum(ranks):
-    """2 (N-1) rounds; in round k rank r sends piece r - k + 1.
-
-    After N-1 rounds rank r has the whole sum of piece r + 1.
-    """
-    frames = figures.ring_frames(launch(experiments.frames_worker, ranks=ranks))
-    place = sum(10**rank for rank in range(ranks))
-    total = [n * place for n in range(1, ranks + 1)]
-    assert len(frames) == 1 + 2 * (ranks - 1)
-    for number, frame in enumerate(frames[1:]):
-        assert frame.sent == [(rank - number) % ranks for rank in range(ranks)]
-    assert frames[-1].rows == [total] * ranks
-    for rank, row in enumerate(frames[ranks - 1].rows):
-        piece = (rank + 1) % ranks
-        assert [number == whole for number, whole in zip(row, total, strict=True)].count(True) == 1
-        assert row[piece] == total[piece]
-    show(figures.ring_frames_plot(frames), alt=" ".join(map(figures.alt_text_of_frame, frames)))
-    show(figures.ring_frame_plot(frames, 0), alt=figures.alt_text_of_frame(frames[0]))
-
-
-# The slider
-
-
-def pictures(count: int = 3) -> list:
-    moved = [([n], [n + 1]) for n in range(count)]
-    return [show(figures.collective_plot([pair]), alt=f"Frame {pair}") for pair in moved]
-
-
-def test_the_slider_shows_one_frame_after_the_other():
-    """The frame's own alt text goes with it."""
-    made = stepper(listed := pictures(), "round")
-    assert (made.slider.min, made.slider.max, made.slider.description) == (0, 2, "round")
-    for number, picture in enumerate(listed):
-        made.slider.value = number
-        assert made.frame.value == picture._repr_html_()
-
-
-def test_without_widgets_all_frames_are_there():
-    """The HTML beside the widget holds every frame with its alt text."""
-    bundle = stepper(pictures())._repr_mimebundle_()
-    assert WIDGET in bundle
-    assert bundle["text/html"].count("<img ") == 3 == bundle["text/plain"].count("Frame")
-
-
-def test_a_stepper_of_one_frame_has_nowhere_to_go():
-    """It is shown all the same."""
-    assert stepper(pictures(1)).slider.max == 0
-
-
-# Time against size
-
-
-def timings(alpha=1e-4, beta=1e-9, sizes=(64, 4096, 2**20, 2**22), ranks=2) -> pd.DataFrame:
-    rows = [
-        ("all_reduce", ranks, size, n, (alpha + beta * size) * (1 + 0.3 * (n > 1)))
-        for size in sizes
-        for n in (1, 2, 3)
-    ]
-    return pd.DataFrame(rows, columns=experiments.COLUMNS)
-
-
-def test_the_fit_finds_latency_and_bandwidth():
-    """From the fastest rounds, exactly where the times lie on a line."""
-    line = experiments.fit(timings()).iloc[0]
-    assert line["latency"] == pytest.approx(1e-4) and line["bandwidth"] == pytest.approx(1e9)
-    assert line["knee"] == pytest.approx(1e5)
-
-
-def test_neither_part_of_the_line_is_negative():
-    """Times that fall with the size, and times through nothing."""
-    falling = timings(alpha=1e-3, beta=-1e-11)
-    assert experiments.fit(falling).iloc[0]["bandwidth"] == math.inf
-    steep = timings(alpha=-1e-9, beta=1e-9)
-    assert experiments.fit(steep).iloc[0]["latency"] >= 0
-    for frame in (falling, steep):
-        show(figures.alpha_beta_plot(frame, experiments.fit(frame)), alt="Points and a line.")
-
-
-def test_times_are_measured_on_ranks():
-    """A row for each op, number of ranks, size and round; large sizes take longer than small."""
-    times = experiments.time_against_size(ranks=(1, 2), sizes=(256, 2**22), rounds=2)
-    assert len(times) == 3 * 2 * 2 * 2 and list(times) == experiments.COLUMNS
-    assert (times["seconds"] > 0).all()
-    means = times[times["ranks"] == 2].groupby(["op", "bytes"])["seconds"].min().unstack()
-    assert means[2**22].sum() > means[256].sum()
-    show(figures.alpha_beta_plot(times, experiments.fit(times)), alt="Three panels.")
-
-
-@pytest.mark.parametrize("wrong", [{"rounds": 0}, {"sizes": (24,)}], ids=str)
-def test_what_cannot_be_measured_is_refused(wrong):
-    """Before any rank is started."""
-    with pytest.raises(ValueError, match=r"must be 1 or more|24 is not a multiple of 16"):
-        experiments.time_against_size(**wrong)
-
-
-def test_one_size_makes_no_line():
-    """Two unknowns need two points."""
-    with pytest.raises(ValueError, match="needs two sizes"):
-        experiments.fit(timings(sizes=(64,)))
+    """Rank 0 works for 0.1 s, rank 1 waits half of that; milliseconds."""
+    figure = bars.waiting_plot({"barrier": [(0.1, 0.1), (0.05, 0.1)]})
+    widths = [bar.get_width() for bar in figure.axes[0].patches]
+    assert widths == pytest.approx([100, 0, 50, 50])
 
 
 # What the notebook says and no cell asserts
@@ -331,91 +324,7 @@ def test_avg_refuses_whole_numbers_and_int8_runs_over():
     assert launch(workers.small_dtype, ranks=2) == [-56, -56]
 
 
-@pytest.mark.parametrize("count", [1, 1_000_000])
-def test_two_that_both_send_first_hang(count):
-    """Small or large; the report says so, and the other order works."""
-    with pytest.raises(RanksHung, match="Each send needs a recv"):
-        launch(workers.both_send_first, count, ranks=2, timeout=3)
-    assert launch(workers.one_receives_first, count, ranks=2) == [10, 1]
-
-
-def test_an_all_reduce_waits_for_all_and_a_broadcast_does_not():
-    """Rank 1 comes late."""
-    entered, left = zip(*launch(workers.comes_late, "all_reduce", ranks=4), strict=True)
-    assert min(left) > max(entered)
-    entered, left = zip(*launch(workers.comes_late, "broadcast", ranks=4), strict=True)
-    assert min(left[2:]) < entered[1]
-
-
-@pytest.mark.parametrize("detail", [False, True])
-def test_the_same_shape_in_another_order_is_seen_by_nobody(detail):
-    """Not even with DebugLevel.DETAIL."""
-    assert launch(workers.other_order, detail, ranks=2) == [(21, 12), (12, 21)]
-
-
-def test_shapes_that_differ_end_in_different_ways():
-    """4 and 5 numbers abort; with 2 and 3 rank 0 returns and rank 1 finds it gone."""
-    with pytest.raises(RankFailed, match="Rank 0 of 2 was ended by SIGABRT"):
-        launch(workers.other_shapes, 4, 5, ranks=2, timeout=20)
-    with pytest.raises(RankFailed, match="rank 0 had already returned"):
-        launch(workers.other_shapes, 2, 3, ranks=2, timeout=20)
-
-
-def test_in_a_group_the_source_is_a_global_rank():
-    """The source of a broadcast in the group of ranks 2 and 3 is 2 or 3, not 0."""
-    assert launch(workers.broadcast_in_the_second_pair, 2, ranks=4)[2:] == [100, 100]
-    refused = launch(workers.broadcast_in_the_second_pair, 0, ranks=4)[2:]
-    assert all("Global rank 0 is not part of group" in one for one in refused)
-    assert launch(workers.global_rank_of_the_first, ranks=3) == [-1, 1, 1]
-
-
-def test_a_rank_outside_a_group_is_warned_and_nothing_happens():
-    """Its tensor stays as it was."""
-    _, (values, said) = launch(workers.not_in_the_group, ranks=2)
-    assert values == [10] and "does not belong to the given group" in said[0]
-
-
 def test_sharding_uses_the_forms_with_one_tensor():
     """all_gather of the weights, reduce_scatter of the gradients."""
     ops = set(record_collectives(workers.sharded_step, ranks=2)["op"])
     assert {"all_gather_into_tensor", "reduce_scatter_tensor"} <= ops
-
-
-@pytest.fixture(scope="module")
-def cells() -> dict[str, str]:
-    """The notebook's code cells by id."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    return {cell.id: cell.source for cell in notebook.cells if cell.cell_type == "code"}
-
-
-def test_the_page_does_not_hold_the_exercises_solutions(cells):
-    """A ring needs isend or batch_isend_irecv, a tree and an uneven gather need send or shapes."""
-    code = "\n".join(text for cell, text in cells.items() if not cell.startswith("ex-"))
-    for word in ("isend", "batch_isend", "what_changed(ring", "getsource", "solution("):
-        assert word not in code
-
-
-@pytest.mark.parametrize("round_", range(3))
-@pytest.mark.parametrize("kind", ["shapes differ", "dtypes differ", "no such source"])
-def test_with_detail_a_mismatch_is_an_error_that_names_it(
-    cells, tmp_path, monkeypatch, kind, round_
-):
-    """The notebook's own worker, each time anew."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "work").mkdir()
-    for name in [name for name in sys.modules if name.split(".")[0] == "work"]:
-        monkeypatch.delitem(sys.modules, name)
-    for id in ("start-file", "wrong-file"):
-        line, text = cells[id].split("\n", 1)
-        Path(line.split()[-1]).write_text(text)
-    from work.mistakes import mistake
-
-    words = {
-        "shapes differ": "Tensor shapes: (4vs 5|5vs 4)",
-        "dtypes differ": "Tensor dtypes: (Floatvs Int|Intvs Float)",
-        "no such source": "invalid root rank: 7",
-    }
-    with pytest.raises(RankFailed) as caught:
-        launch(mistake, kind, True, ranks=2, timeout=20)
-    assert re.search(words[kind], caught.value.reason)

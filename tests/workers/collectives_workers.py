@@ -1,4 +1,4 @@
-"""Workers for what notebook 05 says of collectives, and for the tests of its pictures."""
+"""Workers for what the pages of chapter 05 say of collectives and messages."""
 
 import time
 import warnings
@@ -8,6 +8,8 @@ import torch.distributed as dist
 from torch import nn
 
 from ddp_workbook.chapters import collectives
+from ddp_workbook.experiments.collectives import every_call, ladder
+from ddp_workbook.experiments.collectives.slow_wire import SlowWire
 
 
 def numbers(count: int = 4) -> torch.Tensor:
@@ -73,25 +75,6 @@ def one_receives_first(count: int) -> float:
     return arrived[0].item()
 
 
-def comes_late(call: str) -> tuple[float, float]:
-    """When this rank entered and left the collective, by a clock that all ranks share.
-
-    Rank 1 comes late: to an all-reduce by a moment, to a broadcast after another rank has left it.
-    """
-    mine, store = numbers(), dist.distributed_c10d._get_default_store()
-    dist.barrier()
-    if dist.get_rank() == 1:
-        time.sleep(0.1) if call == "all_reduce" else store.wait(["left"])
-    entered = time.monotonic()
-    {"broadcast": lambda: dist.broadcast(mine, 0), "all_reduce": lambda: dist.all_reduce(mine)}[
-        call
-    ]()
-    left = time.monotonic()
-    if dist.get_rank() >= 2:
-        store.set("left", "")
-    return entered, left
-
-
 def other_order(detail: bool) -> tuple[float, float]:
     """Two all-reduces of one shape; rank 1 takes the second tensor first."""
     if detail:
@@ -150,3 +133,36 @@ def sharded_step() -> None:
     layer = fully_shard(nn.Linear(8, 8), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     layer(torch.ones(2, 8)).sum().backward()
     dist.barrier()
+
+
+def in_one_tensor() -> list[torch.Tensor]:
+    """The forms that fill one tensor; a warning of an old name would be an error."""
+    dist.init_process_group("gloo")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return every_call.in_one_tensor(every_call.numbers(torch.device("cpu")))
+
+
+def on_a_slow_wire(latency: float, bandwidth: float) -> tuple[list[float], list[float]]:
+    """Two all-reduces of 40,000 bytes started together: when each came, and a sum of each."""
+    dist.init_process_group("gloo")
+    wire, begun = SlowWire(latency, bandwidth), time.perf_counter()
+    vectors = [torch.full((10_000,), dist.get_rank() + 1.0) for _ in range(2)]
+    futures = [wire.all_reduce(vector) for vector in vectors]
+    seconds = []
+    for future in futures:
+        future.wait()
+        seconds.append(time.perf_counter() - begun)
+    dist.barrier()
+    return seconds, [vector[-1].item() for vector in vectors]
+
+
+def by_each_rung() -> list[list[float]]:
+    """Three gradients, summed by each rung that is written by hand."""
+    dist.init_process_group("gloo")
+    sums = []
+    for way in (ladder.one_a_parameter, ladder.one_flat_vector, ladder.in_buckets):
+        gradients = [torch.full((2, n), n * (dist.get_rank() + 1.0)) for n in (1, 2, 3)]
+        way(gradients, lambda one: dist.all_reduce(one, async_op=True))
+        sums.append([gradient.mean().item() for gradient in gradients])
+    return sums

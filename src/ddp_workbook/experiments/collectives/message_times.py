@@ -1,4 +1,4 @@
-"""Chapter 05: the ring, round by round, and how long a collective of a given size takes.
+"""Chapter 05: how long a collective of a given size takes, and the line through these times.
 
 The model behind the times is Hockney's (1994), known as alpha-beta: a message of S bytes takes
 alpha + beta * S seconds. alpha is the latency, the time of an empty message; 1 / beta is the
@@ -10,55 +10,22 @@ The workers run in ranks, so this module imports only what they need, and draws 
 import math
 import time
 from collections.abc import Callable, Sequence
-from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises.ring_all_reduce import ring_all_reduce
+from ddp_workbook.experiments.collectives.calls import FACTORS
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.process_group import set_up
-from ddp_workbook.recording.timing import synchronise
+from ddp_workbook.recording.timing import synchronise, time_step
 
 # Not reduce_scatter: gloo builds it from whole all-reduces, so its time would mislead.
 OPS = ("all_reduce", "all_gather", "broadcast")
 SIZES = tuple(4**power for power in range(4, 12))  # bytes: 256 to 4 Mi
 COLUMNS = ["op", "ranks", "bytes", "round", "seconds"]
-
-
-# The ring
-
-
-def ring_worker(numbers: int) -> float:
-    """In a rank: one ring all-reduce of a vector of float32 ones; returns its first sum."""
-    vector = torch.ones(numbers, device=set_up(bare=False))
-    ring_all_reduce(vector)
-    return vector[0].item()
-
-
-def frames_worker() -> list[list[float]]:
-    """In a rank: the numbers it holds at the start and after each round of the ring.
-
-    Rank r starts with 1, 2, 3, ... times 10 ** r, so the digits of a sum show which ranks are in
-    it. There are as many numbers as ranks: a piece is one number.
-    """
-    device, isend = set_up(bare=False), dist.isend
-    vector = torch.arange(1, dist.get_world_size() + 1, device=device) * 10 ** dist.get_rank()
-    held = []
-
-    def watched(*args, **kwargs) -> dist.Work | None:
-        held.append(vector.tolist())  # each round starts with its send
-        return isend(*args, **kwargs)
-
-    with patch.object(dist, "isend", watched):
-        ring_all_reduce(vector)
-    return [*held, vector.tolist()]
-
-
-# Time against size
 
 
 def time_against_size(
@@ -117,6 +84,74 @@ def fastest(frame: pd.DataFrame) -> pd.DataFrame:
     """The fastest round for each op, number of ranks and size: other programs can only add time."""
     keys = ["op", "ranks", "bytes"]
     return frame.groupby(keys, sort=False, as_index=False)["seconds"].min()
+
+
+def in_numbers(times: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
+    """Latency, bandwidth and knee of each line, and how much longer the largest message took."""
+    rows = []
+    for line in lines.itertuples():
+        mine = _part(fastest(times), line.op, line.ranks)
+        rows.append(
+            {
+                "call": line.op,
+                "ranks": line.ranks,
+                "latency in ms": f"{line.latency * 1e3:.2f}",
+                "bandwidth in MB/s": f"{line.bandwidth / 1e6:.0f}",
+                "knee in KiB": f"{line.knee / 2**10:.0f}",
+                "ms, smallest": f"{mine['seconds'].iloc[0] * 1e3:.2f}",
+                "ms, largest": f"{mine['seconds'].iloc[-1] * 1e3:.2f}",
+                "times as long": f"{mine['seconds'].iloc[-1] / mine['seconds'].iloc[0]:.0f}",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def bandwidths(times: pd.DataFrame) -> pd.DataFrame:
+    """Algorithm and bus bandwidth at the largest size, as nccl-tests define them."""
+    largest = fastest(times)
+    largest = largest[largest["bytes"] == largest["bytes"].max()]
+    rows = []
+    for one in largest.itertuples():
+        of_algorithm, factor = one.bytes / one.seconds, FACTORS[one.op][1](one.ranks)
+        rows.append(
+            {
+                "call": one.op,
+                "ranks": one.ranks,
+                "milliseconds": f"{one.seconds * 1e3:.2f}",
+                "algbw in MB/s": f"{of_algorithm / 1e6:.0f}",
+                "factor": f"{factor:g}",
+                "busbw in MB/s": f"{of_algorithm * factor / 1e6:.0f}",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def many_and_one(lines: pd.DataFrame, pieces: int, size: int = 2**20) -> tuple[int, int]:
+    """How many times as long `pieces` all-reduces take as one of `size` bytes, on two ranks.
+
+    By the line that was fitted, and measured.
+    """
+    line = _part(lines, "all_reduce", 2).iloc[0]
+    small, large = (line.latency + one / line.bandwidth for one in (size / pieces, size))
+    both = np.max(run_ranks(Call(seconds_of_both, (pieces, size), {}), 2, quiet=True), axis=0)
+    many, one = both.min(axis=1)
+    return round(pieces * small / large), round(many / one)
+
+
+def seconds_of_both(pieces: int, size: int, repeats: int = 3) -> list[list[float]]:
+    """In a rank: seconds of `pieces` all-reduces, and of one, of `size` bytes together."""
+    whole = torch.zeros(size // 4, device=set_up(bare=False))
+
+    def many() -> None:
+        for piece in whole.chunk(pieces):
+            dist.all_reduce(piece)
+
+    ways = (many, lambda: dist.all_reduce(whole))
+    return [time_step(way, repeats=repeats) for way in ways]
+
+
+def _part(table: pd.DataFrame, op: str, ranks: int) -> pd.DataFrame:
+    return table[(table["op"] == op) & (table["ranks"] == ranks)]
 
 
 def _call(op: str, size: int, device: torch.device) -> Callable[[], object]:

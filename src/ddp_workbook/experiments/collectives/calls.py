@@ -1,0 +1,91 @@
+"""Chapter 05: how each collective is called, and how many bytes a call takes in and gives out."""
+
+from collections.abc import Callable
+from inspect import Parameter, signature
+
+import pandas as pd
+import torch.distributed as dist
+
+from ddp_workbook.experiments.collectives import every_call
+from ddp_workbook.recording.collectives import record_collectives
+
+EVERYWHERE = ("group", "async_op")  # arguments of every collective
+# What a rank has to send for N ranks and S bytes, as NVIDIA's nccl-tests count it (doc/PERFORMANCE)
+FACTORS: dict[str, tuple[str, Callable[[int], float]]] = {
+    "broadcast": ("S", lambda n: 1),
+    "scatter": ("(N - 1) / N · S, root alone", lambda n: (n - 1) / n),
+    "reduce": ("S", lambda n: 1),
+    "gather": ("1 / N · S, to the root", lambda n: 1 / n),
+    "all_reduce": ("2 (N - 1) / N · S", lambda n: 2 * (n - 1) / n),
+    "all_gather": ("(N - 1) / N · S", lambda n: (n - 1) / n),
+    "reduce_scatter": ("(N - 1) / N · S", lambda n: (n - 1) / n),
+    "all_to_all": ("(N - 1) / N · S", lambda n: (n - 1) / n),
+}
+
+
+def family() -> list[str]:
+    """Collectives on tensors: public functions that take `async_op`, without deprecated names."""
+    functions = {name: one for name, one in vars(dist).items() if type(one) is type(family)}
+    return sorted(
+        name
+        for name, one in functions.items()
+        if "async_op" in signature(one).parameters
+        and not name.startswith("_")
+        and not name.endswith("_coalesced")
+        and not hasattr(one, "__deprecated__")
+    )
+
+
+def signatures() -> pd.DataFrame:
+    """How each collective is called in this torch, and its form with one tensor if it has one."""
+    single = {
+        "all_gather": every_call.all_gather_single,
+        "reduce_scatter": every_call.reduce_scatter_single,
+        "all_to_all": dist.all_to_all_single,
+    }
+    rows = [
+        (_call(getattr(dist, name)), _call(single[name]) if name in single else "")
+        for name in every_call.COLLECTIVES
+    ]
+    return pd.DataFrame(rows, columns=["call", "with one tensor in place of a list"])
+
+
+def bytes_of_calls(ranks: int = 4) -> pd.DataFrame:
+    """Bytes that ranks 0 and 1 hand to each call and get from it, recorded; and what a rank sends.
+
+    S is the size of the largest tensor, 4 bytes for each rank. Rank 0 is the root. The last column
+    is the least that a good algorithm lets a rank send, by formula.
+    """
+    wire = record_collectives(_every_one, ranks=ranks)
+    size, rows = 4 * ranks, []
+    for name, (formula, factor) in FACTORS.items():
+        cells = {"call": name}
+        for rank in (0, 1):
+            (row,) = wire[(wire["op"] == name) & (wire["rank"] == rank)].itertuples()
+            gives = rank == 0 or name not in ("broadcast", "scatter")
+            cells[f"rank {rank} hands in"] = row.bytes if gives else 0
+            cells[f"rank {rank} gets"] = row.received
+        rows.append(cells | {"a rank sends": round(factor(ranks) * size), "in general": formula})
+    return pd.DataFrame(rows)
+
+
+def _every_one() -> None:
+    device = every_call.setup()
+    for name in FACTORS:
+        every_call.COLLECTIVES[name](every_call.numbers(device))
+
+
+def _call(function: Callable) -> str:
+    parameters = [one for one in signature(function).parameters.values() if _is_own(one)]
+    return f"{function.__name__}({', '.join(map(_parameter, parameters))})"
+
+
+def _is_own(parameter: Parameter) -> bool:
+    return parameter.name not in EVERYWHERE
+
+
+def _parameter(one: Parameter) -> str:
+    if one.default is Parameter.empty:
+        return one.name
+    default = "SUM" if one.default == dist.ReduceOp.SUM else repr(one.default)
+    return f"{one.name}={default}"

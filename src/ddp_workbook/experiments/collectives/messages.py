@@ -1,0 +1,78 @@
+"""Chapter 05: three ways to give rank 0's tensor to all, made of sends and receives."""
+
+from collections.abc import Callable
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ddp_workbook.exercises.tree_broadcast import tree_broadcast
+from ddp_workbook.launcher.process_group import set_up
+from ddp_workbook.recording.collectives import record_collectives
+
+Round = list[tuple[int, int]]  # pairs (from, to) that are under way at the same time
+
+
+def star(tensor: Tensor) -> None:
+    """Rank 0 sends to every other rank, one after the other."""
+    if dist.get_rank() == 0:
+        for peer in range(1, dist.get_world_size()):
+            dist.send(tensor, dst=peer)
+    else:
+        dist.recv(tensor, src=0)
+
+
+def chain(tensor: Tensor) -> None:
+    """Every rank passes on to the next one what it has received from the one before."""
+    rank = dist.get_rank()
+    if rank > 0:
+        dist.recv(tensor, src=rank - 1)
+    if rank + 1 < dist.get_world_size():
+        dist.send(tensor, dst=rank + 1)
+
+
+WAYS: dict[str, Callable[[Tensor], None]] = {"star": star, "chain": chain, "tree": tree_broadcast}
+
+
+def rounds_of_ways(*names: str, ranks: int = 8) -> dict[str, list[Round]]:
+    """For each way: who really sent to whom, sorted into rounds."""
+    found = {}
+    for name in names:
+        wire = record_collectives(_broadcast, name, ranks=ranks)
+        sends = wire[wire["op"] == "send"]
+        found[name] = in_rounds(
+            [sends[sends["rank"] == rank]["peer"].tolist() for rank in range(ranks)]
+        )
+    return found
+
+
+def in_rounds(peers: list[list[int]], root: int = 0) -> list[Round]:
+    """Sort each rank's sends into rounds: one at a time, and none before it has the numbers."""
+    left, has, rounds = [list(one) for one in peers], [root], []
+    while pairs := [(rank, left[rank].pop(0)) for rank in has if left[rank]]:
+        rounds.append(pairs)
+        has += [peer for _, peer in pairs]
+    return rounds
+
+
+def rounds_needed(*counts: int) -> pd.DataFrame:
+    """Rounds of each way by number of ranks: a tree needs log2 N, rounded up."""
+    rows = [(n, n - 1, n - 1, (n - 1).bit_length()) for n in counts]
+    return pd.DataFrame(rows, columns=["ranks", *WAYS])
+
+
+def send_and_receive() -> tuple[Tensor, Tensor]:
+    """In a rank: (before, after); rank 1 sends its numbers to rank 2, the others call nothing."""
+    mine = torch.arange(1.0, 5.0, device=set_up(bare=False)) * 10 ** dist.get_rank()
+    before = mine.clone()
+    if dist.get_rank() == 1:
+        dist.send(mine, dst=2)
+    elif dist.get_rank() == 2:
+        dist.recv(mine, src=1)
+    return before, mine
+
+
+def _broadcast(name: str) -> None:
+    device = set_up(bare=False)
+    WAYS[name](torch.full((4,), float(dist.get_rank()), device=device))

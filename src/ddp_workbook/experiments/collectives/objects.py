@@ -1,0 +1,66 @@
+"""Chapter 05: one flag for all ranks, as an object and as a number; and the order of two calls."""
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ddp_workbook.launcher.calls import Call
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.process_group import set_up
+from ddp_workbook.recording.collectives import record_collectives
+from ddp_workbook.recording.timing import time_step
+
+
+def as_object() -> bool:
+    """Whether all ranks have finished; any object that can be pickled would do."""
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, {"finished": False})
+    return all(one["finished"] for one in everyone)
+
+
+def as_number(device: torch.device) -> bool:
+    """The same, as one float: how many ranks have finished."""
+    finished = torch.zeros(1, device=device)
+    dist.all_reduce(finished)
+    return finished.item() == dist.get_world_size()
+
+
+def on_the_wire() -> pd.DataFrame:
+    """What rank 0 sends and gets for the flag, in both ways."""
+    wire = record_collectives(both_once, ranks=2)
+    rows = wire[wire["rank"] == 0].assign(way=["as an object", "as an object", "as a number"])
+    return rows[["way", "op", "dtype", "bytes", "received"]]
+
+
+def milliseconds(repeats: int = 40) -> pd.DataFrame:
+    """The fastest of both ways on two ranks, the slower rank's."""
+    one, other = run_ranks(Call(seconds_of_both, (repeats,), {}), 2, quiet=True)
+    slower = [
+        min(max(pair) for pair in zip(*both, strict=True)) for both in zip(one, other, strict=True)
+    ]
+    rows = [("as an object", slower[0] * 1e3), ("as a number", slower[1] * 1e3)]
+    return pd.DataFrame(rows, columns=["way", "milliseconds"]).round(2)
+
+
+def both_once() -> None:
+    """In a rank: the flag as an object, then as a number."""
+    device = set_up(bare=False)
+    as_object()
+    as_number(device)
+
+
+def seconds_of_both(repeats: int) -> list[list[float]]:
+    """In a rank: seconds of each call, by way."""
+    device = set_up(bare=False)
+    return [time_step(way, repeats=repeats) for way in (as_object, lambda: as_number(device))]
+
+
+def two_sums(swapped: bool) -> tuple[list[Tensor], list[Tensor]]:
+    """In a rank: tensors a and b before and after an all-reduce of each; rank 1 may swap them."""
+    device, place = set_up(bare=False), 10 ** dist.get_rank()
+    a, b = torch.tensor([1.0 * place], device=device), torch.tensor([2.0 * place], device=device)
+    before = [a.clone(), b.clone()]
+    for tensor in (b, a) if swapped and dist.get_rank() == 1 else (a, b):
+        dist.all_reduce(tensor)
+    return before, [a, b]

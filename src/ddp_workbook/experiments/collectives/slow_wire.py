@@ -1,0 +1,111 @@
+"""A slow network that is not there: all-reduces that finish no sooner than it would allow.
+
+Between processes of one machine an all-reduce is work for the processor, so little of it can be
+hidden behind other work. Here gloo adds up as always, and a thread holds the result back until a
+network of the given latency and bandwidth would have delivered it. There is one wire: messages
+that are started together queue for it.
+"""
+
+import queue
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+
+from ddp_workbook.launcher.calls import Call
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.process_group import set_up
+
+Span = tuple[str, float, float]  # what was done, its start and end in seconds
+
+LATENCY, BANDWIDTH = 0.5e-3, 125e6  # seconds a message; bytes a second: 1 Gbit/s
+
+
+class SlowWire:
+    """One wire of `latency` seconds a message and `bandwidth` bytes a second, for this rank."""
+
+    def __init__(self, latency: float = LATENCY, bandwidth: float = BANDWIDTH):
+        self.latency, self.bandwidth = latency, bandwidth
+        self.free_at = 0.0
+        self.sent: queue.SimpleQueue = queue.SimpleQueue()
+        threading.Thread(target=self._deliver, daemon=True).start()
+
+    def all_reduce(self, tensor: Tensor) -> Future[Tensor]:
+        """Start an all-reduce; the future holds the tensor once the wire has delivered it.
+
+        A ring sends 2 (N - 1) / N of the tensor's bytes from each rank.
+        """
+        ranks = dist.get_world_size()
+        seconds = self.latency + 2 * (ranks - 1) / ranks * tensor.nbytes / self.bandwidth
+        self.free_at = max(time.perf_counter(), self.free_at) + seconds
+        future: Future = Future()
+        self.sent.put((dist.all_reduce(tensor, async_op=True), self.free_at, future, tensor))
+        return future
+
+    def as_hook(self, ranks: int, bucket: dist.GradBucket) -> Future[Tensor]:
+        """A communication hook of DDP: the mean of a bucket, sent over this wire."""
+        return self.all_reduce(bucket.buffer()).then(lambda done: done.value().div_(ranks))
+
+    def _deliver(self) -> None:
+        while True:
+            work, due, future, tensor = self.sent.get()
+            work.wait()
+            time.sleep(max(0.0, due - time.perf_counter()))
+            future.set_result(tensor)
+
+
+def both_ways(ranks: int = 2) -> dict[str, list[list[Span]]]:
+    """For each way and rank the spans that `hidden` returns."""
+    of_ranks = run_ranks(Call(hidden, (), {}), ranks, quiet=True)
+    return {way: [spans[way] for spans in of_ranks] for way in of_ranks[0]}
+
+
+def hidden(numbers: int = 10**6, seconds: float = 0.04) -> dict[str, list[Span]]:
+    """In a rank: what it does, from when to when, with an all-reduce that waits and one that hides.
+
+    The work takes `seconds`; by default the all-reduce of 4 MB takes 32 ms between 2 ranks. The
+    spans are (what, start, end) in seconds since both ranks were ready.
+    """
+    tensor, wire = torch.ones(numbers, device=set_up(bare=False)), SlowWire()
+
+    def in_line(clock: Clock) -> None:
+        """Wait for the sum, then work."""
+        future = wire.all_reduce(tensor)
+        clock.span("waits", future.wait)
+        clock.span("works", lambda: work_for(seconds))
+
+    def overlapped(clock: Clock) -> None:
+        """Start the all-reduce, work, then wait for what is left of it."""
+        future = wire.all_reduce(tensor)
+        clock.span("works", lambda: work_for(seconds))
+        clock.span("waits", future.wait)
+
+    spans = {}
+    for name, way in (("in line", in_line), ("overlapped", overlapped)):
+        way(Clock())  # a first run warms up
+        dist.barrier()
+        way(clock := Clock())
+        spans[name] = clock.spans
+    return spans
+
+
+class Clock:
+    """Records what was done from when to when, in seconds since it was made."""
+
+    def __init__(self) -> None:
+        self.start, self.spans = time.perf_counter(), []
+
+    def span(self, what: str, action) -> None:
+        begun = time.perf_counter() - self.start
+        action()
+        self.spans.append((what, begun, time.perf_counter() - self.start))
+
+
+def work_for(seconds: float) -> None:
+    """Multiply matrices for so long."""
+    end, matrix = time.perf_counter() + seconds, torch.ones(64, 64)
+    while time.perf_counter() < end:
+        matrix @ matrix

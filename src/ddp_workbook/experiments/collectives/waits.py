@@ -1,0 +1,68 @@
+"""Chapter 05: when ranks come to a collective, when they leave it, and what they see too early."""
+
+import time
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ddp_workbook.launcher.calls import Call
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.process_group import set_up
+
+LATE, DELAY = 1, 0.06  # the rank that comes late, and by how many seconds
+CALLS = {
+    "barrier": lambda tensor: dist.barrier(),
+    "all_reduce": lambda tensor: dist.all_reduce(tensor),
+    "broadcast": lambda tensor: dist.broadcast(tensor, src=0),
+}
+
+
+def meeting(call: str) -> tuple[float, float, float]:
+    """In a rank: when all were ready, when this one came to `call`, and when it left; seconds.
+
+    time.monotonic, which all processes of a machine share. Rank LATE comes DELAY seconds late. To a
+    broadcast it comes only after another rank has left it, so that no machine is too slow to show
+    that.
+    """
+    tensor, store = torch.ones(4, device=set_up(bare=False)), _store()
+    dist.barrier()
+    ready, late = time.monotonic(), dist.get_rank() == LATE
+    if late:
+        time.sleep(DELAY)
+        if call == "broadcast":
+            store.wait(["left"])
+    came = time.monotonic()
+    CALLS[call](tensor)
+    left = time.monotonic()
+    if not late:
+        store.set("left", "")
+    return ready, came, left
+
+
+def came_and_left(*calls: str, ranks: int = 4) -> dict[str, list[tuple[float, float]]]:
+    """For each call and rank: when it came and when it left, in seconds since all were ready."""
+    found = {}
+    for call in calls:
+        times = run_ranks(Call(meeting, (call,), {}), ranks, quiet=True)
+        start = min(ready for ready, _, _ in times)
+        found[call] = [(came - start, left - start) for _, came, left in times]
+    return found
+
+
+def too_early() -> tuple[Tensor, list[Tensor]]:
+    """In a rank: its numbers before an asynchronous all-reduce, just after its start, and after."""
+    device = set_up(bare=False)
+    mine = torch.arange(1.0, 5.0, device=device) * 10 ** dist.get_rank()
+    dist.barrier()
+    if dist.get_rank() == LATE:
+        time.sleep(0.2)
+    before = mine.clone()
+    work = dist.all_reduce(mine, async_op=True)
+    early = mine.clone()  # too early: the sum may be missing, there, or half made
+    work.wait()
+    return before, [early, mine]
+
+
+def _store() -> dist.Store:
+    return dist.distributed_c10d._get_default_store()

@@ -1,0 +1,111 @@
+"""Boxes with numbers: what ranks hold, a row a rank, and where each number came from.
+
+A box is a number, filled with the colour of the rank it comes from. The stripes in it, one for each
+rank, mark the ranks whose numbers it contains, by colour and by place. Both are computed from what
+the ranks held before: a number that no rank held, and that is no sum of such numbers, stays grey.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from ddp_workbook.figures.holdings import Row, number_text, origins
+from ddp_workbook.figures.palette import rank_colour, tint
+from ddp_workbook.figures.style import FAINT, INK
+
+BOX, HEIGHT, PITCH, GAP = (
+    0.74,
+    0.36,
+    0.48,
+    0.1,
+)  # inches: of a box, between rows, between tensors
+HEAD = 0.27  # inches of a line of text above the boxes
+LABEL, LEFT, MIDDLE, RIGHT = (
+    0.1,
+    0.95,
+    4.62,
+    5.0,
+)  # of names, "before", the arrow, "after"
+ROOM = 3.3  # inches for the boxes of one side
+SMALLEST = 6  # points; smaller numbers cannot be read
+
+
+def sheet(width: float, height: float) -> Axes:
+    """Axes that fill a figure, in inches from its upper left corner."""
+    axes = Figure((width, height)).add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.set_axis_off()
+    return axes
+
+
+def name_rows(axes: Axes, ranks: int, top: float, pitch: float = PITCH, left: float = 0.0) -> None:
+    """Write "rank 0", "rank 1", ... to the left of the rows."""
+    for rank in range(ranks):
+        axes.text(left + LABEL, top + rank * pitch + HEIGHT / 2, f"rank {rank}", va="center")
+
+
+def draw_rows(
+    axes: Axes,
+    rows: Sequence[Row],
+    before: Sequence[Row],
+    corner: tuple[float, float],
+    *,
+    pitch: float = PITCH,
+    room: float = ROOM,
+) -> float:
+    """Draw what each rank holds, coloured by the rank that had it before; return a box's width."""
+    known = origins(before)
+    box = min([BOX, *(_share(row, room) for row in rows)])
+    longest = max((len(number_text(n)) for row in rows for piece in row for n in piece), default=1)
+    points = min(11.0, 86 * box / max(longest, 2))
+    if points < SMALLEST:
+        raise ValueError("These numbers do not fit into a picture: draw smaller tensors.")
+    for rank, row in enumerate(rows):
+        top = corner[1] + rank * pitch
+        if not row:
+            _empty(axes, corner[0], top)
+        same = list(itertools.chain(*before[rank]))
+        for place, (left, number) in enumerate(_places(row, corner[0], box)):
+            unchanged = same[place : place + 1] == [number]
+            ranks = frozenset([rank]) if unchanged else known.get(number, frozenset())
+            _box(axes, (left, top, box), ranks, len(rows))
+            middle = left + box / 2 - 0.025, top + HEIGHT / 2 - 0.03
+            axes.text(*middle, number_text(number), ha="center", va="center", size=points)
+    return box
+
+
+def _share(row: Row, room: float) -> float:
+    """The width of a box, in inches, at which the row fits."""
+    return (room - GAP * max(0, len(row) - 1)) / max(1, sum(map(len, row)))
+
+
+def _places(row: Row, left: float, box: float) -> Iterator[tuple[float, float]]:
+    """(left edge, number) of each box, with a gap between tensors."""
+    for piece in row:
+        for number in piece:
+            yield left, number
+            left += box
+        left += GAP
+
+
+def _empty(axes: Axes, left: float, top: float) -> None:
+    look = {"fill": False, "edgecolor": "#8f8f8f", "linestyle": (0, (3, 3)), "linewidth": 1}
+    axes.add_patch(Rectangle((left, top), 0.8, HEIGHT, **look))
+    axes.text(left + 0.4, top + HEIGHT / 2, "nothing", ha="center", va="center", size=9)
+
+
+def _box(axes: Axes, place: tuple[float, float, float], ranks: frozenset[int], slots: int) -> None:
+    """A box at (left, top, width), with a stripe at the bottom for each of the ranks."""
+    left, top, width = place[0], place[1], place[2] - 0.05
+    one = rank_colour(next(iter(ranks))) if len(ranks) == 1 else None
+    fill = tint(one) if one else "white" if ranks else FAINT
+    look = {"edgecolor": one or INK, "facecolor": fill, "linewidth": 1.4}
+    axes.add_patch(Rectangle((left, top), width, HEIGHT, **look))
+    slot = (width - 0.06) / slots
+    for rank in ranks:
+        corner = left + 0.03 + rank * slot, top + HEIGHT - 0.09
+        stripe = {"facecolor": rank_colour(rank), "linewidth": 0}
+        axes.add_patch(Rectangle(corner, max(slot - 0.015, 0.01), 0.06, **stripe))

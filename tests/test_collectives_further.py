@@ -1,0 +1,355 @@
+"""Chapter 05's further pages: times and costs, messages between two ranks, the ring, mistakes."""
+
+import math
+import re
+
+import nbformat
+import pandas as pd
+import pytest
+
+from ddp_workbook import launch
+from ddp_workbook.errors import RankFailed, RanksHung
+from ddp_workbook.experiments.collectives import (
+    faults,
+    ladder,
+    links,
+    message_times,
+    messages,
+    objects,
+    ring,
+    slow_wire,
+    waits,
+)
+from ddp_workbook.figures import holdings
+from ddp_workbook.figures.collectives import ladder as ladder_figures
+from ddp_workbook.figures.collectives import message_times as figures
+from ddp_workbook.figures.collectives import moves, rounds
+from ddp_workbook.figures.collectives import ring as ring_figures
+from ddp_workbook.figures.collectives import waits as bars
+from ddp_workbook.figures.stepper import WIDGET, stepper
+from ddp_workbook.figures.style import show
+from ddp_workbook.recording.collectives import record_collectives
+from tests.test_layout import CHECKOUT
+from tests.workers import collectives_workers as workers
+
+# The ring
+
+
+def test_the_ring_does_not_deadlock_with_large_tensors():
+    """32 MB: far more than any buffer between two ranks."""
+    assert launch(ring.ring_worker, 8_000_000, ranks=3, timeout=60) == [3, 3, 3]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6])
+def test_the_ring_sends_pieces_to_neighbours_alone(ranks):
+    """2 (N-1) sends of S / N bytes from each rank: 2 (N-1) / N * S."""
+    wire = record_collectives(ring.ring_worker, 12_000, ranks=ranks)
+    sends = wire[wire["op"] == "send"]
+    assert set(wire["op"]) == {"send", "recv"}
+    assert (sends["peer"] == (sends["rank"] + 1) % ranks).all()
+    assert list(sends.groupby("rank")["bytes"].sum()) == [2 * (ranks - 1) / ranks * 48_000] * ranks
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 6])
+def test_the_frames_go_from_own_numbers_to_the_sum(ranks):
+    """2 (N-1) rounds; in round k rank r sends piece r - k + 1.
+
+    After N-1 rounds rank r has the whole sum of piece r + 1.
+    """
+    frames = ring_figures.ring_frames(launch(ring.frames_worker, ranks=ranks))
+    place = sum(10**rank for rank in range(ranks))
+    total = [n * place for n in range(1, ranks + 1)]
+    assert len(frames) == 1 + 2 * (ranks - 1)
+    for number, frame in enumerate(frames[1:]):
+        assert frame.sent == [(rank - number) % ranks for rank in range(ranks)]
+    assert frames[-1].rows == [total] * ranks
+    for rank, row in enumerate(frames[ranks - 1].rows):
+        piece = (rank + 1) % ranks
+        assert [number == whole for number, whole in zip(row, total, strict=True)].count(True) == 1
+        assert row[piece] == total[piece]
+    show(
+        ring_figures.ring_frames_plot(frames, across=min(4, 12 // ranks)),
+        alt=ring_figures.alt_text_of_frames(frames),
+    )
+    show(ring_figures.ring_frame_plot(frames, 0), alt=ring_figures.alt_text_of_frame(frames[0]))
+
+
+# The slider
+
+
+def some_pictures(count: int = 3) -> list:
+    moved = [([n], [n + 1]) for n in range(count)]
+    return [show(moves.collective_plot([pair]), alt=f"Frame {pair}") for pair in moved]
+
+
+def test_the_slider_shows_one_frame_after_the_other():
+    """The frame's own alt text goes with it."""
+    made = stepper(listed := some_pictures(), "round")
+    assert (made.slider.min, made.slider.max, made.slider.description) == (0, 2, "round")
+    for number, picture in enumerate(listed):
+        made.slider.value = number
+        assert made.frame.value == picture._repr_html_()
+
+
+def test_without_widgets_all_frames_are_there():
+    """The HTML beside the widget holds every frame with its alt text."""
+    bundle = stepper(some_pictures())._repr_mimebundle_()
+    assert WIDGET in bundle
+    assert bundle["text/html"].count("<img ") == 3 == bundle["text/plain"].count("Frame")
+
+
+def test_a_stepper_of_one_frame_has_nowhere_to_go():
+    """It is shown all the same."""
+    assert stepper(some_pictures(1)).slider.max == 0
+
+
+# Time against size
+
+
+def timings(alpha=1e-4, beta=1e-9, sizes=(64, 4096, 2**20, 2**22), ranks=2) -> pd.DataFrame:
+    rows = [
+        ("all_reduce", ranks, size, n, (alpha + beta * size) * (1 + 0.3 * (n > 1)))
+        for size in sizes
+        for n in (1, 2, 3)
+    ]
+    return pd.DataFrame(rows, columns=message_times.COLUMNS)
+
+
+def test_the_fit_finds_latency_and_bandwidth():
+    """From the fastest rounds, exactly where the times lie on a line."""
+    line = message_times.fit(timings()).iloc[0]
+    assert line["latency"] == pytest.approx(1e-4) and line["bandwidth"] == pytest.approx(1e9)
+    assert line["knee"] == pytest.approx(1e5)
+
+
+def test_neither_part_of_the_line_is_negative():
+    """Times that fall with the size, and times through nothing."""
+    falling = timings(alpha=1e-3, beta=-1e-11)
+    assert message_times.fit(falling).iloc[0]["bandwidth"] == math.inf
+    steep = timings(alpha=-1e-9, beta=1e-9)
+    assert message_times.fit(steep).iloc[0]["latency"] >= 0
+    for frame in (falling, steep):
+        show(figures.alpha_beta_plot(frame, message_times.fit(frame)), alt="Points and a line.")
+
+
+def test_times_are_measured_on_ranks():
+    """A row for each op, number of ranks, size and round; large sizes take longer than small."""
+    times = message_times.time_against_size(ranks=(1, 2), sizes=(256, 2**22), rounds=2)
+    assert len(times) == 3 * 2 * 2 * 2 and list(times) == message_times.COLUMNS
+    assert (times["seconds"] > 0).all()
+    means = times[times["ranks"] == 2].groupby(["op", "bytes"])["seconds"].min().unstack()
+    assert means[2**22].sum() > means[256].sum()
+    show(figures.alpha_beta_plot(times, message_times.fit(times)), alt="Three panels.")
+
+
+@pytest.mark.parametrize("wrong", [{"rounds": 0}, {"sizes": (24,)}], ids=str)
+def test_what_cannot_be_measured_is_refused(wrong):
+    """Before any rank is started."""
+    with pytest.raises(ValueError, match=r"must be 1 or more|24 is not a multiple of 16"):
+        message_times.time_against_size(**wrong)
+
+
+def test_one_size_makes_no_line():
+    """Two unknowns need two points."""
+    with pytest.raises(ValueError, match="needs two sizes"):
+        message_times.fit(timings(sizes=(64,)))
+
+
+def test_the_tables_beside_the_times():
+    """Units of the page, and nccl-tests' factors."""
+    frame = timings()
+    (row,) = message_times.in_numbers(frame, message_times.fit(frame)).to_dict("records")
+    assert (row["latency in ms"], row["bandwidth in MB/s"], row["knee in KiB"]) == (
+        "0.10", "1000", "98",
+    )  # fmt: skip
+    (bus,) = message_times.bandwidths(timings(ranks=4)).to_dict("records")
+    assert float(bus["factor"]) == 1.5
+    assert int(bus["busbw in MB/s"]) == pytest.approx(1.5 * int(bus["algbw in MB/s"]), rel=1e-2)
+
+
+def test_the_knee_is_marked():
+    """A ring on the line, at twice the latency."""
+    frame = timings()
+    line = message_times.fit(frame)
+    figure = figures.alpha_beta_plot(frame, line)
+    knee = next(one for one in figure.axes[0].lines if one.get_markersize() == 14)
+    assert list(knee.get_xdata()) == [line.iloc[0]["knee"]]
+    assert list(knee.get_ydata()) == pytest.approx([0.2])
+    assert "knee at 100,000 bytes" in figures.alt_text_of_times(frame, line)
+
+
+def test_many_small_all_reduces_take_longer_than_one():
+    """By the line and in fact: 256 latencies instead of one."""
+    by_line, measured = message_times.many_and_one(message_times.fit(timings()), pieces=256)
+    assert by_line == round(256 * (1e-4 + 4096e-9) / (1e-4 + 2**20 * 1e-9))
+    assert measured > 3
+
+
+def test_a_faster_link_in_a_node_has_a_later_knee():
+    """What the page says of NVLink: the smallest latency, and the largest knee."""
+    table = links.table().set_index("link")
+    knee, latency = table["knee in KiB"], table["latency in µs"].astype(float)
+    assert knee.idxmax() == "NVLink 4" and latency["NVLink 4"] == latency.min()
+    assert knee["NVLink 3"] * 2**10 >= 1e6
+
+
+# A slow network, and what is hidden behind it
+
+
+def test_the_slow_wire_is_as_slow_as_it_says():
+    """No result before latency and bytes allow it; two messages queue for one wire."""
+    for seconds, values in launch(workers.on_a_slow_wire, 0.02, 4e6, ranks=2):
+        assert seconds[0] >= 0.03 and seconds[1] >= 0.06  # 20 ms, and 40,000 bytes at 4 MB/s
+        assert values == [3.0, 3.0]
+
+
+def test_work_hides_an_all_reduce_on_the_slow_wire():
+    """Waiting comes first in line, and last when it is overlapped; it is shorter then."""
+    ways = slow_wire.both_ways()
+    for rank in (0, 1):
+        (waits_first, wait, _), (works_next, *_) = ways["in line"][rank]
+        (works_first, *_), (waits_next, begun, ended) = ways["overlapped"][rank]
+        assert (waits_first, works_next) == ("waits", "works") == (waits_next, works_first)
+        assert ended - begun < ways["in line"][rank][0][2] - wait
+    show(bars.overlap_plot(ways), alt=bars.alt_text_of_overlap(ways))
+
+
+def test_all_rungs_average_the_same_gradients():
+    """One a parameter, one vector, buckets: each leaves the sum of both ranks' gradients."""
+    for sums in launch(workers.by_each_rung, ranks=2):
+        assert sums == [[3.0, 6.0, 9.0]] * 3
+
+
+def test_the_ladder_times_all_rungs_on_both_networks():
+    """The slow wire makes 64 messages slower than one."""
+    times = ladder.time_ladder(rounds=1)
+    assert list(times["rung"]) == [*ladder.RUNGS, *ladder.RUNGS]
+    seconds = times.set_index(["network", "rung"])["seconds"]
+    assert seconds[ladder.PRETEND, "one a parameter"] > 64 * slow_wire.LATENCY
+    words = ladder_figures.alt_text_of_ladder(times)
+    assert all(rung in words for rung in ladder.RUNGS)
+    show(ladder_figures.ladder_plot(times), alt=words)
+
+
+def test_who_reads_before_wait_has_no_sum():
+    """Rank 1 comes late: nobody's first copy holds its numbers but its own."""
+    for rank, (before, (early, late)) in enumerate(launch(waits.too_early, ranks=4)):
+        assert late.tolist() == [1111, 2222, 3333, 4444]
+        assert early.tolist() != late.tolist() or rank == waits.LATE
+        assert before.tolist() == [n * 10**rank for n in (1, 2, 3, 4)]
+
+
+# Messages between two ranks
+
+
+@pytest.mark.parametrize("count", [1, 1_000_000])
+def test_two_that_both_send_first_hang(count):
+    """Small or large; the report says so, and the other order works."""
+    with pytest.raises(RanksHung, match="Each send needs a recv"):
+        launch(workers.both_send_first, count, ranks=2, timeout=3)
+    assert launch(workers.one_receives_first, count, ranks=2) == [10, 1]
+
+
+def test_a_tree_takes_log_rounds_and_a_star_and_a_chain_do_not():
+    """Sorted from what was really sent; the table and the picture agree."""
+    ways = messages.rounds_of_ways("star", "chain", "tree", ranks=6)
+    counts = {way: len(found) for way, found in ways.items()}
+    assert counts == {"star": 5, "chain": 5, "tree": 3}
+    assert counts == messages.rounds_needed(6).drop(columns="ranks").iloc[0].to_dict()
+    words = rounds.alt_text_of_rounds(ways)
+    assert "The tree needs 3 rounds" in words and "round 5: 4 to 5" in words
+    show(rounds.rounds_plot(ways), alt=words)
+
+
+def test_a_round_takes_only_what_a_rank_already_has():
+    """Rank 1 cannot pass on in the round in which it receives."""
+    assert messages.in_rounds([[1, 3], [2], [], []]) == [[(0, 1)], [(0, 3), (1, 2)]]
+
+
+# Objects and mistakes
+
+
+def test_an_object_takes_two_collectives_and_a_number_one():
+    """First the lengths, then the bytes."""
+    wire = objects.on_the_wire()
+    assert list(wire["op"]) == ["all_gather", "all_gather", "all_reduce"]
+    assert list(wire["way"]) == ["as an object", "as an object", "as a number"]
+
+
+def test_swapped_sums_are_drawn_as_nobody_s():
+    """21 and 12 are grey: no sum of the a's or of the b's."""
+    moved = launch(objects.two_sums, True, ranks=2)
+    assert [[one.item() for one in after] for _, after in moved] == [[21, 12], [12, 21]]
+    assert not {21, 12} & set(moves_origins(moved))
+
+
+def moves_origins(moved: list) -> dict:
+    """Numbers that have an origin, by what the ranks held before."""
+    before, _ = holdings.before_and_after(moved)
+    return holdings.origins(before)
+
+
+@pytest.mark.parametrize("detail", [False, True])
+def test_the_same_shape_in_another_order_is_seen_by_nobody(detail):
+    """Not even with DebugLevel.DETAIL."""
+    assert launch(workers.other_order, detail, ranks=2) == [(21, 12), (12, 21)]
+
+
+def test_shapes_that_differ_end_in_different_ways():
+    """4 and 5 numbers abort; with 2 and 3 rank 0 returns and rank 1 finds it gone."""
+    with pytest.raises(RankFailed, match="Rank 0 of 2 was ended by SIGABRT"):
+        launch(workers.other_shapes, 4, 5, ranks=2, timeout=20)
+    with pytest.raises(RankFailed, match="rank 0 had already returned"):
+        launch(workers.other_shapes, 2, 3, ranks=2, timeout=20)
+
+
+def test_in_a_group_the_source_is_a_global_rank():
+    """The source of a broadcast in the group of ranks 2 and 3 is 2 or 3, not 0."""
+    assert launch(workers.broadcast_in_the_second_pair, 2, ranks=4)[2:] == [100, 100]
+    refused = launch(workers.broadcast_in_the_second_pair, 0, ranks=4)[2:]
+    assert all("Global rank 0 is not part of group" in one for one in refused)
+    assert launch(workers.global_rank_of_the_first, ranks=3) == [-1, 1, 1]
+
+
+def test_a_rank_outside_a_group_is_warned_and_nothing_happens():
+    """Its tensor stays as it was."""
+    _, (values, said) = launch(workers.not_in_the_group, ranks=2)
+    assert values == [10] and "does not belong to the given group" in said[0]
+
+
+@pytest.mark.parametrize("round_", range(2))
+@pytest.mark.parametrize("kind", ["shapes differ", "dtypes differ", "no such source"])
+def test_with_detail_a_mismatch_is_an_error_that_names_it(kind, round_):
+    """The page's own worker, each time anew."""
+    words = {
+        "shapes differ": "Tensor shapes: (4vs 5|5vs 4)",
+        "dtypes differ": "Tensor dtypes: (Floatvs Int|Intvs Float)",
+        "no such source": "invalid root rank: 7",
+    }
+    with pytest.raises(RankFailed) as caught:
+        launch(faults.mistake, kind, True, ranks=2, timeout=20)
+    assert re.search(words[kind], caught.value.reason)
+
+
+def test_the_table_says_which_mistakes_pass():
+    """Dtypes without DETAIL, a rank outside of the group always; and whose fault a source is."""
+    table = faults.what_is_read("dtypes differ", "source not in the group").set_index("mistake")
+    as_it_is = table["what you read"]
+    assert as_it_is["dtypes differ"].startswith("no error")
+    assert table.loc["dtypes differ", "with DETAIL"].startswith("Tensor dtypes")
+    assert "`src` and `dst` are global ranks" in as_it_is["source not in the group"]
+
+
+# The pages
+
+
+@pytest.mark.parametrize(
+    "page", sorted(CHECKOUT.glob("notebooks/05_*.ipynb")), ids=lambda p: p.stem
+)
+def test_a_page_does_not_hold_the_solutions_of_its_exercises(page):
+    """isend stands on the page that teaches it; no page shows the ring's or the tree's source."""
+    notebook = nbformat.read(page, as_version=4)
+    cells = [c for c in notebook.cells if c.cell_type == "code" and not c.id.startswith("ex-")]
+    text = "\n".join(cell.source for cell in cells)
+    for word in ("show_code(ring", "tree_broadcast", "ring_all_reduce)", "getsource", "solution("):
+        assert word not in text
