@@ -1,89 +1,169 @@
-"""What notebook 02 says and no cell of it can show quietly; and the answers to its "Try it"."""
+"""What 02's core page and its pages on the batch and the price say, and no cell shows quietly."""
 
 import inspect
-import sys
-import types
+import math
+import re
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pandas as pd
 import pytest
 
-from ddp_workbook import launch
+from ddp_workbook import launch, speed_up, summary
 from ddp_workbook.chapters import distributed_data_parallel
 from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.errors import RankFailed
+from ddp_workbook.experiments.distributed_data_parallel import (
+    accumulation,
+    batch_size,
+    does_it_pay,
+    filling,
+    five_rows,
+    memory,
+    one_file,
+    one_step,
+    step_times,
+    straggler,
+    wire,
+)
+from ddp_workbook.figures.distributed_data_parallel import accumulation as accumulation_pictures
+from ddp_workbook.figures.distributed_data_parallel import does_it_pay as pay_pictures
+from ddp_workbook.figures.distributed_data_parallel import filling as filling_pictures
+from ddp_workbook.figures.distributed_data_parallel import losses as loss_pictures
+from ddp_workbook.figures.distributed_data_parallel import memory as memory_pictures
+from ddp_workbook.figures.distributed_data_parallel import replicas
+from ddp_workbook.figures.distributed_data_parallel import step_times as time_pictures
 from ddp_workbook.recording.collectives import record_collectives
+from tests.test_pictures import words
 from tests.workers import ddp_claims as workers
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "02_distributed_data_parallel.ipynb"
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+
+
+def prose(stem: str) -> str:
+    """The Markdown of a page."""
+    cells = nbformat.read(NOTEBOOKS / f"{stem}.ipynb", as_version=4).cells
+    return "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+
+
+# A step of two ranks
 
 
 @pytest.fixture(scope="module")
-def cells() -> dict[str, str]:
-    """The notebook's code cells by id."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    return {cell.id: cell.source for cell in notebook.cells if cell.cell_type == "code"}
+def steps() -> list[one_step.Step]:
+    """What the first picture shows."""
+    return launch(one_step.step_of_this_rank, ranks=2)
 
 
-@pytest.fixture
-def page(cells, tmp_path, monkeypatch) -> types.SimpleNamespace:
-    """A folder with the files that the notebook writes, and `run`, which runs a cell in it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "work").mkdir()
-    for name in [name for name in sys.modules if name.split(".")[0] == "work"]:
-        monkeypatch.delitem(sys.modules, name)
-    for source in cells.values():
-        if source.startswith("%%writefile"):
-            line, text = source.split("\n", 1)
-            with open(line.split()[-1], "a" if " -a " in line else "w") as file:
-                file.write(text + "\n")
-    names: dict = {"pd": pd, "launch": launch, "record_collectives": record_collectives}
-    return types.SimpleNamespace(names=names, run=lambda id: exec(cells[id], names))
+def test_the_all_reduce_makes_the_mean_and_the_page_adds_up_the_first(steps):
+    for mine, others in zip(steps[0].buckets, steps[1].buckets, strict=True):
+        assert mine.mean == others.mean == pytest.approx((mine.own + others.own) / 2, abs=1e-7)
+    first = [f"{step.buckets[0].own:.4f}" for step in steps]
+    said = f"({first[0]} + {first[1]}) / 2 = {steps[0].buckets[0].mean:.4f}"
+    assert said in prose("02_distributed_data_parallel")
 
 
-def sent(worker, ranks: int = 2, **arguments) -> pd.DataFrame:
-    """Rank 0's messages, without the barrier at the end."""
-    wire = record_collectives(worker, ranks=ranks, **arguments)
-    return wire[(wire["rank"] == 0) & (wire["op"] != "barrier")]
+def test_ranks_take_rows_in_turns_and_send_the_output_first(steps):
+    assert [step.rows for step in steps] == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    layers = [bucket.layers for bucket in steps[0].buckets]
+    assert layers == [["output", "hidden.2"], ["hidden.1"], ["hidden.0"]]
 
 
-def on_line(wire: pd.DataFrame, comment: str) -> list[tuple[str, int]]:
-    """(op, bytes) of the messages from the worker's line that ends in this comment."""
-    lines = inspect.getsource(workers).splitlines()
-    numbers = [str(n) for n, text in enumerate(lines, start=1) if text.endswith(f"# {comment}")]
-    assert numbers
-    rows = wire[wire["line"].str.split(":").str[1].isin(numbers)]
-    return list(zip(rows["op"], rows["bytes"], strict=True))
+def test_the_first_picture_shows_rows_buckets_and_means(steps):
+    said = words(replicas.replicas_plot(steps))
+    assert {"row 0", "row 1", "rank 0: a process", "hidden.1"} <= set(said)
+    assert said.count(f"{steps[0].buckets[0].mean:.4f} …") == 2
+    assert f"{steps[1].buckets[0].own:.4f}" in replicas.alt_text_of_replicas(steps)
 
 
-# no_sync
+# What is sent
+
+
+def test_what_three_steps_send_line_by_line():
+    sent = wire.sent_by_rank_0(wire.three_steps)
+    by_line = sent.groupby("line", sort=False)["op"].agg(list)
+    assert by_line["ddp = DistributedDataParallel(model)"] == ["all_gather"] + ["broadcast"] * 2
+    assert by_line["scores = ddp(images)"] == ["broadcast"] * 2
+    assert by_line["F.cross_entropy(scores, labels).backward()"] == ["all_reduce"] * 3
+    assert by_line["dist.barrier()"] == ["barrier"]
+    assert len(list(DigitsMLP(depth=3).parameters())) == 8
+
+
+def test_what_leaves_the_sockets_is_what_a_ring_sends():
+    """Under load TCP sends some bytes twice."""
+    table = wire.payload_and_wire(ranks=[2, 3, 4])
+    assert list(table["payload of the call"]) == [4.0] * 3
+    measured = table["sent by a rank"] / table["2 (N-1)/N · payload"]
+    assert measured.between(0.99, 1.1).all()
+
+
+def test_sockets_that_nobody_counts_are_not_a_number(monkeypatch):
+    monkeypatch.delattr(wire.socket, "TCP_INFO")
+    assert math.isnan(wire.bytes_sent())
+
+
+def test_logging_once_costs_one_all_reduce_an_epoch():
+    """29 batches, a bucket each, and the losses."""
+    sent = record_collectives(distributed_data_parallel.train, ranks=2, epochs=1)
+    assert list(sent[sent["op"] == "all_reduce"].groupby("rank").size()) == [30, 30]
 
 
 def test_no_sync_sends_nothing():
-    assert on_line(sent(workers.without_sync), "unsynchronised") == []
+    sent = record_collectives(workers.without_sync, ranks=2)
+    lines = inspect.getsource(workers).splitlines()
+    (number,) = [n for n, text in enumerate(lines, 1) if text.endswith("# unsynchronised")]
+    assert not sent["line"].str.endswith(f":{number}").any()
 
 
-def test_the_deep_model_of_the_timings_has_33_layers_and_66_gradients():
-    model = DigitsMLP(64, 32)
-    assert len(model.hidden) + 1 == 33 and len(list(model.parameters())) == 66
+# Buckets
 
 
-# The answers to "Try it"
+@pytest.fixture(scope="module")
+def backward() -> filling.Backward:
+    """What the picture of the buckets shows."""
+    return launch(filling.backward_of_this_rank, ranks=2)[0]
 
 
-def test_try_2_what_logging_costs():
-    wire = record_collectives(distributed_data_parallel.train, ranks=2, epochs=1)
-    assert list(wire[wire["op"] == "all_reduce"].groupby("rank").size()) == [30, 30]
+def test_the_first_bucket_has_the_last_layers_and_leaves_before_the_last_gradient(backward):
+    first = backward.sent[0]
+    assert {name.rpartition(".")[0] for name in first.names} == {"output", "hidden.7", "hidden.6"}
+    assert first.start < backward.ready[-1].at
+    assert [one.size >= filling.CAP * 2**20 for one in backward.sent] == [True] * 3 + [False]
+    assert sum(one.size for one in backward.sent) == sum(one.size for one in backward.ready)
+
+
+def test_the_picture_of_buckets_marks_the_last_gradient(backward):
+    said = words(filling_pictures.filling_plot(backward))
+    assert {"bucket 0", "bucket 3", "last gradient ready ", " exposed"} <= set(said)
+    bars = filling_pictures.filling_plot(backward).axes[0].containers
+    assert [bar[0].get_width() for bar in bars] == pytest.approx(
+        [one.end - one.start for one in backward.sent]
+    )
+    told = filling_pictures.alt_text_of_filling(backward)
+    assert f"ready at {backward.ready[-1].at:.1f}" in told
+
+
+# Mean, losses, waiting
+
+
+def test_five_rows_are_off_by_a_quarter_without_the_factor():
+    off = five_rows.off_by()
+    assert off["mean of the ranks' means"] == pytest.approx(0.25, abs=0.03)
+    assert off["as in the chapter"] < 1e-5
+
+
+def test_losses_of_ranks_have_their_colours_and_the_short_batch_is_marked():
+    table = pd.DataFrame({"rank 0": [2.0, 1.0], "rank 1": [2.2, 1.4], "whole batch": [2.1, 1.2]})
+    made = loss_pictures.own_losses_plot(table.rename_axis("step"))
+    assert "the last batch has five rows" in words(made)
+    assert [line.get_color() for line in made.axes[0].lines][:2] == ["#004ffe", "#cc8200"]
+    assert "whole batch 2.10" in loss_pictures.alt_text_of_own_losses(table)
 
 
 @pytest.mark.parametrize("who", [0, 1])
-def test_try_3_another_straggler(page, who):
-    page.run("waits-define")
-    from work.late import timed_steps
-
-    times = [page.names["spent"](one) for one in launch(timed_steps, "step", who=who, ranks=3)]
+def test_any_rank_can_be_the_one_that_all_wait_for(who):
+    times = [straggler.spent(one) for one in launch(straggler.timed_steps, "step", who, ranks=3)]
     for rank, spent in enumerate(times):
         if rank == who:
             assert spent["step"] > 190
@@ -91,15 +171,225 @@ def test_try_3_another_straggler(page, who):
             assert spent["step"] < 100 < spent["forward"] + spent["backward"]
 
 
-def test_try_4_an_if_that_is_too_long(cells, tmp_path, monkeypatch):
-    from ddp_workbook.notebook.cells import run_cell
+def test_a_late_constructor_is_waited_for_in_the_constructor():
+    waited = straggler.waits_of_rank_0(["constructor"])
+    assert waited.loc["constructor", "constructor"] > 45
 
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "log.txt").touch()
-    text = cells["try-4"].split("\n", 1)[1]
-    assert text.count("\ndist.barrier()") == 1
-    cell = tmp_path / "cell.py"
-    cell.write_text(text.replace("\ndist.barrier()", "\n    dist.barrier()"))
+
+def test_the_timeline_in_words_has_the_longest_of_each_part():
+    parts = [[straggler.Part("forward", 0.0, 3.0), straggler.Part("forward", 4.0, 9.0)]]
+    assert "rank 0 forward 5" in time_pictures.alt_text_of_timeline(straggler.as_events(parts))
+
+
+# Memory and files
+
+
+def test_a_rank_has_fewer_activations_and_everything_else_whole():
+    held = memory.held_by_one_rank(ranks=[2, 4])
+    alone, two, four = held.values()
+    for part in ("parameters", "gradients", "optimizer state"):
+        assert alone[part] == two[part] == four[part]
+    assert (alone["buckets"], two["buckets"], four["buckets"]) == (0, *[alone["gradients"]] * 2)
+    assert two["activations"] == pytest.approx(alone["activations"] / 2, rel=0.01)
+    assert four["activations"] == pytest.approx(alone["activations"] / 4, rel=0.01)
+    made = memory_pictures.memory_plot(held)
+    assert {"one process", "each of 4 ranks", "buckets", "MB that a rank holds in a step"} <= set(
+        words(made)
+    )
+    assert "activations 2.12" in memory_pictures.alt_text_of_memory(held)
+
+
+def test_all_ranks_writing_leave_no_log():
+    written = one_file.logged_by(one_file.all_ranks_log, ranks=4)
+    meant = {one_file.line(step, rank) for step in range(one_file.STEPS) for rank in range(4)}
+    assert not set(written.splitlines()) <= meant
+
+
+def test_all_ranks_read_what_rank_0_wrote(tmp_path):
+    assert launch(one_file.rank_0_logs, str(tmp_path / "log"), ranks=3) == ["written once\n"] * 3
+
+
+def test_a_barrier_inside_the_if_is_reported():
     with pytest.raises(RankFailed, match="entered by rank 0, never by rank 1"):
-        launch(run_cell, str(cell), False, ranks=2)
+        launch(workers.barrier_for_rank_0, ranks=2)
+
+
+def test_tensorboard_writes_a_file_for_each_rank_and_reads_them_as_one_run(tmp_path):
+    """Event files, really written by four ranks, and by rank 0 alone."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    counts = {}
+    for everyone in (True, False):
+        folder = tmp_path / f"{everyone}"
+        launch(workers.tensorboard_events, str(folder), everyone, ranks=4)
+        run = EventAccumulator(str(folder))
+        run.Reload()
+        counts[len(list(folder.glob("events.out.tfevents.*")))] = len(run.Scalars("loss"))
+    assert counts == {4: 4 * 3, 1: 3}
+
+
+# The batch
+
+
+def test_the_pages_global_batch_is_rows_times_micro_batches_times_ranks():
+    rows = inspect.signature(accumulation.timeline_of_this_rank).parameters["rows"].default
+    of_a_rank = len(range(rows)[::2])
+    factors = [of_a_rank, accumulation.MICRO_BATCHES, 2]
+    times = " \N{MULTIPLICATION SIGN} ".join(map(str, factors))
+    said = f"= {times} = {math.prod(factors)} rows"
+    assert said in prose("02_further_the_batch")
+
+
+def test_accumulation_sends_a_quarter_and_the_picture_shows_each_all_reduce():
+    ways = ["sends after every micro-batch", "sends once (no_sync)"]
+    events = launch(accumulation.timeline_of_this_rank, ways, ranks=2)[0]
+    sent = events[events["micro_batch"] == 0].groupby("way", sort=False).size()
+    assert list(sent) == [4 * sent.iloc[1], sent.iloc[1]]
+    assert (events["end"] > events["start"]).all()
+    last = events[(events["way"] == ways[1]) & (events["micro_batch"] == 4)]["start"].item()
+    assert (events[events["way"] == ways[1]].query("micro_batch == 0")["start"] > last).all()
+    bars = accumulation_pictures.accumulation_plot(events).axes[0].patches
+    assert len(bars) == len(events)
+    assert "4 micro-batches" in accumulation_pictures.alt_text_of_accumulation(events)
+
+
+def test_with_the_flag_set_late_the_first_micro_batch_is_the_one_that_is_sent():
+    """The last digit is the mean of 1 and 2; the others stay on their ranks."""
+    assert launch(workers.flag_set_late, ranks=2) == [1111.5, 2221.5]
+
+
+def test_tables_have_as_many_digits_as_matter():
+    row = {"a": 4.0, "b": 76.96, "c": 7.4e-9, "d": 0.0}
+    shown = accumulation.in_digits(pd.DataFrame([row]))
+    assert list(shown.iloc[0]) == ["4", "77.0", "7e-09", "0e+00"]
+
+
+def test_trainings_are_drawn_in_panels_on_one_axis():
+    curves = pd.DataFrame({"mean": [2.0, 1.0], "sum": [2.0, 300.0]}).rename_axis("step")
+    made = loss_pictures.trainings_plot({"SGD": curves, "Adam": curves}, highest=20)
+    assert [axes.get_title(loc="left") for axes in made.axes] == ["SGD", "Adam"]
+    assert made.axes[0].get_ylim()[1] == made.axes[1].get_ylim()[1] == 20
+    assert "SGD, step 1: mean 1, sum 300" in loss_pictures.alt_text_of_trainings({"SGD": curves})
+
+
+def test_a_sum_over_32_ranks_is_eight_times_that_over_four():
+    assert batch_size.WAYS["sum, lr · 8"] == (batch_size.add_up, 32 / 4)
+
+
+# Does it pay?
+
+
+@pytest.mark.parametrize("compute", [1.0, 163.0, 165.0, 4000.0])
+def test_the_rule_does_not_contain_the_number_of_ranks(compute):
+    """For the page's example on 10 Gbit/s the two sides are equal at 163.84 ms."""
+    gradients, bandwidth = 4 * 25.6, 1.25
+    for ranks in (2, 3, 8, 64, 1000):
+        together = compute / ranks + 2 * (ranks - 1) / ranks * gradients / bandwidth
+        assert (together < compute) == (compute > 2 * gradients / bandwidth)
+
+
+NUMBERS = [  # ranks, rows, compute, update, gradients, all_reduce, step
+    does_it_pay.Numbers(2, 32, 4.0, 0.5, 3.0, 6.0, 9.0),
+    does_it_pay.Numbers(2, 128, 16.0, 0.5, 3.0, 6.0, 14.0),
+]
+
+
+def test_the_formula_is_filled_in():
+    assert list(does_it_pay.table(NUMBERS)["bandwidth B"]) == [0.5, 0.5]
+    assert list(does_it_pay.table(NUMBERS)["2 S / B"]) == [12.0, 12.0]
+    steps = does_it_pay.against_formula(NUMBERS)
+    assert list(steps["one process"]) == [4.5, 16.5] and list(steps["DDP"]) == [9.0, 14.0]
+    assert list(steps["nothing hidden"]) == [8.5, 14.5]
+    hidden = [2 + 6 - 4 / 3 + 0.5, 8 + 6 - 16 / 3 + 0.5]
+    assert list(steps["hidden by backward"]) == pytest.approx(hidden)
+    assert does_it_pay.even_rows(NUMBERS) == pytest.approx(96)
+    assert np.isnan(does_it_pay.even_rows(NUMBERS[1:]))
+
+
+def test_the_break_even_is_marked_where_it_is_in_the_picture():
+    steps = does_it_pay.against_formula(NUMBERS)
+    assert " C = 2 S / B" in words(pay_pictures.break_even_plot(steps, 96.0))
+    assert " C = 2 S / B" not in words(pay_pictures.break_even_plot(steps, math.nan))
+    told = pay_pictures.alt_text_of_break_even(steps, 96.0)
+    assert "32 rows: one process 4.5, DDP 9.0" in told and "at 96 rows" in told
+
+
+def test_the_numbers_are_measured_for_each_number_of_rows():
+    (one,) = does_it_pay.numbers(rows=[16], ranks=2)
+    size = sum(p.numel() for p in DigitsMLP(does_it_pay.WIDTH, does_it_pay.DEPTH).parameters())
+    assert (one.ranks, one.rows, one.gradients) == (2, 16, pytest.approx(4 * size / 1e6))
+    assert min(one.compute, one.update, one.all_reduce, one.step) > 0
+
+
+# The recorded run
+
+
+@pytest.fixture(scope="module")
+def recorded() -> pd.DataFrame:
+    """Median seconds of each size and candidate, recorded by `make benchmark`."""
+    table = summary(step_times.recorded_timings(), "one process, 1 thread")
+    return table.set_index(["width", "batch", "candidate"])
+
+
+DP, DDP = "DataParallel, 2 replicas (stand-in: CPU threads)", "DDP, 2 ranks"
+
+
+def test_the_recorded_milliseconds_are_those_that_the_page_names(recorded):
+    ms = (recorded["median"] * 1e3).map("{:.1f}".format)
+    text = prose("02_further_does_it_pay")
+    assert ms[64, 64, "one process, 1 thread"] == "2.4" and "takes 2.4 ms" in text
+    said = f"{ms[1024, 256, DDP]} and {ms[1024, 256, DP]} ms"
+    assert said == "54.7 and 54.0 ms" and said in text
+    large = [f"{recorded['median'][1024, 1024, one] * 1e3:.0f}" for one in (DDP, DP)]
+    assert f"({large[0]} ms against {large[1]})" in text
+    quartiles = [recorded.loc[(1024, 256, one), ["q1", "q3"]] for one in (DDP, DP)]
+    assert max(q["q1"] for q in quartiles) < min(q["q3"] for q in quartiles)
+
+
+def test_the_recorded_speed_ups_are_those_that_the_pages_name():
+    table = speed_up(step_times.recorded_timings(), "one process, 1 thread")
+    of_ddp = table[table["candidate"] == DDP].set_index(["width", "batch"])["median"]
+    assert [f"{one:.2f}" for one in of_ddp[1024]] == ["1.13", "1.73"]
+    assert (of_ddp.drop(1024) < 1).all()
+    of_dp = table[table["candidate"] == DP].set_index(["width", "batch"])["median"]
+    assert f"{of_dp[1024, 256]:.2f}" == "1.17"
+    for stem, said in {
+        "02_distributed_data_parallel": ("1.73 times as fast", "(1.17 and 1.13"),
+        "02_further_does_it_pay": ("1.13 and 1.73 times as fast",),
+    }.items():
+        assert [one for one in said if one not in prose(stem)] == []
+
+
+def test_one_process_is_the_fastest_of_every_recorded_size(recorded):
+    fastest = recorded.groupby(["width", "batch"], sort=False)["median"].idxmin()
+    threads = [name for _, _, name in fastest]
+    assert threads == ["one process, 1 thread"] + ["one process, 2 threads"] * 3
+
+
+def test_the_recorded_parts_are_those_that_the_page_names():
+    parts = step_times.recorded_timings("dp_and_ddp_breakdown").query("width == 64")
+    ms = (parts.set_index(["candidate", "part"])["seconds"] * 1e3).map("{:.1f}".format)
+    text = prose("02_further_does_it_pay")
+    assert f"waits {ms[DDP, 'all-reduce not hidden']} ms" in text
+    assert f"spends {ms[DP, 'replicate']} ms" in text
+    told = time_pictures.alt_text_of_breakdown(parts)
+    assert re.search(r"DDP, 2 ranks: compute 2\.16", told)
+
+
+def test_the_deep_model_of_the_timings_has_33_layers_and_66_gradients():
+    model = DigitsMLP(64, 32)
+    assert len(model.hidden) + 1 == 33 and len(list(model.parameters())) == 66
+
+
+def test_a_middle_half_is_drawn_from_four_timings_on():
+    rows = [("one", n, 0.001 * n) for n in (1, 2, 3)]
+    frame = pd.DataFrame(rows, columns=["candidate", "round", "seconds"])
+    few = time_pictures.step_time_plot(frame)
+    more = time_pictures.step_time_plot(pd.concat([frame, frame.assign(round=4)]))
+    assert [len(made.axes[0].collections) for made in (few, more)] == [0, 1]
+    assert "one 2" in time_pictures.alt_text_of_step_times(frame)
+
+
+def test_each_rank_keeps_its_own_scores():
+    """Nothing gathers the outputs of the ranks: each has its own ten rows."""
+    assert launch(workers.scores_of_ten_rows, ranks=2) == [(10, 10)] * 2

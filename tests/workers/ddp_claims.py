@@ -190,3 +190,50 @@ def fails_at_rank_0(rank: int) -> None:
 
 if __name__ == "__main__":  # under torchrun
     print(os.environ["TORCHELASTIC_USE_AGENT_STORE"], flush=True)
+
+
+def barrier_for_rank_0() -> None:
+    """The barrier is inside the if."""
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        dist.barrier()
+
+
+def tensorboard_events(folder: str, everyone: bool) -> None:
+    """Three losses in TensorBoard's event files: of every rank, or of rank 0."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    dist.init_process_group("gloo")
+    if everyone or dist.get_rank() == 0:
+        with SummaryWriter(folder, filename_suffix=f".rank{dist.get_rank()}") as writer:
+            for step in range(3):
+                writer.add_scalar("loss", 2.3 / (step + dist.get_rank() + 1), step)
+    dist.barrier()
+
+
+def scores_of_ten_rows() -> tuple[int, ...]:
+    """The shape of what a rank gets from ten rows."""
+    dist.init_process_group("gloo")
+    ddp = DistributedDataParallel(nn.Linear(4, 10))
+    shape = tuple(ddp(torch.ones(10, 4)).shape)
+    dist.barrier()
+    return shape
+
+
+def flag_set_late() -> float:
+    """The gradient of a second step of four micro-batches, with the flag set after each forward.
+
+    The loss is the weight times 1, 10, 100, 1000, on rank 1 twice as much: each digit of the
+    gradient tells of one micro-batch.
+    """
+    dist.init_process_group("gloo")
+    layer = nn.Linear(1, 1, bias=False)
+    ddp = DistributedDataParallel(layer)
+    for _ in range(2):
+        ddp.zero_grad()
+        for number in range(4):
+            loss = ddp(torch.full((1, 1), (dist.get_rank() + 1.0) * 10**number)).sum()
+            ddp.require_backward_grad_sync = number == 3
+            loss.backward()
+    dist.barrier()
+    return layer.weight.grad.item()
