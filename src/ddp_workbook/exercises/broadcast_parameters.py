@@ -1,22 +1,15 @@
 """Give every rank the model of rank 0, in place.
 
 Each rank has built the same model, with other numbers in it. Your function is called on all ranks,
-once for each model, before the training begins. What you are given:
+once for each model, before training begins. The optimizer exists already and holds the parameters.
 
-- Some parameters are frozen. One is channels_last, so it is not contiguous, and one is a view into
-  a larger tensor.
-- The buffers, all of them persistent, include BatchNorm's running mean and its counter, which is
-  an integer.
-- The optimizer exists already and holds the parameters.
-
-What must be true afterwards, on every rank:
-
-- Every parameter and every buffer has the value that rank 0 had, bit for bit.
-- The model has the same Parameters as before, and its parameters and buffers still have their
-  memory: `data_ptr()` has not changed.
-- `requires_grad` is what it was.
-
-How many messages that takes, and of which kind, is up to you.
+- Afterwards, every parameter and every buffer has rank 0's value on every rank, bit for bit.
+- Frozen parameters count, and so does every buffer. All buffers are persistent. One of them,
+  BatchNorm's counter, is an integer.
+- The model keeps its Parameter objects. Its parameters and buffers keep their memory, so that
+  `data_ptr()` does not change, and `requires_grad` stays as it was.
+- One parameter is channels_last, so it is not contiguous, and one is a view into a larger tensor.
+- You may send as many messages as you like, of any kind.
 """
 
 from collections.abc import Callable
@@ -29,12 +22,12 @@ from ddp_workbook.exercises import Look, OnRanks, Seen, When
 
 MINUTES = 10
 HINTS = [
-    "One of the collectives gives the numbers of one rank, its source, to all others. Who calls "
-    "it, how often, and who is the source?",
-    "model.parameters() and model.buffers() are two lists. Together they are the whole model, in "
-    "the same order on all ranks.",
-    "A collective fills the memory of the tensor that it is given. parameter.detach() is a tensor "
-    "in the parameter's memory, but autograd does not watch it.",
+    "One collective sends the numbers of one rank, its source, to all others. Which ranks call "
+    "it, how often, and which rank is the source?",
+    "model.parameters() and model.buffers() together are the whole model, in the same order on "
+    "all ranks.",
+    "A collective fills the memory of the tensor that you give it. parameter.detach() is a tensor "
+    "with the parameter's memory that autograd does not record.",
 ]
 
 
@@ -67,7 +60,7 @@ BUFFERS = dict(Small().named_buffers())
 
 
 def held(call: int, rank: int) -> dict[str, Tensor]:
-    """What `rank` holds: each rank's numbers are other ones, and some need all of their bits."""
+    """What `rank` holds: every rank has other numbers, and some need all of their bits."""
     values = {}
     for number, (name, tensor) in enumerate(CONTENT.items(), start=1):
         indices = torch.arange(tensor.numel()).reshape(tensor.shape)
@@ -80,7 +73,7 @@ def held(call: int, rank: int) -> dict[str, Tensor]:
 
 
 def model_of(case: list[dict], rank: int) -> tuple[Small]:
-    """The argument of a call. It remembers what its tensors were, and where."""
+    """The argument of a call: a model that remembers its tensors and their memory."""
     model = Small()
     for name, value in case[rank].items():
         model.content()[name].data.copy_(value)
@@ -92,7 +85,7 @@ def model_of(case: list[dict], rank: int) -> tuple[Small]:
 
 
 def seen_of(_: None, model: Small) -> dict:
-    """What is to be seen of the model after a call, and the orders that a set would give here."""
+    """What a call has left of the model, and the orders that a set would have in this process."""
     now, names = model.content(), list(CONTENT)
     sets = [set(names), set(CONTENT), {*names[: -len(BUFFERS)]} | {*BUFFERS}]
     return {
@@ -184,7 +177,7 @@ CHECK = OnRanks(
             of=lambda seen: seen.came["changes"],
             right=dict.fromkeys(CONTENT, ""),
             mistakes={
-                "Only numbers travel. Which line decides anew whether a gradient is wanted?": When(
+                "Only numbers travel. Which line changes requires_grad?": When(
                     lambda seen: "requires_grad" in next(filter(None, seen.value.values()))
                 ),
             },
@@ -210,16 +203,17 @@ CHECK = OnRanks(
                 "Only the buffers are wrong. A buffer is no parameter: which of the model's lists "
                 "holds it?": own_where(lambda name: name in BUFFERS),
                 "A frozen parameter is a part of the model, too, and no training step will ever "
-                "make it equal. Which line passes over it?": own_where(lambda n: n == "frozen"),
-                "Only the counter is wrong. It is an integer: which line passes over it?": (
+                "make it equal. Which line skips it?": own_where(lambda n: n == "frozen"),
+                "Only the counter is wrong. It is an integer: which line skips it?": (
                     own_where(lambda name: not CONTENT[name].is_floating_point())
                 ),
                 "This weight is channels_last, so it is not contiguous. Is what you hand to the "
                 "collective its memory, or a copy?": own_where(lambda name: name == "kernel"),
                 "This parameter does not begin where its storage begins. Where does the memory "
                 "begin that you hand to the collective?": own_where(lambda n: n == "window"),
-                "Something else has come to rank {rank}, but not this. Which line passes over "
-                "it?": When(has_own),
+                "Something else has come to rank {rank}, but not this. Which line skips it?": When(
+                    has_own
+                ),
                 "As numbers they are equal, but 0.0 has other bits than -0.0. Which line "
                 "calculates with the values?": When(
                     lambda seen: torch.equal(part(seen)[0], part(seen)[1][0])
@@ -230,17 +224,19 @@ CHECK = OnRanks(
                 "These are the numbers of the last rank. Who is the source, on every rank?": (
                     near(lambda each: each[-1])
                 ),
-                "This is the mean over the ranks. Asked for are rank 0's own numbers.": (
+                "This is the mean over the ranks. The task asks for rank 0's own numbers.": (
                     near(lambda each: sum(each) / len(each))
                 ),
-                "This is the sum over the ranks. Asked for are rank 0's own numbers.": near(sum),
+                "This is the sum over the ranks. The task asks for rank 0's own numbers.": near(
+                    sum
+                ),
                 "nan and inf of other ranks show here, though only rank 0's numbers should. Which "
                 "calculation lets them through? nan times 0 is nan.": When(
                     lambda seen: bool((part(seen)[0].isnan() & ~part(seen)[1][0].isnan()).any())
                 ),
             },
-            otherwise="Which rank's numbers are in this tensor, and what has been calculated with "
-            "them?",
+            otherwise="Which rank's numbers are in this tensor, and what has your function "
+            "calculated with them?",
             same=identical,
             words=lambda value: str(value.tolist() if isinstance(value, Tensor) else value),
         ),
@@ -256,8 +252,8 @@ CHECK = OnRanks(
     ],
     errors={
         "can't be cast": "BatchNorm's counter is an integer. Does a broadcast compute anything?",
-        "leaf Variable": "A parameter is to be filled. How, so that autograd takes no notes of it?",
-        "as parameter": "This puts another tensor in the parameter's place. Can it be filled?",
+        "leaf Variable": "You fill a parameter. How do you keep autograd from recording that?",
+        "as parameter": "This replaces the parameter by another tensor. Can you fill the old one?",
         "view size is not compatible": "Not every parameter is contiguous: one is channels_last.",
         "has to be contiguous": "One parameter is channels_last. What can you send in its place, "
         "and how do the numbers that arrive get into it?",

@@ -1,18 +1,17 @@
 """Average the gradients in buckets: several in one all_reduce, because each one costs a round trip.
 
-Your function is called between `backward` and `step`, on all ranks alike. Afterwards every `.grad`
-holds, on every rank, the mean over the ranks. A bucket is one flat tensor that holds several
-gradients, one behind the other. The rules:
+Your function is called on all ranks, between `backward` and `step`. Afterwards every `.grad` is the
+mean over the ranks, on every rank. A bucket is one flat tensor that holds several gradients, one
+after the other.
 
 - Take the gradients in the order in which backward makes them: the last parameter's first.
-- A gradient joins the bucket of the one before it if both have the same dtype and the bucket then
-  has at most `cap_bytes` bytes. Otherwise it begins the next bucket, so one that is larger than
-  `cap_bytes` travels alone. (A bucket of DDP may go over its limit with the last gradient.)
+- A gradient joins the bucket of the gradient before it if both have the same dtype and the bucket
+  then has at most `cap_bytes` bytes. Otherwise it begins the next bucket. So a gradient that is
+  larger than `cap_bytes` travels alone. (DDP's buckets may exceed their limit by the last one.)
 - Send each bucket with one all_reduce, in this order, and send nothing else.
-
-All ranks have the same model. A parameter without gradient has none on any rank: it takes no room
-in a bucket, and stays without. In the next call `cap_bytes` may be another number, and other
-parameters may have a gradient. Not every gradient is contiguous.
+- A parameter without a gradient has none on any rank. It takes no room, and stays without.
+- In the next call, `cap_bytes` may differ, and other parameters may have a gradient.
+- Not every gradient is contiguous.
 """
 
 import math
@@ -28,11 +27,12 @@ from ddp_workbook.exercises.judging.gradients import Gradients, mean, total, whe
 
 MINUTES = 20
 HINTS = [
-    "A tensor knows its nbytes. What decides whether the next gradient still joins the bucket?",
-    "torch.cat lays flat tensors one behind the other. The way back is split with the lengths of "
-    "the gradients, view_as for the shape, and copy_ into the gradient itself.",
+    "A tensor has nbytes. What decides whether the next gradient still joins the bucket?",
+    "torch.cat joins flat tensors. For the way back, use split with the lengths of the gradients, "
+    "view_as for the shape, and copy_ into the gradient itself.",
     "Begin a bucket with the first gradient that is left. While the next one has its dtype and "
-    "fits under the cap, move it over. Send, write back, and begin again until none is left.",
+    "fits under the cap, add it. Send the bucket, write it back, and begin again until no gradient "
+    "is left.",
 ]
 
 
@@ -81,7 +81,7 @@ class Call(NamedTuple):
 
 
 def calls(size: int) -> list[Call]:
-    """Other caps; and at last another parameter without gradient, and an overflow on one rank."""
+    """Two caps; in the last call another parameter has no gradient, and one rank an overflow."""
     return [
         Call(cap, [held(number, rank, without) for rank in range(size)])
         for number, (cap, without) in enumerate([(40, "p06"), (64, "p06"), (40, "p10")])
@@ -132,7 +132,7 @@ def packed(
 
 
 def count_goes_on(call: Call) -> list[int]:
-    """The buckets, if the count of bytes is set back where one is full, but not for a dtype."""
+    """The buckets, if the count of bytes begins anew at a full one, but not at another dtype."""
     buckets, count, dtype = [], 0, None
     for one in call.taken:
         full = dtype == one.dtype and count + one.nbytes > call.cap
@@ -183,7 +183,7 @@ BUCKETS = Look(
     mistakes={
         "Was a bucket sent that holds no gradient? See what happens when the very first gradient "
         "is above the cap.": When(lambda seen: 0 in seen.value),
-        "All are in one bucket. What do cap_bytes and the dtypes say to that?": (
+        "All are in one bucket. What do cap_bytes and the dtypes require?": (
             lambda call: packed(call, lambda bucket: math.inf, mixed=True)
         ),
         "Each gradient travels alone. Which of them could travel together?": (
@@ -237,11 +237,13 @@ GRADIENTS = Look(
     of=lambda seen: seen.came,
     right=lambda call: mean(call.held),
     mistakes={
-        "A parameter without gradient is passed over. It needs no zeros.": lambda call: {
+        "A parameter without a gradient stays without one. It needs no zeros.": lambda call: {
             name: MODEL[name].detach() if one is None else one
             for name, one in mean(call.held).items()
         },
-        "Where has the gradient gone? Who sets .grad to None?": lambda call: dict.fromkeys(MODEL),
+        "Where has the gradient gone? Which line sets .grad to None?": lambda call: dict.fromkeys(
+            MODEL
+        ),
         "It is the rank's own. Is the mean written to .grad?": lambda call, rank: call.held[rank],
         "This one is not contiguous. Does your line write into the gradient, or into a copy?": (
             lambda call, rank: mean(call.held) | {"p12": call.held[rank]["p12"]}
@@ -256,7 +258,7 @@ GRADIENTS = Look(
             name: one if one is None else one.flatten() for name, one in mean(call.held).items()
         },
     },
-    otherwise="Which part of which bucket is this parameter's? Is it so on all ranks?",
+    otherwise="Which part of which bucket is this parameter's? Is it the same part on all ranks?",
 )
 
 CHECK = OnRanks(
