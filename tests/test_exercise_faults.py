@@ -83,14 +83,19 @@ def refused(code: str, words: list[str]) -> str:
     colon=(cell("return 1", "def mean_over_ranks(value)"), "line 6", "expected ':'"),
     bracket=(cell("total = torch.tensor((value)\nreturn 1"), "line 7", "never closed", "bracket"),
     quote=(cell("x = 'abc\nreturn 1"), "line 7", "unterminated string", "quotation mark"),
-    margin=(cell("x = 1") + "  return x\n", "line 8", "unindent", "The margin"),
-    tabs=(cell("x = 1") + "\treturn x\n", "line 8", "tabs and spaces", "The margin"),
-    percent=(f"%timeit 1\n{cell(RIGHT)}", "line 2", "Only Python can stand", "%timeit 1"),
-    late_percent=(f"{cell(RIGHT)}\n%load_ext x\n", "line 11", "Only Python can stand"),
-    shell=(f"!ls\n{cell(RIGHT)}", "line 2", "Only Python can stand", "!ls"),
-    shell_inside=(cell("x = !ls\nreturn 1"), "line 7", "Only Python can stand"),
-    question=(f"{cell(RIGHT)}\ndist.all_reduce?\n", "line 11", "Only Python can stand"),
-    other_cell=(f"%%time\n{cell(RIGHT)}", "line 2", "Only Python can stand"),
+    margin=(cell("x = 1") + "  return x\n", "line 8", "unindent", "The indentation of this line"),
+    tabs=(
+        cell("x = 1") + "\treturn x\n",
+        "line 8",
+        "tabs and spaces",
+        "The indentation of this line",
+    ),
+    percent=(f"%timeit 1\n{cell(RIGHT)}", "line 2", "may hold only Python", "%timeit 1"),
+    late_percent=(f"{cell(RIGHT)}\n%load_ext x\n", "line 11", "may hold only Python"),
+    shell=(f"!ls\n{cell(RIGHT)}", "line 2", "may hold only Python", "!ls"),
+    shell_inside=(cell("x = !ls\nreturn 1"), "line 7", "may hold only Python"),
+    question=(f"{cell(RIGHT)}\ndist.all_reduce?\n", "line 11", "may hold only Python"),
+    other_cell=(f"%%time\n{cell(RIGHT)}", "line 2", "may hold only Python"),
     nul=(cell("x = '\0'\nreturn 1"), "null bytes", "Was it pasted?"),
     half_a_character=(cell("x = '\ud800'\nreturn 1"), "surrogates", "Was it pasted?"),
     smart_quotes=(cell("x = “abc”\nreturn 1"), "line 7", "U+201C", "Was it pasted?"),
@@ -101,7 +106,7 @@ def refused(code: str, words: list[str]) -> str:
     windows=(cell("x = (\nreturn x").replace("\n", "\r\n"), "line 7", "never closed"),
 )
 def test_what_is_no_python_is_shown_with_its_line(code, words):
-    assert "is no valid Python" in refused(code, words)
+    assert "is not valid Python" in refused(code, words)
 
 
 def test_the_mark_under_a_line_stands_where_the_error_is():
@@ -128,13 +133,17 @@ def test_the_mark_under_a_line_stands_where_the_error_is():
     blank=(" \n\n", "it defines no function"),
     only_a_comment=("# later\n", "it defines no function"),
     deleted=(cell(RIGHT) + "del mean_over_ranks\n", "it defines no function"),
-    number=("mean_over_ranks = 3\n", "mean_over_ranks is 3, which is no function"),
+    number=("mean_over_ranks = 3\n", "mean_over_ranks is 3, which is not a function"),
     a_class=("class mean_over_ranks:\n    pass\n", "is a class", "def mean_over_ranks(value)"),
-    asynchronous=(cell(RIGHT, f"async {DEF}"), "an async function", "who would await it?"),
-    generator=(cell("yield value"), "there is a yield in it", "the line with yield"),
-    no_argument=(cell(RIGHT, "def mean_over_ranks():"), "cannot be called so", "too many"),
+    asynchronous=(
+        cell(RIGHT, f"async {DEF}"),
+        "an async function",
+        "what would await the function?",
+    ),
+    generator=(cell("yield value"), "it contains a yield", "the line with yield"),
+    no_argument=(cell(RIGHT, "def mean_over_ranks():"), "cannot be called like this", "too many"),
     one_more=(cell(RIGHT, "def mean_over_ranks(value, group):"), "missing", "'group'"),
-    by_keyword=(cell(RIGHT, "def mean_over_ranks(*, value):"), "cannot be called so", "def"),
+    by_keyword=(cell(RIGHT, "def mean_over_ranks(*, value):"), "cannot be called like this", "def"),
 )
 def test_what_is_not_the_function_is_named(code, words):
     refused(code, words)
@@ -174,16 +183,16 @@ EVIL = "class Evil(Exception):\n    def __str__(self):\n        raise ValueError
 
 
 @cases(
-    name=(cell("return vlaue"), "NameError", "'vlaue'", "your line 7", "spelt right"),
+    name=(cell("return vlaue"), "NameError", "'vlaue'", "your line 7", "spelled right"),
     name_of_numpy=(cell("return np.mean(value)"), "'np'", "knows only what it imports"),
     the_stub=(
         cell("x = 1\nraise NotImplementedError  # TODO"),
         "NotImplementedError",
         "your line 8",
-        "put your lines in its place",
+        "replace it by your lines",
     ),
-    module=(f"import numpyy\n{cell(RIGHT)}", "numpyy", "your line 2", "is it installed"),
-    recursion=(cell("return mean_over_ranks(value)"), "RecursionError", "What ends that"),
+    module=(f"import numpyy\n{cell(RIGHT)}", "numpyy", "your line 2", "is the module installed"),
+    recursion=(cell("return mean_over_ranks(value)"), "RecursionError", "What ends the recursion"),
     own_assert=(cell("return value") + "assert mean_over_ranks(1.0) == 2\n", "If it is your own"),
     broken_text=(cell("raise Evil('x')", before=EVIL), "raises Evil", "cannot be shown"),
     long_text=(cell("raise ValueError('x' * 10_000_000)"), "raises ValueError", "your line 7"),
@@ -192,7 +201,7 @@ EVIL = "class Evil(Exception):\n    def __str__(self):\n        raise ValueError
     memory=(cell("return torch.ones(10**13)"), "can't allocate memory", "How large is"),
     memory_of_python=(cell("return [0] * 10**13"), "MemoryError", "How large is"),
     itself=(cell("dist.recv(torch.zeros(1), dist.get_rank())"), "the other side of this call"),
-    group_again=(cell("dist.init_process_group()"), "twice", "The group is there"),
+    group_again=(cell("dist.init_process_group()"), "twice", "The group exists already"),
     late_line=(
         cell("\n".join(f"x{n} = {n}" for n in range(9990)) + "\nreturn vlaue"),
         "your line 9997",
@@ -216,7 +225,7 @@ def test_an_error_on_one_rank_is_that_ranks():
     exit_0=(cell("import sys\nsys.exit()"), "your line 8: sys.exit()", "ends the whole process"),
     quit=(cell("quit()"), "your line 7: quit()", "ends the whole process"),
     exit_outside=(f"import sys\nsys.exit()\n{cell(RIGHT)}", "your line 3", "runs to its end"),
-    os_exit=(cell("import os\nos._exit(0)"), "exit code 0, without returning", "os._exit"),
+    os_exit=(cell("import os\nos._exit(0)"), "exit code 0 without returning", "os._exit"),
     os_exit_outside=(f"import os\nos._exit(5)\n{cell(RIGHT)}", "exit code 5", "os._exit"),
     killed=(cell("import os\nos.kill(os.getpid(), 9)"), "SIGKILL", "sends the signal"),
     ended=(cell("import os\nos.kill(os.getpid(), 15)"), "SIGTERM", "os.kill"),
@@ -226,7 +235,7 @@ def test_an_error_on_one_rank_is_that_ranks():
     one_rank=(
         cell(f"import os\nif dist.get_rank() == 1:\n    os._exit(3)\n{RIGHT}"),
         "at 4 ranks",
-        "rank 1 left the process with exit code 3",
+        "rank 1 exited with exit code 3",
     ),
 )
 def test_an_attempt_that_ends_its_process(code, words):
@@ -246,7 +255,7 @@ IGNORES = "import signal, time\nfor one in (signal.SIGTERM, signal.SIGINT, signa
         cell(f"while dist.get_rank() == 1:\n    pass\n{RIGHT}"),
         "rank 0 waits in all_reduce",
         "rank 1 is at your line",
-        "Rank 1 did not come to it",
+        "Rank 1 did not reach it",
         "ends the loop",
     ),
     sleep=(cell("import time\ntime.sleep(1000)"), "does not end", "line 8", "wait for"),
@@ -276,7 +285,7 @@ IGNORES = "import signal, time\nfor one in (signal.SIGTERM, signal.SIGINT, signa
         cell("dist.all_reduce(torch.zeros(dist.get_rank() + 1))\nreturn value"),
         "float [1]",
         "float [2]",
-        "other shapes or dtypes",
+        "different shapes or dtypes",
     ),
     no_send=(
         cell("dist.recv(torch.zeros(1))\nreturn value"),
@@ -295,7 +304,7 @@ IGNORES = "import signal, time\nfor one in (signal.SIGTERM, signal.SIGINT, signa
         ),
         "hangs at 4 ranks",
         "rank 0 waits",
-        "Ranks 1, 2 and 3 did not come to it",
+        "Ranks 1, 2 and 3 did not reach it",
     ),
 )
 def test_an_attempt_that_does_not_end_is_stopped_and_told_where_it_stood(code, words, soon):
@@ -320,7 +329,7 @@ def test_an_attempt_that_does_not_end_is_stopped_and_told_where_it_stood(code, w
             "    dist.monitored_barrier(timeout=timedelta(seconds=0.2))\nreturn value + 0"
         ),
         "rank 0 waits in monitored_barrier",
-        "every rank of the group must come",
+        "needs every rank of its group",
     ),
 )
 def test_a_rank_that_waits_for_one_that_has_gone(code, words):
@@ -348,7 +357,7 @@ def test_a_machine_that_is_too_busy_gives_no_lesson(monkeypatch):
     monkeypatch.setattr(on_ranks, "Limits", functools.partial(on_ranks.Limits, patience=0.5))
     verdict, text = told(cell(f"import time\ntime.sleep(1)\n{RIGHT}"))
     assert verdict.kind == UNDECIDED
-    assert "too busy to tell" in text and "Nothing is known of your answer" in text
+    assert "too busy to tell" in text and "Your answer could not be judged" in text
 
 
 # What it prints
@@ -379,14 +388,18 @@ def test_a_flood_of_output_is_cut_and_does_not_hide_the_verdict(code, words):
     seed_of_python=(cell(f"import random\nrandom.seed(1)\n{RIGHT}"), "Python's random"),
     seed_of_numpy=(cell(f"import numpy\nnumpy.random.seed(1)\n{RIGHT}"), "NumPy's random"),
     numpy_outside=(cell(RIGHT, before="import numpy\nnumpy.random.seed(1)\n"), "NumPy's random"),
-    grad_mode=(cell(f"torch.set_grad_enabled(False)\n{RIGHT}"), "is_grad_enabled", "set it back"),
+    grad_mode=(
+        cell(f"torch.set_grad_enabled(False)\n{RIGHT}"),
+        "is_grad_enabled",
+        "without restoring it",
+    ),
     dtype=(cell(f"torch.set_default_dtype(torch.float64)\n{RIGHT}"), "get_default_dtype"),
     device=(cell("torch.set_default_device('meta')\nreturn value"), "get_default_device"),
     group=(cell("dist.destroy_process_group()\nreturn value"), "process group", "made the group"),
     other_functions=(
         cell(RIGHT, before="dist.all_reduce = lambda *args: None\n"),
         "it changed torch.distributed.all_reduce",
-        "something else in its place",
+        "Which line replaces it",
     ),
 )
 def test_what_belongs_to_the_whole_process_is_left_alone(code, words):
@@ -436,7 +449,7 @@ DEADLY = """class Deadly:
     work=(
         cell("return dist.all_reduce(torch.zeros(1), async_op=True)"),
         "still at work when your function returned",
-        "Who waits for the ones",
+        "Which line waits for the ones",
     ),
     huge=(cell("return torch.zeros(20_000_000)"), "more than 32 MB"),
     long=(cell("return list(range(10**6))"), "[0, 1, 2", "2.825"),

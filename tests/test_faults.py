@@ -17,7 +17,7 @@ from tests.workers import children, faults, results
 # How rank 1 fails, what the first line says, which line of faults.py is named.
 DEATHS = {
     "raise": ("failed: ValueError: no such digit", 'raise ValueError("no such digit")'),
-    "exit": ("left the process with exit code 3, without returning.", ""),
+    "exit": ("exited with exit code 3 without returning.", ""),
     "sys.exit": ("failed: SystemExit: 4", "sys.exit(4)"),
     "kill": ("was ended by SIGKILL.", ""),
     "segfault": ("was ended by SIGSEGV.", "ctypes.string_at(0)"),
@@ -75,7 +75,7 @@ def test_an_error_on_all_ranks_is_told_once():
 def test_who_returned_while_others_waited_and_what_it_never_entered():
     error = failure(faults.returns_early)
     text = str(error)
-    first = "Rank 0 of 2 waited for a rank that had gone: rank 1 had already returned."
+    first = "Rank 0 of 2 waited for a rank that had left: rank 1 had already returned."
     assert text.splitlines()[0] == first
     lines = Path(faults.__file__).read_text().splitlines()
     line = next(n for n, text in enumerate(lines, 1) if "# rank 1 is not here" in text)

@@ -175,7 +175,7 @@ def test_a_rank_that_gathers_alone_is_found(way, worker):
         launch(worker, way, ranks=2, timeout=5)
     call = {"by hand": "all_gather", "fully_shard": "pre_forward"}[way]
     assert re.search(rf"rank 0  waits in {call} .*\n  rank 1  waits in barrier", str(raised.value))
-    assert "rank 0 came with all_gather of float" in str(raised.value)
+    assert "rank 0 called all_gather of float" in str(raised.value)
 
 
 # The fork server has what a step needs

@@ -52,7 +52,7 @@ def test_a_skipped_collective():
     assert stands(error, 0, "waits in broadcast", "dist.broadcast(x, src=0)")
     assert stands(error, 1, "waits in all_reduce", "# rank 1 is one call ahead")
     assert "Call 2 of the default group differs between the ranks" in str(error)
-    assert re.search(r"rank 1 came with all_reduce of float \[4\] \(.*hangs.py:\d+\)", str(error))
+    assert re.search(r"rank 1 called all_reduce of float \[4\] \(.*hangs.py:\d+\)", str(error))
     assert re.match(r"4 of 4 ranks did not finish within \S+ s and were stopped\.", str(error))
 
 
@@ -71,7 +71,7 @@ def test_two_ranks_in_different_collectives():
     error = hang(hangs.two_collectives)
     assert stands(error, 0, "waits in all_reduce", "dist.all_reduce(x)")
     assert re.search(
-        r"Call 1 of .* differs .*rank 0 came with all_reduce.*rank 1 came with broadcast",
+        r"Call 1 of .* differs .*rank 0 called all_reduce.*rank 1 called broadcast",
         str(error),
     )
 
@@ -87,7 +87,7 @@ def test_new_group_by_members_only(worker, calls):
     error = hang(worker, ranks=3)
     assert stands(error, 0, "waits in new_group", "dist.new_group([0, 1")
     assert f"new_group (init_device_mesh calls it too): {calls}." in str(error)
-    assert "Every rank of the world must call it, also those outside the group" in str(error)
+    assert "Every rank of the world must call it in the same order, even those" in str(error)
 
 
 def test_a_mesh_that_one_rank_does_not_make():
@@ -144,8 +144,8 @@ def test_ddp_with_unequal_numbers_of_batches():
 @pytest.mark.parametrize(
     ("worker", "says"),
     [
-        (hangs.rank_0_evaluates, r"rank 0 came with barrier .*rank 1 came with all_reduce"),
-        (hangs.rank_0_saves, r"rank 0 came with all_gather .*rank 1 came with barrier"),
+        (hangs.rank_0_evaluates, r"rank 0 called barrier .*rank 1 called all_reduce"),
+        (hangs.rank_0_saves, r"rank 0 called all_gather .*rank 1 called barrier"),
         (hangs.asynchronous, r"all_reduce of float \[4\].*entered by rank 0, never by rank 1"),
         (hangs.objects, r"all_gather of long \[1\].*entered by rank 0, never by rank 1"),
     ],

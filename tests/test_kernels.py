@@ -154,7 +154,7 @@ def test_interrupt_ends_the_ranks_says_where_they_stood_and_leaves_a_working_ker
     assert wait_until(lambda: not alive(ranks), 20)
     assert page.count("Interrupted.") == 1 and "Traceback" not in page
     assert "rank 0  waits in all_reduce" in page and "in_kernels.py" in page
-    assert "rank 1 came with barrier" in page
+    assert "rank 1 called barrier" in page
     assert "[3, 3]" in shared.run("print(launch(in_kernels.total, ranks=2, timeout=30))")
 
 

@@ -159,7 +159,7 @@ def test_a_torchrun_is_stopped_at_the_time_limit(tmp_path, capsys):
     program.write_text(WAIT)
     run = run_agents({"host a": ["--standalone", str(program)]}, timeout=5)["host a"]
     assert run.returncode is None
-    assert "still ran at the time limit, and was stopped" in capsys.readouterr().out
+    assert "was still running at the time limit, and was stopped" in capsys.readouterr().out
     assert running(program) == []
 
 

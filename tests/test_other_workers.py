@@ -50,7 +50,7 @@ def test_a_local_url_is_answered(host):
 def test_another_machine_is_named():
     error = at_once(spawn_style.own_url, url="tcp://203.0.113.7:23456")
     assert "meet at 203.0.113.7:23456, another machine" in str(error)
-    assert "Leave init_method out" in str(error)
+    assert "Leave out init_method" in str(error)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -141,7 +141,7 @@ def test_other_parts_of_pytorch_run_as_they_are(worker):
         (spawn_style.nccl, 'init_process_group("gloo")'),
         (spawn_style.to_rank, 'torch.device("cpu")'),
         (spawn_style.set_device, 'torch.device("cpu")'),
-        (spawn_style.device_ids, "gets no device_ids"),
+        (spawn_style.device_ids, "pass no device_ids"),
     ],
 )
 def test_what_needs_gpus_is_named_with_its_mend(worker, mend, monkeypatch):
@@ -179,10 +179,10 @@ def test_a_rank_alone_may_make_a_group_of_its_own_children(method, monkeypatch):
 
 def test_a_program_that_replaced_the_rank_is_named():
     error = at_once(spawn_style.replaces_itself, ["sleep", "100"])
-    assert "replaced itself by another program (sleep 100)" in str(error)
+    assert "was replaced by another program (sleep 100)" in str(error)
     assert "subprocess.run" in str(error)
     short = at_once(spawn_style.replaces_itself, ["true"])
-    assert "exit code 0, without returning" in str(short) or "(true)" in str(short)
+    assert "exit code 0 without returning" in str(short) or "(true)" in str(short)
 
 
 def test_a_function_of_the_readers_is_not_taken_for_ours():
@@ -254,10 +254,10 @@ def test_a_script_that_forks_is_still_one_rank(tmp_path, capsys):
         ("missing.py", (), {}, "There is no script"),
         ("folder", (), {}, "is a folder"),
         ("page.ipynb", (), {}, "is a notebook"),
-        ("broken.py", (), {}, r"broken.py, line 1 is no valid Python: "),
-        ("bytes.py", (), {}, "is no valid Python"),
+        ("broken.py", (), {}, r"broken.py, line 1 is not valid Python: "),
+        ("bytes.py", (), {}, "is not valid Python"),
         ("good.py", (), {"epochs": 3}, r'epochs=3: a script takes words .*"--epochs", "3"'),
-        ("good.py", ([1],), {}, r"\[1\]: a script's arguments must be texts or numbers"),
+        ("good.py", ([1],), {}, r"\[1\]: a script's arguments must be strings or numbers"),
     ],
 )
 def test_a_script_that_cannot_run_is_refused(tmp_path, name, args, kwargs, says):

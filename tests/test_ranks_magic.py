@@ -73,7 +73,7 @@ def test_nothing_is_shown_without_a_last_expression(page):
 def test_no_state_is_kept_and_the_first_use_says_so(page):
     assert "new processes" in page["sum"] and "new processes" not in page["print"]
     assert "NameError: name 'kept' is not defined" in page["forgotten"]
-    assert "nothing of other cells" in page["forgotten"]
+    assert "nothing from other cells" in page["forgotten"]
 
 
 def test_bare_makes_no_group(page):
@@ -86,7 +86,7 @@ def test_an_error_shows_the_line_as_the_page_numbers_it(page):
 
 
 def test_bad_syntax_is_said_once_before_anything_starts(page):
-    assert page["syntax"].startswith("LaunchRefused: line 2 of this cell is no valid Python.")
+    assert page["syntax"].startswith("LaunchRefused: line 2 of this cell is not valid Python.")
     assert "was never closed" in page["syntax"] and "Traceback" not in page["syntax"]
 
 

@@ -66,7 +66,7 @@ def test_more_ranks_than_open_files(monkeypatch):
 def test_a_folder_that_is_gone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tmp_path.rmdir()
-    with pytest.raises(LaunchRefused, match="current folder does not exist any more"):
+    with pytest.raises(LaunchRefused, match="current folder no longer exists"):
         launch(contract.rank)
 
 

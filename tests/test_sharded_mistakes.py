@@ -106,8 +106,8 @@ def test_rank_0_alone_hangs_and_the_report_says_who_waits_where(does, waits):
         launch(sharded_states.rank_0_alone, does, ranks=2, timeout=8)
     page = str(caught.value)
     assert waits in page
-    assert "rank 0 came with all_gather" in page
-    assert "rank 1 came with barrier" in page
+    assert "rank 0 called all_gather" in page
+    assert "rank 1 called barrier" in page
 
 
 def test_the_timeouts_that_the_page_names():

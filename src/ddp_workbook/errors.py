@@ -1,4 +1,4 @@
-"""The errors that the workbook raises on purpose: pages to read, without its own frames."""
+"""The errors that the workbook raises on purpose: text to read, without its own frames."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class WorkbookError(Exception):
-    """An error whose text is written for the reader; IPython shows that text and nothing else."""
+    """An error whose text is written for the reader; IPython shows only that text."""
 
     def explain(self) -> str:
         """The whole text: what happened, and what to do about it."""
@@ -21,26 +21,26 @@ class WorkbookError(Exception):
 
 
 class LaunchRefused(WorkbookError, ValueError):
-    """The launch cannot work as asked; said before any process was started."""
+    """The launch cannot work as asked; raised before any process was started."""
 
 
 class Unsendable(Exception):
-    """An object that cannot travel between processes; the message says which and why."""
+    """An object that cannot be sent to another process; the message says which and why."""
 
 
 class ScriptRunsAgain(Exception):
-    """In a rank: the script that launches was imported, and its launch is not guarded."""
+    """In a rank: the script that launches was imported, and its launch has no guard."""
 
 
 class RankFailed(WorkbookError, RuntimeError):
     """A rank failed: `rank`, `reason` and `traceback` (the reader's own frames) say which and how.
 
-    `kind` is the name of the Python error's type, "" where there was none, and `arguments` are
-    those of its arguments that are texts. `returncode` is the exit status of a rank that died
-    without a Python error: positive for `os._exit(n)`, negative for a signal, as in `subprocess`;
-    None where there was a Python error. `positions` tell where the ranks stood: the one that
-    failed, and if it waited for another, all. `missed` are the calls that do not match, each a
-    `diagnostics.mismatches.Mismatch`, whose text says who came to which collective.
+    `kind` is the name of the Python error's type, "" if there was none, and `arguments` has its
+    arguments that are strings. `returncode` is the exit status of a rank that died without a Python
+    error: positive for `os._exit(n)`, negative for a signal, as in `subprocess`; None if there was
+    a Python error. `positions` tell where the ranks stood: the one that failed, and all others if
+    it waited for one. `missed` are the calls that do not match, each a
+    `diagnostics.mismatches.Mismatch`, whose text says which rank made which call.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class Proof(Enum):
     """How a launch knows that its ranks hang; the value is for people."""
 
     TIME = "the time limit"
-    STANDSTILL = "all unfinished ranks wait for each other"
-    IDLE = "nothing happens, and not all unfinished ranks wait for each other"
-    PROCESSOR_TIME = "a rank computes without an end"
+    STANDSTILL = "all unfinished ranks wait for one another"
+    IDLE = "nothing happens, but not all unfinished ranks wait for one another"
+    PROCESSOR_TIME = "a rank never stops computing"
 
 
 class RanksHung(RankFailed, TimeoutError):
     """The ranks did not finish in time, or cannot; `positions` tell for each rank where it stood.
 
-    `proof` says how the launch knows, `seconds` is its measure: the time limit, how long nothing
-    had happened, or the processor time that `rank` had used. Of the other proofs `rank` is None.
+    `proof` says how the launch knows, and `seconds` measures it: the time limit, how long nothing
+    had happened, or the processor time that `rank` had used. For other proofs, `rank` is None.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Says where each rank stands, which collective does not match, and all of it in words."""
+"""Reports where each rank stands and which collectives do not match, in words."""

@@ -1,4 +1,4 @@
-"""What is known of one rank: how far it came, how it ended, and the stack on which it stands."""
+"""What is known of one rank: how far it got, how it ended, and its stack."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -7,7 +7,7 @@ Frame = tuple[str, int, str]  # file, line, function
 
 
 class Phase(Enum):
-    """How far a rank's process has come; it announces each phase as it enters it."""
+    """How far a rank's process has got; it announces each phase as it enters it."""
 
     STARTING = "starting"
     IMPORTING = "importing the worker's file"
@@ -26,12 +26,12 @@ class Ending(Enum):
 
 @dataclass
 class Outcome:
-    """How a rank ended, and with what.
+    """How a rank ended, and with what result or error.
 
-    `value` holds the packed result, `error` what `exceptions.as_data` made of the exception,
+    `value` holds the packed result, `error` the exception as `exceptions.as_data` describes it,
     `returncode` the exit status of a rank that died, which may come a moment later. `joined` tells
-    whether it ever joined a process group. `program` is what runs in the process of a rank that
-    replaced itself (exec).
+    whether the rank ever joined a process group. `program` is the program that replaced the rank in
+    its process (exec).
     """
 
     ending: Ending
@@ -52,10 +52,10 @@ class Outcome:
 
 @dataclass
 class Evidence:
-    """All that the diagnostics know of one rank; the launcher collects it.
+    """All that the diagnostics know about one rank; the launcher collects it.
 
-    `stack` holds frames, innermost first: the answer to a question, or what `faulthandler` wrote
-    (then `dumped` is True). `record` is what `flight_recorder.read` gave; None without an answer.
+    `stack` holds frames, innermost first: the rank's own answer, or what `faulthandler` wrote (then
+    `dumped` is True). `record` is the result of `flight_recorder.read`; None without an answer.
     """
 
     rank: int
@@ -63,7 +63,7 @@ class Evidence:
     outcome: Outcome | None = None
     stack: list[Frame] = field(default_factory=list)
     record: dict | None = None
-    stopped: bool = False  # halted by a signal
+    stopped: bool = False  # by SIGSTOP
 
     @property
     def returned(self) -> bool:

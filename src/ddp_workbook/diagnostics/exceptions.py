@@ -21,9 +21,10 @@ LOST_PEER = (
 
 
 def as_data(error: BaseException) -> dict:
-    """What the kernel tells about `error`; `traceback` holds the reader's own frames.
+    """What the kernel reports about `error`; `traceback` holds the reader's own frames.
 
-    `arguments` are those of the error's that are texts; `frames` its whole stack, innermost first.
+    `arguments` are the error's arguments that are strings; `frames` is its whole stack, innermost
+    first.
     """
     stack = traceback.walk_tb(error.__traceback__)
     frames = [(f.f_code.co_filename, line, f.f_code.co_name) for f, line in stack]
@@ -43,7 +44,7 @@ def as_data(error: BaseException) -> dict:
 
 
 def shorten(pages: traceback.TracebackException | None, depth: int = 20) -> None:
-    """Keep the reader's own frames, with short names; where there are none, keep what is there."""
+    """Keep only the reader's own frames, with short names; if there are none, keep all."""
     if pages is None or depth == 0:
         return
     own = [frame for frame in pages.stack if is_own(frame.filename)]
@@ -55,7 +56,7 @@ def shorten(pages: traceback.TracebackException | None, depth: int = 20) -> None
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The exception and all that it was raised from or during."""
+    """The exception, and every exception that it was raised from or during."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -64,7 +65,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def lost_peer(error: BaseException) -> bool:
-    """True if the error says no more than that another rank has gone."""
+    """True if the error says only that another rank has gone."""
     text = text_of(error)
     return isinstance(error, (RuntimeError, OSError)) and any(words in text for words in LOST_PEER)
 
@@ -75,7 +76,7 @@ def timed_out(error: BaseException) -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """`str(error)`, also where that fails."""
+    """`str(error)`, or a note if that fails."""
     try:
         return str(error)
     except Exception as problem:
@@ -83,7 +84,7 @@ def text_of(error: BaseException) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """`text` without its middle where it is too long for a page."""
+    """`text` without its middle if it is too long for a page."""
     if len(text) <= length:
         return text
     left_out = f"\n… {len(text) - length:,} characters not shown …\n"

@@ -1,7 +1,7 @@
-"""What a rank has entered: its collectives, in which group, from which line.
+"""Which collectives a rank has entered, in which group, from which line.
 
-Read from PyTorch's flight recorder, which another thread can read while the rank hangs. Seen on
-torch 2.13: on gloo it holds no send and recv, and `state` stays "scheduled", so `retired` tells
+This comes from PyTorch's flight recorder, which another thread can read while the rank hangs. Seen
+on torch 2.13: with gloo it has no send and recv, and `state` stays "scheduled", so `retired` tells
 what has finished.
 """
 
@@ -14,15 +14,15 @@ import torch.distributed as dist
 from ddp_workbook.diagnostics.evidence import Frame
 from ddp_workbook.diagnostics.user_code import is_own
 
-LAST = 40  # entries kept for each group: the disagreement is at its end
+LAST = 40  # entries kept for each group: a mismatch is at the end
 DEEPEST = 500  # frames
 
 
 def read() -> dict:
-    """What this process has entered, as plain data, empty where nothing was recorded.
+    """What this process has entered, as plain data; empty if nothing was recorded.
 
-    `entries` are what `brief` keeps of each collective, `groups` the global ranks by the group's
-    internal name, `made` the number of groups that this rank has asked for, the world's included.
+    `entries` has what `brief` keeps of each collective, `groups` the global ranks by the group's
+    internal name, `made` the number of groups that this rank has asked for, including the world.
     """
     record = {"entries": [], "groups": {}, "made": 0}
     c10d = sys.modules.get("torch._C._distributed_c10d")
@@ -31,7 +31,7 @@ def read() -> dict:
     try:
         record |= {"groups": members(), "made": dist.distributed_c10d.get_pg_count()}
         entries = pickle.loads(c10d._dump_fr_trace())["entries"]
-    except Exception:  # private functions: without them the stacks still tell where the ranks stand
+    except Exception:  # private functions: without them, the stacks still tell
         return record
     by_group: dict[str, list] = {}
     for entry in entries:
@@ -72,7 +72,7 @@ def members() -> dict[str, list[int]]:
 
 
 def progress(record: dict | None) -> tuple:
-    """What changes whenever a rank enters or finishes a collective, or makes a group."""
+    """A value that changes whenever a rank enters or finishes a collective, or makes a group."""
     if not record:
         return ()
     entries = [(e["group"], e["seq"], e["finished"]) for e in record["entries"]]

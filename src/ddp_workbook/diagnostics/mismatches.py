@@ -1,4 +1,4 @@
-"""Which rank did not come to which collective: the ranks' flight records, compared by group."""
+"""Which rank missed which collective: the ranks' flight records, compared by group."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -6,14 +6,19 @@ from enum import Enum
 from ddp_workbook.diagnostics.positions import Position
 from ddp_workbook.diagnostics.user_code import short
 
-ALL_MUST = "Every rank of the world must call it, also those outside the group, in the same order."
-STORE_CALLS = {  # entered through the store, so the flight recorder holds nothing of them
+ALL_MUST = "Every rank of the world must call it in the same order, even those outside the group."
+STORE_CALLS = {  # they go through the store, so the flight recorder does not see them
     "new_group": ALL_MUST,
-    "init_device_mesh": "It makes groups: every rank of the world must call it.",
+    "init_device_mesh": "It makes groups, so every rank of the world must call it.",
     "monitored_barrier": "It waits for every rank of its group.",
     "init_process_group": "It waits until all WORLD_SIZE ranks have called it.",
 }
-UNEVEN = ("scatter", "gather", "all_to_all", "all_to_all_single")  # shapes may differ by right
+UNEVEN = (
+    "scatter",
+    "gather",
+    "all_to_all",
+    "all_to_all_single",
+)  # shapes may differ
 
 
 class Kind(Enum):
@@ -21,13 +26,13 @@ class Kind(Enum):
 
     GROUPS = "unequal numbers of new_group"
     OPERATIONS = "different operations at the same place"
-    TENSORS = "the same operation on unlike shapes or dtypes"
-    MISSING = "some ranks never came"
+    TENSORS = "the same operation on different shapes or dtypes"
+    MISSING = "some ranks never called"
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One place at which calls do not match: the kind to decide by, the sentence to read."""
+    """One place at which calls do not match: the kind is for code, the sentence for people."""
 
     kind: Kind
     sentence: str
@@ -39,10 +44,10 @@ class Mismatch:
 def mismatches(
     records: dict[int, dict], positions: list[Position], *, failed: bool = False
 ) -> list[Mismatch]:
-    """For each group, the first call that its members did not all enter alike.
+    """For each group, the first call that its members did not all make alike.
 
-    `records` holds for each rank what `flight_recorder.read` gave; `positions` where each rank
-    stands. `failed`: a rank lost its peers, so nothing that it entered is still unfinished.
+    `records` has the result of `flight_recorder.read` for each rank; `positions` says where each
+    rank stands. `failed` means that a rank lost its peers, so none of its calls is still running.
     """
     found = _in_making_groups(records)
     groups = {entry["group"] for record in records.values() for entry in record["entries"]}
@@ -52,7 +57,7 @@ def mismatches(
 
 
 def _in_making_groups(records: dict[int, dict]) -> list[Mismatch]:
-    """Who has called new_group how often: unlike counts give their groups unlike names."""
+    """Ranks that called new_group equally often? Different counts give groups different names."""
     calls = {rank: max(0, record["made"] - 1) for rank, record in records.items() if record["made"]}
     if len(set(calls.values())) < 2:
         return []
@@ -66,7 +71,7 @@ def _in_making_groups(records: dict[int, dict]) -> list[Mismatch]:
 
 
 def _in_group(group: str, records: dict[int, dict], failed: bool) -> list[Mismatch]:
-    """The group's first call that somebody missed, or that ranks entered differently."""
+    """The group's first call that a rank missed, or that ranks made differently."""
     ranks = _members(group, records)
     if ranks is None:
         return []
@@ -94,7 +99,7 @@ def _in_group(group: str, records: dict[int, dict], failed: bool) -> list[Mismat
 
 
 def _remembered_from(group: str, records: dict[int, dict]) -> int:
-    """The first call that no rank can have forgotten: a record keeps the last entries only."""
+    """The first call that every rank still has: a record keeps only the last entries."""
     firsts = (
         min((e["seq"] for e in record["entries"] if e["group"] == group), default=1)
         for record in records.values()
@@ -103,7 +108,7 @@ def _remembered_from(group: str, records: dict[int, dict]) -> int:
 
 
 def _in_store_calls(positions: list[Position]) -> list[Mismatch]:
-    """Who stands in a call that others did not enter, where the records hold nothing of it."""
+    """Ranks that stand in a call of STORE_CALLS which others did not make."""
     found = []
     for call in sorted({p.call for p in positions} & set(STORE_CALLS)):
         there = [p.rank for p in positions if p.call == call]
@@ -115,13 +120,13 @@ def _in_store_calls(positions: list[Position]) -> list[Mismatch]:
 
 
 def _members(group: str, records: dict[int, dict]) -> list[int] | None:
-    """Global ranks of the group; None where its name stands for other ranks on another rank."""
+    """Global ranks of the group; None if its name means different ranks on different ranks."""
     listed = [t["groups"][group] for t in records.values() if group in t["groups"]]
     if any(ranks != listed[0] for ranks in listed):
         return None
     if listed:
         return listed[0]
-    # Every rank has destroyed it, or none was told.
+    # Every rank has destroyed it, or none knew it.
     used = [r for r, t in records.items() if any(e["group"] == group for e in t["entries"])]
     return sorted(records) if group == "0" else used
 
@@ -149,11 +154,11 @@ def _where(entry: dict) -> str:
 
 
 def _who_came_with(there: dict[int, dict]) -> str:
-    """ "ranks 0 and 2 came with all_reduce (train.py:12); rank 1 came with barrier" """
+    """ "ranks 0 and 2 called all_reduce (train.py:12); rank 1 called barrier" """
     by_call: dict[str, list[int]] = {}
     for rank, entry in sorted(there.items()):
         by_call.setdefault(_label(entry) + _where(entry), []).append(rank)
-    return "; ".join(f"{ranks_in_words(ranks)} came with {call}" for call, ranks in by_call.items())
+    return "; ".join(f"{ranks_in_words(ranks)} called {call}" for call, ranks in by_call.items())
 
 
 def ranks_in_words(ranks: list[int]) -> str:
@@ -168,4 +173,4 @@ def ranks_in_words(ranks: list[int]) -> str:
 
 
 def _absent(missing: list[int]) -> str:
-    return f"; {ranks_in_words(missing)} never came." if missing else "."
+    return f"; {ranks_in_words(missing)} never called." if missing else "."

@@ -1,4 +1,4 @@
-"""Where a rank stands: its stack, read down to one line of the reader's code and the call there."""
+"""Where a rank stands: one line of the reader's code and the call there, from its stack."""
 
 import linecache
 import os
@@ -16,16 +16,22 @@ WRAPPERS = (
     "typing_extensions.py",
     "_decorators.py",
     "nn/modules/module.py",  # model(x) is called forward
-    "_fsdp_common.py",  # fully_shard's hooks, up to the one that gathers
+    "_fsdp_common.py",  # fully_shard's hooks, including the one that gathers
     "_dynamo/eval_frame.py",
     "_fsdp_state.py",
 )
-# Code of torch in which a rank waits for others, or for its own gradients on the way to them.
+# Code of torch in which a rank waits for other ranks.
 COMMUNICATION = tuple(
     f"{os.sep}torch{os.sep}" + place.replace("/", os.sep)
     for place in ("distributed/", "nn/parallel/", "autograd/", "_tensor.py")
 )
-TWO_SIDED = ("send", "recv", "isend", "irecv", "batch_isend_irecv")  # calls that are no collective
+TWO_SIDED = (
+    "send",
+    "recv",
+    "isend",
+    "irecv",
+    "batch_isend_irecv",
+)  # not collectives
 LONGEST_LINE = 80  # characters of the reader's line on the page
 
 
@@ -40,7 +46,7 @@ class State(Enum):
     AT_LINE = "is at"
     STARTING = "is starting"
     IMPORTING = "is importing the worker's file"
-    OUTSIDE = "is outside of the worker's own lines"
+    OUTSIDE = "is outside the worker's own lines"
     RETURNING = "is packing its result"
     LEAVING = "is ending"
     STOPPED = "is stopped (SIGSTOP)"
@@ -80,7 +86,7 @@ class Position:
 
     @property
     def ended(self) -> bool:
-        """True for a rank that is gone, or only waits for leave to go."""
+        """True for a rank that has gone, or that only waits to be let go."""
         return self.state in ENDED
 
     @property
@@ -90,7 +96,7 @@ class Position:
 
     @property
     def text(self) -> str:
-        """The reader's line as it is written; "" without one."""
+        """The text of the reader's line; "" if there is none."""
         if not self.file:
             return ""
         linecache.checkcache(self.file)
@@ -119,7 +125,7 @@ def position(evidence: Evidence) -> Position:
 
 
 def standing(evidence: Evidence, frames: Sequence[Frame] | None = None) -> Position:
-    """Read frames (innermost first; the rank's stack) as: what the reader's innermost line does."""
+    """What the reader's innermost line is doing, from frames (innermost first)."""
     frames = evidence.stack if frames is None else frames
     index = next((i for i, (file, _, _) in enumerate(frames) if is_own(file)), None)
     if index is None:
@@ -128,10 +134,10 @@ def standing(evidence: Evidence, frames: Sequence[Frame] | None = None) -> Posit
     file, line, _ = frames[index]
     inside = [frame for frame in frames[:index] if not is_machinery(frame[0])]
     called = next((name for f, _, name in reversed(inside) if not f.endswith(WRAPPERS)), "")
-    if called == "__init__":  # a class is called by its module's name: "distributed" is DDP
+    if called == "__init__":  # name a class by its module: "distributed" is DDP
         called = os.path.splitext(os.path.basename(inside[-1][0]))[0]
     if not called:
         return Position(evidence.rank, State.AT_LINE, file, line)
     waits = any(place in f for f, _, _ in inside for place in COMMUNICATION)
-    waits = waits and not called.startswith(("get_", "is_"))  # these ask, and wait for nobody
+    waits = waits and not called.startswith(("get_", "is_"))  # these only ask
     return Position(evidence.rank, State.WAITING if waits else State.CALLING, file, line, called)

@@ -1,6 +1,6 @@
-"""The pages that a failed launch shows: which rank, which line, what it means, where to look.
+"""The reports of a failed launch: which rank, which line, what it means, where to look.
 
-Each takes the Evidence of all ranks, in rank order.
+Each function takes the Evidence of all ranks, in rank order.
 """
 
 import re
@@ -23,10 +23,10 @@ HOW_THEY_HANG = {
     "of processor time.",
 }
 TOO_BUSY = (
-    "This machine is too busy to tell whether the ranks hang or only take long. They had not "
+    "This machine is too busy to tell whether the ranks hang or are only slow. They had not "
     "finished after {seconds:g} s, and were stopped.\nTry again when less is running here."
 )
-SOURCE = re.compile(r"\[/\S+\.(?:cc|cpp|h|cu):\d+\] ?")  # where in PyTorch's own code it was raised
+SOURCE = re.compile(r"\[/\S+\.(?:cc|cpp|h|cu):\d+\] ?")  # a line of PyTorch's own code
 
 
 def first_to_fail(ranks: Sequence[Evidence]) -> Evidence | None:
@@ -47,9 +47,9 @@ def hang(
     proof: Proof = Proof.TIME,
     rank: int | None = None,
 ) -> RanksHung:
-    """The error for a launch that ran out of time, or that is proven to hang.
+    """The error for a launch that ran out of time or is proven to hang.
 
-    `seconds` is what was measured, and `rank` whose processor time it is; see RanksHung.
+    `seconds` is the measured time, and `rank` the rank whose processor time it is; see RanksHung.
     """
     late = sum(rank.outcome is None for rank in ranks)
     who = "The rank" if len(ranks) == 1 else f"{late} of {len(ranks)} ranks"
@@ -75,7 +75,7 @@ def too_busy(seconds: float) -> TooBusyToTell:
 
 
 def positions_page(ranks: Sequence[Evidence], title: str) -> str:
-    """`title`, where each rank stands, which call who did not enter, and a word of advice."""
+    """`title`, where each rank stands, which calls do not match, and advice."""
     return _page(ranks, title)[2]
 
 
@@ -99,7 +99,7 @@ def _records(ranks: Sequence[Evidence]) -> dict[int, dict]:
 
 def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     error = first.outcome.error
-    # Of a result that cannot be sent the title says it all; no line of the reader's raised it.
+    # If a result cannot be sent, the title says everything; no line of the reader's raised it.
     lines = [_title(first, ranks)] + [_indent(error["traceback"])] * (not error["unsendable"])
     same = sum(
         rank is not first and rank.failed and rank.outcome.error.get("reason") == error["reason"]
@@ -127,7 +127,7 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
 
 
 def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:
-    """One line: who failed, and how, in words where it is a known way."""
+    """One line: which rank failed, and how."""
     who, error = f"Rank {first.rank} of {len(ranks)}", first.outcome.error
     text = SOURCE.sub("", error["reason"].splitlines()[0])
     if error["unsendable"]:
@@ -135,7 +135,7 @@ def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:
     gone = [rank.rank for rank in ranks if rank.returned]
     if error["lost_peer"] and gone:
         who_left = f"rank {gone[0]}" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))}"
-        return f"{who} waited for a rank that had gone: {who_left} had already returned."
+        return f"{who} waited for a rank that had left: {who_left} had already returned."
     if error["lost_peer"]:
         return f"{who} lost the connection to another rank."
     text = text if len(text) <= LONGEST_TITLE else text[: LONGEST_TITLE - 1] + "…"
@@ -147,7 +147,7 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     how = how_it_ended(outcome.returncode)
     sentence = ""
     if outcome.program:
-        how = f"replaced itself by another program ({outcome.program})"
+        how = f"was replaced by another program ({outcome.program})"
         sentence = advice.REPLACED
     lines = [f"Rank {first.rank} of {len(ranks)} {how}."]
     place = standing(first) if first.stack else None
@@ -164,11 +164,11 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
 
 
 def how_it_ended(code: int | None) -> str:
-    """An exit status as words."""
+    """An exit status in words."""
     if code is None:
         return "closed its connection without ending"
     if code >= 0:
-        return f"left the process with exit code {code}, without returning"
+        return f"exited with exit code {code} without returning"
     try:
         return f"was ended by {signal.Signals(-code).name}"
     except ValueError:

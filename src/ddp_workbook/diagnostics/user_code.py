@@ -21,46 +21,46 @@ LIBRARIES = tuple(
 )
 
 CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as `cell.save_cell` names them
-HIDDEN = [*MACHINERY]  # folders whose frames are no page for the reader
-NAMES: dict[str, str] = {}  # what a page calls a file
-WAITING_ROOMS: set[tuple[str, str]] = set()  # file and function where a rank waits that is done
+HIDDEN = [*MACHINERY]  # folders whose frames no report shows
+NAMES: dict[str, str] = {}  # file -> its name in reports
+WAITING_ROOMS: set[tuple[str, str]] = set()  # (file, function) in which a finished rank waits
 
 
 def hide(folder: str) -> None:
-    """From now on no page of this process shows a frame of a file below `folder`."""
+    """Make the reports of this process leave out frames of files below `folder`."""
     folder = os.path.join(folder, "")
     if folder not in HIDDEN:
         HIDDEN.append(folder)
 
 
 def wait_in(function: Callable) -> Callable:
-    """From now on, a rank inside this function counts as one that has returned."""
+    """Make a rank inside this function count as one that has returned."""
     WAITING_ROOMS.add((function.__code__.co_filename, function.__name__))
     return function
 
 
 def call_it(file: str, name: str) -> None:
-    """From now on the pages of this process call `file` by this name."""
+    """Make the reports of this process call `file` by this name."""
     NAMES[file] = name
 
 
 def is_library(file: str) -> bool:
-    """True for a file of Python, torch or another installed package; chapters are to be read."""
+    """True for a file of Python, torch or another installed package, except chapters."""
     return file.startswith(LIBRARIES) and not file.startswith(BOOK)
 
 
 def is_machinery(file: str) -> bool:
-    """True for a file of the workbook that no page shows."""
+    """True for a file of the workbook that no report shows."""
     return file.startswith(tuple(HIDDEN))
 
 
 def is_own(file: str) -> bool:
-    """True for a file that the reader wrote or reads: no library, no machinery, no `<…>`."""
+    """True for a file that the reader wrote or reads: not a library, machinery or `<…>`."""
     return not is_library(file) and not is_machinery(file) and not file.startswith("<")
 
 
 def short(file: str) -> str:
-    """The path below the current folder, else name and folder; of a cell's file, "cell"."""
+    """The path below the current folder, else name and folder; "cell" for a cell's file."""
     if file in NAMES:
         return NAMES[file]
     if CELL.search(file):

@@ -1,11 +1,11 @@
-"""What the threads of a rank have done, as the system counts it: their turns at a processor.
+"""What the threads of a rank have done, from the kernel's scheduling counters.
 
-Linux counts for each thread its turns at a processor and their length. A thread that sleeps has no
-turn, one that waits for a processor shows as runnable: on a machine however busy, no turn and not
-runnable means that nothing happened. Measured on gloo, 2 cores, beside 0, 6 and 20 busy loops: a
-deadlocked rank has no turn, but for gloo's own loop, which looks around every 10 ms, for 0.03 ms
-each time, and queues for up to 150 ms a second. Elsewhere, and on Linux without these numbers, only
-processor time is known.
+Linux counts each thread's turns on a processor and how long they took. A thread that sleeps gets no
+turn; one that waits for a processor shows as runnable. So however busy the machine is, a thread
+that got no turn and is not runnable did nothing. Measured with gloo on 2 cores, beside 0, 6 and 20
+busy loops: a deadlocked rank gets no turn, except for gloo's own event loop, which polls every
+10 ms for 0.03 ms and queues for up to 150 ms a second. On other systems, and on a Linux without
+these counters, only processor time is known.
 """
 
 import contextlib
@@ -17,22 +17,22 @@ from typing import NamedTuple
 import psutil
 
 NANO = 1e-9
-STORE = b"(pt_tcpstore"  # the name of the store's thread begins so (torch 2.13)
-MOST_PROCESSES = 100  # of one rank that are looked at
-# A thread that polls: at least so many turns while it is watched, none of them longer on average.
+STORE = b"(pt_tcpstore"  # how the name of the store's thread begins (torch 2.13)
+MOST_PROCESSES = 100  # to look at for one rank
+# A thread that polls gets at least TURNS turns while watched, on average no longer than SHORT_TURN.
 TURNS = 3
 SHORT_TURN = 0.0002  # seconds
-# Threads other than the worker's that are up to more than this share of a processor do work.
+# Threads other than the worker's that use more than this share of a processor do work.
 WORK = 0.05
-NOISE = 0.005  # seconds of processor that are no work in however short a time
-LITTLE = 0.1  # share of a processor that polling takes at most
+NOISE = 0.005  # seconds of processor time that never count as work
+LITTLE = 0.1  # the largest share of a processor that polling takes
 SHORT_TURN_OF_WORKER = 0.0005  # seconds; a computation keeps its processor for 1 to 3 ms
 
 
 class Glance(NamedTuple):
-    """The worker's own thread: cheap to ask."""
+    """The state of the worker's own thread, which is cheap to read."""
 
-    turns: int  # at a processor, so far
+    turns: int  # on a processor, so far
     state: str  # R runs or queues, S sleeps, D waits for a disk, T is stopped; "" unknown
 
 
@@ -40,22 +40,22 @@ class Thread(NamedTuple):
     """One thread of a rank or of a process that it started."""
 
     run: float  # seconds on a processor
-    queued: float  # seconds runnable without one; counted when it gets one
+    queued: float  # seconds in the queue for one; added when it gets its turn
     turns: int
     state: str
 
 
 @dataclass(frozen=True)
 class Reading:
-    """All threads of a rank, by number, but for the one that answers the launch's questions."""
+    """All threads of a rank, by id, except the one that answers the launch's questions."""
 
     time: float  # time.monotonic()
-    worker: int  # the number of the worker's own thread
+    worker: int  # the id of the worker's own thread
     threads: dict[int, Thread]
 
     @property
     def run(self) -> float:
-        """Seconds of processor of all threads."""
+        """Processor time of all threads, in seconds."""
         return sum(thread.run for thread in self.threads.values())
 
     @property
@@ -66,12 +66,12 @@ class Reading:
 
 
 def queues_are_seen() -> bool:
-    """True where the system counts turns; Linux may be built without, or not count."""
+    """True if the system counts turns; Linux may be built without these counters."""
     return _numbers(f"/proc/self/task/{os.getpid()}/schedstat")[2] > 0
 
 
 def glance(pid: int) -> Glance:
-    """The worker's own thread, whose number is that of the process; OSError if it is gone."""
+    """Read the worker's own thread, whose id is that of the process; OSError if it is gone."""
     if not SEEN:
         return Glance(0, "")
     thread = _thread(pid, pid)
@@ -79,7 +79,7 @@ def glance(pid: int) -> Glance:
 
 
 def read(pid: int, leave_out: int | None = None) -> Reading:
-    """All threads of the rank and of its children, but for `leave_out`; OSError if it is gone."""
+    """Read all threads of the rank and its children except `leave_out`; OSError if it is gone."""
     now = time.monotonic()
     if not SEEN:
         return Reading(now, pid, {pid: Thread(processor(pid), 0.0, 0, "")})
@@ -92,7 +92,7 @@ def read(pid: int, leave_out: int | None = None) -> Reading:
 
 
 def processor(pid: int) -> float:
-    """Seconds of processor that a rank has had, with all that it started."""
+    """Processor time of a rank and of every process that it started, in seconds."""
     total = 0.0
     for process in _family(pid):
         with contextlib.suppress(psutil.Error):
@@ -103,9 +103,9 @@ def processor(pid: int) -> float:
 
 
 def store_queues() -> bool:
-    """True if the launch's store, a thread of this process, has an answer to give and no processor.
+    """True if the launch's store, a thread of this process, is runnable but has no processor.
 
-    All ranks that wait for the store look still then.
+    Ranks that wait for its answer then look still, though they are not hung.
     """
     folder = "/proc/self/task"
     if not SEEN:
@@ -119,7 +119,7 @@ def store_queues() -> bool:
 
 
 def still(before: Reading, now: Reading) -> bool:
-    """True if the worker's thread had no turn, and no other did work; polling is no work."""
+    """True if the worker's thread had no turn and no other thread worked; polling is not work."""
     if now.busy or before.threads.keys() != now.threads.keys():
         return False
     if before.threads[before.worker].turns != now.threads[now.worker].turns:
@@ -130,8 +130,8 @@ def still(before: Reading, now: Reading) -> bool:
 def settled(before: Reading, now: Reading) -> bool:
     """True if no thread waits for a processor that it needs.
 
-    Each has slept all the time, or polls: it has come to its turn again and again, and each time
-    found next to nothing to do. One that had a turn or two may have brought something.
+    Each thread has slept all the time, or polls: it got many turns and found next to nothing to do
+    in any of them. A thread that had only a turn or two may have made progress.
     """
     for number, thread in now.threads.items():
         turns = thread.turns - before.threads[number].turns
@@ -150,7 +150,7 @@ def idles(before: Reading, now: Reading) -> bool:
 def polls(before: Reading, now: Reading) -> bool:
     """True if the rank took next to no processor, and its worker only in short turns.
 
-    On a busy machine each such turn is queued for, so that `idles` says nothing.
+    On a busy machine each of these turns is queued for, so `idles` cannot tell.
     """
     old, new = before.threads.get(before.worker), now.threads[now.worker]
     if old is None or _share(before, now, queue=False) >= LITTLE:
@@ -159,7 +159,7 @@ def polls(before: Reading, now: Reading) -> bool:
 
 
 def _share(before: Reading, now: Reading, queue: bool) -> float:
-    """Of the time between both, the part with a processor; `queue`: or in the queue for one."""
+    """The share of the time on a processor; with `queue`, also in the queue for one."""
     taken = now.run - before.run
     if queue:
         taken += now.threads[now.worker].queued - before.threads[before.worker].queued
@@ -178,7 +178,7 @@ def _thread(process: int, number: int) -> Thread:
 
 
 def _family(pid: int) -> list[int]:
-    """The process and what it has started, as far as it still lives."""
+    """The process and its descendants that are still alive."""
     if not SEEN:
         with contextlib.suppress(psutil.Error):
             return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
@@ -200,7 +200,7 @@ def _numbers(path: str) -> tuple[int, int, int]:
 
 
 def _read(path: str) -> bytes:
-    """A small file of /proc; `open` takes three times as long."""
+    """Read a small file of /proc; `open` would take three times as long."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return os.read(descriptor, 1 << 16)

@@ -1,8 +1,8 @@
 """Several torchruns at once, each playing a host: real processes that end with the cell.
 
-Each torchrun has a keeper, a process of `launch`. So what holds for ranks holds here: the output
-streams as whole lines, an interrupt or the end of the kernel ends all of it, and the fork server
-kills the workers of a torchrun that could not do it itself.
+Each torchrun is started by a keeper, which is a process of `launch`. So everything that holds for
+ranks holds here: output streams as whole lines, an interrupt or the end of the kernel ends all
+processes, and the fork server kills workers that a dying torchrun could not end itself.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from ddp_workbook.launcher import preconditions
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 
-LOOK = 0.05  # seconds between two looks at which workers are there
+LOOK = 0.05  # seconds between two looks for new workers
 GRACE = 5.0  # seconds that a torchrun has to end its workers after SIGTERM
 MOST_LINES = 4000  # kept of one torchrun's output
 SOURCE = re.compile(r"^\[default(\d+)\]:")  # torchrun's --tee: the worker's local rank
@@ -41,9 +41,9 @@ OWN = ("RANK", "LOCAL_", "ROLE_", "GROUP_", "WORLD_SIZE", "MASTER_", "TORCHELAST
 class Line:
     """A line of output: seconds since the run began, the worker that wrote it, the text.
 
-    `local_rank` is None for torchrun's own lines. `log` is True for torch's log. Lines of Python's
-    log have the time that they say, all others that of their arrival: workers' lines come up to a
-    tenth of a second late through --tee.
+    `local_rank` is None for torchrun's own lines. `log` is True for torch's log. A line of Python's
+    log has the time that it states; any other line has its time of arrival, and workers' lines
+    arrive up to a tenth of a second late through --tee.
     """
 
     time: float
@@ -54,13 +54,13 @@ class Line:
 
 @dataclass(frozen=True)
 class AgentRun:
-    """What became of one torchrun.
+    """The outcome of one torchrun.
 
     `returncode` is None if it was stopped at the time limit. Times are seconds since the run began.
-    `environments` has the environment of each worker, by local rank, as the system knows it;
-    `born` when the worker was first seen, up to a tenth of a second late: Linux knows the start of
-    a process only to the second. `listens` are the (address, port) pairs at which torchrun itself
-    accepted connections.
+    `environments` has the environment of each worker by local rank, as the system reports it.
+    `born` is when each worker was first seen, up to a tenth of a second late: Linux knows the start
+    of a process only to the second. `listens` has the (address, port) pairs at which torchrun
+    itself accepted connections.
     """
 
     host: str
@@ -75,7 +75,7 @@ class AgentRun:
 
     @property
     def output(self) -> str:
-        """All that it printed, without torch's log."""
+        """Everything that it printed, without torch's log."""
         return "\n".join(line.text for line in self.lines if not line.log)
 
 
@@ -89,14 +89,14 @@ def run_agents(
 ) -> dict[str, AgentRun]:
     """Run one torchrun a host, all at once: `commands[host]` are its arguments.
 
-    The command lines are shown, then what the workers print, each line with its host, and the error
-    of a torchrun that fails. (--tee 3 is what tells workers' lines from torchrun's own.) A host of
-    `delays` starts that many seconds later. `environment` is added to that of all of them. A
-    torchrun that runs for `timeout` seconds is stopped. `quiet` shows nothing at all. GPUs are
-    hidden: two hosts would take the same ones.
+    Shows the command lines, then the workers' output, each line with its host, and the error of a
+    torchrun that fails. (--tee 3 tells workers' lines from torchrun's own.) A host in `delays`
+    starts that many seconds later. `environment` is added to the environment of every torchrun. A
+    torchrun that is still running after `timeout` seconds is stopped. `quiet` shows nothing. GPUs
+    are hidden, because two hosts would take the same ones.
 
     Raises:
-        LaunchRefused: no host, or a time limit that is none.
+        LaunchRefused: there is no host, or the time limit is not a positive number.
         LaunchInterrupted: the reader interrupted; all processes have ended.
     """
     if not commands:
@@ -108,9 +108,9 @@ def run_agents(
             print(f"{host} $ {command_line(commands[host])}", flush=True)
     given = [list(map(str, commands[host])) for host in hosts]
     waits = [(delays or {}).get(host, 0.0) for host in hosts]
-    patience = max(waits) + 2 * timeout + 60  # the keepers watch the limit; this is for them
+    patience = max(waits) + 2 * timeout + 60  # the keepers watch `timeout`; this limits the keepers
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-agents-") as folder:
-        # torchrun makes a folder for its logs there, and leaves it behind.
+        # torchrun makes a folder for its logs in TMPDIR and leaves it behind.
         variables = {"TMPDIR": folder} | dict(environment or {})
         call = Call(_keep, (given, waits, began, timeout, variables, quiet))
         try:
@@ -163,7 +163,7 @@ def _environment(extra: dict[str, str]) -> dict[str, str]:
 
 
 class _Agent:
-    """One torchrun: reads what it prints, looks at its workers, stops it in time."""
+    """One torchrun: reads its output, watches its workers, stops it at the limit."""
 
     def __init__(self, command: list[str], environment: dict[str, str], began: float, quiet: bool):
         self.began, self.quiet = began, quiet
@@ -195,7 +195,7 @@ class _Agent:
             self.process.stdout.close()
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code; None if it still runs after that time."""
+        """Wait for its exit code; None if it still runs after that time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -204,7 +204,7 @@ class _Agent:
         return None
 
     def _look(self) -> None:
-        """Note where torchrun listens, and the workers that are new."""
+        """Note where torchrun listens, and which workers are new."""
         with contextlib.suppress(psutil.Error):
             torchrun = psutil.Process(self.process.pid)
             for connection in torchrun.net_connections("tcp"):
@@ -227,13 +227,13 @@ class _Agent:
                     print(line.text, flush=True)
 
     def ending(self, returncode: int | None) -> str:
-        """What to say of a torchrun that failed."""
+        """The message about a torchrun that failed."""
         if returncode is None:
-            return "torchrun still ran at the time limit, and was stopped"
+            return "torchrun was still running at the time limit, and was stopped"
         return f"torchrun failed with exit code {returncode}: {error_of(self.lines)}"
 
     def _stop(self) -> None:
-        """SIGTERM lets torchrun end its workers; what is left is killed with this process."""
+        """Send SIGTERM, so that torchrun ends its workers; the rest is killed with this process."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -250,9 +250,9 @@ def error_of(lines: Sequence[Line]) -> str:
 
 
 def parsed(text: str, arrived: float, began: float) -> Line:
-    """A line of output taken apart: who wrote it, when, and whether it is torch's log.
+    """Parse a line of output: which worker wrote it, when, and whether it is torch's log.
 
-    `arrived` is in seconds since `began`, a time of the system's clock. torch's log says only the
+    `arrived` is in seconds since `began`, a time of the system's clock. torch's log gives only the
     time of day.
     """
     local_rank = None

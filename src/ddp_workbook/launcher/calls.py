@@ -27,7 +27,7 @@ class Own(Enum):
         return int(os.environ[self.value])
 
 
-# Parameters that `mp.spawn` and hand-written launchers fill in, under the names that people use.
+# Parameters that `mp.spawn` and hand-written launchers fill in, under the usual names.
 RANK_NAMES = {
     **dict.fromkeys(("rank", "global_rank", "proc_id", "process_id"), Own.RANK),
     **dict.fromkeys(("local_rank", "gpu", "gpu_id", "device_id"), Own.LOCAL_RANK),
@@ -56,7 +56,7 @@ class Call:
 
     @property
     def file(self) -> str | None:
-        """The file of the worker, where it has one."""
+        """The file of the worker, if it has one."""
         if self.script:
             return self.script.path
         module = sys.modules.get(getattr(self.worker, "__module__", None) or "")
@@ -64,12 +64,12 @@ class Call:
 
     @property
     def cell(self) -> str:
-        """The text that is the worker, if that is a notebook's cell; "" for others."""
+        """The source of the worker if it is a notebook cell, else ""."""
         text = getattr(self.worker, "text", "")
         return text if isinstance(text, str) else ""
 
     def files(self, modules: Iterable[str]) -> list[str]:
-        """The file that the worker is, or that it runs, and those of the named modules."""
+        """The worker's own file, or the one that it runs, and those of the named modules."""
         named = getattr(getattr(self.worker, "__wrapped__", self.worker), "path", None)
         imported = [getattr(sys.modules.get(one), "__file__", None) for one in modules]
         return [str(file) for file in (named, *imported) if file]
@@ -102,7 +102,7 @@ class Script:
         rank, leave = os.getpid(), os._exit
 
         def leave_the_script(code: int) -> None:
-            """Many scripts end so, against crashes of the interpreter's own end."""
+            """What os._exit does in a script; many scripts call it to avoid crashes at shutdown."""
             if os.getpid() != rank or threading.current_thread() is not threading.main_thread():
                 leave(code)
             raise SystemExit(code)
@@ -121,25 +121,27 @@ def _call_of_script(path: Path, args: tuple, kwargs: dict) -> Call:
         words = str(path).split()
         hint = ""
         if len(words) > 1 and Path(words[0]).is_file():
-            hint = " Give its arguments apart: " + ", ".join(f'"{word}"' for word in words) + "."
+            hint = (
+                " Pass its arguments separately: " + ", ".join(f'"{word}"' for word in words) + "."
+            )
         raise LaunchRefused(f"There is no script {path} (seen from {Path.cwd()}).{hint}")
     if path.suffix == ".ipynb":
         raise LaunchRefused(f"{path} is a notebook: ranks run functions and Python scripts.")
     if kwargs:
         name, value = next(iter(kwargs.items()))
         raise LaunchRefused(
-            f"{name}={value!r}: a script takes words of a command line, "
+            f"{name}={value!r}: a script takes command-line arguments, "
             f'such as "--{name.replace("_", "-")}", "{value}".'
         )
     for word in args:
         if not isinstance(word, str | int | float | os.PathLike) or isinstance(word, bool):
-            raise LaunchRefused(f"{word!r}: a script's arguments must be texts or numbers.")
+            raise LaunchRefused(f"{word!r}: a script's arguments must be strings or numbers.")
     try:
         compile(path.read_bytes(), str(path), "exec")
     except (SyntaxError, ValueError, UnicodeError) as error:
         where = f", line {error.lineno}" if getattr(error, "lineno", None) else ""
         problem = getattr(error, "msg", None) or error
-        raise LaunchRefused(f"{path}{where} is no valid Python: {problem}.") from None
+        raise LaunchRefused(f"{path}{where} is not valid Python: {problem}.") from None
     return Call(Script(str(path.absolute())), tuple(map(str, args)))
 
 
@@ -147,7 +149,7 @@ def _call_of_script(path: Path, args: tuple, kwargs: dict) -> Call:
 
 
 def call_of(worker: Callable | str | os.PathLike, args: tuple, kwargs: dict, ranks: int) -> Call:
-    """The call that `launch` was asked for; raises LaunchRefused where it cannot be made."""
+    """The call that `launch` was asked for; raises LaunchRefused if it cannot be made."""
     if isinstance(worker, str | os.PathLike):
         return _call_of_script(Path(worker).expanduser(), args, kwargs)
     if not callable(worker):
@@ -157,10 +159,10 @@ def call_of(worker: Callable | str | os.PathLike, args: tuple, kwargs: dict, ran
         )
     for is_one, what in (
         (inspect.iscoroutinefunction, "an async function: wrap it in one that calls asyncio.run"),
-        (inspect.isgeneratorfunction, "a generator, for there is a yield in it: return a list"),
+        (inspect.isgeneratorfunction, "a generator, because it contains a yield: return a list"),
     ):
         if is_one(worker):
-            raise LaunchRefused(f"{worker.__name__} is {what}. A call of it alone runs nothing.")
+            raise LaunchRefused(f"{worker.__name__} is {what}. Calling it alone runs nothing.")
     return Call(worker, *_with_own_numbers(worker, args, kwargs, ranks))
 
 
@@ -190,7 +192,7 @@ def _with_own_numbers(worker: Callable, args: tuple, kwargs: dict, ranks: int) -
         return filled
     name = getattr(worker, "__name__", type(worker).__name__)
     known = ", ".join(one for one in signature.parameters if one in NAMES)
-    hint = f" launch fills in {known}, where the call gives none." if known else ""
+    hint = f" launch fills in {known} if the call does not." if known else ""
     raise LaunchRefused(
         f"{name}{signature} cannot be called with these arguments: {problems[0]}.{hint}"
     )
@@ -199,14 +201,14 @@ def _with_own_numbers(worker: Callable, args: tuple, kwargs: dict, ranks: int) -
 def _fillings(
     signature: inspect.Signature, args: tuple, kwargs: dict, ranks: int
 ) -> Iterator[tuple[tuple, dict]]:
-    """Ways to read the call, the likeliest first: positional and keyword arguments."""
+    """Ways to read the call, the likeliest first, as positional and keyword arguments."""
     parameters = signature.parameters
     names = [name for name in parameters if name in NAMES and name not in kwargs]
     both = set(parameters) & set(RANK_NAMES) and set(parameters) & set(WORLD_SIZE_NAMES)
-    # A default alone need not be a rank: a low-rank layer has one, too.
+    # A parameter `rank` with a default may be something else: a low-rank layer has one, too.
     names = [n for n in names if both or parameters[n].default is inspect.Parameter.empty]
     first = next(iter(parameters), "")
-    if not set(parameters) & set(RANK_NAMES):  # `size` alone may well be a size
+    if not set(parameters) & set(RANK_NAMES):  # `size` alone may be the size of something else
         yield args, kwargs
     as_mp_spawn = ((NAMES.get(first), *args), kwargs)  # launch(f, 2) for mp.spawn(f, args=(2,))
     if first in RANK_NAMES and both and args and type(args[0]) is int and args[0] == ranks:
@@ -233,12 +235,12 @@ def _filled(parameters: Any, args: tuple, kwargs: dict, names: list[str]) -> tup
         elif places and rest:
             positional.append(rest.pop(0))
         else:
-            places = False  # what stands behind an open place must be named
+            places = False  # parameters after an open place must be passed by name
     return (*positional, *rest), named
 
 
 def _refuse_contradiction(given: dict[str, Any], signature: inspect.Signature, ranks: int) -> None:
-    """Raise LaunchRefused for a rank that would be the same everywhere, and another world size."""
+    """Raise LaunchRefused for a fixed rank, or for a world size that contradicts `ranks`."""
     if not (set(signature.parameters) & set(RANK_NAMES)):
         return
     for name, value in given.items():

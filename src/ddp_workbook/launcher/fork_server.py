@@ -13,9 +13,10 @@ from ddp_workbook.launcher import subreaper
 
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 CONTEXT = multiprocessing.get_context(METHOD)
-# What workers import sooner or later, none of it the reader's. Optimizers need torch._dynamo, and
-# so does the flight recorder when it looks up lines: with torch.distributed.fsdp 800 modules, 1.3 s
-# of processor time in every rank. ZeroRedundancyOptimizer (0.3 s) is left to those who use it.
+# What workers import sooner or later; none of it belongs to the reader. Optimizers need
+# torch._dynamo, and so does the flight recorder when it looks up lines: with torch.distributed.fsdp
+# these are 800 modules, 1.3 s of processor time in every rank. ZeroRedundancyOptimizer (0.3 s) is
+# left to the workers that use it.
 PRELOADED = [
     subreaper.__name__,
     "torch",
@@ -25,13 +26,13 @@ PRELOADED = [
     "torch.distributed.checkpoint",  # 0.07 s
     "torch.profiler._cupti_monitor",  # at the first step of any optimizer, also without a GPU
     "pandas",
-    "ddp_workbook.launcher.rank_process",  # not imported here: the kernel's torch can come later
+    "ddp_workbook.launcher.rank_process",  # not imported here: the kernel can import torch later
 ]
 # multiprocessing polls all children from whichever thread starts one: two threads at once would
 # read the same exit status, and one of them would get 255.
 PROCESSES = threading.Lock()
 RUNNING: set[int] = set()  # ranks of all launches of this process
-SWEEP = 1.0  # seconds at most to see the end of what the ranks left behind
+SWEEP = 1.0  # seconds at most to wait for the end of what the ranks left behind
 
 
 def start(process: multiprocessing.process.BaseProcess) -> None:
@@ -54,31 +55,31 @@ def reap(process: multiprocessing.process.BaseProcess) -> None:
 
 
 def preload(*modules: str) -> None:
-    """Have fork servers that start from now on import these as well.
+    """Make fork servers that start from now on import these modules as well.
 
-    Only what no reader edits: a rank would not see the edit.
+    Name no module that a reader may edit: a rank would not see the edit.
     """
     PRELOADED.extend(module for module in modules if module not in PRELOADED)
 
 
 def warm_up() -> None:
-    """Start the fork server, which then imports torch: the first launch need not wait for it.
+    """Start the fork server, which then imports torch, so that the first launch need not wait.
 
-    Nothing here imports torch, so the fork server and its kernel can do that side by side.
+    Nothing here imports torch, so the fork server and its kernel can do that in parallel.
     """
     if METHOD == "forkserver":
         from multiprocessing import forkserver, resource_tracker
 
         CONTEXT.set_forkserver_preload(PRELOADED)
         with PROCESSES:
-            resource_tracker.ensure_running()  # it would let interrupts through again
+            resource_tracker.ensure_running()  # started later, it would unblock interrupts again
             with _interrupts_held_back(), _one_thread():
                 forkserver.ensure_running()
 
 
 @contextlib.contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """A process that starts inside never sees Ctrl-C, which would end its `import torch`."""
+    """Processes started inside never see Ctrl-C, which would end their `import torch`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -88,7 +89,7 @@ def _interrupts_held_back() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """A process that starts inside has no OpenMP or OpenBLAS threads, which a fork would lose."""
+    """Processes started inside have no OpenMP or OpenBLAS threads, which a fork would lose."""
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
@@ -101,7 +102,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def forget_the_parents_server() -> None:
-    """In a forked child: neither the fork server nor the ranks are its own."""
+    """In a forked child: forget the fork server and the ranks, which belong to the parent."""
     from multiprocessing import forkserver, resource_tracker
 
     RUNNING.clear()
@@ -123,10 +124,10 @@ def server_pid() -> int | None:
 
 
 def end_orphans() -> None:
-    """Kill what ended ranks have left in sessions of their own, once no rank is running.
+    """Kill processes that dead ranks left in sessions of their own, once no rank is running.
 
     The fork server adopts such processes (see `subreaper`, Linux only). Its own children, such as
-    a reader's own use of multiprocessing, are in its process group: these stay.
+    those of a reader who uses multiprocessing, are in its process group and stay alive.
     """
     server = server_pid()
     end = time.monotonic() + SWEEP

@@ -1,6 +1,6 @@
-"""Messages between kernel and rank, framed on a stream: a rank stopped within one holds up nobody.
+"""Message framing between kernel and rank: a rank that stops within a message blocks no other.
 
-A message is a head (what it says) and a body (a result, perhaps of gigabytes).
+A message has a head (what it says) and a body (a result, perhaps of gigabytes).
 """
 
 import os
@@ -30,7 +30,7 @@ def _write(pipe: Connection, data: memoryview) -> None:
 
 
 def read_some(pipe: Connection) -> bytes:
-    """What is there to read, at least one byte; raises EOFError at the end, and OSError."""
+    """Read what is there, at least one byte; raises EOFError at the end, and OSError."""
     data = pipe.recv_bytes() if os.name == "nt" else os.read(pipe.fileno(), READ_AT_ONCE)
     if not data:
         raise EOFError
@@ -38,13 +38,13 @@ def read_some(pipe: Connection) -> bytes:
 
 
 class Decoder:
-    """Puts messages together again from the pieces that `read_some` gives."""
+    """Reassembles messages from the pieces that `read_some` returns."""
 
     def __init__(self) -> None:
         self.pieces = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Take a piece; give head and body of each message that is complete now."""
+        """Take a piece; yield head and body of each message that is now complete."""
         self.pieces += data
         while len(self.pieces) >= LENGTHS.size:
             head, body = LENGTHS.unpack_from(self.pieces)

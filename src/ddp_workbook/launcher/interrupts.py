@@ -1,4 +1,4 @@
-"""A step that interrupts do not break off: ranks must be ended and reaped, and all of them."""
+"""Clean-up that an interrupt cannot cut short: every rank must be ended and reaped."""
 
 import contextlib
 import signal
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def surely(step: Callable, *args: Any) -> None:
-    """Run `step` to its end; then raise the interrupts that came, unless an error is on its way.
+    """Run `step` to its end; then re-raise any interrupt, unless an error is on its way.
 
-    Python runs the handler of a signal between two steps of the main thread, so one that comes just
-    before the handler here is set can still break in: then `step` runs again, from its beginning.
+    An interrupt that arrives just before the handler here is installed still raises; `step` then
+    runs again from its beginning, so it must be safe to run twice.
     """
     already_raising = sys.exc_info()[0] is not None
     came: list = []
@@ -30,10 +30,10 @@ def surely(step: Callable, *args: Any) -> None:
 
 @contextlib.contextmanager
 def _noted(came: list) -> Iterator[None]:
-    """Interrupts of this block go into `came` instead of raising."""
+    """Collect the interrupts of this block in `came` instead of raising them."""
     handler = signal.getsignal(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or not callable(handler):  # nothing will raise, or what would is not Python's
+    if not in_main or not callable(handler):  # no handler of Python's would raise here
         yield
         return
     signal.signal(signal.SIGINT, lambda number, frame: came.append(number))

@@ -27,13 +27,13 @@ from ddp_workbook.launcher.rank_handle import RankHandle
 from ddp_workbook.launcher.rendezvous import loopback_store
 from ddp_workbook.launcher.standstill import Limits, Watch, connects, unfinished
 
-LEAVE = 2.0  # seconds that a rank has to go by itself after its worker returned
-SETTLE = 0.1  # seconds to see who else failed
-SETTLE_BLAME = 0.5  # seconds in which a rank that lost a peer may learn why the peer went
-LINGER = 0.5  # seconds that a rank which has returned keeps its connections for the others
-ANSWER = 0.3  # seconds that a rank has to say where it stands, and again after a signal
-LONG_ANSWER = 2.0  # the same, where nothing is decided by the clock
-LONGEST_WAIT = 3600.0  # seconds in one call; a longer timeout is waited for in several
+LEAVE = 2.0  # seconds for a rank to exit by itself after its worker returned
+SETTLE = 0.1  # seconds to see which other ranks failed
+SETTLE_BLAME = 0.5  # seconds to find out why the peer of a failed rank went away
+LINGER = 0.5  # seconds for which a rank that has returned keeps its connections open
+ANSWER = 0.3  # seconds for a rank to say where it stands, and again after a signal
+LONG_ANSWER = 2.0  # the same for launches in which no clock decides
+LONGEST_WAIT = 3600.0  # seconds in one call; a longer timeout takes several
 NO_GUARD = (
     "The worker lives in the script that launches it, so each rank runs that script again to find "
     'it. Put the lines that launch under `if __name__ == "__main__":`.'
@@ -43,9 +43,9 @@ STILL_BUSY = (
     "were stopped. Join them before you return, or what they write is lost."
 )
 NEVER_JOINED = (
-    "No rank ever joined a process group: the script ran {ranks} times over, each time on its own. "
-    "Under torchrun a script calls dist.init_process_group(), and finds its numbers in the "
-    "environment (LOCAL_RANK), not in --local_rank."
+    "No rank ever joined a process group: the script ran {ranks} times, each time on its own. "
+    "Under torchrun a script calls dist.init_process_group() and reads its rank from the "
+    "environment (LOCAL_RANK), not from --local_rank."
 )
 
 
@@ -59,17 +59,17 @@ def launch(
     """Run `worker(*args, **kwargs)` on `ranks` processes; return their results in rank order.
 
     The contract is torchrun's: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and the rest are set, and
-    the worker calls `init_process_group` itself. The worker is a function of a file, or the path of
-    a script, which gets `args` as its command line. Parameters called rank and world_size that the
-    call leaves open are filled in. Arguments and results travel pickled, results of a GPU come back
-    on the CPU. Each rank computes with cores // ranks threads, at least 1. After `timeout` seconds
-    the ranks are stopped, and the error says where each stood.
+    the worker calls `init_process_group` itself. The worker is a function in a file, or the path of
+    a script, which gets `args` as its command line. Parameters called rank and world_size are
+    filled in if the call leaves them open. Arguments and results are pickled; results on a GPU come
+    back on the CPU. Each rank computes with cores // ranks threads, at least 1. After `timeout`
+    seconds the ranks are stopped, and the error says where each stood.
 
     Raises:
-        LaunchRefused: before anything starts, where the call cannot work.
+        LaunchRefused: the call cannot work; nothing was started.
         RankFailed: a rank raised, exited or was killed; the first one to fail is named.
         RanksHung: the ranks did not finish in time.
-        LaunchInterrupted: the reader interrupted; a KeyboardInterrupt.
+        LaunchInterrupted: the reader interrupted; it is a KeyboardInterrupt.
     """
     return run_ranks(call_of(worker, args, kwargs, ranks), ranks, timeout)
 
@@ -87,15 +87,15 @@ def run_ranks(
     cancelled: threading.Event | None = None,
     names: Sequence[str] | None = None,
 ) -> list:
-    """`launch` with more to choose.
+    """`launch` with more options.
 
-    `quiet` shows no torchrun line, `threads` is the number of torch threads of each rank,
-    `environment` holds extra environment variables for all ranks. `by_evidence` takes the place of
-    `timeout`: the ranks are stopped when they are proven to hang, however busy the machine is, and
-    at the end of the patience in these limits TooBusyToTell is raised. What the ranks print goes to
-    `output` instead of stdout. Several launches may run side by side in threads: only the main
-    thread sees an interrupt, and can pass it on by setting `cancelled`. `names` take the place of
-    "[rank 0]" and so on before the lines that the processes print.
+    `quiet` shows no torchrun line; `threads` is the number of torch threads of each rank;
+    `environment` holds extra environment variables for all ranks. `by_evidence` replaces `timeout`:
+    the ranks are stopped when they are proven to hang, however busy the machine is, and
+    TooBusyToTell is raised when the patience in these limits ends without a proof. The ranks' lines
+    go to `output` instead of stdout. Several launches may run at once in threads: only the main
+    thread sees an interrupt, and passes it on by setting `cancelled`. `names` replace "[rank 0]"
+    and so on before the lines that the processes print.
     """
     rank_process.leave_if_the_script_runs_again()
     timeout = by_evidence.patience if by_evidence else timeout
@@ -119,14 +119,14 @@ def run_ranks(
         raise
     finally:
         surely(_end, handles, printer)
-        store = None  # an error that is kept keeps this frame, but must not keep socket and thread
+        store = None  # an error keeps this frame alive, but must not keep the socket and the thread
     if call.script and not any(h.outcome.joined for h in handles):
         print(NEVER_JOINED.format(ranks=ranks))
     return results
 
 
 def where_main_is() -> dict[str, str]:
-    """What a process must know to run this one's `__main__`: its path, or its module's name."""
+    """What a process needs to run this one's `__main__`: its path, or its module's name."""
     data = multiprocessing.spawn.get_preparation_data("")
     return {key: value for key, value in data.items() if key.startswith("init_main_from")}
 
@@ -144,7 +144,7 @@ def _start(
         except (OSError, EOFError) as error:
             raise WorkbookError(
                 f"Rank {handle.rank} could not be started: {error or type(error).__name__}.\n"
-                "Is there room for another process, and does `import torch` work in a new Python?"
+                "Is there memory for another process, and does `import torch` work in a new Python?"
             ) from error
 
 
@@ -158,7 +158,7 @@ def _unpack(handle: RankHandle) -> Any:
         ) from error
 
 
-# Following the ranks to their ends
+# Following the ranks until they end
 
 
 def _follow(
@@ -170,10 +170,11 @@ def _follow(
 ) -> None:
     """Read the ranks until all have returned; raise at the first failure or when time is up.
 
-    `watch` raises for ranks that are proven to hang; then time that is up proves nothing.
+    `watch` raises for ranks that are proven to hang; without such a proof, running out of time
+    proves nothing.
     """
     deadline = time.monotonic() + timeout
-    look_after = None  # when to see whether the ranks that have returned may go
+    look_after = None  # when to check whether the ranks that have returned may exit
     while running := unfinished(handles):
         if cancelled and cancelled.is_set():
             raise KeyboardInterrupt
@@ -198,10 +199,10 @@ def _evidence(handles: Sequence[RankHandle]) -> list[Evidence]:
 
 
 def _look_after(handles: list[RankHandle], planned: float | None, printer: Printer) -> float | None:
-    """Let ranks that have returned go, unless another still connects to them; when to look again.
+    """Let ranks that have returned exit, unless another still connects; return when to look again.
 
-    A rank that ends closes its connections. One that waits for it in a collective must learn so,
-    but one that is still in init_process_group would fail without any fault.
+    A rank that exits closes its connections. A rank that waits for it in a collective must notice
+    that, but one that is still in init_process_group would fail through no fault of its own.
     """
     waiting = [h for h in handles if h.outcome and not h.may_go]
     if not waiting or planned is None:
@@ -226,7 +227,7 @@ def _read(handles: list[RankHandle], patience: float, printer: Printer) -> None:
 
 
 def _settle(handles: list[RankHandle], printer: Printer) -> None:
-    """Give the others a moment: the first failure seen need not be the first that happened."""
+    """Wait a moment for the others: the first failure seen need not be the first that happened."""
     start = time.monotonic()
     while (waited := time.monotonic() - start) < SETTLE_BLAME:
         if all(handle.outcome for handle in handles):
@@ -235,11 +236,11 @@ def _settle(handles: list[RankHandle], printer: Printer) -> None:
             break
         _read(handles, 0.02, printer)
     if report.first_to_fail(_evidence(handles)).outcome.error.get("waited"):
-        _collect_positions(handles, printer)  # where are those for whom it waited?
+        _collect_positions(handles, printer)  # where are the ranks that it waited for?
 
 
 def _collect_positions(handles: list[RankHandle], printer: Printer) -> None:
-    """Have every running rank say where it stands: by message, the silent ones by signal."""
+    """Ask every running rank where it stands: by message, and the silent ones by signal."""
     running = [handle for handle in handles if handle.outcome is None]
     _ask(running, RankHandle.ask_position, printer)
     silent = [handle for handle in running if handle.silent]
@@ -249,7 +250,7 @@ def _collect_positions(handles: list[RankHandle], printer: Printer) -> None:
 
 
 def _ask_for_long(handles: list[RankHandle], printer: Printer) -> None:
-    """Ask the unfinished ranks where they stand, and wait for answers also of a busy machine."""
+    """Ask the unfinished ranks where they stand, and wait as long as a busy machine needs."""
     ready = [handle for handle in unfinished(handles) if handle.listener]
     _ask(ready, RankHandle.ask_position, printer, LONG_ANSWER)
 
@@ -265,7 +266,7 @@ def _ask(
 
 
 def _where_they_stand(handles: list[RankHandle], printer: Printer) -> str:
-    """The page of an interrupt; a second interrupt skips it."""
+    """The report after an interrupt; a second interrupt skips it."""
     with contextlib.suppress(KeyboardInterrupt):
         started = [handle for handle in handles if handle.pid]
         _collect_positions(started, printer)
@@ -277,7 +278,7 @@ def _where_they_stand(handles: list[RankHandle], printer: Printer) -> str:
 
 
 def _end(handles: list[RankHandle], printer: Printer) -> None:
-    """Let ranks that have returned leave by themselves for a moment, then end all that is left."""
+    """Give ranks that have returned a moment to exit, then kill whatever is left."""
     if all(handle.evidence.returned for handle in handles):
         for handle in handles:
             handle.let_go()

@@ -1,4 +1,4 @@
-"""What this process may use of the machine: cores and memory that are left to it.
+"""How much of the machine this process may use: cores and memory.
 
 Containers and batch systems such as Slurm set limits by affinity and by control groups (cgroups),
 which Linux has in versions 1 and 2. The argument `cgroups` is the folder that holds them.
@@ -39,7 +39,7 @@ def free_memory(cgroups: Path = CGROUPS) -> int:
 
 
 def read_text(path: Path) -> str:
-    """The file's text without white space around it, "" where it cannot be read."""
+    """The stripped text of a file, "" if it cannot be read."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):

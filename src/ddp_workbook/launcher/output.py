@@ -9,12 +9,12 @@ from typing import TextIO
 from ddp_workbook.figures.palette import ansi, rank_colour
 
 MOST_LINES = 2000  # shown of all ranks together; a page with more is slow and unread
-LAST_LINES = 20  # kept of what came after those
+LAST_LINES = 20  # kept of the lines after those
 LONGEST = 2000  # characters shown of one line
 
 
 class RankOutput:
-    """Turns one rank's bytes into lines: of any encoding and length, the last newline or not."""
+    """Turns one rank's bytes into lines, whatever their encoding and length."""
 
     def __init__(self, rank: int, show: Callable[[int, str], None], most_lines: int):
         self.rank, self.show, self.most_lines = rank, show, most_lines
@@ -23,7 +23,7 @@ class RankOutput:
         self.last: deque[str] = deque(maxlen=LAST_LINES)
 
     def feed(self, data: bytes) -> None:
-        """Take what came; show each line that is complete."""
+        """Take new bytes; show each complete line."""
         if self.shown >= self.most_lines and len(data) > LONGEST:
             data = self._skip(data)
         *lines, rest = data.split(b"\n")
@@ -33,7 +33,7 @@ class RankOutput:
         self._extend(rest)
 
     def close(self) -> None:
-        """Show a last line without newline, and say what was left out."""
+        """Show a last line that has no newline, and say how much was left out."""
         if self.partial or self.cut:
             self._complete()
         if self.hidden:
@@ -49,7 +49,7 @@ class RankOutput:
             self.hidden, self.last = 0, deque(maxlen=LAST_LINES)
 
     def _skip(self, data: bytes) -> bytes:
-        """In a flood: count all but the last lines without taking them apart."""
+        """In a flood: count all lines but the last ones without decoding them."""
         lines = data.count(b"\n")
         if lines <= LAST_LINES + 1:
             return data
@@ -61,9 +61,9 @@ class RankOutput:
         return b"\n".join(tail[1:])
 
     def _extend(self, piece: bytes) -> None:
-        _, returned, after = piece[:-1].rpartition(b"\r")  # one at the end may be half a \r\n
+        _, returned, after = piece[:-1].rpartition(b"\r")  # one at the end may be half of a \r\n
         if returned or (piece and self.partial.endswith(b"\r")):
-            self.partial.clear()  # a progress bar: it goes back and writes over its line
+            self.partial.clear()  # a progress bar, which overwrites its line
             self.cut = 0
             piece = after + piece[-1:]
         room = max(0, 4 * LONGEST - len(self.partial))
@@ -88,7 +88,8 @@ class RankOutput:
 class Printer:
     """Prints the ranks' lines, each with its rank in colour, on the page or into a file.
 
-    With `names`, a line has the name of its process instead, in no colour: it is no rank.
+    With `names`, a line starts with the name of its process instead, without colour, because it is
+    not a rank.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Printer:
         text, self.batch = "\n".join(self.batch), []
         try:
             print(text, file=self.file, flush=True)
-        except UnicodeEncodeError:  # a terminal that knows few characters
+        except UnicodeEncodeError:  # a terminal with a small character set
             encoding = sys.stdout.encoding
             print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
 

@@ -14,7 +14,7 @@ SPARE_DESCRIPTORS = 64
 
 
 def check(ranks: int, timeout: float, threads: int | None = None) -> None:
-    """Raise LaunchRefused if this many ranks, or this timeout, cannot be."""
+    """Raise LaunchRefused if this number of ranks or threads, or this timeout, is impossible."""
     if isinstance(ranks, bool) or not isinstance(ranks, numbers.Integral) or ranks < 1:
         raise LaunchRefused(
             f"ranks={ranks!r}: the number of ranks must be a whole number, 1 or more."
@@ -36,13 +36,13 @@ def check(ranks: int, timeout: float, threads: int | None = None) -> None:
         )
     if multiprocessing.current_process().daemon:
         raise LaunchRefused(
-            "A process of multiprocessing.Pool may start no others. One of "
-            "concurrent.futures.ProcessPoolExecutor may: launch from there."
+            "A process of multiprocessing.Pool cannot start other processes. One of "
+            "concurrent.futures.ProcessPoolExecutor can: launch from there."
         )
     try:
         os.getcwd()
     except FileNotFoundError:
-        gone = "The current folder does not exist any more: change to another one (%cd)."
+        gone = "The current folder no longer exists: change to another one (%cd)."
         raise LaunchRefused(gone) from None
     check_memory(ranks)
     check_descriptors(ranks)
@@ -59,7 +59,7 @@ def check_memory(ranks: int) -> None:
 
 
 def check_descriptors(ranks: int) -> None:
-    """Raise LaunchRefused if the ranks' pipes are more files than this process may open."""
+    """Raise LaunchRefused if the ranks' pipes need more open files than this process may have."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

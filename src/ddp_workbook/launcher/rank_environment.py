@@ -15,18 +15,18 @@ from ddp_workbook.launcher.rendezvous import LOOPBACK
 
 LOOPBACK_INTERFACE = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
 MADE_TO_BE_RUN = re.compile(r"^if __name__ == .__main__.:", flags=re.M)
-FLIGHT_RECORDER_ENTRIES = "500"  # 16 microseconds each to read at the end
+FLIGHT_RECORDER_ENTRIES = "500"  # reading one takes 16 microseconds at the end
 
 
 class RankEnvironment:
-    """What the ranks of one launch have in common; `of(rank)` is the environment of one."""
+    """What the ranks of a launch share; `of(rank)` gives the environment of one rank."""
 
     def __init__(self, ranks: int, port: int, threads: int | None, extra: dict[str, str]):
         self.ranks, self.port, self.extra = ranks, port, extra
         self.threads = threads or max(1, usable_cores() // ranks)
 
     def of(self, rank: int) -> dict[str, str]:
-        """The kernel's environment of this moment, with torchrun's variables for `rank`."""
+        """The kernel's current environment, with torchrun's variables for `rank`."""
         return (
             os.environ
             | self._shared()
@@ -48,7 +48,7 @@ class RankEnvironment:
             "ROLE_NAME": "default",
             "MASTER_ADDR": LOOPBACK,
             "MASTER_PORT": str(self.port),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",  # the kernel hosts the store, rank 0 must not
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # the kernel hosts the store, not rank 0
             "TORCHELASTIC_RESTART_COUNT": "0",
             "TORCHELASTIC_MAX_RESTARTS": "0",
             "TORCHELASTIC_RUN_ID": "none",
@@ -66,13 +66,13 @@ class RankEnvironment:
                 "TP_SOCKET_IFNAME": LOOPBACK_INTERFACE,
             }
         if self.ranks > torch.cuda.device_count():
-            # Too few GPUs for all: none for any, so that all agree on gloo.
+            # Too few GPUs for all ranks: hide them all, so that all ranks agree on gloo.
             variables["CUDA_VISIBLE_DEVICES"] = ""
         return variables
 
 
 def torchrun_line(call: Call, ranks: int) -> str:
-    """The command that runs the worker's file under torchrun; "" where it is not made to be run."""
+    """The command that runs the worker's file under torchrun; "" if it is no script."""
     file = call.file
     with contextlib.suppress(OSError, ValueError):  # ValueError: another drive, on Windows
         if file and (call.script or made_to_be_run(file)):

@@ -1,4 +1,4 @@
-"""One rank as the kernel sees it: its process, its pipes, and the evidence of what became of it."""
+"""One rank as the kernel sees it: its process, its pipes, and the evidence of its fate."""
 
 import contextlib
 import os
@@ -15,16 +15,16 @@ from ddp_workbook.launcher import fork_server, framing, rank_process, watchdog
 from ddp_workbook.launcher.output import Printer, RankOutput
 from ddp_workbook.launcher.workarounds import WithoutMain
 
-DRAIN = 0.5  # seconds at most for what a rank had written before it ended
-EXEC = 0.05  # seconds in which a program that replaces another one has its command line
-# What `faulthandler` writes of a thread: a head, then its frames, innermost first.
+DRAIN = 0.5  # seconds at most to read what a rank wrote before it ended
+EXEC = 0.05  # seconds after which a program started by exec shows its command line
+# What `faulthandler` writes for a thread: a head, then its frames, innermost first.
 THREAD = re.compile(r"^(?=(?:Current thread|Thread|Stack) )", flags=re.M)
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 MAIN = (rank_process.__file__, rank_process.main.__name__)
 
 
 class RankHandle:
-    """Starts a rank and follows it; `evidence` is what the diagnostics get to see of it."""
+    """Starts a rank and follows it; `evidence` is what the diagnostics get to see."""
 
     def __init__(self, rank: int, printer: Printer):
         self.rank = rank
@@ -32,12 +32,12 @@ class RankHandle:
         self.dump = bytearray()  # what `faulthandler` wrote
         self.decoder = framing.Decoder()
         self.text = RankOutput(self.rank, printer.line, printer.most_lines)
-        self.silent_since: float | None = None  # the end of `report` without an outcome
+        self.silent_since: float | None = None  # when `report` ended without an outcome
         self.may_go = self.ended = False
         self.pipes: list[Connection] = []
         self.process = None
         self.pid: int | None = None  # None before the process has started
-        self.listener: int | None = None  # the thread that answers questions, as the system counts
+        self.listener: int | None = None  # the system's id of the thread that answers questions
 
     @property
     def outcome(self) -> Outcome | None:
@@ -45,14 +45,14 @@ class RankHandle:
         return self.evidence.outcome
 
     def start(self, orders: rank_process.Orders) -> None:
-        """Start the process; raises OSError or EOFError where the system gives none."""
+        """Start the process; raises OSError or EOFError if the system refuses."""
         context, theirs = fork_server.CONTEXT, []
         try:
             for duplex in (True, False, False, False):
                 ours, their_end = context.Pipe(duplex)
                 self.pipes.append(ours)
                 theirs.append(their_end)
-            # A one-way pipe is (to read, to write), and the kernel writes to the lifeline alone.
+            # A one-way pipe is (read end, write end); the kernel writes to the lifeline only.
             self.pipes[1], theirs[1] = theirs[1], self.pipes[1]
             self.report, self.lifeline, self.output, self.stacks = self.pipes
             name = WithoutMain(f"rank {self.rank}")
@@ -68,7 +68,7 @@ class RankHandle:
 
     @property
     def sources(self) -> list:
-        """What may still bring news: open pipes, and the sentinel of the process."""
+        """The open pipes and the process's sentinel, from which news may still come."""
         pipes = [p for p in (self.report, self.output, self.stacks) if not p.closed]
         return pipes if self.ended else [*pipes, self.process.sentinel]
 
@@ -78,7 +78,7 @@ class RankHandle:
         return self.outcome is None and self.evidence.record is None
 
     def read(self, source: Connection | int) -> None:
-        """Take what is there in one of `sources`."""
+        """Read whatever one of `sources` has."""
         if isinstance(source, int):  # the sentinel
             self._see_its_end()
             return
@@ -96,7 +96,7 @@ class RankHandle:
                 self._hear(pickle.loads(head), body)
 
     def _hear(self, message: dict, body: bytes) -> None:
-        """Take in a message: a phase, an answer, or the outcome."""
+        """Handle a message: a phase, an answer, or the outcome."""
         self.evidence.phase = message.get("phase", self.evidence.phase)
         self.evidence.record = message.get("record", self.evidence.record)
         self.evidence.stack = message.get("stack", self.evidence.stack)
@@ -120,7 +120,7 @@ class RankHandle:
             self.text.close()
 
     def _see_its_end(self) -> None:
-        """The process has ended; if no message told how, it died."""
+        """Note that the process has ended; it died, unless a message told otherwise."""
         self.ended = True
         self.drain()
         if self.outcome is None:
@@ -132,7 +132,7 @@ class RankHandle:
         self.evidence.outcome = Outcome(Ending.DIED, when, **how)
 
     def drain(self) -> None:
-        """Take what the rank wrote before it ended; what others go on writing there is left."""
+        """Read what the rank wrote before it ended; ignore what other processes still write."""
         end = time.monotonic() + DRAIN
         for pipe in (self.report, self.output, self.stacks):
             with contextlib.suppress(OSError, EOFError):
@@ -146,7 +146,7 @@ class RankHandle:
         self._send(b"position?")
 
     def let_go(self) -> None:
-        """Have a rank that has returned close its connections and end."""
+        """Tell a rank that has returned to close its connections and end."""
         self.may_go = True
         self._send(b"go")
 
@@ -155,14 +155,14 @@ class RankHandle:
             framing.send(self.report, question)
 
     def ask_by_signal(self) -> None:
-        """Have the system ask for the Python stacks, where compiled code holds the rank's GIL."""
-        listens = self.evidence.phase is not Phase.STARTING  # before, the signal would end it
+        """Ask for the Python stacks by signal, for compiled code that holds the rank's GIL."""
+        listens = self.evidence.phase is not Phase.STARTING  # until then, the signal would kill it
         if rank_process.STACKS_SIGNAL and listens and not self.ended:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, rank_process.STACKS_SIGNAL)
 
     def look_from_outside(self) -> None:
-        """Note what can be seen of a silent rank: the stacks it wrote, and whether it is halted."""
+        """Note what a silent rank shows: the stacks that it wrote, and whether it is stopped."""
         self.evidence.stack = self.evidence.stack or main_stack(self.dump.decode(errors="replace"))
         with contextlib.suppress(psutil.Error):
             status = psutil.Process(self.pid).status()
@@ -174,7 +174,7 @@ class RankHandle:
             return self.process.exitcode
 
     def end(self) -> None:
-        """Kill what is left of the rank and of its process group. Safe to call twice."""
+        """Kill the rank and the rest of its process group. Safe to call twice."""
         for pipe in self.pipes[1:2]:
             with contextlib.suppress(OSError):
                 pipe.close()  # the lifeline
@@ -199,7 +199,7 @@ class RankHandle:
 
 
 def main_stack(dump: str) -> list[Frame]:
-    """Frames, innermost first, of the thread that runs the worker; of the last dump in `dump`."""
+    """Frames of the worker's thread, innermost first, from the last dump in `dump`."""
     threads = THREAD.split(dump)
     stacks = [
         [(m["file"], int(m["line"]), m["name"]) for m in map(FRAME.match, part.splitlines()) if m]
@@ -217,14 +217,14 @@ def main_stack(dump: str) -> list[Frame]:
 
 
 def program_in(pid: int) -> str:
-    """The command line that runs in a rank's process, where it is not the rank's own; else ""."""
+    """The command line in a rank's process if another program has replaced the rank; else ""."""
     server, end = fork_server.server_pid(), time.monotonic() + EXEC
     if server is None:
         return ""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:
-            if line := process.cmdline():  # empty for a moment: while it ends, or begins anew
+            if line := process.cmdline():  # empty for a moment, while the process ends or execs
                 return "" if line == psutil.Process(server).cmdline() else " ".join(line)[:80]
             time.sleep(0.002)
     return ""

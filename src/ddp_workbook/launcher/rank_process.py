@@ -39,7 +39,7 @@ importing_main = False  # True while a rank runs the script that launched it, to
 
 @dataclass
 class Orders:
-    """What a rank is told: its place in the world, its environment, and the pickled Call."""
+    """What the kernel gives a rank: its rank, its environment, and the pickled Call."""
 
     rank: int
     world_size: int
@@ -57,14 +57,17 @@ def main(
     output: Connection,
     stacks: Connection,
 ) -> None:
-    """Run the worker and report what became of it; the process ends here.
+    """Run the worker and report its outcome; the process ends here.
 
-    `report` goes both ways: phases and the result to the kernel, the kernel's questions to here.
-    `lifeline` is never written to: it ends when the kernel does. `output` takes stdout and stderr,
-    `stacks` takes the Python stacks at a crash or on request.
+    `report` works both ways: phases and the result go to the kernel, questions come from it.
+    `lifeline` is never written to: it closes when the kernel ends. `output` takes stdout and
+    stderr; `stacks` takes the Python stacks at a crash or on request.
     """
     die_with_the_kernel(lifeline)
-    for pipe in (report, stacks):  # a program that replaces this one ends both: the kernel sees it
+    for pipe in (
+        report,
+        stacks,
+    ):  # exec closes both, which shows the kernel that it happened
         os.set_inheritable(pipe.fileno(), False)
     redirect_output(output)
     write_stacks_to(stacks)
@@ -83,9 +86,9 @@ def main(
     except BaseException as problem:
         ending, body, error = Ending.RAISED, b"", exceptions.as_data(problem)
     if os.getpid() != reporter.pid:
-        os._exit(0)  # a child that the worker forked, and that returned from it too
+        os._exit(0)  # a child that the worker forked, which returned from it too
     reporter.enter(Phase.LEAVING)
-    atexit._run_exitfuncs()  # only the worker's own, see adopt; torchrun's ranks run them too
+    atexit._run_exitfuncs()  # only the worker's own (see adopt), as ranks under torchrun do
     flush_streams()
     reporter.send(
         body,
@@ -101,8 +104,8 @@ def main(
 
 
 def make_way_for(file: str | None) -> None:
-    """Let the worker find what a script finds: its own name, no other arguments, its neighbours."""
-    sys.argv = [file or "worker"]  # a worker's argparse must not meet the kernel's own arguments
+    """Set sys.argv and sys.path as a script finds them: its own name, no arguments, its folder."""
+    sys.argv = [file or "worker"]  # a worker's argparse must not see the kernel's arguments
     if file:
         sys.path.append(os.path.dirname(file))
 
@@ -118,7 +121,7 @@ def work(call: Any) -> Any:
 
 
 class Reporter:
-    """The way to the kernel, for the worker's thread and the one that answers questions."""
+    """Sends to the kernel from the worker's thread and from the one that answers questions."""
 
     def __init__(self, report: Connection):
         self.report, self.lock, self.pid = report, threading.Lock(), os.getpid()
@@ -136,9 +139,9 @@ class Reporter:
 
 
 def answer_questions(report: Connection, reporter: Reporter) -> None:
-    """Say where this rank stands whenever the kernel asks; gloo waits without the GIL."""
+    """Say where this rank stands whenever the kernel asks; gloo releases the GIL as it waits."""
     main_thread, decoder = threading.main_thread().ident, framing.Decoder()
-    reporter.send(listener=threading.get_native_id())  # what this thread does, nobody asked for
+    reporter.send(listener=threading.get_native_id())  # whose activity does not count
     with contextlib.suppress(EOFError, OSError):
         while True:
             for question, _ in decoder.feed(framing.read_some(report)):
@@ -150,7 +153,7 @@ def answer_questions(report: Connection, reporter: Reporter) -> None:
 
 
 def redirect_output(output: Connection) -> None:
-    """Let descriptors 1 and 2, and the streams on top of them, write to the kernel's pipe."""
+    """Make descriptors 1 and 2, and the streams on top of them, write to the kernel's pipe."""
     source = output.fileno()
     if os.name == "nt":
         import msvcrt
@@ -159,23 +162,23 @@ def redirect_output(output: Connection) -> None:
     for target in (1, 2):
         os.dup2(source, target)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # a subprocess that reads a terminal from the background would be stopped
+    os.dup2(nothing, 0)  # a background process that reads from a terminal would be stopped
     os.close(nothing)
-    # Line buffered: under PYTHONUNBUFFERED `print` would write a text and its newline apart.
+    # Line buffered: with PYTHONUNBUFFERED, `print` would write a text and its newline separately.
     format = {"buffering": 1, "encoding": "utf-8", "errors": "backslashreplace", "closefd": False}
     sys.stdout = sys.__stdout__ = os.fdopen(1, "w", **format)
     sys.stderr = sys.__stderr__ = os.fdopen(2, "w", **format)
 
 
 def flush_streams() -> None:
-    """Write out what the worker has printed, also where it put its own streams in their place."""
+    """Flush what the worker has printed, even if it replaced the streams by its own."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         with contextlib.suppress(Exception):
             stream.flush()
 
 
 def write_stacks_to(stacks: Connection) -> None:
-    """Have the Python stacks written at a fatal signal, and when the kernel asks by signal."""
+    """Make Python write its stacks at a fatal signal, and when the kernel asks by signal."""
     if os.name != "nt":
         faulthandler.enable(stacks)
         faulthandler.register(STACKS_SIGNAL, stacks, all_threads=True)
@@ -192,11 +195,11 @@ def adopt(orders: Orders, meeting_point: MeetingPoint) -> None:
     numpy.random.seed()
     torch.seed()
     torch.set_num_threads(orders.threads)
-    dist.set_debug_level_from_env()  # torch reads these two when it is imported
+    dist.set_debug_level_from_env()  # torch reads these two variables only when it is imported
     if "TORCH_LOGS" in os.environ:
         torch._logging._init_logs()
     atexit._clear()  # those of the fork server
-    multiprocessing.set_start_method(None, force=True)  # else a DataLoader uses the fork server
+    multiprocessing.set_start_method(None, force=True)  # else a DataLoader uses the server
     compile_sources_afresh()
     meeting_point.install()
     workarounds.keep_groups_of_ddp()
@@ -207,7 +210,7 @@ def adopt(orders: Orders, meeting_point: MeetingPoint) -> None:
 
 
 def run_main_again(where: dict[str, str]) -> None:
-    """Run the script that launched this rank, for the worker lives in it; as "__mp_main__"."""
+    """Run the script that launched this rank as "__mp_main__", because the worker is in it."""
     global importing_main
     importing_main = True
     try:
@@ -217,13 +220,13 @@ def run_main_again(where: dict[str, str]) -> None:
 
 
 def leave_if_the_script_runs_again() -> None:
-    """End a rank that would launch, because the script that it imports has no guard."""
+    """End a rank that is about to launch: the script that it imports has no `__main__` guard."""
     if importing_main:
         raise ScriptRunsAgain
 
 
 def compile_sources_afresh() -> None:
-    """Ignore .pyc files outside the libraries: their time misses an edit within the same second."""
+    """Ignore .pyc files outside the libraries: their time stamp misses an edit within a second."""
     stats = importlib.machinery.SourceFileLoader.path_stats
 
     def path_stats(self, path):
@@ -235,9 +238,9 @@ def compile_sources_afresh() -> None:
 
 
 def leave() -> None:
-    """End this process, and not by way of the interpreter's own end.
+    """End this process without the interpreter's shutdown.
 
-    In that one gloo can abort: "terminate called without an active exception" (torch 2.13).
+    During shutdown gloo can abort: "terminate called without an active exception" (torch 2.13).
     """
     threading._shutdown()  # waits for the worker's threads, and ends idle thread pools
     multiprocessing.util._exit_function()

@@ -1,8 +1,9 @@
-"""The reader's files that ranks are about to run: as they are now, and what others changed in them.
+"""The reader's files that ranks are about to run: their current text, and what others changed.
 
-Two kernels may work in one folder, and an editor, too. A kernel remembers its files as it wrote or
-imported them. At a launch it looks at those that the worker imports, says which are different now,
-and sends their texts along: what is written meanwhile cannot run on some ranks alone, or unseen.
+Two kernels, or a kernel and an editor, may work in one folder. A kernel remembers its files as it
+wrote or imported them. At a launch it looks at those that the worker imports, says which are
+different now, and sends their texts along. So a file that is written during the launch cannot reach
+only some of the ranks, or pass unnoticed.
 """
 
 import _io
@@ -26,21 +27,21 @@ WROTE, IMPORTED = "wrote", "imported"
 
 @dataclass
 class Known:
-    """A file as this kernel `did` write or import it; `told` is another text that was announced."""
+    """A file as this kernel `did` write or import it; `told` is a newer text, already announced."""
 
     data: bytes
     did: str
     told: bytes | None = None
 
 
-KNOWN: dict[str, Known] = {}  # by real path; empty in a process that watches no imports
-SPECS: dict[str, object] = {}  # of modules that were looked at; a reload makes a new one
+KNOWN: dict[str, Known] = {}  # by real path; empty in a process that does not watch imports
+SPECS: dict[str, object] = {}  # of modules already looked at; a reload makes a new spec
 
 
 def wrote(path: str | os.PathLike, data: bytes, *, behind: bytes = b"") -> None:
-    """Remember that this kernel has written `data`, where it was appended `behind` other lines.
+    """Remember that this kernel has written `data`, if appended then `behind` other lines.
 
-    If this kernel had written lines there before, those count: another's are not its own.
+    Earlier lines count as this kernel's only if it wrote them itself.
     """
     real = os.path.realpath(path)
     if behind and real in KNOWN and KNOWN[real].did == WROTE:
@@ -51,7 +52,7 @@ def wrote(path: str | os.PathLike, data: bytes, *, behind: bytes = b"") -> None:
 def note_imports() -> None:
     """Remember the reader's files that this kernel has imported, or reloaded, since the last call.
 
-    From the first call on, launches look at files.
+    Launches look at files from the first call of this function on.
     """
     for name, module in list(sys.modules.items()):
         namespace = getattr(module, "__dict__", {})
@@ -69,9 +70,9 @@ def note_imports() -> None:
 
 
 def as_of_now(starts: Iterable[str], text: str = "") -> dict[str, bytes]:
-    """Texts of the known files that the files `starts`, or a cell's `text`, import, themselves too.
+    """Texts of the known files among `starts` and all that they, or a cell's `text`, import.
 
-    Prints a line for each that somebody else has changed, once for each change.
+    Prints a line for each file that someone else has changed, once for each change.
     """
     if SPECS:
         note_imports()
@@ -92,7 +93,7 @@ def as_of_now(starts: Iterable[str], text: str = "") -> dict[str, bytes]:
 
 
 def run_these(files: dict[str, bytes]) -> None:
-    """In a rank: where Python opens one of `files` to run it, it gets the text in `files`."""
+    """In a rank: make Python run the texts in `files` instead of the files on disk."""
     if not files:
         return
     really_open = io.open_code
@@ -105,7 +106,7 @@ def run_these(files: dict[str, bytes]) -> None:
 
 
 def _is_the_readers(file: str) -> bool:
-    """True for a file that is neither a library's nor the workbook's."""
+    """True for a file that belongs neither to a library nor to the workbook."""
     is_source = file.endswith(".py") and not file.startswith(user_code.BOOK)
     return is_source and not user_code.is_library(file)
 
@@ -113,12 +114,12 @@ def _is_the_readers(file: str) -> bool:
 def _read(file: str) -> bytes | None:
     try:
         return Path(file).read_bytes()
-    except OSError:  # thrown away since: the rank that imports it says so
+    except OSError:  # deleted since then: the rank that imports it says so
         return None
 
 
 def _imports(source: str | bytes) -> list[str]:
-    """The known files whose names `source` imports, wherever in it."""
+    """The known files that `source` imports anywhere in its text."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):  # the rank that imports it says so

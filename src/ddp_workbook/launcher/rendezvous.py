@@ -23,8 +23,8 @@ NOT_THIS_RANK = (
     'int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]).'
 )
 ELSEWHERE = (
-    "The ranks are to meet at {host}:{port}, another machine, and launch starts all ranks on this "
-    "one. Leave init_method out, and MASTER_ADDR and MASTER_PORT as they are."
+    "The ranks would meet at {host}:{port}, on another machine, but launch starts all ranks on "
+    "this one. Leave out init_method, and leave MASTER_ADDR and MASTER_PORT as they are."
 )
 ANSWERED = (
     "The ranks meet at the launch's own store, not at {host}:{port}: no two programs can collide "
@@ -33,10 +33,10 @@ ANSWERED = (
 
 
 def loopback_store() -> dist.TCPStore:
-    """A TCPStore on a port that the system chose and that is ours before anybody else can take it.
+    """A TCPStore on a free port of loopback, bound before any other process can take it.
 
-    The socket is bound here and handed over: left to itself, TCPStore listens on all addresses.
-    Windows cannot hand over a socket; there it listens as PyTorch does it.
+    The socket is bound here and handed over, because TCPStore itself listens on all addresses. On
+    Windows a socket cannot be handed over, so there the store listens as PyTorch makes it.
     """
     if os.name == "nt":
         return dist.TCPStore(LOOPBACK, 0, is_master=True, wait_for_workers=False)
@@ -44,7 +44,7 @@ def loopback_store() -> dist.TCPStore:
         listener.bind((LOOPBACK, 0))
         listener.listen(1024)
         port = listener.getsockname()[1]
-        descriptor = listener.detach()  # the store owns it from here on, and closes it
+        descriptor = listener.detach()  # from here on the store owns it and closes it
     with no_name_lookups():
         return dist.TCPStore(
             LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor
@@ -54,21 +54,21 @@ def loopback_store() -> dist.TCPStore:
 class MeetingPoint:
     """In a rank: gives `init_process_group` the launch's store, whatever port it was told.
 
-    Under torchrun and `launch` all ranks are clients of a store that the launcher keeps. A worker
-    that writes its own MASTER_PORT, or passes `init_method="tcp://..."`, would wait at a port where
-    nobody listens (torch 2.13, torchrun as well). Each group gets a prefix of its own in the store:
-    a second group would find the addresses of the first one there, and dial the dead.
+    Under torchrun and `launch` all ranks are clients of a store that the launcher hosts. A worker
+    that sets its own MASTER_PORT, or passes `init_method="tcp://..."`, would wait at a port where
+    nobody listens (torch 2.13, under torchrun as well). Each group gets a prefix of its own in the
+    store; otherwise a second group would find the first one's addresses there and call dead peers.
     """
 
     def __init__(self, environment: dict[str, str]):
         self.rank, self.world_size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
         self.host, self.port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
         self.pid = os.getpid()
-        self.groups = 0  # that this rank has joined, or begun to
+        self.groups = 0  # that this rank has joined or begun to join
         self.said = False
 
     def install(self) -> None:
-        """From now on `init_process_group` of this process asks here first."""
+        """Make `init_process_group` of this process ask here first, from now on."""
         module = importlib.import_module("torch.distributed.rendezvous")
         make_store, make_group = module._create_c10d_store, dist.init_process_group
         signature = inspect.signature(make_group)
@@ -77,7 +77,7 @@ class MeetingPoint:
         def create_store(
             hostname: str, port: int, rank: int, world_size: int, timeout: timedelta, *args: Any
         ) -> dist.Store:
-            # Not for a child that the worker forked, nor where it unset the agent's variable.
+            # Not in a child that the worker forked, and not if it unset the agent's variable.
             if os.getpid() != self.pid or not module._torchelastic_use_agent_store():
                 return make_store(hostname, port, rank, world_size, timeout, *args)
             return self.store(hostname, port, rank, world_size, timeout)
@@ -93,9 +93,9 @@ class MeetingPoint:
         dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
 
     def check(self, given: dict[str, Any]) -> None:
-        """Raise ValueError for what can never meet; `store` below checks what env and tcp are told.
+        """Raise ValueError for arguments with which ranks never meet; `store` checks env and tcp.
 
-        A file or a store of the worker's own may hold a smaller world than the launch's.
+        With a file or a store of its own, a worker may make a smaller world than the launch.
         """
         rank, world_size = given.get("rank", -1), given.get("world_size", -1)
         method, store = given.get("init_method"), given.get("store")
@@ -121,7 +121,7 @@ class MeetingPoint:
     def store(
         self, host: str, port: int, rank: int, world_size: int, timeout: timedelta
     ) -> dist.Store:
-        """The launch's store. ValueError for another machine, or numbers that contradict it."""
+        """The launch's store; ValueError for another machine or for numbers that contradict it."""
         if (rank, world_size) != (self.rank, self.world_size):
             raise ValueError(self.contradiction(rank, world_size))
         if (host, port) != (self.host, self.port):
@@ -139,7 +139,7 @@ class MeetingPoint:
 
 
 def is_this_machine(host: str) -> bool:
-    """True for loopback, and for this machine's own name and addresses; asks no name server."""
+    """True for loopback and for this machine's name and addresses; never asks a name server."""
     if host in HERE or host.startswith("127.") or host == socket.gethostname():
         return True
     return any(a.address == host for card in psutil.net_if_addrs().values() for a in card)

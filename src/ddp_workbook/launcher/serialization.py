@@ -1,4 +1,4 @@
-"""Pickles workers, arguments and results on their way between kernel and rank, or says why not."""
+"""Pickles workers, arguments and results sent between kernel and rank, or says why it cannot."""
 
 import importlib
 import io
@@ -22,18 +22,18 @@ CELL = (
     "or write its lines into a `%%ranks` cell."
 )
 TYPED_IN = (
-    "{what} `{name}` was defined at a prompt, or in a script that is no file. A rank is a new "
-    "process: it can import files, but nothing of this session.\n"
+    "{what} `{name}` was defined at a prompt, or in a script that is not a file. A rank is a new "
+    "process: it can import files, but nothing from this session.\n"
     "Put it into a file, `my_worker.py`, and write `from my_worker import {name}` here."
 )
-SHORT = reprlib.Repr()  # never walks all of a long list
+SHORT = reprlib.Repr()  # never goes through all of a long list
 SHORT.maxother = 60
 
 
 class Packer(pickle.Pickler):
-    """Pickles functions by name and tensors off the GPU, refuses what only this process knows.
+    """Pickles functions by name, moves tensors off the GPU, refuses what only this process knows.
 
-    `modules` tells afterwards which modules must be imported for what is inside.
+    Afterwards `modules` names the modules that must be imported to unpickle.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -41,7 +41,7 @@ class Packer(pickle.Pickler):
         self.modules: set[str] = set()
 
     def reducer_override(self, obj: Any):
-        """Called for each object: a way to rebuild it, or NotImplemented for pickle's own way."""
+        """How to rebuild an object, or NotImplemented for pickle's own way; called for each one."""
         if isinstance(obj, (types.FunctionType, type)):
             refuse_if_unreachable(obj)
             self.modules.add(str(obj.__module__))
@@ -60,7 +60,7 @@ def travels_badly(tensor: torch.Tensor) -> bool:
 
 
 def light(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy on the CPU, without the rest of its storage: the kernel must open no GPU for it."""
+    """A copy on the CPU without the rest of its storage; the kernel must not open a GPU for it."""
     copy = tensor.detach().to("cpu", copy=True)
     if type(tensor) is torch.nn.Parameter:
         return torch.nn.Parameter(copy, tensor.requires_grad)
@@ -68,7 +68,7 @@ def light(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_stale(function: types.FunctionType) -> bool:
-    """True if the module was reloaded since: its function of that name is the newer one."""
+    """True if the module was reloaded since, so that its function of that name is newer."""
     current = import_by_name(function.__module__, function.__qualname__, missing=None)
     return (
         current is not function
@@ -102,7 +102,7 @@ def refuse_if_unreachable(obj: types.FunctionType | type) -> None:
         raise Unsendable(
             f"{what} `{obj.__name__}` was defined inside a function "
             f"({obj.__qualname__.split('.<locals>')[0]}), where another process cannot find it. "
-            "Move it to the top level of its file; if it stands there, its decorator needs "
+            "Move it to the top level of its file; if it is there already, its decorator needs "
             "@functools.wraps."
         )
     if obj.__module__ == "__main__" and not main_is_a_script():
@@ -156,8 +156,8 @@ def unpack(data: bytes) -> Any:
 def pack_call(call: Call) -> tuple[bytes, bool]:
     """The call's bytes for the ranks, and whether they must run the script that is `__main__` here.
 
-    With it go the reader's files that it needs, as they are now. Raises LaunchRefused naming what
-    cannot travel.
+    The bytes include the reader's files that the call needs, as they are now. Raises LaunchRefused,
+    naming what cannot be pickled.
     """
     try:
         data, modules = _pack(call)
@@ -178,7 +178,7 @@ def pack_call(call: Call) -> tuple[bytes, bool]:
 
 
 class WithFiles:
-    """A packed call, and the files to be found when its worker is imported; unpacks to the call."""
+    """A packed call and the files from which its worker is imported; unpickles to the call."""
 
     def __init__(self, files: dict[str, bytes], call: bytes):
         self.files, self.call = files, call
@@ -188,7 +188,7 @@ class WithFiles:
 
 
 def call_with_files(files: dict[str, bytes], call: bytes) -> Call:
-    """In a rank: the call, whose worker is imported from `files`, where it is one of them."""
+    """In a rank: the call, with its worker imported from `files` if it is in one of them."""
     reader_files.run_these(files)
     return unpack(call)
 

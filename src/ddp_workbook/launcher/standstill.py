@@ -1,7 +1,8 @@
-"""Hung or merely slow: what the ranks have done tells it, and no clock.
+"""Hung or merely slow: decided by what the ranks have done, not by a clock.
 
-On a machine that many share, a right answer may take a minute, and a wrong one must not. So a
-launch that is followed by evidence ends as hung when it is proven, and otherwise goes on.
+On a machine that many people share, a right answer may take a minute, while a wrong one must be
+stopped soon. So a launch that is judged by evidence ends as hung once that is proven, and goes on
+otherwise.
 """
 
 import contextlib
@@ -21,16 +22,16 @@ from ddp_workbook.launcher import activity
 from ddp_workbook.launcher.activity import Reading
 from ddp_workbook.launcher.rank_handle import RankHandle
 
-FIRST_LOOK = 0.2  # seconds from the start: most launches have ended by then
-EVERY = 0.1  # seconds between two looks; a rank that runs costs 0.02 ms, one that stands 0.15 ms
-QUIET = 0.2  # seconds of standstill after which it is worth asking where the ranks stand
+FIRST_LOOK = 0.2  # seconds from the start, when most launches have ended
+EVERY = 0.1  # seconds between two looks; one costs 0.02 ms for a running rank, 0.15 for a still one
+QUIET = 0.2  # seconds of standstill before the ranks are asked where they stand
 LATELY = 20  # looks that are kept
-SETTLES = 0.4  # seconds of late in which every thread must have slept, or have had its turns
-SEVERAL = 3  # times as long if several poll: send and recv leave no trace on gloo
+SETTLES = 0.4  # last seconds in which every thread must have slept or had its turns
+SEVERAL = 3  # times as long if several ranks poll: send and recv leave no trace on gloo
 SUMMED = 0.5  # seconds between two sums of processor time
-CLOSES = 2.0  # seconds in which a rank that has returned cuts off those who wait for it
-EVERY_UNSEEN = 0.5  # seconds between two looks there: psutil walks through all processes
-UNSEEN = 5.0  # seconds of standstill at least where no queue for a processor can be seen
+CLOSES = 2.0  # seconds until a rank that has returned closes its connections
+EVERY_UNSEEN = 0.5  # EVERY without turn counts: psutil goes through all processes
+UNSEEN = 5.0  # seconds of standstill at least where queues for a processor cannot be seen
 # Functions of torch in which a rank connects to all others.
 CONNECTING = ("init_process_group", "new_group")
 THEIR_FILE = os.path.join("torch", "distributed", "distributed_c10d.py")
@@ -42,28 +43,28 @@ LIBRARIES = tuple(
 
 @dataclass(frozen=True)
 class Limits:
-    """How much evidence makes a hang; all times in seconds.
+    """How much evidence proves a hang; all times in seconds.
 
-    Made for checks, whose ranks compute on the CPU for a second or two and talk over loopback: a
-    GPU, or a slow network, may work while all ranks stand still. Where no queue for a processor
-    can be seen (macOS, Windows), each standstill must last 5 s, and ranks that a busy machine keeps
-    waiting for that long look hung.
+    Meant for checks, whose ranks compute on the CPU for a second or two and talk over loopback. A
+    GPU or a slow network may be working while all ranks stand still. Where queues for a processor
+    cannot be seen (macOS, Windows), each standstill must last 5 s, and ranks that a busy machine
+    keeps waiting that long look hung.
     """
 
-    standstill: float = 0.4  # all unfinished ranks wait for each other
-    new_group: float = 2.0  # the same, one of them in new_group, which asks the launch's store
-    connecting: float = 20.0  # in init_process_group: a slow name server takes 10
+    standstill: float = 0.4  # all unfinished ranks wait for one another
+    new_group: float = 2.0  # the same, with one of them in new_group, which asks the store
+    connecting: float = 20.0  # one is in init_process_group; a slow name server takes 10
     idle: float = 5.0  # one of them waits for something else: a sleep, a lock, a file
-    polling: float = 10.0  # one of them looks around now and then, the others stand still
-    processor: float = 4.0  # of processor time in one phase, mostly inside the worker
-    slow: float = 5.0  # of wall time, then `on_slow` is called once, unless all ranks stand
-    patience: float = 300.0  # of wall time, then TooBusyToTell is raised
+    polling: float = 10.0  # one of them polls, the others stand still
+    processor: float = 4.0  # of processor time in one phase, most likely in the worker
+    slow: float = 5.0  # of wall time until `on_slow` is called once, unless all ranks stand
+    patience: float = 300.0  # of wall time until TooBusyToTell is raised
     on_slow: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A hang, proven: by what, and the seconds that it lasted, or of processor that it took."""
+    """A proven hang: by what, and how many seconds it lasted or took of processor time."""
 
     proof: Proof
     seconds: float
@@ -71,7 +72,7 @@ class Finding:
 
 
 class Watch:
-    """Looks at the unfinished ranks of one launch again and again, until they are proven hung."""
+    """Watches the unfinished ranks of one launch until they are proven hung."""
 
     def __init__(self, limits: Limits):
         self.limits, self.begun = limits, time.monotonic()
@@ -82,11 +83,11 @@ class Watch:
         self.polling = Polling(limits)
 
     def look(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> Finding | None:
-        """Take a look if it is time; `ask` has the unfinished ranks say where they stand."""
+        """Look if it is time; `ask` makes the unfinished ranks say where they stand."""
         if time.monotonic() < self.next or any(handle.evidence.failed for handle in handles):
             return None
         found = None
-        with contextlib.suppress(OSError):  # a rank or a thread of it has just ended
+        with contextlib.suppress(OSError):  # a rank or one of its threads has just ended
             found = (
                 self.processor.look(handles)
                 or self.standstill.look(handles, ask)
@@ -98,7 +99,7 @@ class Watch:
         return found
 
     def _say_once_that_it_is_slow(self) -> None:
-        """Not while all stand: that is no sign of a busy machine."""
+        """Call `on_slow`, but not while all ranks stand: that is no sign of a busy machine."""
         late = self.slow_at is not None and time.monotonic() >= self.slow_at
         if late and not self.standstill.readings:
             self.slow_at = None
@@ -111,10 +112,10 @@ class ProcessorTime:
 
     def __init__(self, limits: Limits):
         self.limits, self.next = limits, 0.0
-        self.begun: dict[int, tuple[Phase, float]] = {}  # processor time as each entered its phase
+        self.begun: dict[int, tuple[Phase, float]] = {}  # processor time at its start
 
     def look(self, handles: Sequence[RankHandle]) -> Finding | None:
-        """The rank that has used up its processor time, if one has."""
+        """The first rank that has used up its processor time, if any."""
         if time.monotonic() < self.next:
             return None
         self.next = time.monotonic() + SUMMED
@@ -129,7 +130,7 @@ class ProcessorTime:
 
 
 class Standstill:
-    """All unfinished ranks stand: none runs, none waits for a processor, none for a disk."""
+    """All unfinished ranks stand: none runs, and none waits for a processor or a disk."""
 
     def __init__(self, limits: Limits):
         self.limits = limits
@@ -142,7 +143,7 @@ class Standstill:
         self.asked = 0.0
 
     def look(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> Finding | None:
-        """A proof if all have stood for long enough, at the same places before and after."""
+        """A proof if all have stood long enough, in the same places before and after."""
         if not self._all_stand(handles) or self._lasts() < QUIET:
             return None
         if self.places is None:
@@ -172,7 +173,7 @@ class Standstill:
         return last - first
 
     def _all_stand(self, handles: Sequence[RankHandle]) -> bool:
-        """Look at the workers' threads, and if these stand, at all others; note what is seen."""
+        """Look at the workers' threads and, if these stand, at all others; note the readings."""
         glances = {handle.rank: activity.glance(handle.pid) for handle in unfinished(handles)}
         moved, self.glances = glances != self.glances, glances
         if moved or not glances:
@@ -191,7 +192,7 @@ class Standstill:
         return True
 
     def _settled(self) -> bool:
-        """True if of late no thread of any rank has waited for a processor that it needs."""
+        """True if lately no thread of any rank has waited for a processor that it needs."""
         now = self.readings[-1]
         return any(
             all(now[rank].time - before[rank].time >= SETTLES for rank in now)
@@ -201,19 +202,19 @@ class Standstill:
 
 
 class Polling:
-    """A rank looks around now and then, in one function, and nothing comes of it."""
+    """A rank polls in one function, and nothing comes of it."""
 
     def __init__(self, limits: Limits):
         self.limits = limits
-        self.stretch = limits.polling / 2  # two in a row, with the same functions, are a proof
+        self.stretch = limits.polling / 2  # seconds; two in a row in the same functions are a proof
         self.readings: dict[int, Reading] = {}  # at the start of this stretch
-        self.since = 0.0  # when all began to do next to nothing
-        self.disk = False  # one waited for a disk meanwhile
-        self.several = False  # more than one moved: they may be at work with each other
+        self.since = 0.0  # when all ranks began to do next to nothing
+        self.disk = False  # whether one waited for a disk meanwhile
+        self.several = False  # whether more than one moved: they may be working with each other
         self.functions: dict[int, tuple] | None = None
 
     def look(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> Finding | None:
-        """A proof if for long all have stood or polled, in the same functions all the time."""
+        """A proof if all have stood or polled for long, in the same functions all the time."""
         running = unfinished(handles)
         if {handle.rank for handle in running} != self.readings.keys():
             return self._restart(running)
@@ -242,12 +243,12 @@ class Polling:
 
 
 def moving(pairs: list[tuple[Reading, Reading]]) -> list[tuple[Reading, Reading]]:
-    """Of the readings before and now, one pair a rank, those between which the rank moved."""
+    """The pairs (before, now), one for each rank, between which the rank moved."""
     return [pair for pair in pairs if not activity.still(*pair)]
 
 
 def next_to_nothing(pairs: list[tuple[Reading, Reading]]) -> bool:
-    """True if all idled, or one polled and the workers of the others had no turn."""
+    """True if all idled, or if one polled and the others' workers had no turn."""
     if all(activity.idles(*pair) for pair in pairs):
         return True
     moved = moving(pairs)
@@ -267,7 +268,7 @@ def unfinished(handles: Sequence[RankHandle]) -> list[RankHandle]:
 
 
 def needed(handles: Sequence[RankHandle], limits: Limits) -> float:
-    """Seconds that a standstill must last: as long as the rank needs that may stand the longest."""
+    """Seconds that a standstill must last: the longest that any of the ranks needs."""
     least = [needs(handle.evidence, limits) for handle in unfinished(handles)]
     leaving = any(handle.outcome and not handle.ended for handle in handles)
     return max(*least, CLOSES if leaving else 0.0, 0.0 if activity.SEEN else UNSEEN)
@@ -280,7 +281,7 @@ def proof(handles: Sequence[RankHandle]) -> Proof:
 
 
 def needs(rank: Evidence, limits: Limits) -> float:
-    """Seconds that a rank must stand at its place, all others too, to be taken for hung."""
+    """Seconds that this rank, and all others, must stand in place to count as hung."""
     calls = {name for file, _, name in rank.stack if file.endswith(THEIR_FILE)}
     if rank.phase is Phase.STARTING or "init_process_group" in calls:
         return limits.connecting
@@ -291,14 +292,14 @@ def needs(rank: Evidence, limits: Limits) -> float:
 
 
 def waits_for_others(rank: Evidence) -> bool:
-    """True if the rank stands in a call that communicates, its worker's own or the machinery's."""
+    """True if the rank stands in a call that communicates, in its worker or in the machinery."""
     if rank.phase is not Phase.WORKING or not rank.stack:
         return False
     if in_standard_library(rank.stack[0][0]):
-        return False  # a lock, a queue, a socket, a process: of these nothing is known
+        return False  # a lock, a queue, a socket, a process: it may wait for anything
     place = position(rank)
     if place.file:
-        # A Work's own wait has no frame; with arguments it may end by itself.
+        # The wait of a Work has no frame; with arguments it may end by itself.
         return place.state is State.WAITING or (not place.call and ".wait()" in place.text)
     file, line, _ = rank.stack[0]
     waits = any(part in file for file, _, _ in rank.stack for part in COMMUNICATION)
@@ -306,16 +307,16 @@ def waits_for_others(rank: Evidence) -> bool:
 
 
 def in_standard_library(file: str) -> bool:
-    """True for a file of Python itself; installed packages lie in a folder below."""
+    """True for a file of Python's own; installed packages, in a folder below, do not count."""
     return file.startswith(STANDARD_LIBRARY) and not file.startswith(LIBRARIES)
 
 
 def place(rank: Evidence) -> tuple:
-    """All that must be the same before and after: the stack, and what was entered and finished."""
+    """What must be the same before and after: the stack, and the calls entered and finished."""
     return tuple(rank.stack), flight_recorder.progress(rank.record)
 
 
 def function(rank: Evidence) -> tuple:
-    """The reader's innermost function, else the innermost one, and what was entered, finished."""
+    """The reader's innermost function (else the innermost), and the calls entered and finished."""
     own = next((frame for frame in rank.stack if is_own(frame[0])), (rank.stack or [None])[0])
     return own and (own[0], own[2]), flight_recorder.progress(rank.record)

@@ -1,7 +1,7 @@
-"""Makes the fork server a subreaper: it adopts the orphans of dead ranks, and kills them.
+"""Makes the fork server a child subreaper: it adopts and kills the orphans of dead ranks.
 
-Imported by the fork server alone, before its other preloads, for what `watch` does there. A rank
-dies with the kernel by itself (see `watchdog`); its children in sessions of their own do not.
+Only the fork server imports this, before its other preloads, to run `watch` there. A rank ends
+itself when the kernel dies (see `watchdog`), but children in sessions of their own do not.
 """
 
 import atexit
@@ -22,7 +22,7 @@ LOOK = 0.5  # seconds between two looks at whether the kernel is still there
 
 
 def watch(kernel: int) -> None:
-    """Become the child subreaper of all below; end them and this process after `kernel`."""
+    """Become the child subreaper of all descendants; end them and this process after `kernel`."""
     os.setpgid(0, 0)  # a kernel is killed, and interrupted, together with its process group
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -30,24 +30,24 @@ def watch(kernel: int) -> None:
     server = os.getpid()
 
     def end_all() -> None:
-        if os.getpid() == server:  # not in a rank, which inherits this
+        if os.getpid() == server:  # not in a rank, which inherits this handler
             end_children(server)
 
     def look(*_) -> None:
         if os.getpid() == server and os.getppid() != kernel:
             end_all()
-            os._exit(0)  # an exception could be swallowed by whatever the signal came into
-        gc.freeze()  # what is imported by now: a rank's collections would copy all its pages
+            os._exit(0)  # whatever code the signal interrupted could swallow an exception
+        gc.freeze()  # everything imported so far: collections in ranks would copy all of its pages
 
     atexit.register(end_all)
-    # A timer and no thread: a process with threads is not safe to fork. Forks inherit no timer.
+    # A timer, not a thread: a process with threads is not safe to fork. Forks inherit no timer.
     signal.signal(signal.SIGALRM, look)
-    signal.siginterrupt(signal.SIGALRM, False)  # no system call of an import fails for it
+    signal.siginterrupt(signal.SIGALRM, False)  # so that it makes no system call of an import fail
     signal.setitimer(signal.ITIMER_REAL, LOOK, LOOK)
 
 
 def end_children(server: int, patience: float = 1.0) -> None:
-    """Kill the children of `server`, and theirs as they become its own, until none is left."""
+    """Kill the children of `server`, and theirs as it adopts them, until none is left."""
     end = time.monotonic() + patience
     while (left := children(server)) and time.monotonic() < end:
         for pid in left:

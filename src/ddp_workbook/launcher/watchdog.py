@@ -1,4 +1,4 @@
-"""No rank outlives the kernel: a pipe that the kernel holds, and what a rank does at its end."""
+"""Keeps ranks from outliving the kernel: each reads a pipe that closes when the kernel ends."""
 
 import contextlib
 import os
@@ -13,15 +13,15 @@ F_SETSIG = 10  # linux/fcntl.h; Python's fcntl does not name it
 
 
 def die_with_the_kernel(lifeline: Connection) -> None:
-    """End this rank and all that it started once the kernel has closed `lifeline`, or has died."""
+    """End this rank and all that it started when the kernel closes `lifeline` or dies."""
     if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)  # ended as a whole; and Ctrl-C goes to the kernel alone
+        os.setpgid(0, 0)  # to be killed as a whole; and Ctrl-C then reaches the kernel only
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked in the fork server
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # `subreaper` uses it there
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # `subreaper` uses it in the fork server
     threading.Thread(target=_wait_for_the_end, args=(lifeline,), daemon=True).start()
     if sys.platform == "linux":
-        # Compiled code that holds the GIL would stop that thread: have the system do it.
+        # Compiled code that holds the GIL would block that thread, so let the system send a signal.
         import fcntl
 
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())
@@ -36,8 +36,8 @@ def _wait_for_the_end(lifeline: Connection) -> None:
 
 
 def end_rank(pid: int) -> None:
-    """Kill a rank with what it started: children in other sessions, then its process group."""
-    if sys.platform != "linux":  # there the fork server adopts such children, see `subreaper`
+    """Kill a rank and what it started: children in other sessions, then its process group."""
+    if sys.platform != "linux":  # on Linux the fork server adopts such children, see `subreaper`
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(pid).children(recursive=True):
                 with contextlib.suppress(psutil.Error):
@@ -50,7 +50,7 @@ def end_rank(pid: int) -> None:
 
 
 def end_group(pid: int) -> None:
-    """Kill what a rank that has ended left in its process group."""
+    """Kill the processes that an ended rank left in its process group."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Faults of PyTorch that a launch works around, each with the version that it was seen on."""
+"""Workarounds for faults of PyTorch, each with the version that it was seen on."""
 
 import contextlib
 import ctypes
@@ -21,16 +21,16 @@ from ddp_workbook.launcher.calls import starts_as_a_rank
 KEPT: list[dist.ProcessGroup] = []
 AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 NAMELESS = b"The hostname of the client socket cannot be retrieved"  # a line of TCPStore's log
-RESOLVER = threading.Lock()  # environment and descriptor 2 are those of the whole process
+RESOLVER = threading.Lock()  # the environment and descriptor 2 belong to the whole process
 
 
 def keep_groups_of_ddp() -> None:
-    """Let no process group end together with a DistributedDataParallel.
+    """Keep every process group of a DistributedDataParallel alive until the rank ends.
 
     A model that lives longer than `destroy_process_group()`, as in many a `main()`, holds the last
-    reference to the group. Its end then waits for gloo's thread, with the GIL, which that thread
-    needs to end: a deadlock in 1 of 15 runs (torch 2.13). A rank ends by os._exit, so a group
-    that is kept costs no more than its open sockets until then.
+    reference to the group. Deleting it then waits for gloo's thread while holding the GIL, which
+    that thread needs to end: a deadlock in 1 of 15 runs (torch 2.13). A rank ends by os._exit, so a
+    group that is kept costs only its open sockets until then.
     """
     make = dist.Reducer
 
@@ -45,11 +45,11 @@ def keep_groups_of_ddp() -> None:
 
 @contextlib.contextmanager
 def no_name_lookups() -> Iterator[None]:
-    """Have glibc ask no name server in this thread, as long as it is inside.
+    """Keep glibc from asking a name server in this thread, within the block.
 
-    A TCPStore asks one for the name of ::ffff:127.0.0.1 before it connects, for a line of its log
-    (torch 2.13): 5 to 10 s in every rank where the network is slow or gone. Elsewhere than on
-    Linux nothing is changed.
+    Before a TCPStore connects, it looks up the name of ::ffff:127.0.0.1 for a line of its log
+    (torch 2.13). That takes 5 to 10 s in every rank if the network is slow or gone. Does nothing
+    on systems other than Linux.
     """
     read_options = (
         getattr(ctypes.CDLL(None), "__res_init", None) if sys.platform == "linux" else None
@@ -73,7 +73,7 @@ def no_name_lookups() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stderr_without(words: bytes) -> Iterator[None]:
-    """Hold descriptor 2 back; pass on afterwards what came, but for lines that hold `words`."""
+    """Hold back descriptor 2; afterwards pass on all lines except those that contain `words`."""
     with tempfile.TemporaryFile() as held:
         kept = os.dup(2)
         os.dup2(held.fileno(), 2)
@@ -89,10 +89,10 @@ def _stderr_without(words: bytes) -> Iterator[None]:
 
 
 def no_second_launch_inside() -> None:
-    """Let `mp.spawn` say at once that the ranks are there already.
+    """Make `mp.spawn` in a rank say at once that the ranks have been started already.
 
-    Each rank would start all of them, and all would meet at one port. A rank that is alone may
-    start whom it likes, and any rank processes that do not take a rank as their first parameter.
+    Otherwise each rank would start all of them again, and all would meet at one port. A single rank
+    may start any process; other ranks may start functions whose first parameter is not a rank.
     """
     start, rank = BaseProcess.start, os.getpid()
     module = importlib.import_module("torch.multiprocessing.spawn")
@@ -104,7 +104,7 @@ def no_second_launch_inside() -> None:
         if others and own and starts_as_a_rank(function):
             raise RuntimeError(
                 f"The ranks have been started already, and here a rank starts {function.__name__} "
-                f"as further ones. Launch {function.__name__} itself, from its file: launch fills "
+                f"as further ranks. Launch {function.__name__} itself, from its file: launch fills "
                 "in its rank and world size."
             )
 
@@ -123,10 +123,10 @@ def no_second_launch_inside() -> None:
 
 
 def children_are_no_ranks() -> None:
-    """Start child processes without the word that an agent keeps the store.
+    """Start child processes without the variable that says an agent hosts the store.
 
-    A child that makes a process group of its own would wait at its port for a store that nobody
-    hosts (torch 2.13, under torchrun too).
+    Otherwise a child that makes a process group of its own waits at its port for a store that
+    nobody hosts (torch 2.13, under torchrun too).
     """
     start = BaseProcess.start
 
@@ -143,17 +143,17 @@ def children_are_no_ranks() -> None:
 
 
 class WithoutMain(str):
-    """A process's name that keeps multiprocessing from running the caller's `__main__` in it.
+    """A process name that keeps multiprocessing from running the caller's `__main__` in it.
 
-    A rank runs it itself, and only where something that it needs lives there.
+    A rank runs `__main__` itself, and only if it needs something that is defined there.
     """
 
 
 def leave_main_alone() -> None:
-    """Have multiprocessing heed `WithoutMain`: it runs `__main__` anew in every process it starts.
+    """Make multiprocessing respect `WithoutMain`; by default every process runs `__main__` again.
 
-    A script that launches a worker of a module would need `if __name__ == "__main__":` for nothing
-    (Python 3.11 to 3.13).
+    A script that launches a worker from a module would otherwise need
+    `if __name__ == "__main__":` for no reason (Python 3.11 to 3.13).
     """
     prepare = multiprocessing.spawn.get_preparation_data
     if hasattr(prepare, "__wrapped__"):

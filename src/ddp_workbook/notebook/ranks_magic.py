@@ -12,8 +12,8 @@ from ddp_workbook.notebook.cells import Cell, compile_cell, save_cell
 from ddp_workbook.notebook.display import RankValues
 
 FRESH = (
-    "A %%ranks cell runs in new processes, which end with it: variables of other cells,\n"
-    "also of earlier %%ranks cells, are not there. In scope are rank, world_size, device,\n"
+    "A %%ranks cell runs in new processes, which end with it: it does not see variables of\n"
+    "other cells, not even of earlier %%ranks cells. It has rank, world_size, device,\n"
     "torch and dist."
 )
 
@@ -30,7 +30,7 @@ class RanksMagics(Magics):
     @argument("--timeout", type=float, default=60, metavar="SECONDS", help="time limit (60)")
     @cell_magic
     def ranks(self, line: str, cell: str) -> RankValues | None:
-        """Run the cell on N ranks; show what they print, and the last value of each side by side.
+        """Run the cell on N ranks; show what they print, and their last values side by side.
 
         The cell sees rank, world_size, device, torch and dist, with the process group ready.
         """
@@ -45,10 +45,12 @@ class RanksMagics(Magics):
 
 
 def refuse_bad_syntax(cell: Cell) -> None:
-    """Raise LaunchRefused with the line that is no valid Python, once and not on every rank."""
+    """Raise LaunchRefused with the line that is not valid Python: once, not on every rank."""
     try:
         compile_cell(cell.path, cell.text)
     except SyntaxError as error:
         _, *lines = traceback.format_exception_only(error)
-        message = f"line {error.lineno} of this cell is no valid Python.\n{''.join(lines).rstrip()}"
+        message = (
+            f"line {error.lineno} of this cell is not valid Python.\n{''.join(lines).rstrip()}"
+        )
         raise LaunchRefused(message) from None

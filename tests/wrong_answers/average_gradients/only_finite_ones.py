@@ -1,5 +1,5 @@
 # wrong: a rank with an overflow stays away
-# told: the first call gave what is right
+# told: the first call was right
 # told: Call 6 of the default group
 # right at: 1
 import torch

@@ -1,5 +1,5 @@
 # wrong: passes over a gradient that is zero, which is so on one rank only
-# told: the first call gave what is right
+# told: the first call was right
 # told: Call 9 of the default group
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: a later call writes into the tensors that an earlier one has returned
-# told: Into which memory do the results of two calls point
+# told: Do the results of two calls share memory
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: a rank with 0 stays away from the collective
-# told: the first call gave what is right
+# told: the first call was right
 # right at: 1
 import torch
 import torch.distributed as dist

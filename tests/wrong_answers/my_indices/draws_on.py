@@ -1,5 +1,5 @@
 # wrong: seeds with the seed alone, and draws an order for each epoch up to this one
-# told: The generator is seeded for epoch 0, and draws on
+# told: The generator is seeded for epoch 0 and then goes on drawing
 import torch
 
 

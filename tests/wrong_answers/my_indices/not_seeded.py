@@ -1,5 +1,5 @@
 # wrong: each rank draws what chance gives it
-# told: The same call once more gives others
+# told: The same call gives other samples the next time
 import torch
 
 

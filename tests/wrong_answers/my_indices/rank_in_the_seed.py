@@ -1,5 +1,5 @@
 # wrong: every rank shuffles in its own way, so that samples come twice and others never
-# told: Each rank has an order of its own
+# told: Each rank has its own order
 import torch
 
 

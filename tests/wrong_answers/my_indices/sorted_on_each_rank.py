@@ -1,5 +1,5 @@
 # wrong: sorts what a rank has got
-# told: In which order does it come to them
+# told: In which order are they dealt
 import torch
 
 

@@ -1,5 +1,5 @@
 # wrong: draws from torch's own generator, without a seed
-# told: The same call once more gives others
+# told: The same call gives other samples the next time
 import torch
 
 

@@ -1,6 +1,6 @@
 # wrong: keeps the order of an epoch, whatever the number of samples
 # told: Made first, this call is right
-# told: before it all was right
+# told: the calls before it were right
 import torch
 
 ORDERS = {}

@@ -1,5 +1,5 @@
 # wrong: a barrier after each round
-# told: A receive waits until its message is there
+# told: A receive waits until its message has arrived
 # right at: 1
 import torch
 import torch.distributed as dist

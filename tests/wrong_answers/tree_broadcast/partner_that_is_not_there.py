@@ -1,6 +1,6 @@
 # wrong: the other rank may be one beyond the last
 # told: one of ranks 0 to
-# told: Who comes after the last rank
+# told: Which rank comes after the last one
 # right at: 1
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: writes the shares into the caller's list
-# told: came back rows changed
+# told: came back your function changed rows
 def weighted_gradients(gradients, rows):
     total = sum(rows)
     for replica in range(len(rows)):

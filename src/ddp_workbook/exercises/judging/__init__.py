@@ -1,1 +1,1 @@
-"""The machinery of an exercise: from the reader's cell to a verdict."""
+"""Judges exercises: from the reader's cell to a verdict."""

@@ -1,4 +1,4 @@
-"""The reader's attempts: each is a file before anything of it runs, and none is overwritten."""
+"""The reader's attempts: each is saved to a file before it runs, and none is overwritten."""
 
 import contextlib
 import threading
@@ -12,33 +12,33 @@ from ddp_workbook.errors import WorkbookError
 from ddp_workbook.files import temporary_folder, temporary_folders, write_whole
 
 FOLDER = Path("work") / "exercises"
-YOUR_CELL = "your cell"  # what pages call the file of an attempt
+YOUR_CELL = "your cell"  # the name of an attempt's file in reports
 OWN: dict[str, Path] = {}  # by exercise: the latest attempt of this kernel
-OWN_NOTES: dict[str, Path] = {}  # by exercise: the note of this kernel's latest that has passed
+OWN_NOTES: dict[str, Path] = {}  # by exercise: the note of this kernel's latest attempt that passed
 
 
 @dataclass
 class Attempt:
-    """A saved attempt at the exercise `name`, on its way through a check.
+    """A saved attempt at the exercise `name` while it is checked.
 
-    `path` is a file of this attempt alone: what another kernel saves meanwhile does not change it.
+    `path` is a file of this attempt only, so that no other kernel changes it meanwhile.
     """
 
     name: str
     path: Path
-    ranks: int = 0  # of the launch that ran last; 0 before, and where no group was made
+    ranks: int = 0  # of the last launch; 0 before it, and if no group was made
     printed: str = ""  # what it printed
-    cancelled: threading.Event | None = None  # set by an interrupt, where launches run in threads
-    first_was_right: bool = False  # where a later call failed
+    cancelled: threading.Event | None = None  # set by an interrupt if launches run in threads
+    first_was_right: bool = False  # if a later call failed
     later: str = ""  # that call, in words
-    said: set[str] = field(default_factory=set)  # to the reader, while the check went on
+    said: set[str] = field(default_factory=set)  # messages to the reader during the check
 
 
 def save(name: str, code: str) -> Attempt:
     """Write the cell to `work/exercises/<name>.py`, and to a numbered file beside it.
 
-    Equal attempts share a number. Line 1 is the magic's own, so that line numbers are those of the
-    page. Where the folder is read-only, a temporary one is used. Raises WorkbookError if nothing
+    Equal attempts share a number. Line 1 is the magic's line, so that line numbers are those of the
+    page. If the folder is read-only, a temporary one is used. Raises WorkbookError if nothing
     can be written.
     """
     text = f"# %%exercise {name}\n{_writable(code)}"
@@ -60,13 +60,13 @@ def save(name: str, code: str) -> Attempt:
 
 
 def _folders_to_write() -> Iterator[Path]:
-    """Where attempts are kept, and where instead if that cannot be written."""
+    """The folder for attempts, then the one to use if that cannot be written."""
     yield FOLDER.absolute()
     yield temporary_folder() / "exercises"
 
 
 def _writable(code: str) -> str:
-    """The cell with one kind of line end, and with half characters written out."""
+    """The cell with Unix line ends, and with surrogate characters escaped."""
     plain = code.replace("\r\n", "\n").replace("\r", "\n")
     return plain.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -74,7 +74,7 @@ def _writable(code: str) -> str:
 def _numbered(folder: Path, name: str, data: bytes) -> Path:
     """The file of the attempt with this content: an earlier one, or one with the next number.
 
-    A number is taken by making the file, which only one of two kernels can do.
+    A kernel claims a number by creating its file, which only one of two kernels can do.
     """
     folder.mkdir(parents=True, exist_ok=True)
     older = earlier(folder, name)
@@ -92,7 +92,7 @@ def _numbered(folder: Path, name: str, data: bytes) -> Path:
             continue
         except OSError:
             with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)  # half of an attempt is none
+                path.unlink(missing_ok=True)  # do not leave half an attempt
             raise
 
 
@@ -105,7 +105,7 @@ def earlier(folder: Path, name: str) -> dict[int, Path]:
 def saved(name: str) -> Path | None:
     """The latest attempt on disk, if there is one.
 
-    This kernel's own where the latest is another kernel's; not where it was changed in an editor.
+    If the latest comes from another kernel, this kernel's own; not if it was changed in an editor.
     """
     folder = FOLDER.absolute()
     path, own = folder / f"{name}.py", OWN.get(name)
@@ -117,9 +117,9 @@ def saved(name: str) -> Path | None:
 
 
 def note_solved(attempt: Attempt, sentence: str) -> None:
-    """Remember, beside the attempt, that it has passed, and with which words.
+    """Save a note beside the attempt that it has passed, with the words of its verdict.
 
-    Each attempt has its own note: two kernels that solve an exercise keep both.
+    Each attempt has its own note, so two kernels that solve an exercise keep both.
     """
     note = attempt.path.with_suffix(".solved")
     with contextlib.suppress(OSError):
@@ -128,11 +128,11 @@ def note_solved(attempt: Attempt, sentence: str) -> None:
 
 
 def solved(name: str) -> Path | None:
-    """The attempt at `name` that has passed, the latest of them; None if there is none.
+    """The latest attempt at `name` that has passed; None if there is none.
 
     This kernel's own comes before another's.
     """
-    passed = {}  # by its note, which names it
+    passed = {}  # note -> the attempt that it names
     for folder in (FOLDER.absolute(), *(made / "exercises" for made in temporary_folders())):
         for note in (*folder.glob(f"{name}.solved"), *folder.glob(f"{name}.*.solved")):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""In a rank: makes the calls of a check one after the other, and keeps what can be seen of each."""
+"""In a rank: makes the calls of a check one after another, and records each of them."""
 
 import random
 import time
@@ -21,18 +21,18 @@ from ddp_workbook.exercises.judging.values import in_words
 from ddp_workbook.exercises.judging.watch import Watch
 
 UNWAITED = (
-    "An operation that was started may end later than your function. Who waits for the ones that "
-    "yours has started?"
+    "An operation may end later than the function that started it. Which line waits for the ones "
+    "that yours has started?"
 )
-SEED = 20_000  # of a process; no check uses it, or one near it
+SEED = 20_000  # of a rank's random numbers; no check uses it or one near it
 WORKING_ON = "still at work when your function returned"
 
 
 class Calls:
     """Makes the calls of an exercise's check at this world size.
 
-    `only` is the number of a single one, and for `Alone` the rank that it is made for, or None. The
-    file `progress` is written to once a call after the first one is made.
+    `only` names a single call: its number and, for `Alone`, the rank that it is made for, or None.
+    The file `progress` is written to when a call after the first one is made.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Calls:
         """In a rank: for each call, and each time that it is made here, what was seen."""
         check: OnRanks = import_module(f"ddp_workbook.exercises.{self.name}").CHECK
         rank = dist.get_rank() if check.group else 0
-        random.seed(SEED + rank)  # what is drawn without a seed is another on each rank
+        random.seed(SEED + rank)  # unseeded random numbers differ between the ranks
         torch.manual_seed(SEED + rank)
         seen = []
         for number, case in enumerate(check.cases_of(self.size)):
@@ -70,9 +70,9 @@ class Calls:
         return seen
 
     def call(self, check: OnRanks, function: Callable, case: Any, rank: int, pause: float) -> dict:
-        """One call, `pause` seconds after its arguments are made, which may be a meeting of ranks.
+        """One call, `pause` seconds after its arguments are made, for which ranks may have to meet.
 
-        Gives what came of it, the wire, and which arguments have changed.
+        Returns what was observed, the wire, and the arguments that have changed.
         """
         arguments = check.arguments(case, rank)
         before = [copied(one) for one in arguments] if check.keeps else []
@@ -85,7 +85,7 @@ class Calls:
             raise NotYet(
                 said(check, self.name, case, rank),
                 f"on rank {rank}, {watch.in_words()} {WORKING_ON}",
-                "nothing is under way when the function returns",
+                "no operation is still running when the function returns",
                 UNWAITED,
             )
         refuse_what_cannot_travel(self.name, returned) if check.observe is None else None
@@ -101,7 +101,7 @@ class Calls:
 
 
 def said(check: OnRanks, name: str, case: Any, rank: int, part: str = "") -> str:
-    """A call in words; `part` is the key that they are about, where a dict is compared."""
+    """A call in words; `part` is the key in question if a dict is compared."""
     if callable(check.called):
         return ask(check.called, case, part)
     arguments = check.arguments(case, rank) if "{given}" in check.called else ()
@@ -110,21 +110,21 @@ def said(check: OnRanks, name: str, case: Any, rank: int, part: str = "") -> str
 
 
 def parameters(name: str) -> list[str]:
-    """What the task calls the arguments of this exercise's function."""
+    """The names of the arguments of this exercise's function."""
     return list(
         signature(getattr(import_module(f"ddp_workbook.exercises.{name}"), name)).parameters
     )
 
 
 def comes_late(call: int, rank: int, size: int) -> bool:
-    """Whether this rank comes later than others: all but rank 0 at first, then rank 0, the last."""
+    """Whether this rank is late: all but rank 0 in the first call, then rank 0, then the last."""
     late = (set(range(1, size)), {0}, {size - 1})
     return call < len(late) and size > 1 and rank in late[call]
 
 
 @user_code.wait_in
 def wait_for_the_others(number: int) -> None:
-    """Until every rank has made this call. Through the store: no operation of the reader's."""
+    """Wait until every rank has made this call, through the store, so that nothing is recorded."""
     store = dist.distributed_c10d._get_default_store()
     if store.add(f"calls {number}", 1) == dist.get_world_size():
         store.set(f"all {number}", "")
@@ -132,7 +132,7 @@ def wait_for_the_others(number: int) -> None:
 
 
 def copied(value: Any) -> Any:
-    """The value with memory of its own: what happens later does not change it."""
+    """The value with memory of its own, so that it does not change later."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if isinstance(value, numpy.ndarray):
@@ -147,7 +147,7 @@ def copied(value: Any) -> Any:
 
 
 def unchanged(now: Any, before: Any) -> bool:
-    """Whether a value is what it was, bit for bit."""
+    """Whether a value is unchanged, bit for bit."""
     if now is before:
         return True
     if isinstance(now, nn.Module):

@@ -43,7 +43,7 @@ class Exercise:
         return source.solution(self.text, self.name)
 
     def check(self, attempt: Attempt, sizes: Sequence[int] | None = None) -> str:
-        """Judge a saved attempt, at all world sizes or at these; what it has proved.
+        """Judge a saved attempt at all world sizes, or at these; return what it has proved.
 
         Raises NotYet, and what `launch` raises.
         """
@@ -56,12 +56,12 @@ class Exercise:
 
     @property
     def words_for_errors(self) -> Mapping[str, str]:
-        """Where to look, by a part of an error's text."""
+        """Part of an error's text -> where to look."""
         return self.module.CHECK.errors
 
     @property
     def hints(self) -> list[str]:
-        """From a nudge to nearly there."""
+        """The hints, from a nudge to nearly there."""
         return list(self.module.HINTS)
 
 
@@ -71,7 +71,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Exercise:
-    """The exercise called `name`; raises UnknownExercise with the names that there are."""
+    """The exercise called `name`; raises UnknownExercise with all names."""
     if name not in names():
         raise UnknownExercise(_unknown("exercise", name, names()))
     return Exercise(name)

@@ -1,7 +1,7 @@
-"""What an exercise's file says of its check: calls, what is right, and a table of mistakes.
+"""How an exercise's file describes its check: calls, right values, and a table of mistakes.
 
-The functions of a check are asked with what they name: `(case)` or `(case, rank)`. A case is one
-call of the reader's function, on all ranks; by default a list with the argument of each rank.
+The functions of a check take `(case)` or `(case, rank)`, as their parameters say. A case is one
+call of the reader's function on all ranks; by default it is a list with the argument of each rank.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,25 +11,25 @@ from typing import Any
 
 from ddp_workbook.exercises.judging.values import in_words
 
-PAUSE = 0.03  # seconds that some ranks come later than the others: what is not waited for, shows
+PAUSE = 0.03  # seconds by which some ranks are late, so that a missing wait shows
 
 
 @dataclass
 class Seen:
     """One call on one rank, as it was observed there."""
 
-    call: int  # 0 is the first at this world size
+    call: int  # number; 0 is the first at this world size
     rank: int
     case: Any
-    came: Any  # what `observe` made of it
+    came: Any  # what `observe` returned
     wire: list[dict] = field(default_factory=list)  # rows of `record_collectives`, without rank
-    changed: list[str] = field(default_factory=list)  # arguments that are not as they were
-    overwritten: bool = False  # what it returned has changed by the time of the last call
+    changed: list[str] = field(default_factory=list)  # names of changed arguments
+    overwritten: bool = False  # its result had changed by the time of the last call
     everyone: list["Seen"] = field(default_factory=list, repr=False)  # this call, on all ranks
-    others: list["Seen"] = field(default_factory=list, repr=False)  # this rank, the calls before
-    again: list["Seen"] = field(default_factory=list, repr=False)  # this rank, same case, not now
+    others: list["Seen"] = field(default_factory=list, repr=False)  # this rank, earlier calls
+    again: list["Seen"] = field(default_factory=list, repr=False)  # this rank and case, other calls
     value: Any = None  # what the look compares
-    right: Any = None  # with what
+    right: Any = None  # what it must be
 
     @property
     def size(self) -> int:
@@ -38,22 +38,22 @@ class Seen:
 
     @property
     def ops(self) -> list[str]:
-        """What it sent, by the functions' names, in order."""
+        """The names of the functions that it communicated with, in order."""
         return [row["op"] for row in self.wire]
 
 
 @dataclass(frozen=True)
 class When:
-    """A mistake that no value describes: fits where `holds(seen)`; asked of the first wrong call.
+    """A mistake that no value describes: it fits if `holds(seen)` for the first wrong call.
 
-    Entries above it go first if they fit; of values, those that explain everything that was seen.
+    Entries above it take precedence if they fit; values must then explain everything that was seen.
     """
 
     holds: Callable[[Seen], Any]
 
 
 class Anything:
-    """Equal to everything: for what a mistake leaves to chance."""
+    """Equal to everything, for the part of a value that a mistake leaves to chance."""
 
     def __repr__(self) -> str:
         return "ANY"
@@ -64,10 +64,10 @@ ANY = Anything()
 
 @dataclass(frozen=True)
 class Look:
-    """One thing that is compared, on every rank in every call: what is right, and what is not.
+    """One comparison, made on every rank in every call: what is right, and the known mistakes.
 
-    `right` and the mistakes give a value, or take (case, rank) and give it. Looks come one after
-    the other: the first that finds something wrong speaks.
+    `right` and the mistakes are values, or functions of (case, rank) that return them. Looks are
+    made one after another: the first that finds something wrong gives the verdict.
     """
 
     right: Any
@@ -76,26 +76,26 @@ class Look:
     of: Callable[[Seen], Any] = lambda seen: seen.came
     came: str | Callable[..., str] = "{value} {where}"
     required: str | Callable[..., str] = "{right} {there}"
-    words: Callable[[Any], str] = in_words  # how a value is shown
+    words: Callable[[Any], str] = in_words  # shows a value
     same: Callable[[Any, Any], bool] | None = None  # how values compare; `same.same` by default
 
 
 @dataclass(kw_only=True)
 class OnRanks:
-    """A check on real ranks: the calls of each world size, one launch with all of them a size."""
+    """A check on real ranks; one launch makes all calls of a world size."""
 
-    cases: Sequence | Callable[..., Sequence]  # of a world size; or lists, cut to that size
-    looks: Sequence[Look]  # what is compared, one after the other
-    proves: str  # what is known of an attempt that has passed
+    cases: Sequence | Callable[..., Sequence]  # function of the world size; or lists, cut to it
+    looks: Sequence[Look]  # the comparisons, in order
+    proves: str  # what a passed attempt has shown
     called: str | Callable[..., str] = "{name}({given})"
     given: Callable[..., tuple] | None = None  # the arguments; run in the rank
-    caller: Callable[..., Any] | None = None  # (function, *arguments), where a plain call won't do
+    caller: Callable[..., Any] | None = None  # (function, *arguments), instead of a plain call
     observe: Callable[..., Any] | None = None  # (returned, *arguments) -> what is compared; there
     sizes: tuple[int, ...] = (1, 2, 3, 4)
-    most: int | None = None  # collectives, of each rank in a call
-    too_much: str = "Each collective costs a round trip. Which of them could be spared?"
-    keeps: str = ""  # where to look if an argument is changed; "" where it may be
-    errors: Mapping[str, str] = field(default_factory=dict)  # in a message; "does not end": look
+    most: int | None = None  # collectives of each rank in a call
+    too_much: str = "Each collective costs a round trip. Which of them is not needed?"
+    keeps: str = ""  # where to look if an argument is changed; "" if it may be
+    errors: Mapping[str, str] = field(default_factory=dict)  # part of a message -> where to look
     pause: float = PAUSE
     group: bool = True
     may_seed: bool = False  # the function may change the seed of torch
@@ -107,11 +107,11 @@ class OnRanks:
         return [case[:size] for case in self.cases]
 
     def ranks_of(self, case: Any, size: int) -> int:
-        """How many times a case is called for: once on each rank."""
+        """How many calls a case makes: one on each rank."""
         return size
 
     def arguments(self, case: Any, rank: int) -> tuple:
-        """What the reader's function is called with."""
+        """The arguments of the reader's function."""
         if self.given is None:
             return (case[rank],)
         return tuple(ask(self.given, case, rank))
@@ -134,18 +134,18 @@ class Alone(OnRanks):
         return list(self.cases() if callable(self.cases) else self.cases)
 
     def ranks_of(self, case: Any, size: int) -> int:
-        """As the case says."""
+        """As `times` says."""
         return self.times(case)
 
     def arguments(self, case: Any, rank: int) -> tuple:
-        """What the reader's function is called with; the case itself, if nothing else is said."""
+        """The arguments of the reader's function; by default the case itself."""
         if self.given is None:
             return case if isinstance(case, tuple) else (case,)
         return tuple(ask(self.given, case, rank))
 
 
 def ask(function: Any, *about: Any) -> Any:
-    """What `function` gives for a case, and a rank if it asks for it; a value is itself."""
+    """`function` of a case, and of a rank if it takes one; a plain value stands for itself."""
     if not callable(function):
         return function
     needed = [p for p in signature(function).parameters.values() if p.default is p.empty]

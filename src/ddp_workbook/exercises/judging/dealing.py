@@ -1,4 +1,4 @@
-"""Samples dealt to ranks: what the checks of the samplers' exercises compare with, and say."""
+"""Samples dealt to ranks: values and messages for the checks of the samplers' exercises."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ddp_workbook.exercises.judging.values import in_words
 
 @lru_cache
 def permutation(n: int, seed: int, times: int) -> tuple[int, ...]:
-    """What randperm makes of n with a generator of this seed, when it draws for the n-th time."""
+    """The result of the `times`-th randperm(n) with a generator of this seed."""
     generator = torch.Generator().manual_seed(seed)
     return tuple([torch.randperm(n, generator=generator) for _ in range(times)][-1].tolist())
 
@@ -28,11 +28,11 @@ class Deal:
     seed: int
 
     def order_by(self, seed: int, times: int = 1) -> list[int]:
-        """The epoch's order, if the generator were seeded so, and asked so many times."""
+        """The epoch's order if the generator had this seed and had drawn this many times."""
         return list(permutation(self.n, seed, times))
 
     def cards(self, order: list[int]) -> list[int]:
-        """What of an order is dealt."""
+        """The part of an order that is dealt."""
         return order
 
     @property
@@ -42,17 +42,17 @@ class Deal:
 
     @property
     def right(self) -> list[int]:
-        """What is dealt to all ranks together."""
+        """The samples that are dealt to all ranks together."""
         return self.cards(self.order)
 
 
 def dealt(cards: Callable[[Deal], list[int]]) -> Callable[[Deal, int], list[int]]:
-    """What a rank gets of these cards."""
+    """A mistake: the rank's share of these samples."""
     return lambda case, rank: cards(case)[rank :: case.size]
 
 
 def one_of(ways: Callable[..., list]) -> When:
-    """Holds if one and the same of the ways that (case, rank) may go explains every rank's list."""
+    """Holds if one of the ways, the same on all ranks, explains every rank's list."""
 
     def holds(seen: Seen) -> bool:
         found = [[same(o.value, way) for way in ways(o.case, o.rank)] for o in seen.everyone]
@@ -62,7 +62,7 @@ def one_of(ways: Callable[..., list]) -> When:
 
 
 def in_blocks(case: Deal, rank: int) -> list[list[int]]:
-    """A rank's block: the last ones shorter, one shorter than others at most, the last longer."""
+    """A rank's block, cut in three ways: last ones shorter, nearly equal, last one longer."""
     some, size = case.right, case.size
     long, short = -(-len(some) // size), len(some) // size
     places = torch.arange(len(some)).tensor_split(size)[rank].tolist()
@@ -74,12 +74,12 @@ def in_blocks(case: Deal, rank: int) -> list[list[int]]:
 
 
 def together(seen: Seen) -> list[int]:
-    """What all ranks got in this call."""
+    """The samples that all ranks got in this call."""
     return [sample for one in seen.everyone for sample in one.value]
 
 
 def lengths(seen: Seen) -> tuple[list[int], list[int]]:
-    """How many samples each rank got, and how many it is to get."""
+    """How many samples each rank got, and how many it should get."""
     return [len(one.value) for one in seen.everyone], [len(one.right) for one in seen.everyone]
 
 
@@ -94,7 +94,7 @@ def all_came(seen: Seen) -> str:
 
 
 def all_right(seen: Seen) -> str:
-    """What is right, a line for each rank."""
+    """The right values, a line for each rank."""
     return "\n".join(f"rank {one.rank}: {in_words(one.right)}" for one in seen.everyone)
 
 
@@ -115,7 +115,7 @@ A_LIST_OF_INT = Look(
     required="a list of int",
 )
 MISTAKES = {  # with any Deal
-    "The same call once more gives others. How do all ranks come to the same order?": When(
+    "The same call gives other samples the next time. How do all ranks get the same order?": When(
         lambda seen: not all(same(seen.came, one.came) for one in seen.again)
     ),
     "This is the order of epoch 0. What makes it the order of another epoch?": dealt(
@@ -127,22 +127,23 @@ MISTAKES = {  # with any Deal
     "Is the generator seeded?": dealt(
         lambda case: case.cards(case.order_by(torch.Generator().initial_seed()))
     ),
-    "The generator is seeded for epoch 0, and draws on. With what does the task seed it?": dealt(
-        lambda case: case.cards(case.order_by(case.seed, case.epoch + 1))
-    ),
-    "Each rank has an order of its own. Is there something in its seed that only it has?": (
+    "The generator is seeded for epoch 0 and then goes on drawing. With what does the task seed "
+    "it?": dealt(lambda case: case.cards(case.order_by(case.seed, case.epoch + 1))),
+    "Each rank has its own order. Does its seed contain something that differs between ranks?": (
         lambda case, rank: case.cards(case.order_by(case.seed + case.epoch + rank))[
             rank :: case.size
         ]
     ),
-    "All ranks get the same. Where does the rank come in?": lambda case: case.right,
-    "Each rank has a block of neighbours. When you deal cards, who gets the second one?": (
+    "All ranks get the same samples. Where does the rank come in?": lambda case: case.right,
+    "Each rank has a block of neighbours. When you deal cards, which player gets the second one?": (
         one_of(in_blocks)
     ),
 }
-UNEXPLAINED = {  # behind all others
+UNEXPLAINED = {  # after all others
     "The samples are 0 to n - 1. Where do the other numbers come from?": When(
         lambda seen: set(together(seen)) - set(range(seen.case.n))
     ),
-    "Each rank has the right samples. In which order does it come to them?": When(same_samples),
+    "Each rank has the right samples, in another order. In which order are they dealt?": When(
+        same_samples
+    ),
 }

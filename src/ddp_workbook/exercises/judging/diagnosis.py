@@ -1,4 +1,4 @@
-"""Which of the mistakes in a look's table explains what was seen, and in which call that shows."""
+"""Finds the mistake in a look's table that explains what was seen, and the call that shows it."""
 
 import contextlib
 from collections.abc import Sequence
@@ -13,21 +13,21 @@ from ddp_workbook.exercises.judging.same import is_number, kind, same
 NOTHING = "Does the function return its result, on every path?"
 FILLS = " A collective fills its tensors and returns None."
 A_WORK = (
-    "A collective with async_op=True returns this at once, before there is a result. Who waits for "
-    "it, and which tensor holds the result then?"
+    "A collective with async_op=True returns this at once, before there is a result. Which line "
+    "waits for it, and which tensor then holds the result?"
 )
 EARLIER = (
     "This is what an earlier call returned. What does your function keep from one call to the next?"
 )
 ROUNDED = (
-    "This is right up to the rounding of float32, and float64 is asked for. Through which dtype do "
-    "these numbers go on their way?"
+    "This is right up to the rounding of float32, but float64 is asked for. Which dtype do these "
+    "numbers have on their way?"
 )
 ANOTHER_KIND = "This is {came}; {right} is asked for. Which of your lines decides that?"
 
 
 def looked_at(look: Look, calls: Sequence[Sequence[Seen]]) -> list[list[Seen]]:
-    """The calls with what this look compares, and with what is right there."""
+    """The calls, each with the value that this look compares and the right one."""
     looked = [
         [
             replace(one, value=look.of(one), right=ask(look.right, one.case, one.rank))
@@ -43,23 +43,23 @@ def looked_at(look: Look, calls: Sequence[Sequence[Seen]]) -> list[list[Seen]]:
 
 
 def equal(look: Look, one: Any, other: Any) -> bool:
-    """Whether the look takes two values for the same; not where it cannot compare them."""
+    """Whether two values are the same to this look; False if it cannot compare them."""
     with contextlib.suppress(Exception):
         return bool((look.same or same)(one, other))
     return False
 
 
 def wrong(look: Look, one: Seen) -> bool:
-    """Whether this is not what is right."""
+    """Whether this value is not the right one."""
     return not equal(look, one.value, one.right)
 
 
 def diagnose(look: Look, calls: Sequence[Sequence[Seen]]) -> tuple[Seen, str] | None:
     """The call and rank to show, and where to look; None if all is right.
 
-    A mistake that a value describes must explain everything that was seen at this world size, what
-    was right by luck as well; if none does, all that was wrong; if none does, what was wrong in the
-    first wrong call. Of two that do, the one that the table names first speaks.
+    A mistake that a value describes must explain everything that was seen at this world size,
+    including what was right by luck; if none does, everything that was wrong; if none does, what
+    was wrong in the first wrong call. Of two such mistakes, the first in the table is given.
     """
     looked = looked_at(look, calls)
     bad = [one for call in looked for one in call if wrong(look, one)]
@@ -81,7 +81,7 @@ def diagnose(look: Look, calls: Sequence[Sequence[Seen]]) -> tuple[Seen, str] | 
 
 
 def explains(look: Look, mistake: Any, one: Seen, wrong_parts_only: bool = False) -> bool:
-    """Whether the mistake would have given just this."""
+    """Whether the mistake would have given exactly this."""
     given = ask(mistake, one.case, one.rank)
     if wrong_parts_only and (keys := wrong_parts(look, one)) and isinstance(given, dict):
         return all(key in given and equal(look, one.value[key], given[key]) for key in keys)
@@ -89,7 +89,7 @@ def explains(look: Look, mistake: Any, one: Seen, wrong_parts_only: bool = False
 
 
 def wrong_parts(look: Look, one: Seen) -> list[str]:
-    """The keys under which a dict differs from the one that is right; [] for what is no dict."""
+    """The keys under which a dict differs from the right one; [] if it is not a dict."""
     value, right = one.value, one.right
     if not isinstance(value, dict) or not isinstance(right, dict) or list(value) != list(right):
         return []
@@ -104,7 +104,7 @@ def telling(look: Look, mistake: Any, bad: Sequence[Seen]) -> Seen:
 
 
 def of_its_kind(look: Look, seen: Seen) -> str:
-    """Where to look if what came is of another type, or belongs to another call; "" if not."""
+    """Where to look if the value has another type or belongs to another call; else ""."""
     value, right = seen.value, seen.right
     if value is None and right is not None:
         return NOTHING + FILLS * bool(seen.wire)
@@ -128,5 +128,5 @@ def in_float32(value: Any) -> Any:
 
 
 def worded(words: str, seen: Seen) -> str:
-    """The words, with what they name of the place."""
+    """The words, with rank and values filled in."""
     return words.format(rank=seen.rank, size=seen.size) if "{" in words else words

@@ -1,6 +1,6 @@
-"""What a job script asks for: its #SBATCH and #PBS lines, as sbatch and qsub read them.
+"""Reads the #SBATCH and #PBS lines of a job script as sbatch and qsub do.
 
-sbatch's ways were seen on Slurm 22.05. There was no PBS to compare with.
+The behaviour of sbatch was seen on Slurm 22.05; there was no PBS to compare with.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-# sbatch's options, by `sbatch --help` of Slurm 22.05: such that take a value, such that may, flags.
+# sbatch's options in `sbatch --help` of Slurm 22.05: with a value, with an optional one, flags.
 SBATCH_VALUED = """account array batch bb bbf begin chdir cluster-constraint clusters comment
 constraint container core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline
 delay-boot dependency distribution error exclude export export-file extra-node-info gid gpu-bind
@@ -34,7 +34,7 @@ QSUB_VALUED, QSUB_FLAGS = "aAcCeJjklmMNopPqrSuvW", "hIVXxz"
 
 
 class Refused(ValueError):
-    """The scheduler would not take the script; the message is what it would say."""
+    """The scheduler would refuse the script; the message is the scheduler's."""
 
 
 @dataclass
@@ -42,26 +42,26 @@ class Asked:
     """What a script asks for."""
 
     nodes: int = 1
-    gpus: float = 0  # of each node
-    seconds: int | None = None  # of time; None: the site's default
-    per_node: int | None = None  # tasks of each node; None: nothing is said
+    gpus: float = 0  # on each node
+    seconds: int | None = None  # time limit; None: the site's default
+    per_node: int | None = None  # tasks on each node; None: not given
     tasks: int | None = None
-    scattered: bool = False  # each chunk of PBS on a node of its own
+    scattered: bool = False  # each chunk of PBS gets a node of its own
     output: str = ""  # file of the log, if one is named
 
 
 class Ignored(NamedTuple):
-    """A line that looks like a directive, and is none."""
+    """A line that looks like a directive but is not one."""
 
     line: str
     options: str
-    late: bool  # it would be one if it stood above the first command
+    late: bool  # it would be one above the first command
 
 
 def directives(text: str, mark: str) -> tuple[list[str], list[Ignored]]:
-    """The options of the directives, and the lines that only look so; `mark` is "#PBS", say.
+    """The options of the directives, and lines that only look like them; `mark` is "#PBS", say.
 
-    Directives stand above the first command. sbatch wants them at the left margin.
+    Directives come before the first command. For sbatch they must be at the left margin.
     """
     margin = "" if mark == "#SBATCH" else r"\s*"
     exact = re.compile(rf"{margin}{mark}(\s+(?P<options>.*))?$")
@@ -99,7 +99,7 @@ def asked_of_slurm(lines: list[str]) -> Asked:
 
 
 def words_of(lines: list[str]) -> list[str]:
-    """The words of all directives; what follows a # is no option."""
+    """The words of all directives, without comments."""
     try:
         return [word for line in lines for word in shlex.split(line, comments=True)]
     except ValueError as error:
@@ -107,7 +107,7 @@ def words_of(lines: list[str]) -> list[str]:
 
 
 def sbatch_parser() -> argparse.ArgumentParser:
-    """Reads sbatch's options; the beginning of a name will do, as for sbatch itself."""
+    """A parser of sbatch's options; like sbatch, it accepts abbreviated names."""
     parser = argparse.ArgumentParser("sbatch", add_help=False)
     parser.error = refuse("sbatch")
     for names, how in (
@@ -135,7 +135,7 @@ def number(text: str | None, option: str) -> int:
     if not text:
         return 0
     if not re.fullmatch(r"(\w+:)?\d+", text):
-        raise Refused(f"{option}: {text!r} is no number")
+        raise Refused(f"{option}: {text!r} is not a number")
     return int(text.rpartition(":")[2])
 
 

@@ -1,4 +1,4 @@
-"""The engine of all checks that are data: makes the calls, compares, and says what is so."""
+"""The engine of the checks: makes the calls, compares, and raises the verdict."""
 
 import contextlib
 import tempfile
@@ -17,24 +17,24 @@ from ddp_workbook.exercises.judging.diagnosis import diagnose, equal, wrong, wro
 from ddp_workbook.exercises.judging.not_yet import NotYet
 from ddp_workbook.exercises.judging.on_ranks import run_probe
 
-UNTOUCHED = "What you are given stays as it is, for the caller goes on with it"
+UNTOUCHED = "the arguments stay unchanged, because the caller still needs them"
 KEPT = (
     "Made first, this call is right; after the other calls it is wrong. What does your function "
     "keep from one call to the next?"
 )
-MEMORY = "Into which memory do the results of two calls point, and who fills it again?"
-BARRIER = "What does the barrier add? A collective is a meeting already."
+MEMORY = "Do the results of two calls share memory, and which line fills it again?"
+BARRIER = "What does the barrier add? The collective itself already waits for the other ranks."
 AN_OBJECT = (
-    "An object collective is two: the lengths go first, then the objects as bytes. In which tensor "
-    "would your values fit?"
+    "An object collective is two: the lengths go first, then the objects as bytes. Which tensor "
+    "could hold your values?"
 )
 
 
 def examine_calls(check: OnRanks, attempt: Attempt, sizes: Sequence[int] | None = None) -> str:
-    """What the attempt has proved. Raises NotYet, and what `launch` raises.
+    """Return what the attempt has proved. Raises NotYet, and what `launch` raises.
 
-    The largest world size comes first, for in small ones mistakes are alike; then the others side
-    by side, for ranks mostly wait.
+    The largest world size comes first, because mistakes look alike in small ones; then the others
+    run in parallel, because ranks mostly wait.
     """
     largest, *others = sorted(sizes or check.sizes, reverse=True) or [0]
     examine_size(check, attempt, largest)
@@ -49,7 +49,7 @@ def examine_size(check: OnRanks, attempt: Attempt, size: int) -> None:
 
 
 def side_by_side(check: OnRanks, attempt: Attempt, sizes: Sequence[int]) -> None:
-    """Examine these sizes at the same time; of those that are wrong, the first one is told."""
+    """Examine these sizes at the same time; of those that are wrong, raise for the first."""
     interrupt = threading.Event()
     copies = [replace(attempt, cancelled=interrupt) for _ in sizes]
     with ThreadPoolExecutor(len(sizes)) as pool:
@@ -60,7 +60,7 @@ def side_by_side(check: OnRanks, attempt: Attempt, sizes: Sequence[int]) -> None
         try:
             wait(tasks)
         finally:
-            interrupt.set()  # by now either all have ended, or a KeyboardInterrupt is on its way
+            interrupt.set()  # either all have ended by now, or a KeyboardInterrupt is on its way
     for copy, task in zip(copies, tasks, strict=True):
         if error := task.exception():
             for name in ("ranks", "printed", "first_was_right", "later"):
@@ -69,14 +69,16 @@ def side_by_side(check: OnRanks, attempt: Attempt, sizes: Sequence[int]) -> None
 
 
 def calls_of(check: OnRanks, attempt: Attempt, size: int) -> list[list[Seen]]:
-    """All calls of a world size. A failure in a later call is seen in the light of the first."""
+    """All calls of a world size. If one fails, the first call is also made alone."""
     with tempfile.NamedTemporaryFile("rb") as progress:
         try:
             return made(check, attempt, size, progress=progress.name)
         except (NotYet, RankFailed):
             if not (number := progress.read()):
                 raise
-            first = made(check, replace(attempt), size, only=(0, None))  # keeps what was printed
+            first = made(
+                check, replace(attempt), size, only=(0, None)
+            )  # keeps what was printed
             compare_all(check, attempt, size, first)
             attempt.first_was_right = True
             attempt.later = said(check, attempt.name, check.cases_of(size)[int(number)], 0)
@@ -90,10 +92,10 @@ def made(
     only: tuple[int, int | None] | None = None,
     progress: str = "",
 ) -> list[list[Seen]]:
-    """Make the calls; for each of them, what was seen on each rank.
+    """Make the calls; return what was seen on each rank in each of them.
 
-    `only` is the number of a single call, and for `Alone` perhaps the rank that it is made for. The
-    file `progress` is written to once a call after the first one is made.
+    `only` names a single call: its number and, for `Alone`, perhaps the rank that it is made for.
+    The file `progress` is written to when a call after the first one is made.
     """
     probe = Calls(attempt.name, size, only, progress)
     answers = run_probe(attempt, probe, size if check.group else 0)
@@ -107,7 +109,7 @@ def made(
 
 
 def compare_all(check: OnRanks, attempt: Attempt, size: int, calls: list[list[Seen]]) -> None:
-    """Raise NotYet for the first look that finds something wrong, then for what a call costs."""
+    """Raise NotYet for the first look that finds something wrong, then for the cost of a call."""
     for call in calls:
         for one in call:
             one.everyone = call
@@ -128,7 +130,7 @@ def compare_all(check: OnRanks, attempt: Attempt, size: int, calls: list[list[Se
 def right_if_made_first(
     check: OnRanks, attempt: Attempt, size: int, look: Look, seen: Seen
 ) -> bool:
-    """Whether a call that went wrong after others is right without them: it makes it once more."""
+    """Whether a call that went wrong after others is right without them; makes it once more."""
     if seen.call == 0 and (check.group or seen.rank == 0):
         return False
     with contextlib.suppress(NotYet, RankFailed):
@@ -142,12 +144,12 @@ def right_if_made_first(
 
 
 def page(check: OnRanks, name: str, look: Look, seen: Seen, where_to_look: str) -> tuple:
-    """Called, came back, required, where to look."""
+    """The four sentences: called, came back, required, where to look."""
     part = next(iter(wrong_parts(look, seen)), "")
     called = said(check, name, seen.case, seen.rank, part)
     earlier = [one for before in seen.others for one in before.everyone]
     if earlier and not any(wrong(look, one) for one in earlier):
-        called += f"\n(call {seen.call + 1}; before it all was right)"
+        called += f"\n(call {seen.call + 1}; the calls before it were right)"
     came, required = (filled(look, seen, words, part) for words in (look.came, look.required))
     return called, came, required, where_to_look
 
@@ -155,7 +157,7 @@ def page(check: OnRanks, name: str, look: Look, seen: Seen, where_to_look: str) 
 def filled(look: Look, seen: Seen, template: Any, part: str) -> str:
     """The words of a template, or of a function that takes what was seen.
 
-    Of a dict only the first part that is wrong is shown.
+    Only the first wrong part of a dict is shown.
     """
     if callable(template):
         return template(seen)
@@ -175,11 +177,11 @@ def filled(look: Look, seen: Seen, template: Any, part: str) -> str:
 
 
 def refuse_changes(check: OnRanks, name: str, one: Seen) -> None:
-    """Raise NotYet if an argument is not as it was."""
+    """Raise NotYet if an argument has changed."""
     if one.changed:
         called = said(check, name, one.case, one.rank)
         where = f" on rank {one.rank}" if check.group else ""
-        came = f"{' and '.join(one.changed)} changed{where}"
+        came = f"your function changed {' and '.join(one.changed)}{where}"
         raise NotYet(called, came, UNTOUCHED, check.keeps)
 
 
@@ -187,13 +189,13 @@ def refuse_overwritten(check: OnRanks, name: str, one: Seen) -> None:
     """Raise NotYet if a later call has changed what this one returned."""
     if one.overwritten:
         where = f" on rank {one.rank}" if check.group else ""
-        came = f"what is right{where}, which a later call has changed"
-        required = "the result of a call stays as it is, whatever is called later"
+        came = f"the right result{where}, which a later call has changed"
+        required = "the result of a call stays the same, whatever is called later"
         raise NotYet(said(check, name, one.case, one.rank), came, required, MEMORY)
 
 
 def refuse_too_much(check: OnRanks, name: str, one: Seen) -> None:
-    """Raise NotYet if the right result has cost more collectives than the task allows."""
+    """Raise NotYet if the right result took more collectives than the task allows."""
     ops = [op for op in one.ops if op not in ("send", "recv")]
     if check.most is None or len(ops) <= check.most:
         return
@@ -205,5 +207,5 @@ def refuse_too_much(check: OnRanks, name: str, one: Seen) -> None:
     )
     look = AN_OBJECT if objects else BARRIER if "barrier" in counts else check.too_much
     called = said(check, name, one.case, one.rank)
-    most = f"{check.most} collective{'s' * (check.most != 1)} at most"
-    raise NotYet(called, f"what is right, after {each} on rank {one.rank}", most, look)
+    most = f"at most {check.most} collective{'s' * (check.most != 1)}"
+    raise NotYet(called, f"the right result, after {each} on rank {one.rank}", most, look)

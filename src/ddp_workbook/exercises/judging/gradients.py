@@ -1,6 +1,6 @@
-"""A small model whose gradients are known on every rank, for exercises that exchange gradients.
+"""A small model with known gradients on every rank, for exercises that exchange gradients.
 
-A case is a list with the gradients of each rank: a dict by parameter, None where there is none.
+A case is a list with the gradients of each rank: a dict by parameter, None for no gradient.
 """
 
 from functools import cache
@@ -13,7 +13,7 @@ from ddp_workbook.exercises.judging.unordered import Unordered
 from ddp_workbook.exercises.judging.values import in_words
 
 Gradients = dict[str, Tensor | None]
-FACTORS = [1, -2, 4.5, -7]  # by rank: no mean or sum of the first ones is one of them
+FACTORS = [1, -2, 4.5, -7]  # by rank; no mean or sum of the first few is one of them
 
 
 class Small(nn.Module):
@@ -40,13 +40,13 @@ class Case(list[Gradients]):
 def cases(size: int) -> list[Case]:
     """Three calls, the last one with another model.
 
-    In the second one, a rank has an overflow in the last gradient; in the third, one that is zero.
+    In the second call a rank has an overflow in its last gradient; in the third one it is zero.
     """
     return [Case(0, size, model=0), Case(1, size, model=0), Case(2, size, model=1)]
 
 
 def held(call: int, rank: int) -> Gradients:
-    """What `rank` holds before a call: fractions, of both signs, no sum of which is one of them.
+    """What `rank` holds before a call: fractions of both signs; no sum of them is one of them.
 
     The gradient of `matrix` is not contiguous.
     """
@@ -73,7 +73,7 @@ def total(case: list[Gradients], factor: float = 1) -> Gradients:
 
 
 def zeros_for_none(gradients: Gradients) -> dict[str, Tensor]:
-    """The same, with zeros for what has no gradient."""
+    """The same, with zeros for parameters without a gradient."""
     parameters = dict(Small().named_parameters())
     return {
         name: torch.zeros_like(parameters[name]).detach() if own is None else own
@@ -90,7 +90,7 @@ def the_model(number: int) -> Small:
 def model_of(case: Case, rank: int) -> tuple[Small]:
     """The argument of a call: a model with the rank's gradients, and with weights of `rank`.
 
-    In two calls it is the same model, with new gradients, as after zero_grad and backward.
+    Two calls use the same model with new gradients, as after zero_grad and backward.
     """
     Unordered.mixed = True  # the hash of a parameter depends on the process
     model = the_model(case.model)
@@ -101,7 +101,7 @@ def model_of(case: Case, rank: int) -> tuple[Small]:
 
 
 def weights_and_gradients(_: None, model: Small, *rest: object) -> dict[str, dict]:
-    """What is to be seen of the model after a call."""
+    """The weights and gradients of the model after a call."""
     named = dict(model.named_parameters())
     return {
         "weights": {name: parameter.detach() for name, parameter in named.items()},
@@ -115,13 +115,13 @@ WEIGHTS_STAY = Look(
         name: torch.full_like(parameter, rank).detach()
         for name, parameter in Small().named_parameters()
     },
-    otherwise="Which tensors do you hand to the collective, the parameters or their gradients?",
+    otherwise="Which tensors do you pass to the collective, the parameters or their gradients?",
     came="the weight {part} is {value} {where}",
     required="{right} there, as before: only .grad changes",
 )
 
 
 def where_they_held(case: list[Gradients], part: str) -> str:
-    """ ", where matrix.grad was [1, 2] on rank 0, ...", of the parameter that a page is about."""
+    """ ", where matrix.grad was [1, 2] on rank 0, ...", for the parameter in question."""
     each = ", ".join(f"{in_words(own[part])} on rank {r}" for r, own in enumerate(case) if part)
     return f", where {part}.grad was {each}" if part else ""

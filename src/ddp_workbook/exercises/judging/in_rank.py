@@ -25,25 +25,25 @@ from ddp_workbook.exercises.judging.values import in_words
 from ddp_workbook.launcher.process_group import set_up
 
 WHOLE_CELL = "your cell, from top to bottom"
-EXERCISES = os.path.dirname(os.path.dirname(__file__))  # a check is no line of the reader's
+EXERCISES = os.path.dirname(os.path.dirname(__file__))  # the check's own lines are not the reader's
 
 
 class InRank:
-    """A worker: hands the function in the file at `path` to `probe`, and returns what that returns.
+    """A worker: passes the function in the file at `path` to `probe`, and returns its result.
 
-    `group` is False where the exercise knows of no ranks.
+    `group` is False if the exercise has no ranks.
     """
 
     def __init__(self, name: str, path: Path, probe: Callable, group: bool):
         self.name, self.path, self.probe, self.group = name, str(path), probe, group
-        user_code.hide(EXERCISES)  # from the reports, which are made where this is made
+        user_code.hide(EXERCISES)  # from the reports, which this process makes
 
     def __call__(self) -> Any:
         """Run in a rank."""
         user_code.hide(EXERCISES)
         user_code.call_it(self.path, YOUR_CELL)
         threading.excepthook = say_briefly
-        # torch 2.13 has new names for two collectives; the old ones are as right.
+        # torch 2.13 has new names for two collectives; the old ones are right as well.
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.")
         set_up(bare=not self.group)
         module = import_module(f"ddp_workbook.exercises.{self.name}")
@@ -61,7 +61,7 @@ class InRank:
         text = Path(self.path).read_text(encoding="utf-8")
         code = unordered.compiled(text, self.path, module.__dict__)
         module.__dict__["hash"] = hash_of_a_process
-        with guard(WHOLE_CELL), no_leaving(WHOLE_CELL, "it runs to its end"):
+        with guard(WHOLE_CELL), no_leaving(WHOLE_CELL, "a cell that runs to its end"):
             exec(code, module.__dict__)
         function = module.__dict__.get(self.name)
         if not callable(function):
@@ -76,9 +76,9 @@ class InRank:
 
 
 def hash_of_a_process(value: Any) -> int:
-    """What the reader's cell gets from hash(): with text in it, another number in every call.
+    """The hash() of the reader's cell: for strings, it differs between ranks and calls.
 
-    Ranks here are forks of one process. Under torchrun each has a PYTHONHASHSEED of its own.
+    Ranks here are forks of one process. Under torchrun each has its own hash seed.
     """
     return hash((value, os.environ["RANK"], Guarded.calls)) if has_text(value) else hash(value)
 
@@ -92,20 +92,20 @@ def has_text(value: Any) -> bool:
 
 def _defined(module: types.ModuleType, name: str) -> str:
     if name in vars(module):
-        return f"{name} is {in_words(vars(module)[name])}, which is no function"
+        return f"{name} is {in_words(vars(module)[name])}, which is not a function"
     own = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__]
     return f"it defines {', '.join(own) or 'no function'}"
 
 
 def say_briefly(error: threading.ExceptHookArgs) -> None:
-    """Print an exception that ended a thread of the reader's, with the reader's own lines alone."""
+    """Print an exception that ended a thread of the reader's, with only the reader's own lines."""
     pages = traceback.TracebackException(error.exc_type, error.exc_value, error.exc_traceback)
     exceptions.shorten(pages)
     print(f"In a thread: {''.join(pages.format()).rstrip()}", file=sys.stderr)
 
 
 class Guarded:
-    """The reader's `function`; NotYet if it changes the process's state or wants to leave it."""
+    """The reader's `function`; NotYet if it changes the state of the process or exits."""
 
     calls = 0
 
@@ -117,14 +117,14 @@ class Guarded:
         Guarded.calls += 1
         with (
             self.guard(self.name),
-            no_leaving(self.name, "it comes back to its caller, with a result or with an error"),
+            no_leaving(self.name, "a function that returns to its caller, or raises an error"),
         ):
             return self.function(*args, **kwargs)
 
 
 @contextlib.contextmanager
 def nothing_changes(called: str, *, may_seed: bool) -> Iterator[None]:
-    """Raise NotYet if the process is not afterwards as before; `may_seed` leaves seeds aside."""
+    """Raise NotYet if the state of the process has changed; `may_seed` ignores seeds."""
     before = State(may_seed)
     yield
     changed = before.changed(State(may_seed))
@@ -134,14 +134,14 @@ def nothing_changes(called: str, *, may_seed: bool) -> Iterator[None]:
         raise NotYet(
             called,
             f"it changed {what}, which belongs to the whole process",
-            "nothing of the process is changed, for whoever comes next relies on it",
-            look or f"Which line changes {what} and does not set it back?",
+            "the process stays as it was, because other code in it relies on that",
+            look or f"Which line changes {what} without restoring it?",
         )
 
 
 @contextlib.contextmanager
 def no_leaving(called: str, required: str) -> Iterator[None]:
-    """Inside, `sys.exit` is NotYet: what a check calls must come back."""
+    """Turn `sys.exit` into NotYet: what a check calls must return."""
     try:
         yield
     except SystemExit as leaving:
@@ -154,5 +154,5 @@ def no_leaving(called: str, required: str) -> Iterator[None]:
             called,
             f"{where}{text}\nwhich ends the whole process",
             required,
-            "What would have to come next, here, if the process did not end?",
+            "What should happen here instead of ending the process?",
         ) from None

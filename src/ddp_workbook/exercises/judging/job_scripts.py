@@ -1,7 +1,7 @@
-"""A job script without a scheduler: which commands it would start, and on which nodes.
+"""Plays a job script without a scheduler: which commands it would start, and on which nodes.
 
-bash runs the script in a temporary folder, where `stand_ins.sh` has the names of srun, pbsdsh,
-torchrun and others. What they do under Slurm was seen on 22.05; there was no PBS to compare with.
+bash runs the script in a temporary folder, where `stand_ins.sh` takes the names of srun, pbsdsh,
+torchrun and others. Their behaviour was seen on Slurm 22.05; there was no PBS to compare with.
 """
 
 import os
@@ -28,10 +28,10 @@ getent scontrol nvidia-smi wc module ml conda mamba sleep sbatch qsub scancel sq
 # A command named by its path, such as /bin/bash or $HOME/venv/bin/torchrun.
 PATHS = re.compile(rf"(?<![\w/])[\w./~${{}}-]*/bin/({'|'.join(PLAYED.split())})(?![\w/])")
 LIMIT = 6.0  # seconds; a play takes 0.05, and 0.5 beside fifteen others
-TIME = "ulimit -St 1; ulimit -Ht 2"  # seconds of a processor, for the script's own shell
-FOLDER = "ddp-workbook-job-"  # the process id of the player follows
+TIME = "ulimit -St 1; ulimit -Ht 2"  # seconds of processor time for the script's own shell
+FOLDER = "ddp-workbook-job-"  # followed by the process id of the player
 OUT_OF_TIME = -getattr(signal, "SIGXCPU", 24)
-MOST_NODES = 16  # that are played
+MOST_NODES = 16  # to play
 PREFIX = "gpu-"  # of the nodes' names
 PROGRAM = "train.py"
 
@@ -47,7 +47,7 @@ class Start:
 
 @dataclass
 class Run:
-    """What came of running the script once."""
+    """The outcome of running the script once."""
 
     nodes: list[str]
     addresses: dict[str, str]  # by address: the node
@@ -57,18 +57,18 @@ class Run:
 
 
 def syntax_error(text: str) -> str:
-    """What bash says of a script that it cannot read; "" if it can."""
+    """What bash says about a script that it cannot read; "" if it can."""
     told = subprocess.run([BASH, "-n"], input=text, capture_output=True, text=True, check=False)
     return last_line(told.stderr).removeprefix(f"{BASH}: ") if told.returncode else ""
 
 
 def last_line(text: str) -> str:
-    """The last line that says something."""
+    """The last line that is not empty."""
     return ([""] + [line for line in text.splitlines() if line.strip()])[-1].strip()[:300]
 
 
 def play(scheduler: str, text: str, asked: Asked, job: int, fails: bool) -> Run:
-    """Run the script as job `job`; `fails`: torchrun fails on the last node."""
+    """Run the script as job `job`; with `fails`, torchrun fails on the last node."""
     count = max(1, min(asked.nodes, MOST_NODES))
     first, step = (7, 4) if not fails else (3, 5)  # other nodes in each job
     numbers = [first + step * place for place in range(count)]
@@ -80,10 +80,10 @@ def play(scheduler: str, text: str, asked: Asked, job: int, fails: bool) -> Run:
             "HOME": f"{lab}/home",
             "USER": "learner",
             "TMPDIR": f"{lab}/home",
-            "HOSTNAME": names[0],  # a task of srun inherits it: on Slurm it names the first node
+            "HOSTNAME": names[0],  # a task of srun inherits it; on Slurm it names the first node
             "STAND_IN_NODE": names[0],
         }
-        for command in PLAYED.split():  # also where a profile sets another PATH
+        for command in PLAYED.split():  # even if a profile sets another PATH
             environment[f"BASH_FUNC_{command}%%"] = f'() {{ {lab}/bin/{command} "$@"; }}'
         if scheduler == "slurm":
             environment |= of_slurm(lab, asked, job, run)
@@ -128,7 +128,7 @@ def of_slurm(lab: str, asked: Asked, job: int, run: Run) -> dict[str, str]:
 
 
 def of_pbs(lab: str, asked: Asked, job: int, run: Run) -> dict[str, str]:
-    """The same; writes the list of nodes, which has a line for each process of MPI."""
+    """The variables of a PBS job; writes the list of nodes, with a line for each MPI process."""
     lines = [name for name in run.nodes for _ in range(asked.per_node or 1)]
     Path(lab, "nodefile").write_text("".join(f"{line}\n" for line in lines))
     return {
@@ -143,7 +143,7 @@ def of_pbs(lab: str, asked: Asked, job: int, run: Run) -> dict[str, str]:
 
 @contextmanager
 def pretended(run: Run, asked: Asked, fails: bool) -> Iterator[str]:
-    """A folder with the commands that stand in and a home; gone afterwards."""
+    """A temporary folder with the stand-ins and a home folder."""
     sweep()
     with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as lab:
         folder = Path(lab)
@@ -165,7 +165,7 @@ def pretended(run: Run, asked: Asked, fails: bool) -> Iterator[str]:
 
 
 def sweep() -> None:
-    """Remove the folders of players that were ended in the middle of a play."""
+    """Remove the folders of players that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
         player = folder.name.removeprefix(FOLDER).partition("-")[0]
         if player.isdigit() and not psutil.pid_exists(int(player)):
@@ -173,12 +173,12 @@ def sweep() -> None:
 
 
 def execute(run: Run, lab: str, text: str, environment: dict[str, str], folder: str) -> None:
-    """Let bash run the script, and end what it leaves behind; after LIMIT the script itself."""
+    """Run the script with bash, for LIMIT at most, and end what it leaves behind."""
     script = Path(lab, "script")
     script.write_text(PATHS.sub(r"\1", text))
     with open(f"{lab}/errors", "w+b") as errors:
         process = subprocess.Popen(
-            # Two limits: at one that is soft and hard the kernel says SIGKILL, as anybody could.
+            # Two limits: at a common soft and hard limit the kernel sends SIGKILL, as others could.
             [BASH, "-c", f'{TIME}; exec "$0" "$1"', BASH, str(script)],
             cwd=f"{lab}/{folder}",
             env=environment,
@@ -217,6 +217,6 @@ def end_group(process: subprocess.Popen) -> None:
 
 
 def start(file: Path) -> Start:
-    """What a stand-in has noted."""
+    """Read what a stand-in has noted."""
     node, folder, *words = file.read_text(errors="replace").split("\0")[:-1]
     return Start(node, Path(folder).name, tuple(words))

@@ -1,4 +1,4 @@
-"""From an attempt to a verdict: runs the check, and puts into words whatever comes of it."""
+"""From an attempt to a verdict: runs the check, and puts its outcome into words."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,28 +22,31 @@ from ddp_workbook.exercises.judging.verdict import (
 )
 
 INSIDE_TORCH = re.compile(r"\[(?:enforce fail at )?[^\]\s]+:\d+\] ?")  # a line of its C++ code
-PROOFS = {  # how it is known that an attempt will not end
+PROOFS = {  # how the check knows that an attempt will not end
     Proof.TIME: "stopped after {seconds:g} s",
-    Proof.STANDSTILL: "all wait, and nothing has moved for {seconds:.1f} s",
+    Proof.STANDSTILL: "all ranks wait, and nothing has moved for {seconds:.1f} s",
     Proof.IDLE: "nothing has moved for {seconds:.1f} s",
     Proof.PROCESSOR_TIME: "after {seconds:.1f} s of processor time",
 }
-AGAIN = "Nothing is known of your answer. Run the cell again when less is running here."
-FIRST_WAS_RIGHT = "the first call gave what is right; this is a later one, with other values"
-OUTSIDE = {  # what a report says of a worker, said of the reader's function
-    State.OUTSIDE: "is outside of your function, in the check's own lines",
-    State.STARTING: "is before your function",
+AGAIN = "Your answer could not be judged. Run the cell again when less is running here."
+FIRST_WAS_RIGHT = "the first call was right; this is a later one, with other values"
+OUTSIDE = {  # a worker's state, in words for the reader's function
+    State.OUTSIDE: "is outside your function, in the check's own lines",
+    State.STARTING: "has not reached your function",
 }
 
 
 def examine(exercise: Exercise, code: str) -> Verdict:
-    """The verdict on a cell: saved first, then checked. An untouched stub is neither."""
-    name, code = exercise.name, code.removeprefix("\ufeff")  # a mark that some editors put first
+    """The verdict on a cell, which is saved and then checked; an untouched stub is neither."""
+    name, code = (
+        exercise.name,
+        code.removeprefix("\ufeff"),
+    )  # byte order mark
     if same_code(code, exercise.stub):
         return _not_attempted(name)
     attempt = attempts.save(name, code)
     if problem := unreadable(code):
-        return Verdict(NOT_YET, f"Not yet: {name} is no valid Python", problem)
+        return Verdict(NOT_YET, f"Not yet: {name} is not valid Python", problem)
     verdict = judge(exercise, attempt)
     if verdict.kind == SOLVED:
         attempts.note_solved(attempt, verdict.title)
@@ -53,7 +56,7 @@ def examine(exercise: Exercise, code: str) -> Verdict:
 def judge(exercise: Exercise, attempt: Attempt, **choice: Sequence[int]) -> Verdict:
     """Run the exercise's check on a saved attempt; `choice` goes to the check.
 
-    Raises LaunchRefused and LaunchInterrupted, which are not about the attempt.
+    Raises LaunchRefused and LaunchInterrupted, which say nothing about the attempt.
     """
     name = exercise.name
     try:
@@ -76,7 +79,7 @@ def judge(exercise: Exercise, attempt: Attempt, **choice: Sequence[int]) -> Verd
 def _not_attempted(name: str) -> Verdict:
     rows = []
     if path := attempts.saved(name):
-        rows.append(("earlier", f"your attempt of last time is in {_short(path)}"))
+        rows.append(("earlier", f"your last attempt is in {_short(path)}"))
     return Verdict(NOT_ATTEMPTED, f"{name}: not attempted yet", rows)
 
 
@@ -106,13 +109,13 @@ def _hangs(attempt: Attempt, hang: RanksHung, known: Mapping[str, str]) -> Verdi
 
 
 def _too_busy(attempt: Attempt, busy: TooBusyToTell) -> Verdict:
-    """No lesson: nothing is known of the answer."""
+    """The verdict if the machine was too busy: nothing is known about the answer."""
     title = f"{attempt.name}: this machine is too busy to tell (after {busy.seconds:g} s)"
     return Verdict(UNDECIDED, title, [("look at", AGAIN)], attempt.printed)
 
 
 def _places(positions: Sequence[Position], attempt: Attempt, waits: bool) -> list[tuple[str, str]]:
-    """A row for each rank; without a group there is only one process, and it is no rank."""
+    """A row for each rank; without a group there is one process, which is not a rank."""
     rows = []
     for place in positions:
         text = f"{OUTSIDE.get(place.state, place.doing)}\n{_line(place)}"
@@ -120,7 +123,7 @@ def _places(positions: Sequence[Position], attempt: Attempt, waits: bool) -> lis
             text = "has returned without it"
         elif place.file and not place.communicates:
             text = f"is at {_line(place)}"
-        elif place.file and not place.call:  # inside a Work's own wait
+        elif place.file and not place.call:  # inside the wait of a Work
             text = f"waits at {_line(place)}"
         rows.append((f"rank {place.rank}" if attempt.ranks else "it", text))
     return rows
@@ -141,7 +144,7 @@ def _line(place: Position) -> str:
 
 
 def _fails(attempt: Attempt, failure: RankFailed, known: Mapping[str, str]) -> Verdict:
-    """A rank raised, left, or died; `known` are the exercise's own words for some errors."""
+    """A rank raised, exited or died; `known` are the exercise's own words for some errors."""
     if failure.kind == "NotYet" and len(failure.arguments) == 4:
         return _not_yet(attempt, NotYet(*failure.arguments).rows)
     look = ("look at", advice.for_failure(failure, known, attempt.ranks > 0))
@@ -149,7 +152,7 @@ def _fails(attempt: Attempt, failure: RankFailed, known: Mapping[str, str]) -> V
         places = failure.positions
         look = ("look at", known.get("hangs") or for_hang(places, failure.missed))
         rows = _places(places, attempt, True) + _missed(failure)
-        note = "(a rank waits for one that does not come)"
+        note = "(a rank waits for another in vain)"
         return _not_yet(attempt, [*rows, look], "hangs", note)
     who = f"rank {failure.rank}" if attempt.ranks else "it"
     place = failure.positions[0] if failure.positions else None
@@ -162,11 +165,11 @@ def _fails(attempt: Attempt, failure: RankFailed, known: Mapping[str, str]) -> V
 
 
 def _unforeseen(attempt: Attempt, error: Exception) -> Verdict:
-    """The check itself stumbled over what came back."""
+    """The check itself failed on what came back."""
     rows = [
         ("called", f"{attempt.name}, as the task says"),
-        ("came back", f"what the check cannot use ({type(error).__name__}: {error})"),
+        ("came back", f"something that the check cannot use ({type(error).__name__}: {error})"),
         ("required", "a value of the kind that the docstring of the stub names"),
-        ("look at", "Do you return what the docstring says, on every path through the function?"),
+        ("look at", "Does every path through the function return what the docstring says?"),
     ]
     return _not_yet(attempt, rows)

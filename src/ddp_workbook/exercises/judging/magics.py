@@ -13,5 +13,5 @@ class ExerciseMagics(Magics):
 
     @cell_magic
     def exercise(self, line: str, cell: str) -> Verdict:
-        """Save the cell as the reader's attempt, check it on real ranks, and say what is so."""
+        """Save the cell as the reader's attempt, check it on real ranks, and show the verdict."""
         return examine(find(line.strip()), cell)

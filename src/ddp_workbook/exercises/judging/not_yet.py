@@ -4,8 +4,8 @@
 class NotYet(Exception):
     """Four sentences: what was called, what came back, what is required, where to look.
 
-    They may take several lines, and never hold the solution. Raised by a check, or inside a rank
-    by the function through which a check calls the attempt.
+    They may take several lines, and never contain the solution. A check raises this, or in a rank
+    the function through which the check calls the attempt.
     """
 
     def __init__(self, called: str, came_back: str, required: str, look_at: str):

@@ -15,18 +15,18 @@ from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.standstill import Limits
 
-IDLE = 3.0  # seconds in which no rank does anything, and not all of them wait for each other
-PROCESSOR = 2.0  # seconds of processor time for one rank; a right answer needs a few tenths
+IDLE = 3.0  # seconds in which no rank does anything, while not all wait for one another
+PROCESSOR = 2.0  # seconds of processor time of one rank; a right answer needs a few tenths
 fork_server.preload(InRank.__module__, calls.__name__)
 SLOW = "This machine is busy; the check goes on."
 READY: set[int | None] = set()  # fork servers that have started a rank
 
 
 def run_probe(attempt: Attempt, probe: Callable, ranks: int) -> list:
-    """`probe(function)` with the attempt's function, on so many ranks; what it returned, by rank.
+    """Call `probe(function)` with the attempt's function on the ranks; return its results by rank.
 
-    0 ranks are one process without a group. Raises what `launch` raises; RanksHung only for a hang
-    that is proven, on however busy a machine, and TooBusyToTell at the end of a long patience.
+    0 ranks are one process without a group. Raises what `launch` raises: RanksHung only for a
+    proven hang, however busy the machine is, and TooBusyToTell when a long patience ends.
     """
     attempt.ranks = ranks
     start_fork_server()
@@ -57,11 +57,11 @@ def start_fork_server() -> None:
 
 @contextlib.contextmanager
 def _kept_output(attempt: Attempt) -> Iterator[TextIO]:
-    """What the ranks print is a part of the verdict, not a page before it."""
+    """Keep what the ranks print for the verdict, instead of showing it above."""
     text = io.StringIO()
     try:
         yield text
     finally:
         attempt.printed = text.getvalue().replace(str(attempt.path), YOUR_CELL)
-        if not attempt.ranks:  # its only process is no rank
+        if not attempt.ranks:  # its only process is not a rank
             attempt.printed = re.sub(r"^\[rank 0\] ", "", attempt.printed, flags=re.M)

@@ -1,4 +1,4 @@
-"""Tensors that are cut into one piece a rank, for exercises that shard them and gather them."""
+"""Tensors cut into one piece for each rank, for exercises that shard and gather them."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,15 +11,15 @@ from ddp_workbook.exercises.judging.values import in_words
 
 
 class Whole(NamedTuple):
-    """A call: between how many ranks a tensor is cut, and what kind of tensor it is."""
+    """A call: the number of ranks that share a tensor, and the kind of tensor."""
 
     ranks: int
     shape: tuple[int, ...]
     dtype: torch.dtype
-    kind: str = ""  # how its memory lies; or "a parameter"
+    kind: str = ""  # its layout in memory, or "a parameter"
 
 
-CALLS = [  # on 4 ranks the first needs two zeros, the second none; of the third rank 3 has nothing
+CALLS = [  # on 4 ranks the first needs two zeros, the second none; rank 3 has none of the third
     Whole(0, (2, 5), torch.float32),
     Whole(0, (2, 2, 3), torch.float32),
     Whole(0, (5,), torch.float64, "a slice of a larger tensor"),
@@ -37,9 +37,9 @@ def calls(size: int) -> list[Whole]:
 
 
 def whole(call: Whole) -> Tensor:
-    """The tensor, the same on every rank: no number twice, and the last of several is a 0.
+    """The tensor, the same on every rank: no number occurs twice, and the last of several is 0.
 
-    Whole numbers are beyond what a float64 holds; of fractions one is infinite.
+    Integers are too large for a float64; one of the fractions is infinite.
     """
     size = torch.Size(call.shape)
     count = torch.arange(1, size.numel() + 1) * (-1) ** torch.arange(size.numel())
@@ -58,7 +58,7 @@ def whole(call: Whole) -> Tensor:
 
 
 def row(call: Whole) -> Tensor:
-    """The tensor's elements in one row, with the padding behind them."""
+    """The tensor's elements in one row, followed by the padding."""
     flat = whole(call).detach().flatten()
     return torch.cat([flat, flat.new_zeros(-len(flat) % call.ranks)])
 
@@ -92,7 +92,7 @@ def identical(came: object, right: Tensor) -> bool:
 
 @contextlib.contextmanager
 def filled_memory() -> Iterator[None]:
-    """Inside, `torch.empty` gives nan or the largest integer; elsewhere often zeros, by luck."""
+    """Inside, `torch.empty` returns nan or the largest integer, not zeros by chance."""
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)

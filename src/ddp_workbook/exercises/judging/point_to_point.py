@@ -1,4 +1,4 @@
-"""For exercises that are to be solved with sends and receives alone; a case has a `dtype`."""
+"""Looks for exercises that allow only sends and receives; a case has a `dtype`."""
 
 from ddp_workbook.exercises.judging.check import Look, Seen, When
 
@@ -12,20 +12,20 @@ MESSAGES_ALONE = Look(
     of=lambda seen: [op for op in dict.fromkeys(seen.ops) if op not in ("send", "recv")],
     right=[],
     mistakes={
-        "What does the barrier add? A receive waits until its message is there.": When(
+        "What does the barrier add? A receive waits until its message has arrived.": When(
             lambda seen: "barrier" in seen.ops
         ),
     },
     otherwise="Which sends and receives do the same?",
     came="rank {rank} called {value}",
-    required="sends and receives, and no collective",
+    required="sends and receives, but no collective",
     words=", ".join,
 )
 OWN_DTYPE = Look(
     of=lambda seen: sorted({row["dtype"] for row in seen.wire} - {f"{seen.case.dtype}"[6:]}),
     right=[],
-    otherwise="Which of your lines makes the tensor that travels, and in which dtype?",
+    otherwise="Which of your lines makes the tensor that is sent, and with which dtype?",
     came="a message in {value} on rank {rank}",
-    required=lambda seen: f"in {seen.case.dtype}, as the tensor is",
+    required=lambda seen: f"in {seen.case.dtype}, the dtype of the tensor",
     words=", ".join,
 )

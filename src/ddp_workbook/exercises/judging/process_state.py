@@ -1,4 +1,4 @@
-"""What a process has only one of, and what an exercise's function must leave as it found it."""
+"""State of the whole process, which an exercise's function must leave unchanged."""
 
 import random
 import types
@@ -8,13 +8,13 @@ import torch
 import torch.distributed as dist
 
 LOOK_AT_STATE = {
-    "the seed": "A seed set here also decides what comes after: dropout, shuffling, other people's "
-    "numbers. Do you need random numbers at all? If so, take them from a torch.Generator.",
-    "the state": "Was a seed set, or a number drawn? Both change what comes after, for everybody. "
-    "Do you need random numbers at all?",
-    "the process group": "Whoever made the group also ends it.",
-    "torch.distributed.": "Which line puts something else in its place? All code of the process "
-    "would call that now.",
+    "the seed": "A seed set here also changes later random numbers: dropout, shuffling, other "
+    "people's code. Do you need random numbers at all? If so, take them from a torch.Generator.",
+    "the state": "Was a seed set, or a number drawn? Both change later random numbers in the whole "
+    "process. Do you need random numbers at all?",
+    "the process group": "The code that made the group also ends it.",
+    "torch.distributed.": "Which line replaces it? All code of the process would now call the "
+    "replacement.",
 }
 
 
@@ -37,12 +37,12 @@ class State:
                 self.values[f"torch.distributed.{name}"] = value
 
     def changed(self, other: "State") -> list[str]:
-        """Names of what differs."""
+        """Names of the parts that differ."""
         return [name for name, value in self.values.items() if other.values.get(name) != value]
 
 
 def random_state() -> dict[str, object]:
-    """The seed of torch, which drawing does not change, and where the other generators stand."""
+    """The seed of torch, which drawing does not change, and the state of other generators."""
     kind, keys, *rest = numpy.random.get_state()
     return {
         "the seed of torch": torch.initial_seed(),

@@ -1,4 +1,4 @@
-"""What a reader can call beside an exercise: `hint`, `solution`, `progress`."""
+"""What a reader can call besides an exercise: `hint`, `solution`, `progress`."""
 
 import html
 from collections import Counter
@@ -11,7 +11,7 @@ GIVEN: Counter[str] = Counter()  # hints that were shown, by exercise
 
 
 class Folded:
-    """Texts behind titles, each to be unfolded with a click; plain text where there is no page."""
+    """Texts under titles that unfold with a click; plain text outside a notebook."""
 
     def __init__(self, parts: list[tuple[str, str]], *, code: bool = False):
         self.parts, self.code = parts, code

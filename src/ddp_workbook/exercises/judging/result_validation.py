@@ -1,4 +1,4 @@
-"""What may leave a rank: plain values that the kernel can read, and no more than it can hold."""
+"""Validates results before they leave a rank: plain values that the kernel can read and hold."""
 
 import types
 from typing import Any
@@ -6,29 +6,29 @@ from typing import Any
 from ddp_workbook.exercises.judging.not_yet import NotYet
 from ddp_workbook.launcher import serialization
 
-MOST = 32_000_000  # bytes of one rank's answer; the largest that an exercise asks for is far below
-PATHS = "Do you return what the docstring says, on every path through the function?"
+MOST = 32_000_000  # bytes of one rank's answer; far more than any exercise asks for
+PATHS = "Does every path through the function return what the docstring says?"
 WORK = (
-    "A collective with async_op=True returns this at once, before there is a result. Who waits for "
-    "it, and which tensor holds the result then?"
+    "A collective with async_op=True returns this at once, before there is a result. Which line "
+    "waits for it, and which tensor then holds the result?"
 )
 
 
 def refuse_what_cannot_travel(name: str, value: Any) -> None:
-    """Raise NotYet for an answer that is of the reader's own making, too large, or tied to here.
+    """Raise NotYet for an answer of the reader's own class, too large, or bound to this process.
 
-    The kernel could not read it, or would run the reader's code in reading it.
+    The kernel could not read it, or would have to run the reader's code to read it.
     """
     try:
         Scale(name).dump(value)
     except NotYet:
         raise
     except TooLarge:
-        words, look = f"something of more than {MOST / 1e6:g} MB", "How large is it meant to be?"
+        words, look = f"something of more than {MOST / 1e6:g} MB", "How large should it be?"
     except OwnMaking as found:
         words, look = f"{found}, which only your cell knows", PATHS
     except RecursionError:
-        words, look = "lists within lists, too deep for any use", PATHS
+        words, look = "lists within lists, nested too deeply", PATHS
     except Exception as error:  # whatever pickling the reader's objects raises
         inner = _innermost(error)
         words, look = f"{inner}, which cannot leave its process", WORK if "Work" in inner else PATHS
@@ -47,7 +47,7 @@ class OwnMaking(Exception):
 
 
 class Scale(serialization.Packer):
-    """Pickles into nothing, and says what would not arrive."""
+    """Pickles without storing anything, to find what could not be sent."""
 
     def __init__(self, own: str):
         self.own, self.bytes = own, 0
@@ -60,7 +60,7 @@ class Scale(serialization.Packer):
             raise TooLarge
 
     def reducer_override(self, obj: Any):
-        """Called by pickle for each object but numbers, texts, lists and the like."""
+        """Called by pickle for each object except numbers, strings, lists and the like."""
         kind = obj if isinstance(obj, type) else type(obj)
         if isinstance(obj, types.FunctionType) and obj.__module__ == self.own:
             raise OwnMaking(f"the function {obj.__name__}")

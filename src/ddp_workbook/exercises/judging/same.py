@@ -1,4 +1,4 @@
-"""Whether two values are equal, up to rounding, with what a reader may return for another kind."""
+"""Compares two values up to rounding, and accepts equivalent types."""
 
 import math
 import operator
@@ -15,10 +15,10 @@ ABSOLUTE = 1e-6  # for float32; less in proportion for float64
 
 
 def same(came: Any, right: Any) -> bool:
-    """Equal, as far as what is required tells: numbers up to rounding, tensors in dtype and shape.
+    """Whether `came` equals `right`: numbers up to rounding, tensors also in dtype and shape.
 
-    A list may come as a tuple. An int may come as anything that Python takes for an index, a float
-    as any real number but bool; NaN equals NaN.
+    A tuple may replace a list, anything that Python accepts as an index an int, and any real number
+    but bool a float; NaN equals NaN.
     """
     if right is ANY or came is ANY:
         return True
@@ -56,12 +56,12 @@ def same_tensor(came: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def is_index(value: Any) -> bool:
-    """True for an int of any library, but bool and tensors."""
+    """True for an int of any library, except bool and tensors."""
     return hasattr(value, "__index__") and not isinstance(value, bool | torch.Tensor)
 
 
 def is_number(value: Any) -> bool:
-    """True for a real number of any library, but bool."""
+    """True for a real number of any library, except bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -73,7 +73,7 @@ def close(one: float, other: float) -> bool:
 
 
 def number_in(answer: Any) -> float | None:
-    """The returned number, or that in a tensor; None for all else."""
+    """The returned number, or the one in a tensor; None for anything else."""
     if isinstance(answer, torch.Tensor) and answer.numel() == 1:
         answer = answer.item()
     return float(answer) if is_number(answer) else None

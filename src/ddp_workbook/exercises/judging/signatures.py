@@ -1,4 +1,4 @@
-"""Whether what the reader defined can be called as the task says, before it is called."""
+"""Checks, before the call, that the reader's function can be called as the task says."""
 
 import inspect
 from collections.abc import Callable
@@ -13,7 +13,7 @@ def signature_of(name: str, function: Callable) -> str:
 
 def refuse_another_function(name: str, function: Callable, asked: Callable) -> None:
     """Raise NotYet for a class, for another kind of function, and for other arguments."""
-    stands = f"{signature_of(name, asked)}, as it stood in the cell at first"
+    stands = f"{signature_of(name, asked)}, as it was in the cell at first"
     if another := _another_kind(function, asked):
         raise NotYet("your cell, from top to bottom", f"{name} is {another[0]}", stands, another[1])
     try:
@@ -27,7 +27,7 @@ def refuse_another_function(name: str, function: Callable, asked: Callable) -> N
     except TypeError as error:
         raise NotYet(
             f"{name}({', '.join(needed.parameters)})",
-            f"it cannot be called so: {error}",
+            f"it cannot be called like this: {error}",
             stands,
             "the line that begins with def",
         ) from None
@@ -39,12 +39,12 @@ def _another_kind(function: Callable, asked: Callable) -> tuple[str, str] | None
         return "a class", "the line that begins with class, or that gives the name to a class"
     if inspect.iscoroutinefunction(function):
         return (
-            "an async function, of which a call runs nothing",
-            "the word async before def: who would await it?",
+            "an async function, and calling it runs nothing",
+            "the word async before def: what would await the function?",
         )
     if inspect.isgeneratorfunction(function) and not inspect.isgeneratorfunction(asked):
         return (
-            "a generator, of which a call runs nothing, for there is a yield in it",
+            "a generator, and calling it runs nothing: it contains a yield",
             "the line with yield: what should the function do instead, once it has its result?",
         )
     return None

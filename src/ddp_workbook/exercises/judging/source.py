@@ -1,11 +1,11 @@
-"""An exercise's file taken apart: the stub that the reader fills in, and the solution.
+"""Extracts the stub and the solution from an exercise's file.
 
-The solution stands between two marks inside the function that bears the exercise's name:
+The solution is between two marks inside the function with the exercise's name:
 
     ### BEGIN SOLUTION
     ...
     ### GIVEN
-    # lines that stand in the stub instead; without them it raises NotImplementedError
+    # lines that the stub has instead; without them it raises NotImplementedError
     ### END SOLUTION
 """
 
@@ -20,7 +20,7 @@ REGION = re.compile(
 TODO = "raise NotImplementedError  # TODO: your lines instead of this one\n"
 
 
-TORCH = {"nn", "F", "Tensor"}  # who uses one of these will want torch itself
+TORCH = {"nn", "F", "Tensor"}  # code that uses one of these will need torch itself
 
 
 class SourceError(ValueError):
@@ -59,7 +59,7 @@ def _cell(text: str, name: str, fill) -> str:
 
 
 def _end(lines: list[str], function: ast.FunctionDef) -> int:
-    """Number of the function's last line; a comment at its end, as the mark is, belongs to it."""
+    """Number of the function's last line, including comments at its end, such as the mark."""
     end = function.end_lineno
     while end < len(lines) and re.match(r" +#", lines[end]):
         end += 1
@@ -69,7 +69,7 @@ def _end(lines: list[str], function: ast.FunctionDef) -> int:
 def _imports(tree: ast.Module, code: str) -> str:
     """The file's imports that this code uses, and those of torch, which any attempt needs.
 
-    The imports of a stub do not tell what its solution is made of.
+    So the imports of a stub do not reveal its solution.
     """
     used = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
     lines, before = [], None
@@ -94,7 +94,7 @@ def _imports(tree: ast.Module, code: str) -> str:
 
 
 def same_code(one: str, other: str) -> bool:
-    """True if two cells differ in comments and white space at most."""
+    """True if two cells differ only in comments and white space."""
     try:
         return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""The verdict on a cell that Python cannot read; nothing of it runs then."""
+"""The verdict on a cell with a syntax error, which is not run at all."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ PASTED = re.compile(r"invalid character|non-printable|null bytes|surrogates")
 
 
 def unreadable(code: str) -> list[tuple[str, str]]:
-    """Rows of a verdict: line, error, where to look. None of them for a cell that is Python."""
+    """Rows of a verdict: line, error, where to look; no rows for valid Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -28,7 +28,7 @@ def unreadable(code: str) -> list[tuple[str, str]]:
     except UnicodeError as error:
         return [("your cell", str(error)), ("look at", _look_at(code, error))]
     except (ValueError, RecursionError, MemoryError) as error:
-        said = str(error) or "brackets, or signs, nested too deep for Python to read"
+        said = str(error) or "brackets or operators nested too deeply for Python"
         return [("your cell", said), ("look at", _look_at(code, error))]
 
 
@@ -37,11 +37,11 @@ def _look_at(code: str, error: Exception) -> str:
     lines = code.split("\n")
     line = lines[number - 2] if 2 <= number <= len(lines) + 1 else ""
     if MAGIC.search(line):
-        return "Only Python can stand in an exercise's cell: no %, no ! and no ? commands."
+        return "An exercise's cell may hold only Python: no %, ! or ? commands."
     if PASTED.search(str(error)):
-        return "Was it pasted? It holds a character that cannot be seen, or looks like another one."
+        return "Was it pasted? It has a character that is invisible, or looks like another one."
     if isinstance(error, IndentationError):
-        return "The margin: this line's, and that of the line before it. One kind, spaces, is best."
+        return "The indentation of this line and of the line before it. Use only spaces."
     if not number:
-        return "What in the cell was not written by hand?"
+        return "Which part of the cell was not written by hand?"
     return "This line, or a bracket or quotation mark that was opened before it."

@@ -1,7 +1,7 @@
-"""A torchrun command, read with torchrun's own parser, and the meeting that it leads to.
+"""Reads a torchrun command with torchrun's own parser, and plays the rendezvous.
 
-So every spelling is as right as another: `--nnodes=2`, `--nnodes 2`, dashes or underscores, any
-order.
+Every spelling that torchrun accepts is right: `--nnodes=2`, `--nnodes 2`, dashes or underscores,
+any order.
 """
 
 import argparse
@@ -22,22 +22,22 @@ from unittest.mock import patch
 
 PYTHON = re.compile(r"(.*/)?python[\d.]*")
 ASSIGNMENT = re.compile(r"\w+=.*", flags=re.S)
-BEFORE = ("env", "exec", "uv", "run")  # words that may stand before the command
+BEFORE = ("env", "exec", "uv", "run")  # words that may precede the command
 PATIENCE = 10.0  # seconds for a meeting over loopback, which takes a few tenths
 LOOPBACK = "127.0.0.1"
-UNKNOWN = "unknown"  # in place of who met, on a machine that is too busy to tell
+UNKNOWN = "unknown"  # the result on a machine that is too busy to tell
 
 
 class Reason(Enum):
     """Why a line starts no ranks."""
 
-    OPEN_QUOTE = "a quote without its end"
+    OPEN_QUOTE = "an unclosed quote"
     ANOTHER_COMMAND = "another command than torchrun"
     REFUSED = "torchrun's parser refuses it"
 
 
 class Unreadable(ValueError):
-    """No torchrun command, or one that torchrun would refuse; the message says why."""
+    """Not a torchrun command, or one that torchrun would refuse; the message says why."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -46,13 +46,13 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True)
 class Line:
-    """What a torchrun command says; options that it does not name have torchrun's default."""
+    """The options of a torchrun command; those not given have torchrun's default."""
 
     nnodes: str  # "2"; "1:2" for one or two
     nproc: str  # ranks on this host: a number, "gpu", "cpu" or "auto"
-    backend: str  # "static" where nothing is said
+    backend: str  # "static" by default
     endpoint: str
-    run_id: str  # "none" where nothing is said
+    run_id: str  # "none" by default
     standalone: bool
     node_rank: int
     program: tuple[str, ...]  # ("train.py", "--epochs", "5") or ("-m", "module", ...)
@@ -96,7 +96,7 @@ def variables(words: Sequence[str]) -> dict[str, str]:
 
 
 def before(words: Sequence[str]) -> int:
-    """How many words stand before the command."""
+    """How many words precede the command."""
     others = (
         number
         for number, word in enumerate(words)
@@ -106,7 +106,7 @@ def before(words: Sequence[str]) -> int:
 
 
 def arguments(words: Sequence[str]) -> list[str]:
-    """The words behind `torchrun`, or behind `python -m torch.distributed.run`."""
+    """The words after `torchrun`, or after `python -m torch.distributed.run`."""
     rest = list(words[before(words) :])
     if rest and os.path.basename(rest[0]) == "torchrun":
         return rest[1:]
@@ -121,7 +121,9 @@ def arguments(words: Sequence[str]) -> list[str]:
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
     """The options, by torchrun's own parser. Raises Unreadable with the parser's message."""
-    from torch.distributed.run import get_args_parser  # 0.1 s, and no rank needs it otherwise
+    from torch.distributed.run import (
+        get_args_parser,
+    )  # 0.1 s that no other rank needs
 
     options = arguments(words)
     try:
@@ -136,7 +138,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 def refuse(*message: Any) -> None:
-    """What the parser calls for an error, and behind --help."""
+    """What the parser calls for an error, and after --help."""
     text = f"torchrun: {message[-1]}" if message else "It asks torchrun for help."
     raise Unreadable(Reason.REFUSED, text)
 
@@ -148,7 +150,7 @@ def exact(nnodes: str) -> str:
 
 
 def split(text: str) -> list[str]:
-    """The words of a line, as a shell takes them. Raises Unreadable for a quote without its end."""
+    """The words of a line, split as in a shell. Raises Unreadable for an unclosed quote."""
     try:
         return shlex.split(text.replace("\\\n", " "), comments=True)
     except ValueError as error:
@@ -156,21 +158,21 @@ def split(text: str) -> list[str]:
 
 
 def meeting(lines: Sequence[Sequence[str]]) -> list[tuple[int, int]] | str:
-    """Who meets if these lines are typed, one on each host: (host's number, of so many), in order.
+    """The meeting if these lines are typed, one on each host: (host's number, number of hosts).
 
-    The rendezvous is torchrun's own. It runs in threads, over loopback in place of the hosts, at a
-    free port; no ranks are started. A text is torchrun's error, or UNKNOWN.
+    The rendezvous is torchrun's own. It runs in threads, over loopback instead of the hosts'
+    network, at a free port; no ranks are started. A string is torchrun's error, or UNKNOWN.
     """
     from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
-    # One that has come first asks once a second whether the others are there: 1 s of waiting here.
+    # The first to arrive asks once a second whether the others are there: it waits 1 s here.
     dynamic_rendezvous._delay = lambda seconds: time.sleep(0.02)
     with socket.socket() as free:
         free.bind((LOOPBACK, 0))
         endpoint = f"{LOOPBACK}:{free.getsockname()[1]}"
     met: list[tuple[int, int]] = []
     errors: list[str] = []
-    handlers: list[Any] = []  # one of them may own the store, which the others read to the end
+    handlers: list[Any] = []  # one of them may own the store, which the others use until the end
     threads = [
         threading.Thread(
             target=attend, args=(parsed(words), endpoint, handlers, met, errors), daemon=True
@@ -184,14 +186,14 @@ def meeting(lines: Sequence[Sequence[str]]) -> list[tuple[int, int]] | str:
         while len(met) < len(threads) and not errors and time.monotonic() < until:
             time.sleep(0.01)
         for thread in threads if errors else ():
-            thread.join(2.0)  # the others' stores fail soon after, and print that, too
+            thread.join(2.0)  # the others' stores fail soon after, and print that as well
         handlers.clear()
     return errors[0] if errors else sorted(met) if len(met) == len(threads) else UNKNOWN
 
 
 @contextlib.contextmanager
 def without_stderr() -> Iterator[None]:
-    """Inside, nothing is printed there: a store that fails prints a page of C++ frames."""
+    """Silence stderr: a store that fails prints a page of C++ frames."""
     sys.stderr.flush()
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:
@@ -207,7 +209,7 @@ def without_stderr() -> Iterator[None]:
 def attend(
     options: argparse.Namespace, endpoint: str, handlers: list, met: list, errors: list
 ) -> None:
-    """Go to the meeting that a line names, and note who was met, or the error."""
+    """Join the rendezvous of a line, and note the result or the error."""
     from torch.distributed.elastic.rendezvous import RendezvousParameters, registry
     from torch.distributed.run import config_from_args
 
@@ -228,5 +230,5 @@ def attend(
         handlers.append(handler)
         found = handler.next_rendezvous()
         met.append((found.rank, found.world_size))
-    except Exception as error:  # whatever an odd option leads to
+    except Exception as error:  # odd options may raise anything
         errors.append(f"{type(error).__name__}: {error}")

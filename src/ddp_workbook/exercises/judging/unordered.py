@@ -1,7 +1,7 @@
-"""Sets that each rank goes through in an order of its own, where a check switches that on.
+"""Sets whose order differs between ranks, if a check switches that on.
 
-The order of a set of texts depends on the hash seed of its process. Ranks under torchrun have one
-each; those of a check are forks of one process, where an order that is luck would always agree.
+The order of a set of strings depends on the hash seed of the process. Under torchrun each rank has
+its own; the ranks of a check are forks of one process, in which a random order would always agree.
 """
 
 import ast
@@ -12,20 +12,20 @@ from collections.abc import Iterator
 from numbers import Number
 from typing import Any
 
-NAME = "__set__"  # under which a cell finds what makes its sets
+NAME = "__set__"  # the name of the function that makes a cell's sets
 
-GONE_THROUGH: list[builtins.set] = []  # in this process: those whose order is luck
+GONE_THROUGH: list[builtins.set] = []  # sets of this process that were iterated in a random order
 
 
 class AnySet(type):
-    """So that `isinstance(x, set)` means what it says in the reader's cell."""
+    """Makes `isinstance(x, set)` work as usual in the reader's cell."""
 
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, builtins.set)
 
 
 class Unordered(builtins.set, metaclass=AnySet):
-    """A set; on odd ranks one of texts is gone through backwards. Numbers keep their order."""
+    """A set; on odd ranks, a set of strings is iterated backwards. Numbers keep their order."""
 
     mixed = False  # until a check says `Unordered.mixed = True` in its ranks
 
@@ -47,7 +47,7 @@ Unordered.__name__ = Unordered.__qualname__ = "set"
 
 
 def hashes_alike(value: Any) -> bool:
-    """Whether every process computes the same hash of it."""
+    """Whether every process computes the same hash of a value."""
     if isinstance(value, tuple | frozenset):
         return all(map(hashes_alike, value))
     return isinstance(value, Number)
@@ -56,7 +56,7 @@ def hashes_alike(value: Any) -> bool:
 for operation in ("and", "or", "sub", "xor", "rand", "ror", "rsub", "rxor"):
 
     def again(self: Unordered, other: Any, method: str = f"__{operation}__") -> Any:
-        """What the operation of a plain set gives, unordered again."""
+        """The result of a plain set's operation, as an Unordered."""
         result = getattr(builtins.set, method)(self, other)
         return result if result is NotImplemented else Unordered(result)
 
@@ -64,7 +64,7 @@ for operation in ("and", "or", "sub", "xor", "rand", "ror", "rsub", "rxor"):
 for operation in ("union", "intersection", "difference", "symmetric_difference", "copy"):
 
     def again(self: Unordered, *others: Any, method: str = operation) -> Unordered:
-        """What the method of a plain set gives, unordered again."""
+        """The result of a plain set's method, as an Unordered."""
         return Unordered(getattr(builtins.set, method)(self, *others))
 
     setattr(Unordered, operation, again)
@@ -90,6 +90,6 @@ class Displays(ast.NodeTransformer):
 
 
 def compiled(text: str, path: str, names: dict[str, Any]) -> types.CodeType:
-    """The code of a cell whose globals are `names`; its sets are unordered."""
+    """Compile a cell whose globals are `names`; its sets are Unordered."""
     names |= {"set": Unordered, NAME: Unordered}
     return compile(Displays().visit(ast.parse(text, path)), path, "exec")

@@ -1,4 +1,4 @@
-"""Values in a verdict: short, exact enough, and readable for who has never seen a tensor's repr."""
+"""Values in a verdict: short, exact enough, and readable without knowing a tensor's repr."""
 
 import math
 import reprlib
@@ -13,9 +13,9 @@ SHORT.maxother = SHORT.maxstring = 120
 
 
 def in_words(value: Any) -> str:
-    """A tensor as `[[1, 2.5], [3, 4]]`, a large one as its first numbers and its shape.
+    """A tensor as `[[1, 2.5], [3, 4]]`; a large one as its first numbers and its shape.
 
-    Of lists, tuples and dicts each item so; everything else as its repr, cut.
+    Items of lists, tuples and dicts are shown the same way, anything else as its shortened repr.
     """
     return _in_words(value, DEEPEST)
 
@@ -55,7 +55,7 @@ def _tensor(tensor: torch.Tensor) -> str:
         if plain.numel() <= MOST:
             return str(_rounded(plain.tolist()))
         first = [_rounded(one) for one in plain.flatten()[:4].tolist()]
-    except (RuntimeError, NotImplementedError):  # one without values, on the device "meta"
+    except (RuntimeError, NotImplementedError):  # without values, on the device "meta"
         return f"a tensor of shape ({shape}) on {tensor.device}, without numbers to show"
     return f"[{', '.join(map(str, first))}, … ({shape} numbers)]"
 

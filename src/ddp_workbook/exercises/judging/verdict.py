@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 SOLVED, NOT_YET, NOT_ATTEMPTED = "solved", "not yet", "not attempted"
 UNDECIDED = "undecided"  # the machine was too busy to tell
-COLOURS = {  # 3 : 1 on both pages
+COLOURS = {  # contrast 3 : 1 in both themes
     SOLVED: "#00999a",
     NOT_YET: "#cc8200",
     NOT_ATTEMPTED: "#74687b",
     UNDECIDED: "#74687b",
 }
 LONGEST = 700  # characters of one row
-MOST_LINES = 30  # shown of what the attempt printed
+MOST_LINES = 30  # of the attempt's output that are shown
 LONGEST_LINE = 200  # characters of one of them
 BOX = "border-left:4px solid {colour}; padding:0.1em 0.9em; margin:0.3em 0; max-width:60em"
 TITLE = "font-weight:600"
@@ -67,14 +67,14 @@ class Verdict:
 
 
 def cut(text: str) -> str:
-    """`text`, without its middle where it is too long for a page."""
+    """`text`, without its middle if it is too long for a page."""
     if len(text) <= LONGEST:
         return text
     return f"{text[: LONGEST * 2 // 3]} … {text[-LONGEST // 3 :]}"
 
 
 def last_lines(text: str) -> str:
-    """The end of what was printed, and how much is left out."""
+    """The last lines of the output, and how many are left out."""
     lines = [
         line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} … ({len(line):,} characters)"
         for line in text.rstrip().split("\n")

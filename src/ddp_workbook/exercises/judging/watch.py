@@ -1,4 +1,4 @@
-"""In a rank: what a call sends, and which of its collectives nobody waits for."""
+"""In a rank: records what a call sends, and which operations it does not wait for."""
 
 import sys
 from collections.abc import Callable
@@ -10,23 +10,23 @@ import torch.distributed as dist
 from ddp_workbook.exercises.judging.not_yet import NotYet
 from ddp_workbook.recording.dispatch_mode import Recorder, threads_recorded
 
-FROM_PYTHON = "distributed_c10d.py"  # who waits for what DDP's reducer starts is DDP's own affair
-KEPT: list[dist.Work] = []  # gloo may never carry out a send or receive that nobody keeps
+FROM_PYTHON = "distributed_c10d.py"  # operations that DDP's reducer starts are DDP's to wait for
+KEPT: list[dist.Work] = []  # gloo may drop a send or receive whose Work is not kept
 MOST = 100  # sends and receives of a rank in one call: far more than any task needs
 WAITING = ("wait", "synchronize", "get_future", "is_completed")
 
 
 class Watch(Recorder):
-    """Records like its parent; and knows of each asynchronous operation whether it was waited for.
+    """Also records whether each asynchronous operation was waited for.
 
-    Of a Work that Python has started, the dispatcher sees the same object that the caller gets. In
-    such an operation's row, `under_way` is the number of those that nobody had waited for before.
+    For an operation started from Python, the dispatcher sees the same Work that the caller gets. In
+    its row, `under_way` is the number of earlier operations that were not waited for yet.
     """
 
     def __init__(self, called: Callable[[], str]) -> None:
         super().__init__([])
         self.called = called
-        self.started: list[tuple[dict, dist.Work | None]] = []  # None: somebody has waited for it
+        self.started: list[tuple[dict, dist.Work | None]] = []  # None: it was waited for
         self.threads = threads_recorded(self.rows)
 
     def __enter__(self) -> "Watch":
@@ -44,12 +44,12 @@ class Watch(Recorder):
         KEPT.extend(work for _, work in self.started if work is not None)
 
     def noting(self, name: str, method: Any) -> Any:
-        """The method, which also notes that somebody has waited; a poll counts once it says yes."""
+        """Wrap a method so that it notes the wait; a poll counts once it returns True."""
 
         def asked(work: dist.Work, *args: Any, **kwargs: Any) -> Any:
             answer = method(work, *args, **kwargs)
             if name != "is_completed" or answer:
-                # Not kept any longer: a Work of gloo keeps the tensors that it has filled.
+                # No longer kept, because a Work of gloo keeps the tensors that it has filled.
                 self.started = [(row, None if one is work else one) for row, one in self.started]
             return answer
 
@@ -70,18 +70,18 @@ class Watch(Recorder):
         return result
 
     def refuse_message(self, group: dist.ProcessGroup, peer: int) -> None:
-        """Raise NotYet for a rank that is not there, at which gloo crashes, and for a flood."""
+        """Raise NotYet for a rank that does not exist, which crashes gloo, and for a flood."""
         if peer not in range(group.size()):
             came = f"rank {group.rank()} sends to rank {peer}, or receives from it"
-            look = "Who comes after the last rank, and who before rank 0?"
+            look = "Which rank comes after the last one, and which before rank 0?"
             raise NotYet(self.called(), came, f"one of ranks 0 to {group.size() - 1}", look)
         if sum(row["op"] in ("send", "recv") for row in self.rows) == MOST:
-            came, look = f"more than {MOST} messages", "Which numbers can travel together?"
-            raise NotYet(self.called(), came, "as many as the task says, and no more", look)
+            came, look = f"more than {MOST} messages", "Which numbers can be sent together?"
+            raise NotYet(self.called(), came, "no more messages than the task allows", look)
 
     @property
     def unwaited(self) -> list[dict]:
-        """The operations whose Work nobody has waited for."""
+        """The operations that were not waited for."""
         return [row for row, work in self.started if work is not None]
 
     def in_words(self) -> str:
@@ -93,7 +93,7 @@ class Watch(Recorder):
 
 
 def called_from_python() -> bool:
-    """Whether a function of `torch.distributed` has asked for the operation on its way."""
+    """Whether a function of `torch.distributed` has started the current operation."""
     frame = sys._getframe(2)
     for _ in range(8):
         if frame is None:

@@ -1,4 +1,4 @@
-"""`yours`: what a reader has written in an exercise, as a worker of another experiment."""
+"""`yours`: the reader's solution of an exercise, as a worker for another experiment."""
 
 import runpy
 from importlib import import_module
