@@ -1,1 +1,1 @@
-"""What the page is made of: magics, cells, code diff, machine table, predictions."""
+"""What notebooks use: magics, cells, code diff, machine table, predictions."""

@@ -21,9 +21,9 @@ VALUE = "__value_of_the_cell__"
 
 @dataclass(frozen=True)
 class Cell:
-    """A worker: runs `text`, which is also in the file at `path`. `bare`: without a process group.
+    """A worker that runs `text`, also saved at `path`. `bare` makes no process group.
 
-    Ranks get the text itself: another kernel may write the file meanwhile.
+    Ranks get the text itself, because another kernel may overwrite the file meanwhile.
     """
 
     path: str
@@ -36,10 +36,10 @@ class Cell:
 
 
 def save_cell(header: str, source: str, bare: bool = False) -> Cell:
-    """Write the cell to a file below `work/` in the current folder, for the reader to look at.
+    """Write the cell to a file below `work/` in the current folder, where the reader can open it.
 
     `header` (the magic's own line) becomes a comment, so that line numbers are those of the page.
-    Equal cells share a file. Where the folder is read-only, a temporary one is used.
+    Equal cells share a file. If the folder is read-only, a temporary one is used.
     """
     text = f"# {header}\n{source}"
     name = f"cell_{hashlib.sha256(text.encode()).hexdigest()[:8]}.py"
@@ -51,12 +51,12 @@ def save_cell(header: str, source: str, bare: bool = False) -> Cell:
 
 
 def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
-    """Code of the cell that keeps the value of a last expression; may raise SyntaxError.
+    """Compile the cell so that the value of a last expression is kept; may raise SyntaxError.
 
-    `text` is run, and shown in errors, whatever the file holds; without it, the file is read.
+    `text` is what runs and what errors show, whatever the file holds; without it, the file is read.
     """
     text = Path(path).read_text(encoding="utf-8") if text is None else text
-    # No time of change: linecache keeps the lines, and does not look into the file again.
+    # Without a modification time, linecache keeps these lines and does not read the file again.
     linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
     tree = ast.parse(text, str(path))
     if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
@@ -67,13 +67,13 @@ def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
 
 
 def run_cell(path: str, bare: bool, text: str | None = None) -> dict[str, str] | None:
-    """In a rank: run the cell; return how its last value shows, by MIME type, or None without one.
+    """In a rank: run the cell; return its last value by MIME type, or None if it has none.
 
-    rank, world_size, device, torch and dist are in scope. `bare`: no process group is made.
+    rank, world_size, device, torch and dist are in scope. `bare` makes no process group.
     """
     module = types.ModuleType(Path(path).stem)
     module.__file__ = path
-    sys.modules[module.__name__] = module  # so that a class of the cell can travel
+    sys.modules[module.__name__] = module  # so that a class of the cell can be pickled
     device = set_up(bare)
     names = {
         "rank": int(os.environ["RANK"]),
@@ -88,7 +88,7 @@ def run_cell(path: str, bare: bool, text: str | None = None) -> dict[str, str] |
 
 
 def shown(value: object) -> dict[str, str] | None:
-    """What a notebook would show of `value`: its repr, and its own HTML if it has one."""
+    """How a notebook would show `value`: its repr, and its HTML if it has one."""
     if value is None:
         return None
     texts = {"text/plain": repr(value)}

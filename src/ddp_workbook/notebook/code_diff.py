@@ -24,7 +24,7 @@ from ddp_workbook.errors import WorkbookError
 MINUS = "\N{MINUS SIGN}"  # as wide as the plus
 CONTEXT = 2  # equal lines shown around a change
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-# Blue and orange at low opacity: told apart with any colour vision, legible on light and dark.
+# Blue and orange at low opacity: distinguishable with any colour vision, legible on light and dark.
 STYLE = """<style>
 table.ddpw-diff.ddpw-diff { border-collapse: collapse; table-layout: fixed; width: 100%;
   color: var(--jp-content-font-color1, inherit); font-size: 12px; line-height: 1.4;
@@ -60,8 +60,8 @@ class Line(NamedTuple):
 
     number: int
     text: str
-    tokens: list[tuple[Any, str]]  # pygments' kind of token, and the word
-    code: str | None  # what is compared; None for a comment that does not count
+    tokens: list[tuple[Any, str]]  # pygments' token type, and the word
+    code: str | None  # the text to compare; None for a comment that does not count
 
 
 class Row(NamedTuple):
@@ -84,8 +84,8 @@ class Listing(NamedTuple):
 def what_changed(old: Any, new: Any, comments: bool = False) -> "Comparison":
     """Show how the code of `new` differs from that of `old`.
 
-    Each is a module, a function, a class or the path of a file, and is read from its file as it
-    is now. Docstrings, empty lines and comments do not count, nor do definitions that `new`
+    Each is a module, a function, a class or the path of a file, and is read from its current file.
+    Docstrings, empty lines and comments do not count, nor do definitions that `new`
     imports from `old`. With `comments=True` every line counts.
 
     Raises WorkbookError if there is no source file to read.
@@ -108,7 +108,7 @@ class Comparison:
 
     @property
     def changed_lines(self) -> int:
-        """How many lines of code came, went or changed; a line that changed counts once."""
+        """How many lines of code were added, removed or changed; a changed line counts once."""
         changed = [(row.old, row.new) for row in self.rows if not row.equal]
         return sum(any(line and line.code is not None for line in pair) for pair in changed)
 
@@ -151,7 +151,7 @@ class Comparison:
 
 
 def place(thing: Any) -> tuple[Path, str]:
-    """The file that holds `thing`, and its qualified name in there, "" for the whole file."""
+    """The file that holds `thing`, and its qualified name in it; "" for the whole file."""
     if isinstance(thing, str | os.PathLike):
         if os.path.isdir(thing):
             raise WorkbookError(f"{thing} is a folder: give the path of a file in it.")
@@ -167,10 +167,10 @@ def place(thing: Any) -> tuple[Path, str]:
     except (TypeError, OSError):  # not written in Python; a class of a notebook cell
         path = Path()
     if "<lambda>" in name:
-        raise WorkbookError("A lambda has no name to find it by: write it with `def`.")
+        raise WorkbookError("A lambda has no name: write it as a function with `def`.")
     if name and not path.is_file() and thing.__module__ == "__main__":
         raise WorkbookError(
-            f"`{name}` was defined in a notebook cell, and what_changed reads files.\n"
+            f"`{name}` was defined in a notebook cell, but what_changed reads files.\n"
             f"Put it into a file: `%%writefile my_train.py`, then `from my_train import {name}`."
         )
     if path.suffix != ".py" or not path.is_file():
@@ -182,14 +182,14 @@ def place(thing: Any) -> tuple[Path, str]:
 
 
 def listing(thing: Any, comments: bool) -> Listing:
-    """The lines of a module, function, class or path, from its file as it is now."""
+    """The lines of a module, function, class or path, from its current file."""
     path, name = place(thing)
     is_python, first = path.suffix == ".py", 1
     text, tree = read_python(path)
     if name:
         text, first = definition(text, tree, name)
         tree = ast.parse(text)
-    everything = comments or not is_python  # in a job script, #SBATCH is no comment
+    everything = comments or not is_python  # in a job script, #SBATCH is not a comment
     left_out = set() if everything else docstring_lines(tree)
     lines = []
     for number, tokens in enumerate(tokens_of_lines(text, path), start=1):
@@ -212,8 +212,8 @@ def read_python(path: Path) -> tuple[str, ast.Module]:
 
 
 def definition(text: str, tree: ast.Module, qualname: str) -> tuple[str, int]:
-    """A definition's text, at the left margin, and the number of its first line in the file."""
-    # inspect.getsource looks where the definition stood when it was imported: an edit may move it.
+    """The text of a definition, at the left margin, and the number of its first line."""
+    # inspect.getsource looks where the definition was at import; an edit may have moved it.
     node: Any = tree
     for name in qualname.split("."):
         inner = (n for n in ast.walk(node) if isinstance(n, DEFINITIONS) and n.name == name)
@@ -225,7 +225,7 @@ def definition(text: str, tree: ast.Module, qualname: str) -> tuple[str, int]:
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:
-    """Numbers of the lines that docstrings have for themselves."""
+    """Numbers of the lines that hold only docstrings."""
     numbers = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, *DEFINITIONS)) and ast.get_docstring(node) is not None:
@@ -235,12 +235,12 @@ def docstring_lines(tree: ast.Module) -> set[int]:
 
 
 def imported_definitions(old: Listing, new: Listing) -> dict[str, range]:
-    """What `new` imports from `old`, and what that needs in `old`: each name with its lines."""
+    """Definitions that `new` imports from `old`, and those that they need: name -> lines."""
     imports = [node for node in ast.walk(new.tree) if isinstance(node, ast.ImportFrom)]
     imports = [node for node in imports if (node.module or "").endswith(old.path.stem)]
     names = {alias.name for node in imports for alias in node.names}
     found = {}
-    for node in reversed(old.tree.body):  # what a function needs stands above it
+    for node in reversed(old.tree.body):  # a function's helpers are above it
         target = getattr(node, "targets", [None])[0]
         name = getattr(node, "name", getattr(target, "id", None))
         if name in names:
@@ -256,7 +256,7 @@ def tokens_of_lines(text: str, path: Path) -> list[list[tuple[Any, str]]]:
     except ClassNotFound:
         lexer = TextLexer(stripnl=False)
     lines: list[list[tuple[Any, str]]] = [[]]
-    # The whole text at once: a line inside a triple-quoted string does not show that it is one.
+    # The whole text at once: a single line does not show that it is in a triple-quoted string.
     for kind, part in lexer.get_tokens(text.rstrip()):
         for word in re.findall(r"\n|\w+|[^\S\n]+|.", part):
             if word == "\n":
@@ -267,9 +267,9 @@ def tokens_of_lines(text: str, path: Path) -> list[list[tuple[Any, str]]]:
 
 
 def aligned(old: list[Line], new: list[Line]) -> list[Row]:
-    """The rows in order: lines that differ little share one. A comment that went has none."""
+    """The rows in order; lines that differ little share one. A removed comment has none."""
     keys = [[line.text if line.code is None else line.code for line in x] for x in (old, new)]
-    # ndiff writes a line of hints, with a question mark, below the lines that it takes for a pair.
+    # Below lines that ndiff takes for a pair, it writes a line of hints with a question mark.
     marks = "".join(line[0] for line in difflib.ndiff(*keys))
     olds, news, rows = iter(old), iter(new), []
     for step in re.findall(r"-\?\+\??|-\+\?|.", marks):
@@ -281,7 +281,7 @@ def aligned(old: list[Line], new: list[Line]) -> list[Row]:
 
 
 def blocks(rows: list[Row]) -> Iterator[list[Row] | str]:
-    """Runs of rows to show, and for each run left out a line that counts its rows."""
+    """Runs of rows to show, and for each run that is left out a line with its length."""
     changed = [at for at, row in enumerate(rows) if not row.equal]
     shown = {-1, len(rows), *(at + d for at in changed for d in range(-CONTEXT, CONTEXT + 1))}
     shown |= {at for at in range(len(rows)) if {at - 1, at + 1} <= shown}  # a gap of one row
@@ -304,7 +304,7 @@ def cells(row: Row, side: str) -> str:
     for what, start, stop, *_ in difflib.SequenceMatcher(None, line.tokens, others).get_opcodes():
         if words := pygments.format(line.tokens[start:stop], FORMATTER).rstrip("\n"):
             html += words if what == "equal" else f"<mark>{words}</mark>"
-    indent = len(line.text) - len(line.text.lstrip())  # where a wrapped line goes on
+    indent = len(line.text) - len(line.text.lstrip())  # where a wrapped line continues
     return (
         f'<td class="number {kind}">{line.number}</td>'
         f'<td class="code {kind}" style="--indent: {indent}ch">{sign} {html}</td>'

@@ -1,4 +1,4 @@
-"""`show_code`: a program or a piece of it on the page, in colours, read from its file."""
+"""`show_code`: shows a program, or a part of it, in colours, read from its file."""
 
 from html import escape
 from pathlib import Path
@@ -35,10 +35,10 @@ class CodeListing:
 
 
 def show_code(*things: Any) -> CodeListing:
-    """Show functions, classes, methods, modules or files, each as its file has it now.
+    """Show functions, classes, methods, modules or files, each from its current file.
 
-    A file of another kind than Python is taken for a shell script. Raises WorkbookError if there is
-    no source file to read.
+    A file that is not Python is shown as a shell script. Raises WorkbookError if there is no source
+    file to read.
     """
     is_python = [place(thing)[0].suffix == ".py" for thing in things]
     lexers = [PythonLexer() if python else BashLexer() for python in is_python]
@@ -55,7 +55,7 @@ def _piece(thing: Any) -> tuple[str, str]:
 
 
 def _short(path: Path) -> str:
-    """The path as a reader of the repository knows it: from its folder on, or from here."""
+    """The path from the repository's folder on, else from the current folder."""
     parts = path.resolve().parts
     for folder in ("src", "job_scripts"):
         if folder in parts:

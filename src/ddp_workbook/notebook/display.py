@@ -1,4 +1,4 @@
-"""What pages show beside pictures: the values of all ranks side by side, and tables of words."""
+"""What pages show besides pictures: the values of all ranks side by side, and text tables."""
 
 import html
 
@@ -14,14 +14,14 @@ TEXT = "margin:0.15em 0 0 0; padding:0; background:transparent; line-height:1.35
 
 
 class RankValues:
-    """One value for each rank, as `run_cell` gave it: by MIME type, or None."""
+    """One value for each rank, as `run_cell` returned it: by MIME type, or None."""
 
     def __init__(self, shown: list[dict[str, str] | None]):
         self.shown = shown
 
     def _repr_html_(self) -> str:
         boxes = "".join(self._box(rank, value) for rank, value in enumerate(self.shown))
-        # Not a <dl>, whose parts JupyterLab floats.
+        # Not a <dl>: JupyterLab floats its parts.
         return f'<div role="list" style="{ROW}">{boxes}</div>'
 
     def _box(self, rank: int, value: dict[str, str] | None) -> str:
@@ -44,7 +44,7 @@ class RankValues:
 def text_table(frame: pd.DataFrame) -> Styler:
     """The frame as a table to read in a notebook: left-aligned, long cells wrapped, no index.
 
-    Without the index no header cell is empty, which screen readers stumble over.
+    Screen readers stumble over an empty header cell, which an index would have.
     """
     left = {"text-align": "left", "white-space": "normal", "vertical-align": "top"}
     headers = [{"selector": "th", "props": [("text-align", "left")]}]

@@ -1,4 +1,4 @@
-"""What this machine has for training, and what that means for the reader; no host or user name."""
+"""What this machine has for training, and what that means; never a host or user name."""
 
 import platform
 import subprocess
@@ -19,7 +19,7 @@ def machine() -> dict[str, object]:
     """What this process may use: cores, memory in GiB, GPUs, PyTorch and its backends, system.
 
     Cores and memory are those that affinity and control groups (containers, Slurm) leave to this
-    process, which may be fewer than the machine has. No name of host or user is in it.
+    process, which may be fewer than the machine has. Names of host and user are left out.
     """
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
@@ -40,7 +40,7 @@ def machine() -> dict[str, object]:
 def machine_name(*, gpus: bool = True) -> str:
     """One line to put under a measurement: GPUs, cores and their kind, PyTorch's version.
 
-    `gpus=False` leaves the GPUs out, for what was measured on the CPU of a machine that has some.
+    `gpus=False` leaves out the GPUs, for measurements on the CPU of a machine that has some.
     """
     here = machine()
     cores = f"{here['cores']} core{'s' if here['cores'] != 1 else ''} of {here['cpu']}"
@@ -48,7 +48,7 @@ def machine_name(*, gpus: bool = True) -> str:
 
 
 def machine_table() -> pd.DataFrame:
-    """The machine as a table to read: what, here, and what it means for you."""
+    """The machine as a table: what, here, and what this means for you."""
     here = machine()
     rows = [
         ("cores", _cores_here(here), _cores_meaning(here["cores"])),
@@ -58,7 +58,7 @@ def machine_table() -> pd.DataFrame:
         (
             "software",
             f"torch {here['torch']}, Python {here['python']}, {here['system']}",
-            "These two versions belong in every question you ask about a measurement.",
+            "Give these two versions whenever you ask about a measurement.",
         ),
     ]
     return pd.DataFrame(rows, columns=["what", "here", "what this means for you"])
@@ -76,7 +76,7 @@ def _cpu_name() -> str:
             stdin=subprocess.DEVNULL,
         )
         names = [done.stdout.strip()]
-    # Arm Linux names no model: the architecture is then all there is to say.
+    # On Arm, Linux gives no model name: then only the architecture is known.
     return next(filter(None, names), platform.processor() or platform.machine())
 
 
@@ -99,19 +99,19 @@ def _cores_here(here: dict) -> str:
 def _cores_meaning(cores: int) -> str:
     if cores == 1:
         return (
-            "Every chapter runs, but ranks take turns on the one core: "
+            "Every chapter runs, but ranks take turns on the only core: "
             "no timing here will show a speed-up."
         )
     return (
-        f"Up to {cores} ranks compute at the same time; more ranks than that run too, "
-        "in turns, and their timings say nothing."
+        f"Up to {cores} ranks compute at the same time. More ranks take turns, and their timings "
+        "mean nothing."
     )
 
 
 def _memory_meaning(gib: float) -> str:
-    if gib < 4:  # JupyterLab, a kernel and the ranks' common part take about 1 GiB
-        return "Little: close other programs, and keep to the number of ranks that the page uses."
-    return "Enough: a rank takes about 0.1 GiB of its own, since ranks share the memory of PyTorch."
+    if gib < 4:  # JupyterLab, a kernel and the memory that ranks share take about 1 GiB
+        return "Little: close other programs, and use no more ranks than the page does."
+    return "Enough: a rank takes only about 0.1 GiB of its own; ranks share PyTorch's memory."
 
 
 def _gpus_here(here: dict) -> str:
@@ -129,7 +129,7 @@ def _gpus_meaning(here: dict) -> str:
         return "Everything runs on the CPU over gloo; the pages say where a GPU would differ."
     if count == 1:
         return "Two ranks cannot share one GPU under NCCL, so ranks run on the CPU over gloo."
-    return f"Up to {count} ranks run on a GPU each, over NCCL."
+    return f"Up to {count} ranks run on one GPU each, over NCCL."
 
 
 def _backends_meaning(here: dict) -> str:

@@ -1,7 +1,7 @@
 """`predict` keeps a reader's guess; `reveal` shows it beside the formula and the measurement.
 
-Each kernel keeps its guesses in files of its own: two in one folder keep both, and each reveals its
-own. A kernel that has none yet finds the latest.
+Each kernel keeps its guesses in its own files, so two kernels in one folder keep both, and each
+reveals its own. A kernel that has no guess yet takes the latest one.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class PredictionError(WorkbookError, ValueError):
 
 
 class Said(str):
-    """A sentence as the value of a cell, shown without quotation marks."""
+    """A sentence that a cell shows without quotation marks."""
 
     __slots__ = ()
 
@@ -44,10 +44,10 @@ class Said(str):
 
 
 def predict(name: str, value: Guess = None) -> Said:
-    """Keep the reader's guess under `name`, in place of an earlier one of this kernel.
+    """Keep the reader's guess under `name`; it replaces an earlier one of this kernel.
 
     A guess is a number, a word, or a dict with one of them for each case. None, or a dict of None,
-    is no guess yet: the earlier one is shown. Raises PredictionError for anything else.
+    is not a guess: the earlier one is shown. Raises PredictionError for anything else.
     """
     guess = _guess(name, value)
     if guess is None or (isinstance(guess, dict) and all(v is None for v in guess.values())):
@@ -85,7 +85,7 @@ def reveal(name: str, *, measured: Any, formula: Any = None, unit: str = "") -> 
 def reveal_plot(
     name: str, *, measured: Mapping, formula: Mapping, xlabel: str, ylabel: str
 ) -> Picture:
-    """The same as a picture: bars for each case; the alt text holds the numbers."""
+    """The same as a picture: bars for each case; the alt text has the numbers."""
     table = reveal(name, measured=measured, formula=formula)
     alt = f"{ylabel} for each case. " + "; ".join(
         f"{case}: " + ", ".join(f"{column} {_text(table.at[case, column])}" for column in table)
@@ -132,7 +132,7 @@ def _plain(name: str, value: Any) -> float | str | None:
 
 
 def _kept(name: str) -> Any:
-    """The guess kept under `name`, this kernel's own or else the latest; None if there is none."""
+    """The guess under `name`: this kernel's own, else the latest, else None."""
     instead = [folder / _file_instead(name) for folder in temporary_folders()]
     for path in (*instead, _own(name), *_others(name)):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""`%%writefile`, as IPython has it, for a folder in which two kernels work."""
+"""IPython's `%%writefile`, made safe for a folder in which two kernels work."""
 
 import os
 from pathlib import Path
@@ -13,14 +13,14 @@ from ddp_workbook.launcher import reader_files
 
 @magics_class
 class WritefileMagics(Magics):
-    """Takes the place of IPython's own magic of that name, with its arguments and words."""
+    """Replaces IPython's magic of that name, with the same arguments and messages."""
 
     @cell_magic
     def writefile(self, line: str, cell: str) -> None:
         """Write the cell to a file, at its end with -a. See `%%writefile` of IPython.
 
-        The file appears whole, so that no rank of another kernel reads half of it, and this kernel
-        remembers what it wrote: a launch says when somebody else has changed that.
+        The file is replaced atomically, so that no rank of another kernel reads half of it. This
+        kernel remembers what it wrote, so that a launch can say when someone else has changed it.
         """
         asked = parse_argstring(OSMagics.writefile, line)
         named = asked.filename
@@ -34,7 +34,7 @@ class WritefileMagics(Magics):
                 raise PermissionError(path)
             before = path.read_bytes() if asked.append and exists else b""
             write_whole(path, before.decode() + cell)
-        except (OSError, UnicodeError):  # IPython writes it in place, or raises what is wrong
+        except (OSError, UnicodeError):  # IPython writes it in place, or raises the right error
             OSMagics(self.shell).writefile(line, cell)
         else:
             done = ("Appending to" if asked.append else "Overwriting") if exists else "Writing"
@@ -43,9 +43,9 @@ class WritefileMagics(Magics):
 
 
 def can_be_replaced(path: Path) -> bool:
-    """True for a file that may be written, or made in a folder that is there; no device, no pipe.
+    """True for a file that may be written, or made in an existing folder; not a device or pipe.
 
-    A read-only file could be replaced, too, but its owner wants to be asked.
+    A read-only file could be replaced as well, but only against its owner's wish.
     """
     if path.exists():
         return path.is_file() and os.access(path, os.W_OK)

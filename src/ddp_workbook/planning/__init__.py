@@ -1,1 +1,1 @@
-"""Bytes a rank and messages a step, by formula and from PyTorch's own sharding, before a run."""
+"""Bytes per rank and messages per step before a run, by formula and from PyTorch's sharding."""

@@ -1,6 +1,6 @@
 """Decoder transformers of 0.1 to 1,000 billion parameters, by name, by size, or from a config.
 
-Built on the `meta` device a model has shapes and no memory.
+On the `meta` device a model has shapes but no memory.
 """
 
 import json
@@ -43,7 +43,7 @@ class DecoderShape:
 
     @property
     def kv_width(self) -> int:
-        """Width of keys and of values: fewer heads than the queries have, with GQA."""
+        """Width of keys and of values; with GQA they have fewer heads than the queries."""
         return self.width // self.heads * self.kv_heads
 
     @property
@@ -54,17 +54,17 @@ class DecoderShape:
 
     @property
     def root_first(self) -> int:
-        """How many of the root's parameters are used before the first block, and not after it."""
+        """How many of the root's parameters are used only before the first block."""
         return bool(self.positions) + (not self.tied)
 
     @property
     def root_last(self) -> int:
-        """How many of them have their whole gradient last: a tied one has half of it first."""
+        """How many of them get their gradient last; a tied one gets the first half of it early."""
         return bool(self.positions) + 1
 
     @property
     def parameters(self) -> int:
-        """How many there are, a tied one counted once."""
+        """The number of parameters; a tied one counts once."""
         root, block = unit_shapes(self)
         return numel([root]) + self.layers * numel([block])
 
@@ -85,7 +85,7 @@ def unit_shapes(shape: DecoderShape) -> tuple[list[torch.Size], list[torch.Size]
 # Touvron et al., "Llama 2: Open Foundation and Fine-Tuned Chat Models", 2023, and its params.json;
 # "The Llama 3 Herd of Models", 2024, Table 3; the config.json of Llama 3.2, 2024;
 # Brown et al., "Language Models are Few-Shot Learners", 2020, Table 2.1 (its 1.3 B has 24 heads of
-# 128, which is no 2,048; 32 heads of 64 are taken, and width 5,120 for 13 B instead of 5,140).
+# 128, which is not 2,048; 32 heads of 64 are taken, and width 5,120 for 13 B instead of 5,140).
 def llama(name: str, layers: int, width: int, heads: int, kv_heads: int, hidden: int, words: int):
     return DecoderShape(name, layers, width, heads, kv_heads, hidden, words)
 
@@ -111,7 +111,7 @@ PUBLISHED = (
     gpt("GPT-3 6.7B", 32, 4096, 32),
     gpt("GPT-3 175B", 96, 12288, 96),
 )
-# Which of them a bare size means.
+# The model that a size alone means.
 BY_SIZE = {
     "124M": "GPT-2 124M", "350M": "GPT-3 350M", "1B": "Llama 3.2 1B", "1.3B": "GPT-3 1.3B",
     "2.7B": "GPT-3 2.7B", "3B": "Llama 3.2 3B", "6.7B": "GPT-3 6.7B", "7B": "Llama 2 7B",
@@ -121,12 +121,12 @@ BY_SIZE = {
 
 
 def decoder_shape(parameters: Any) -> DecoderShape:
-    """The shape that is meant: a published one by name or size, one of about that size, a config.
+    """The shape for a name, a size or a config.
 
-    "70B", 70e9 and "Llama 3 70B" are the published model; other sizes are `of_size`. A config is a
-    DecoderShape, a mapping or object with the names of a Hugging Face `config.json`, or the path of
-    such a file. Raises PlanRefused for what is none of these, and for sizes below 0.1 or above
-    1,000 billion.
+    "70B", 70e9 and "Llama 3 70B" mean the published model; other sizes go to `of_size`. A config is
+    a DecoderShape, a mapping or object with the names of a Hugging Face `config.json`, or the path
+    of such a file. Raises PlanRefused for anything else, and for sizes below 0.1 or above 1,000
+    billion.
     """
     if isinstance(parameters, DecoderShape):
         return parameters
@@ -156,7 +156,7 @@ def decoder_shape(parameters: Any) -> DecoderShape:
 def of_size(parameters: int) -> DecoderShape:
     """A Llama-like shape with about this many parameters, within 2 %.
 
-    The rule, read off the published ones: width about 128 times the layers (Llama 3: 128, 102, 130;
+    The rule, from the published models: width about 128 times the layers (Llama 3: 128, 102, 130;
     GPT-3 175B: 128), heads of 128 (64 below width 2,048), at most 8 key and value heads, hidden
     layer 3.5 times the width, Llama 3's vocabulary. Below 4 B the embedding is tied, as in
     Llama 3.2; below 1 B the vocabulary is GPT-2's, or the embedding would be most of the model.
@@ -190,21 +190,21 @@ def outside_and_inside(shape: DecoderShape) -> tuple[int, int]:
 
 
 def read_config(path: Path) -> dict:
-    """A `config.json`. Raises PlanRefused for a file that is missing or no JSON object."""
+    """Read a `config.json`. Raises PlanRefused if it is missing or not a JSON object."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PlanRefused(f"parameters={str(path)!r} cannot be read: {error}") from None
     if not isinstance(config, dict):
-        raise PlanRefused(f"parameters={str(path)!r} holds no config: a JSON object is expected.")
+        raise PlanRefused(f"parameters={str(path)!r} is not a config: a JSON object is expected.")
     return config
 
 
 def of_config(config: Any) -> DecoderShape:
-    """From the names in a Hugging Face `config.json`: hidden_size, num_hidden_layers, ...
+    """The shape from the names of a Hugging Face `config.json`: hidden_size and so on.
 
-    Raises PlanRefused for a config that lacks some, and for models that are no dense decoders with
-    heads as wide as width / heads.
+    Raises PlanRefused for a config that lacks some of them, and for models that are not dense
+    decoders with heads as wide as width / heads.
     """
     given = config if isinstance(config, Mapping) else vars(config)
     needed = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
@@ -251,7 +251,7 @@ class Decoder(nn.Module):
             self.output.weight = self.embedding.weight
 
     def own_parameters(self) -> list[nn.Parameter]:
-        """Those outside the blocks, in order, a tied one once."""
+        """The parameters outside the blocks, in order; a tied one counts once."""
         inside = set(self.blocks.parameters())
         return [parameter for parameter in self.parameters() if parameter not in inside]
 

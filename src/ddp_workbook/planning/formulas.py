@@ -1,8 +1,8 @@
-"""Bytes on one rank, by part, for every strategy: from the shapes of the parameters alone.
+"""Bytes on one rank, by part, for every strategy, from the shapes of the parameters only.
 
 Shapes come in units, see `shards`. Every function returns a Ledger of rank 0, which never has fewer
-rows than another rank. What no formula here knows: the allocator's rounding and fragments, the CUDA
-context, NCCL's own buffers, and the temporary tensors of the optimizer's step.
+rows than another rank. Not included: the allocator's rounding and fragmentation, the CUDA context,
+NCCL's own buffers, and the temporary tensors of the optimizer's step.
 """
 
 from dataclasses import dataclass, replace
@@ -33,9 +33,9 @@ class Ledger:
     """Bytes on one rank, by part.
 
     parameters, gradients, optimizer
-        What the rank keeps for good: whole or its shard, padding included.
+        What the rank keeps between steps: whole tensors or its shard, including padding.
     unsharded
-        Full-size pieces at the moment that has the most of them: parameters gathered to compute,
+        Full-size pieces at the moment with the most of them: parameters gathered to compute,
         flat buffers of all-gather and reduce-scatter, gradients before they are scattered.
     buckets
         DDP's: a second copy of the gradients (none with `gradient_as_bucket_view=True`).
@@ -44,7 +44,7 @@ class Ledger:
     activations
         What forward saves for backward.
     offloaded
-        Parameters, gradients and optimizer state lie in the host's memory.
+        Whether parameters, gradients and optimizer state are in the host's memory.
 
     The parts do not all peak at the same moment, so `device` is a bound that a step stays below.
     """
@@ -75,7 +75,7 @@ class Ledger:
 
     @property
     def total(self) -> int:
-        """Bytes of all parts, wherever they lie."""
+        """Bytes of all parts, on the device or on the host."""
         return self.kept + self.unsharded + self.buckets + self.copies + self.activations
 
     def with_activations(self, activations: int) -> "Ledger":
@@ -84,7 +84,7 @@ class Ledger:
 
 
 def one_process(units: Units, *, dtype: torch.dtype = FLOAT, states: int = ADAMW) -> Ledger:
-    """A single process: everything once, nothing sent."""
+    """A single process: it holds everything once and sends nothing."""
     whole = numel(units) * dtype.itemsize
     return Ledger(whole, whole, states * whole + counters(units, states))
 
@@ -110,7 +110,7 @@ def zero_1(
     states: int = ADAMW,
     gradient_as_bucket_view: bool = False,
 ) -> Ledger:
-    """DDP with ZeroRedundancyOptimizer: a rank has the optimizer state of its tensors alone."""
+    """DDP with ZeroRedundancyOptimizer: a rank has the optimizer state of its tensors only."""
     whole = ddp(units, dtype=dtype, gradient_as_bucket_view=gradient_as_bucket_view)
     mine = [zero_1_parts(units, ranks)[rank]]
     return replace(whole, optimizer=states * numel(mine) * dtype.itemsize + counters(mine, states))
@@ -132,8 +132,8 @@ def fully_sharded(
     """`fully_shard` on each unit: a rank keeps 1/N of everything, and whole units for a moment.
 
     `param_dtype` and `reduce_dtype` as in MixedPrecisionPolicy: the shards stay in `dtype`, whole
-    pieces are smaller. `offload` is CPUOffloadPolicy. The rest as in `FsdpStep`. Parameters and
-    gradients are stored padded, optimizer state is not: it depends on the rank.
+    pieces are smaller. `offload` is CPUOffloadPolicy. The rest is as in `FsdpStep`. Parameters and
+    gradients are stored with padding, optimizer state without it, so that depends on the rank.
     """
     step = FsdpStep(
         units,
@@ -163,7 +163,7 @@ def of_step(step: FsdpStep, rank: int = 0, *, states: int = ADAMW) -> Ledger:
 
 
 def hsdp(units: Units, replicas: int, shards: int, **policies) -> Ledger:
-    """`fully_shard` on a mesh of `replicas` by `shards` ranks: `replicas` groups hold the same.
+    """`fully_shard` on a mesh of `replicas` by `shards` ranks: `replicas` groups hold copies.
 
     `policies` are those of `fully_sharded`. More replicas save no memory; they keep all-gathers and
     reduce-scatters within `shards` ranks.
@@ -172,10 +172,10 @@ def hsdp(units: Units, replicas: int, shards: int, **policies) -> Ledger:
 
 
 def counters(units: Units, states: int) -> int:
-    """Bytes of AdamW's step counters, one for each tensor, also for an empty shard."""
+    """Bytes of AdamW's step counters: one for each tensor, even for an empty shard."""
     return STEP * sum(map(len, units)) if states == ADAMW else 0
 
 
 def whole_unit(units: Units, dtype: torch.dtype = FLOAT) -> int:
-    """Bytes of the largest unit's parameters: they must be whole at some moment, at any N."""
+    """Bytes of the largest unit's parameters, which must be whole at some moment at any N."""
     return max(sum(map(prod, unit)) for unit in units) * dtype.itemsize

@@ -1,12 +1,13 @@
 """One training step of FSDP2 in the order of its code: what is whole when, and what is sent.
 
-Read from torch 2.13's `torch/distributed/fsdp/_fully_shard` (`_fsdp_param_group.py` has the order,
-`_fsdp_collectives.py` the buffers), and compared in the tests with real steps. What surprises:
+Follows torch 2.13's `torch/distributed/fsdp/_fully_shard` (`_fsdp_param_group.py` has the order,
+`_fsdp_collectives.py` the buffers); tests compare it with real steps. Surprising facts:
 
 - An all-gather fills one flat buffer, then each parameter is copied out of it. While a unit
-  computes in forward, its buffer is still there: every gathered unit is there twice.
-- In forward the buffer of one unit is freed only when the next one is ready: for a moment there are
-  two buffers. In backward the next unit is gathered before the current one computes (prefetching).
+  computes in forward, its buffer still exists, so every gathered unit is held twice.
+- In forward the buffer of one unit is freed only when the next one is ready, so for a moment there
+  are two buffers. In backward the next unit is gathered before the current one computes
+  (prefetching).
 - The root stays whole from the first forward moment to the end of backward.
 - A reduce-scatter's input, again a flat buffer, is kept until the next unit's gradients are ready.
 """
@@ -30,20 +31,20 @@ class Message(NamedTuple):
 
     op: str
     when: str  # "forward", "backward" or "optimizer step"
-    unit: int | None  # index of the unit; None where the call is about no unit
+    unit: int | None  # index of the unit; None if the call belongs to no unit
     bytes: int
     received: int
-    ranks: int  # of the group
+    ranks: int  # in the group
     stride: int = 1  # from one member's rank to the next: HSDP's replicas are `shards` apart
 
 
 class Moment(NamedTuple):
-    """What full-size pieces a rank holds, in bytes, after something has happened.
+    """The full-size pieces that a rank holds after an event, in bytes.
 
     `live` has the keys "gathered" (parameters ready to compute), "gather buffers", "gradients" (as
     autograd made them), "scatter buffers", "casts" (shards in another dtype, on their way) and
     "resharded" (what `reshard_after_forward=int` keeps), each (kind, index of the unit).
-    `sharded_gradients` are the bytes of gradients that have been reduced so far, and stay.
+    `sharded_gradients` are the bytes of gradients reduced so far, which stay.
     """
 
     event: str
@@ -67,8 +68,9 @@ class Moment(NamedTuple):
 class FsdpStep:
     """`moments` and `messages` of one step, forward and backward, of rank 0 in a group of `ranks`.
 
-    `units` are shapes as in `shards`. `ranks` cut them, `replicas` groups hold the same (HSDP).
-    `param_dtype` and `reduce_dtype` are those of MixedPrecisionPolicy, None for `dtype`, that of
+    `units` are shapes as in `shards`. The model is cut over `ranks` ranks, and `replicas` such
+    groups hold copies (HSDP).
+    `param_dtype` and `reduce_dtype` are those of MixedPrecisionPolicy; None means `dtype`, that of
     the sharded parameters. `root_first` says how many of the root's parameters are used before the
     blocks: their gradients come last. All parameters are trained.
 
@@ -129,7 +131,7 @@ class FsdpStep:
         self.moment(FORWARD_ENDS)
 
     def backward(self) -> None:
-        """Last block first; the one before it is gathered before this one computes."""
+        """From the last block on; the next one is gathered before this one computes."""
         self.gradients(0, self.units[0][self.root_first :], "the root's last part")
         order = self.blocks[::-1]
         if order and self.reshard_to:
@@ -163,7 +165,7 @@ class FsdpStep:
         self.send("all_gather_into_tensor", when, index, whole // shared, whole, shared)
 
     def copy_out(self, index: int, when: str) -> None:
-        """Copy the parameters of a unit out of the buffer: now it can compute."""
+        """Copy the parameters of a unit out of the buffer; then the unit can compute."""
         self.live["gathered", index] = self.ranks * self.shards[index] * self.compute
         self.moment(f"{name(index)} is ready for {when}")
 
@@ -204,20 +206,20 @@ class FsdpStep:
             self.send("all_reduce", "backward", index, shard, shard, self.replicas, self.ranks)
 
     def moment(self, event: str) -> None:
-        """Note what is there now."""
+        """Record the current pieces."""
         self.moments.append(Moment(event, dict(self.live), self.sharded_gradients))
 
     def send(
         self, op: str, when: str, unit: int, given: int, received: int, ranks: int, stride: int = 1
     ) -> None:
-        """Note a call."""
+        """Record a call."""
         self.messages.append(Message(op, when, unit, given, received, ranks, stride))
 
 
 def reshard_to(reshard_after_forward: bool | int, ranks: int) -> int:
     """Over how many ranks a block is cut after its forward; 0 if it stays whole.
 
-    As `fully_shard` reads it: True is all ranks, False and 1 none, another number must divide them.
+    As in `fully_shard`: True means all ranks, False and 1 none; another number must divide them.
     """
     number = reshard_after_forward
     if number is True:
@@ -238,5 +240,5 @@ def divisors(number: int) -> list[int]:
 
 
 def name(index: int) -> str:
-    """A unit, in words."""
+    """The name of a unit."""
     return f"block {index}" if index else "the root"

@@ -8,18 +8,18 @@ MICROSECOND = 1e-6
 
 @dataclass(frozen=True)
 class Gpu:
-    """`flops` are bf16 operations per second, dense, summed in fp32; TF32 is half of it on all."""
+    """`flops`: dense bf16 operations per second, summed in fp32; TF32 is half of it on all GPUs."""
 
     name: str
     memory: int
     flops: float
-    inside: str  # the link to its neighbours in a node that such machines usually have
+    inside: str  # the usual link to other GPUs of a node
     source: str
 
 
 @dataclass(frozen=True)
 class Link:
-    """A link of a GPU, or of a node where `per_node`; `latency` is what a step of a ring adds."""
+    """A link of a GPU, or of a node if `per_node`; `latency` is the cost of one step of a ring."""
 
     name: str
     bytes_per_second: float
@@ -28,10 +28,10 @@ class Link:
     per_node: bool = False
 
 
-# What a step of NCCL's ring adds, with its protocol for large messages (Simple), in NCCL's own cost
+# The latency of a step of NCCL's ring with the protocol for large messages (Simple), in NCCL's cost
 # model: hwLat in src/graph/tuning.cc, version 2.19, 2023.
 NVLINK_STEP, PCIE_STEP, NETWORK_STEP = 3.4 * MICROSECOND, 5.7 * MICROSECOND, 14 * MICROSECOND
-CALL = 8.4 * MICROSECOND  # and what a call costs at all: baseLat, ring, Simple
+CALL = 8.4 * MICROSECOND  # and the base cost of a call: baseLat, ring, Simple
 
 GPUS = (
     Gpu("A100 40GB", 40 * GB, 312 * TFLOPS, "NVLink 3", "NVIDIA, A100 datasheet, 2021"),
@@ -69,7 +69,7 @@ BETWEEN = (
     Link("Ethernet 25G", 25 * GBIT, NETWORK_STEP, "IEEE 802.3by, 2016; one port a node", True),
     Link("Ethernet 10G", 10 * GBIT, NETWORK_STEP, "IEEE 802.3ae, 2002; one port a node", True),
 )  # fmt: skip
-# What is reached of the promises. Links: NCCL's cost model caps a ring on A100 at 235 of 300 GB/s
+# The share of these peaks that is reached. NCCL's cost model caps a ring on A100 at 235 of 300 GB/s
 # (tuning.cc, version 2.10, 2021). Arithmetic: PaLM reached 46 % of its chips' peak (Chowdhery et
 # al., 2022), torchtitan with FSDP2 52 to 58 % on A100 and 33 to 39 % on H100 (docs/performance.md
 # and benchmarks, 2024); a plan takes half.

@@ -1,7 +1,7 @@
-"""The calls of one training step on one rank, by strategy: what DDP, ZeRO-1 and FSDP2 send.
+"""The calls of one training step on one rank, for DDP, ZeRO-1 and FSDP2.
 
-FSDP2's are those of `FsdpStep`. Bytes are those of calls, as `record_collectives` counts them;
-`speed` turns them into what a ring sends.
+FSDP2's calls come from `FsdpStep`. Bytes are payloads of calls, as `record_collectives` counts
+them; `speed` converts them into the bytes that a ring sends.
 """
 
 from math import prod
@@ -18,7 +18,7 @@ BUCKET = 25  # DDP's bucket_cap_mb
 
 
 class Calls(NamedTuple):
-    """Calls of one kind in a step, with their bytes summed up."""
+    """The calls of one kind in a step, with the sum of their bytes."""
 
     op: str
     when: str
@@ -35,7 +35,7 @@ def ddp_messages(
     bucket_cap_mb: float | None = None,
     root_first: int = 0,
 ) -> list[Message]:
-    """DDP's all-reduces, a bucket each, from its second step on (the first one has one bucket)."""
+    """DDP's all-reduces, one a bucket, from its second step on (the first has one bucket)."""
     if ranks == 1:
         return []
     sizes = ddp_buckets(arrival(units, root_first), dtype.itemsize, bucket_cap_mb)
@@ -43,7 +43,7 @@ def ddp_messages(
 
 
 def zero_1_messages(units: Units, ranks: int, rank: int = 0, **ddp) -> list[Message]:
-    """DDP's, then the new parameters: one broadcast a tensor, from the rank that updated it."""
+    """DDP's calls, then one broadcast for each new parameter, from the rank that updated it."""
     messages = ddp_messages(units, ranks, **ddp)
     itemsize = ddp.get("dtype", FLOAT).itemsize
     for owner, part in enumerate(zero_1_parts(units, ranks) if ranks > 1 else []):
@@ -55,7 +55,7 @@ def zero_1_messages(units: Units, ranks: int, rank: int = 0, **ddp) -> list[Mess
 
 
 def arrival(units: Units, root_first: int = 0) -> list[Shape]:
-    """Parameters in the order in which backward makes their gradients: last used, first there."""
+    """Parameters in the order in which backward makes their gradients: the last used first."""
     forward = [
         *units[0][:root_first],
         *(shape for unit in units[1:] for shape in unit),
@@ -69,8 +69,8 @@ def ddp_buckets(
 ) -> list[int]:
     """Bytes of each bucket: it is closed once it has reached its size, so it may be larger.
 
-    By default 25 MiB, but for the first, which is small so that communication starts early. A size
-    that is given holds for all of them.
+    The default is 25 MiB, except for the first, which is small so that communication starts early.
+    An explicit size holds for all buckets.
     """
     size = int((bucket_cap_mb or BUCKET) * MIB)
     buckets, limit, filled = [], size if bucket_cap_mb else FIRST_BUCKET, 0

@@ -1,4 +1,4 @@
-"""`plan`: will a model fit on these GPUs, what does a step send, and what is a step bound by?"""
+"""`plan`: whether a model fits on these GPUs, what a step sends, and what bounds a step."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -34,14 +34,14 @@ from ddp_workbook.planning.speed import Cluster, compute_seconds, flops, network
 STRATEGIES = ("fully_shard", "HSDP", "DDP", "ZeRO-1")
 ALIASES = {"fsdp": "fully_shard", "fsdp2": "fully_shard", "zero3": "fully_shard"}
 PRECISIONS = ("bf16", "fp32")
-TIGHT = 0.9  # of the memory: the rest is for what no formula knows (CUDA, NCCL, fragments)
-MOST_GPUS = 2**16  # that a plan is made for; torch cuts slowly into more
-SHORTEST = 512  # tokens, where that for a sequence ends
+TIGHT = 0.9  # of the memory: the rest is for CUDA, NCCL and fragmentation
+MOST_GPUS = 2**16  # torch takes long to cut into more
+SHORTEST = 512  # tokens; no shorter sequence is proposed
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a plan is made for; see `plan`."""
+    """The arguments of `plan`, checked."""
 
     gpus: int
     memory: int
@@ -52,13 +52,13 @@ class Settings:
     checkpoint: bool
     batch: int
     sequence: int
-    shards: int  # ranks that share a model's shards; the others hold copies (HSDP)
+    shards: int  # ranks that share one model; the others hold copies (HSDP)
     gpu: Gpu
     cluster: Cluster
 
     @property
     def dtype(self) -> torch.dtype:
-        """What forward and backward compute in."""
+        """The dtype of forward and backward."""
         return torch.bfloat16 if self.precision == "bf16" else torch.float32
 
     @property
@@ -74,23 +74,23 @@ class Settings:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `plan` found; `print` it for a page in words.
+    """The result of `plan`; `print` it for a page in words.
 
     ledger
         Bytes on the fullest rank, by part (`formulas.Ledger`), at the worse of two moments.
     moment
         That moment: "the loss", when activations peak, or "backward", when most pieces are whole.
         Gradients count in both: FSDP2 makes them in a stream of its own, and the allocator keeps
-        what `zero_grad()` frees there for that stream.
+        the memory that `zero_grad()` frees for that stream.
     whole
-        The full-size pieces of `ledger.unsharded`, in bytes, by what they are.
+        The full-size pieces of `ledger.unsharded`, in bytes, by name.
     messages
         The calls of a step on rank 0, in order (`fsdp_step.Message`).
     compute_seconds, network_seconds
-        What a step cannot be shorter than: arithmetic at half of the GPU's peak, and all calls one
-        after the other.
+        Lower bounds of a step: arithmetic at half of the GPU's peak, and all calls one after the
+        other.
     would_fit
-        Changes with which it fits, in words; empty if it fits as it is.
+        Changes that make it fit, in words; empty if it fits as it is.
     """
 
     shape: DecoderShape
@@ -110,7 +110,7 @@ class Plan:
 
     @property
     def times(self) -> float:
-        """How many times a GPU's memory a rank needs."""
+        """The needed memory as a multiple of a GPU's."""
         return self.ledger.device / self.settings.memory
 
     @property
@@ -120,13 +120,13 @@ class Plan:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of one GPU, if the shorter of compute and network hides behind the longer."""
+        """Tokens per second of one GPU, if the longer of compute and network hides the other."""
         tokens = self.settings.batch * self.settings.sequence
         return tokens / max(self.compute_seconds, self.network_seconds)
 
     @property
     def on_gpu(self) -> dict[str, int]:
-        """Bytes on each GPU by part, those that are there."""
+        """Bytes on each GPU, by part, without the empty parts."""
         parts = {part: getattr(self.ledger, part) for part in PARTS}
         if self.ledger.offloaded:
             parts |= dict.fromkeys(("parameters", "gradients", "optimizer"), 0)
@@ -143,9 +143,9 @@ class Plan:
         memory = in_gb(self.settings.memory)
         if self.fits:
             words = f"fits: {in_bytes(self.ledger.device)} of {memory} ({self.times:.0%})"
-            barely = "; barely, since CUDA, NCCL and the allocator need some as well"
+            barely = "; barely, because CUDA, NCCL and the allocator need some as well"
             return words + (barely if self.times > TIGHT else "")
-        ways = "; ".join(self.would_fit) or "nothing that plan knows: it needs tensor parallelism"
+        ways = "; ".join(self.would_fit) or "nothing that plan knows; it needs tensor parallelism"
         return f"does not fit: needs {self.times:.1f} x {memory}; what would: {ways}"
 
     @property
@@ -227,12 +227,12 @@ def plan(
         "A100 40GB", "A100", "H100", "H200", "RTX 4090"; between nodes "InfiniBand NDR" or "HDR",
         "Ethernet 100G", "25G", "10G"; in a node "NVLink 3" or "4", "PCIe 4" or "5".
     every_block
-        Cut all blocks with `fully_shard`, not one for all of them. The numbers are the same.
+        Cut every block with `fully_shard`, instead of one for all. The numbers are the same.
 
     Parameters, gradients and optimizer state are read from the DTensors that `fully_shard` makes
-    for rank 0 of `gpus` fake ranks; whole pieces, activations and calls come from formulas, which
-    the tests compare with real steps. Raises PlanRefused (a ValueError) for input that makes no
-    sense, with the mend, and in a process that belongs to a process group.
+    for rank 0 of `gpus` fake ranks. Whole pieces, activations and calls come from formulas, which
+    tests compare with real steps. Raises PlanRefused (a ValueError) for arguments that make no
+    sense, with a remedy, and in a process that belongs to a process group.
     """
     shape = decoder_shape(parameters)
     device = named(GPUS, one_of(gpu, "gpu", [one.name for one in GPUS]))
@@ -264,7 +264,7 @@ def plan(
 
 
 def shards_of(strategy: str, gpus: int, shards: int | None, gpus_per_node: int) -> int:
-    """Over how many ranks one model is cut. Raises PlanRefused where that does not divide them."""
+    """Over how many ranks one model is cut. Raises PlanRefused if that does not divide them."""
     if strategy != "HSDP":
         if shards is not None:
             raise PlanRefused(f'shards={shards} is for strategy="HSDP", not for "{strategy}".')
@@ -280,7 +280,7 @@ def shards_of(strategy: str, gpus: int, shards: int | None, gpus_per_node: int) 
 
 
 def check(settings: Settings) -> None:
-    """Raises PlanRefused for settings that do not go together."""
+    """Raise PlanRefused for settings that contradict each other."""
     if settings.offload and not settings.sharded:
         raise PlanRefused(f"offload is a policy of fully_shard; {settings.strategy} has none.")
     number = settings.reshard_after_forward
@@ -293,7 +293,7 @@ def check(settings: Settings) -> None:
 
 
 def estimate(shape: DecoderShape, settings: Settings) -> Plan:
-    """The plan by formula alone: fast enough to try many."""
+    """The plan by formulas only, which is fast enough to try many."""
     if settings.sharded:
         step = fsdp_step(shape, settings)
         ledger, messages = formulas.of_step(step), step.messages
@@ -359,7 +359,7 @@ def autocast_copies(shape: DecoderShape) -> int:
 
 
 def from_torch(found: Plan, every_block: bool) -> Ledger:
-    """The plan's ledger, with what a rank keeps read from the shards that `fully_shard` made."""
+    """The plan's ledger, in which what a rank keeps is read from the shards of `fully_shard`."""
     settings, states = found.settings, formulas.ADAMW
     units = local_shapes(found.shape, settings.shards, settings.replicas, every_block=every_block)
     kept = numel(units) * torch.float32.itemsize
@@ -383,7 +383,7 @@ def ways_to_fit(shape: DecoderShape, settings: Settings) -> tuple[str, ...]:
 
 
 def possible_changes(shape: DecoderShape, settings: Settings) -> list[tuple[str, dict[str, Any]]]:
-    """What one may change, in words and in settings, the cheapest first."""
+    """Possible changes, in words and as settings, the cheapest first."""
     changes: list[tuple[str, dict[str, Any]]] = []
     if not settings.checkpoint:
         changes.append(("activation checkpointing", {"checkpoint": True}))
@@ -417,9 +417,9 @@ def short_enough(shape: DecoderShape, settings: Settings) -> int:
 
 
 def fewer_shards(shape: DecoderShape, settings: Settings) -> int | None:
-    """The largest half, quarter, ... of the ranks to cut over with which the plan fits, if any.
+    """The largest half, quarter, ... of the ranks over which a cut model fits, if any.
 
-    It helps where there are more ranks than rows: each shard is then padded to a whole row.
+    This helps if there are more ranks than rows, because each shard is padded to a whole row.
     """
     shards = settings.gpus
     while settings.strategy == "fully_shard" and shards % 2 == 0:
@@ -444,7 +444,7 @@ def fits(shape: DecoderShape, settings: Settings) -> bool:
 
 
 def title(shape: DecoderShape, settings: Settings) -> str:
-    """What the plan is for, in two lines."""
+    """The model and the cluster, in two lines."""
     nodes = "" if settings.gpus == 1 else f", {settings.cluster.inside.name} in a node"
     if settings.gpus > settings.cluster.gpus_per_node:
         nodes += f", {settings.cluster.between.name} between nodes"

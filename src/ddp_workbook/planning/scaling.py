@@ -1,11 +1,11 @@
 """A model of a data-parallel step on N ranks: seconds from compute, alpha, beta and overlap.
 
 Forward takes a third of the compute and backward two thirds, as in `planning.speed`. During
-backward gradients become ready at an even rate, the last layer's first. Each bucket is all-reduced
-once it is full and the all-reduce before it is over. The step ends when the compute and the last
-all-reduce have ended, and the optimizer has made its update.
+backward, gradients become ready at an even rate, those of the last layer first. Each bucket is
+all-reduced once it is full and the previous all-reduce has ended. The step ends when the compute
+and the last all-reduce have ended and the optimizer has made its update.
 
-What it does not know: stragglers, data loading, a network shared with other jobs, checkpoints,
+Not modelled: stragglers, data loading, a network shared with other jobs, checkpoints,
 cores that compute and send at the same time.
 """
 
@@ -23,14 +23,14 @@ from ddp_workbook.planning.speed import Cluster, bandwidth, call_seconds
 
 FORWARD = 1 / 3  # of the compute; backward takes two products for each one of forward
 # NCCL's tree, with the protocol that it prefers for buckets of some megabytes over NVLink (LL128):
-# what a step adds inside a node and between nodes, what a call costs, and the share of a ring's
-# bandwidth that it reaches. hwLat, baseLat and busBw in src/graph/tuning.cc, version 2.10, 2021.
+# the latency of a step inside a node and between nodes, the base cost of a call, and its share of a
+# ring's bandwidth. hwLat, baseLat and busBw in src/graph/tuning.cc, version 2.10, 2021.
 TREE_INSIDE, TREE_BETWEEN, TREE_CALL = 1.2 * MICROSECOND, 8.5 * MICROSECOND, 4.4 * MICROSECOND
 TREE_SHARE = 0.9 * 0.915
 
 
 class Network(Protocol):
-    """Whatever can say how long an all-reduce takes."""
+    """Anything that can tell how long an all-reduce takes."""
 
     def seconds(self, ranks: int, size: float) -> float:
         """Seconds of one all-reduce of `size` bytes over `ranks` ranks; 0 for one rank."""
@@ -54,7 +54,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class TwoLevels:
-    """GPUs in nodes, by data sheets: fast links inside a node, slower ones between the nodes.
+    """GPUs in nodes, from data sheets: fast links inside a node, slower ones between nodes.
 
     `algorithm` is "ring", "tree", or "best", the faster of the two: NCCL chooses for every call.
     """
@@ -88,7 +88,7 @@ class TwoLevels:
 
 @dataclass(frozen=True)
 class Links:
-    """What an all-reduce costs on hosts whose links can be chosen: host and wire apart.
+    """The cost of an all-reduce if the link can be chosen: host and wire separately.
 
     `alpha`: seconds a message. `host`: seconds a byte for copies and sums, whatever the link.
     `overhead`: how many bytes the wire carries for each byte of data, so a little above 1.
@@ -108,8 +108,8 @@ class Job:
     """A training step: `fixed` + `per_row` · rows seconds of compute, then the update.
 
     `buckets` are the bytes of the gradients, in the order in which backward fills them. `cores` is
-    for ranks that share the cores of one machine. Where there are too few, each rank computes and
-    sends that much longer; and only cores that are left over send while others compute.
+    for ranks that share the cores of one machine. If there are too few, each rank computes and
+    sends that much longer, and only spare cores send while others compute.
     """
 
     fixed: float
@@ -128,12 +128,12 @@ class Job:
         return crowding(ranks, self.cores) * (self.fixed + self.per_row * rows)
 
     def overlap(self, ranks: int) -> float:
-        """The share of ranks that have a second core to send on; 1 where each has its own."""
+        """The share of ranks with a second core to send on; 1 if each rank has its own cores."""
         return 1.0 if self.cores is None else min(1.0, max(0.0, self.cores / ranks - 1))
 
 
 def crowding(ranks: int, cores: int | None) -> float:
-    """How many ranks share a core; 1 where each has its own."""
+    """How many ranks share a core; 1 if each has its own."""
     return max(1.0, ranks / cores) if cores else 1.0
 
 
@@ -146,7 +146,7 @@ class Sent(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step in seconds: what is computed, what is sent, and what of that nothing hides."""
+    """A step in seconds: compute, communication, and the exposed part of the communication."""
 
     seconds: float
     compute: float
@@ -156,7 +156,7 @@ class Step(NamedTuple):
 
 
 def timeline(job: Job, network: Network, ranks: int, rows: float) -> list[Sent]:
-    """When each bucket is ready, leaves and has arrived: one all-reduce at a time, in order."""
+    """When each bucket is ready, starts and ends: one all-reduce at a time, in order."""
     compute, done, end, sent = job.compute(ranks, rows), 0.0, 0.0, []
     for size in job.buckets:
         done += size
@@ -183,17 +183,17 @@ def predict_step(job: Job, network: Network, ranks: int, rows: float) -> Step:
 
 
 def weak_scaling(job: Job, network: Network, rows: float, ranks: Iterable[int]) -> pd.DataFrame:
-    """Each rank keeps `rows` rows, so the batch grows with the ranks: a line a number of ranks.
+    """Each rank has `rows` rows, so the batch grows with the ranks; a row of the table for each N.
 
     Columns: ranks, rows (of a rank), batch, compute, communication, exposed, seconds,
-    samples_per_second, speed_up and efficiency. The last two are against one rank of this model.
+    samples_per_second, speed_up and efficiency. The last two are relative to one rank.
     """
     alone = predict_step(job, network, 1, rows).seconds / rows
     return _table(job, network, [(n, rows) for n in ranks], alone)
 
 
 def strong_scaling(job: Job, network: Network, batch: float, ranks: Iterable[int]) -> pd.DataFrame:
-    """The batch stays, so each rank's share shrinks; columns as in `weak_scaling`."""
+    """The batch is fixed, so each rank's share shrinks; columns as in `weak_scaling`."""
     alone = predict_step(job, network, 1, batch).seconds / batch
     return _table(job, network, [(n, batch / n) for n in ranks], alone)
 
@@ -211,20 +211,20 @@ def _table(
 
 
 def turning_point(job: Job, ring: Ring, batch: float) -> float:
-    """The number of ranks from which on more of them make a step of this batch longer.
+    """The number of ranks beyond which more ranks make a step of this batch longer.
 
-    Nothing hides the compute before the first of k buckets is ready, a share h of all. Where the
+    Nothing is sent before the first of k buckets is ready: that is a share h of the compute. If the
     communication is longer than the rest of the compute, a step takes
 
         h · per_row · batch / N + 2 k (N - 1) alpha + 2 (N - 1) / N G beta
 
-    for G bytes of gradients, and what does not depend on N. The derivative is zero at
+    for G bytes of gradients, plus a part that does not depend on N. The derivative is zero at
 
         N = sqrt((h · per_row · batch - 2 G beta) / (2 k alpha))
 
-    That, or where communication first is as long as the rest of the compute, if it comes later:
-    until then more ranks always pay. Infinite if messages and bytes cost nothing. Each rank has a
-    core of its own here.
+    The turning point is there, or where the communication first becomes as long as the rest of the
+    compute, if that comes later: until then more ranks always help. It is infinite if messages and
+    bytes cost nothing. Each rank has a core of its own here.
     """
     work, share = job.per_row * batch, FORWARD + (1 - FORWARD) * job.buckets[0] / job.size
     messages, data = 2 * len(job.buckets) * ring.alpha, 2 * job.size * ring.beta
@@ -244,7 +244,7 @@ class Fit(NamedTuple):
 
 
 def least_squares(terms: Mapping[str, Sequence[float]], seconds: Sequence[float]) -> Fit:
-    """The coefficients that are not negative and fit seconds = sum of coefficient · term best.
+    """The non-negative coefficients that best fit seconds = sum of coefficient · term.
 
     Errors are relative, so a small message counts as much as a large one. A term whose coefficient
     would be negative is left out, the most negative first. Raises ValueError if the measurements
@@ -278,7 +278,7 @@ def fit_ring(timings: pd.DataFrame, cores: int | None = None) -> tuple[Ring, np.
 
 
 def fit_links(timings: pd.DataFrame) -> tuple[Links, np.ndarray]:
-    """The same from links of several bandwidths: a column bytes_per_second in addition."""
+    """The same from links of several bandwidths, with a further column bytes_per_second."""
     ranks, size = timings["ranks"].to_numpy(float), timings["bytes"].to_numpy(float)
     sent = 2 * (ranks - 1) / ranks * size
     wire = sent / timings["bytes_per_second"].to_numpy(float)

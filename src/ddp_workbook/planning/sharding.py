@@ -1,7 +1,7 @@
 """PyTorch's own `fully_shard` for any number of ranks, in one process, without memory.
 
 The `fake` backend has a world of any size and sends nothing; tensors on `meta` have shapes and no
-storage. Together they show rank 0's shards of a model that no machine here could hold.
+storage. Together they show rank 0's shards of a model that this machine could not hold.
 """
 
 import sys
@@ -50,7 +50,7 @@ def units_of(model: nn.Module) -> list[list[nn.Parameter]]:
 
 
 def mesh_of(shards: int, replicas: int) -> DeviceMesh:
-    """Of one dimension, or for HSDP of two: replicas, then shards."""
+    """A mesh of one dimension, or for HSDP of two: replicas, then shards."""
     if replicas == 1:
         return init_device_mesh("cpu", (shards,))
     return init_device_mesh("cpu", (replicas, shards), mesh_dim_names=("replicate", "shard"))
@@ -58,18 +58,16 @@ def mesh_of(shards: int, replicas: int) -> DeviceMesh:
 
 @contextmanager
 def fake_group(ranks: int, rank: int = 0) -> Iterator[None]:
-    """Be `rank` of `ranks` for a moment. Raises PlanRefused where there is a group already."""
+    """Be `rank` of `ranks` inside the block. Raises PlanRefused if there is a group already."""
     if dist.is_initialized():
         raise PlanRefused(
-            "plan needs a process group of its own, and this process belongs to one already "
-            f"(as rank {dist.get_rank()} of {dist.get_world_size()}). Call plan outside of the "
+            "plan needs a process group of its own, but this process already belongs to one "
+            f"(as rank {dist.get_rank()} of {dist.get_world_size()}). Call plan outside the "
             "ranks: in a cell without %%ranks, or after destroy_process_group()."
         )
     from torch.testing._internal.distributed.fake_pg import FakeStore  # also registers the backend
 
-    hook = (
-        sys.excepthook
-    )  # init_process_group puts "[rank0]:" before errors, also later (torch 2.13)
+    hook = sys.excepthook  # init_process_group puts "[rank0]:" before all later errors (torch 2.13)
     dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
     try:
         yield

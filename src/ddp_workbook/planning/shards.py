@@ -1,7 +1,7 @@
 """How FSDP2 cuts a parameter: by rows, with padding, exactly as `fully_shard` does.
 
 Shapes come in units: a list for each module that `fully_shard` was called on, in the order in which
-forward enters them. The root is first; it holds what no other unit holds, and may be empty.
+forward enters them. The root is first; it holds the remaining parameters, and may be empty.
 """
 
 import heapq
@@ -29,14 +29,14 @@ def shard_numel(shape: Shape, ranks: int, rank: int = 0) -> int:
     Raises ValueError for a parameter without dimensions, which `fully_shard` refuses too.
     """
     if not len(shape):
-        raise ValueError("fully_shard cuts a parameter by rows, and a scalar parameter has none.")
+        raise ValueError("fully_shard cuts a parameter by rows, but a scalar parameter has none.")
     return shard_rows(shape[0], ranks, rank) * prod(shape[1:])
 
 
 def padded_numel(shape: Shape, ranks: int) -> int:
     """Elements that every rank stores and sends for its shard: the longest shard, rank 0's.
 
-    All ranks of an all-gather send equally much, so shorter shards are padded with zeros.
+    All ranks of an all-gather send equally many bytes, so shorter shards are padded with zeros.
     """
     return shard_numel(shape, ranks)
 
@@ -58,7 +58,7 @@ def zero_1_parts(units: Units, ranks: int) -> list[list[Shape]]:
     cut, so the largest one is a floor that more ranks do not lower.
     """
     parts: list[list[Shape]] = [[] for _ in range(ranks)]
-    loads = [(0, rank) for rank in range(ranks)]  # a heap: of equal loads the lowest rank is first
+    loads = [(0, rank) for rank in range(ranks)]  # a heap; the lowest of equal ranks is first
     for shape in sorted((s for unit in units for s in unit), key=prod, reverse=True):
         load, least = loads[0]
         parts[least].append(shape)

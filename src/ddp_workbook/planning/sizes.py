@@ -1,4 +1,4 @@
-"""Sizes as people write them: "70B" parameters, "80GB" of memory; and how they are shown."""
+"""Reads and shows sizes as people write them: "70B" parameters, "80GB" of memory."""
 
 import difflib
 import re
@@ -16,7 +16,7 @@ class PlanRefused(WorkbookError, ValueError):
 
 
 def parameter_count(text: str | int | float, name: str = "parameters") -> int:
-    """The number in "70B", "0.5B", "350M" or 70_000_000_000. Raises PlanRefused with the mend."""
+    """The number in "70B", "0.5B", "350M" or 70_000_000_000. Raises PlanRefused with a remedy."""
     number, unit = split(text, name, 'such as "70B" (billion) or "350M" (million)')
     unit = unit.upper()
     if unit not in ("", *COUNTS):
@@ -30,8 +30,8 @@ def parameter_count(text: str | int | float, name: str = "parameters") -> int:
 def byte_count(text: str | int | float, name: str = "memory") -> int:
     """The bytes in "80GB" (10^9 each) or "80GiB" (2^30), or a number of bytes from 10^8.
 
-    A small number without a unit is refused: who writes 80 means GB, or GiB. So is what no GPU has.
-    Raises PlanRefused with the mend.
+    Refuses a small number without a unit, since anyone who writes 80 means GB or GiB, and a size
+    that no GPU has. Raises PlanRefused with a remedy.
     """
     number, unit = split(text, name, 'such as "80GB"')
     known = {key.lower(): size for key, size in BYTES.items()}
@@ -58,12 +58,12 @@ def whole_number(value: object, name: str, least: int = 1, most: int = 1_048_576
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise PlanRefused(f"{name}={given!r} is no whole number from {least:,} to {most:,}.")
+        raise PlanRefused(f"{name}={given!r} is not a whole number from {least:,} to {most:,}.")
     return value
 
 
 def one_of(value: object, name: str, known: list[str]) -> str:
-    """The name in `known` that `value` is, capitals and punctuation apart. Raises PlanRefused."""
+    """The name in `known` that `value` means, ignoring case and punctuation; or PlanRefused."""
     plain = {squeezed(word): word for word in known}
     if isinstance(value, str) and squeezed(value) in plain:
         return plain[squeezed(value)]
@@ -73,7 +73,7 @@ def one_of(value: object, name: str, known: list[str]) -> str:
 
 
 def in_bytes(size: float) -> str:
-    """12.3 GB: bytes for people, in powers of ten as vendors count them."""
+    """Bytes for people: 12.3 GB, in powers of ten as vendors count them."""
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(size) >= 0.9995 * scale:
             return f"{size / scale:.{digits(size / scale)}f} {unit}"
@@ -81,12 +81,12 @@ def in_bytes(size: float) -> str:
 
 
 def in_gb(size: float) -> str:
-    """80 GB, 85.9 GB: a GPU's memory, as its vendor writes it."""
+    """A GPU's memory as its vendor writes it: 80 GB, 85.9 GB."""
     return f"{size / 1e9:.3g} GB"
 
 
 def in_count(number: float) -> str:
-    """70.6 B: a number of parameters for people."""
+    """A number of parameters for people: 70.6 B."""
     for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if abs(number) >= 0.9995 * scale:
             return f"{number / scale:.{digits(number / scale)}f} {unit}"
@@ -94,7 +94,7 @@ def in_count(number: float) -> str:
 
 
 def in_seconds(seconds: float) -> str:
-    """1.23 s, or 45 ms."""
+    """Seconds for people: 1.23 s, 45 ms."""
     if seconds >= 0.9995:
         return f"{seconds:.{digits(seconds)}f} s"
     return f"{seconds * 1e3:.{digits(seconds * 1e3)}f} ms"
@@ -116,7 +116,7 @@ def split(text: str | int | float, name: str, example: str) -> tuple[float, str]
 
 
 def positive(number: float, text: object, name: str) -> int:
-    """`number`, rounded. Raises PlanRefused for none, and for what no machine has."""
+    """`number`, rounded. Raises PlanRefused if it is below 1 or impossibly large."""
     if not 1 <= number <= 1e18:
         size = "must be above 0" if number < 1 else "is larger than anything that exists"
         raise PlanRefused(f"{name}={text!r} {size}.")
@@ -124,5 +124,5 @@ def positive(number: float, text: object, name: str) -> int:
 
 
 def squeezed(word: str) -> str:
-    """Letters and digits alone, in lower case."""
+    """The letters and digits of a word, in lower case."""
     return re.sub(r"[^a-z0-9]", "", word.lower())

@@ -1,7 +1,7 @@
-"""Seconds of arithmetic and seconds on the network, of one step on one rank.
+"""Seconds of arithmetic and seconds on the network for one step on one rank.
 
-Ideal on purpose: the two overlap completely, and the network is nobody else's. What it can say is
-which of them a step cannot be shorter than.
+Deliberately ideal: the two overlap completely, and no other job uses the network. The result is a
+lower bound of a step.
 """
 
 from dataclasses import dataclass
@@ -32,17 +32,17 @@ def flops(shape: DecoderShape, tokens: int, sequence: int, *, checkpoint: bool =
 
 
 def compute_seconds(operations: float, gpu: Gpu) -> float:
-    """At half of what the vendor promises; see `hardware`."""
+    """Seconds at half of the vendor's peak; see `hardware`."""
     return operations / (COMPUTE_SHARE * gpu.flops)
 
 
 def network_seconds(messages: list[Message], cluster: Cluster) -> float:
-    """One call after the other."""
+    """Seconds of all calls, one after the other."""
     return sum(call_seconds(message, cluster) for message in messages)
 
 
 def call_seconds(message: Message, cluster: Cluster) -> float:
-    """A call as a ring makes it: steps times latency, and bytes over the slowest link on the way.
+    """Seconds of a call in a ring: steps times latency, plus bytes over the slowest link.
 
     An all-gather or reduce-scatter of S bytes takes N - 1 steps, and each rank sends (N - 1) / N S;
     an all-reduce twice that (Patarasuk and Yuan, 2009). A broadcast passes all S along the ring.
@@ -61,9 +61,9 @@ def call_seconds(message: Message, cluster: Cluster) -> float:
 def bandwidth(in_node: int, nodes: int, cluster: Cluster) -> float:
     """Bytes per second that each rank of a ring can send, on all its links at once.
 
-    Inside a node that is the GPU's link. Between nodes the members in a node share out the ring's
-    bytes over their network ports. All groups of a node send at the same time, so a group has the
-    ports of its own members, or its share of the node's only one.
+    Inside a node that is the GPU's link. Between nodes, a node's members share the ring's bytes
+    among their network ports. All groups of a node send at the same time, so a group has the ports
+    of its own members, or its share of the node's only port.
     """
     links = []
     if in_node > 1:
@@ -75,5 +75,5 @@ def bandwidth(in_node: int, nodes: int, cluster: Cluster) -> float:
 
 
 def members_in_node(message: Message, cluster: Cluster) -> int:
-    """How many ranks of the group sit in one node, ranks being numbered node by node."""
+    """How many ranks of the group are in one node; ranks are numbered node by node."""
     return min(message.ranks, max(1, cluster.gpus_per_node // message.stride))

@@ -1,1 +1,1 @@
-"""What went over the wire, and how long it took."""
+"""Records what the ranks sent and held, and how long it took."""

@@ -1,4 +1,4 @@
-"""`record_collectives`: what really went over the wire while a worker ran, as a table."""
+"""`record_collectives`: every call that communicates while a worker runs, as a table."""
 
 import os
 from collections.abc import Callable
@@ -21,46 +21,48 @@ def record_collectives(
 ) -> pd.DataFrame:
     """Run the worker as `launch` does; return a row for each operation of each rank, in order.
 
-    Point-to-point calls are operations too, and so is what DDP and FSDP ask for by themselves.
-    A table without rows has the columns nonetheless. They are:
+    Point-to-point calls are operations too, and so are the calls that DDP and FSDP make themselves.
+    A table without rows also has the columns. They are:
 
     rank, seq
-        Who, and when: the rank's first operation has seq 1.
+        Which rank, and in which order: the rank's first operation has seq 1.
     group
         "default" for the world, otherwise its members' global ranks: "ranks 0,2".
     op
         The function of torch.distributed: all_reduce, broadcast, reduce, all_gather, gather,
         scatter, reduce_scatter, all_to_all, all_to_all_single, all_gather_into_tensor and
         reduce_scatter_tensor (torch 2.13 also calls these two all_gather_single and
-        reduce_scatter_single), send, recv, barrier, monitored_barrier. isend is send, irecv is
-        recv, `async_op=True` changes nothing. A coalesced call is one row with several shapes,
-        a functional one (DTensor, tensor parallel) has the plain name, an object collective is
-        the two or three operations on bytes that it is made of.
+        reduce_scatter_single), send, recv, barrier, monitored_barrier. isend is recorded as send
+        and irecv as recv; `async_op=True` changes nothing. A coalesced call is one row with several
+        shapes, a functional call (DTensor, tensor parallel) has the plain name, and an object
+        collective appears as the two or three operations on bytes that it consists of.
     peer
-        Global rank of the root of a rooted operation, of the other side of send and recv; empty
+        Global rank of the root of a rooted operation, or of the other side of send and recv; empty
         otherwise, and for a receive from any source.
     shape, dtype
-        Of the tensors that `bytes` counts. Several tensors give a tuple of shapes; a barrier
+        Those of the tensors that `bytes` counts. Several tensors give a tuple of shapes; a barrier
         has none. Use `wire["shape"]`: `wire.shape` is the shape of the table.
     bytes
-        Size of the tensors that this rank hands in; where it hands in none (recv, and all but
-        the root of broadcast and scatter), of those it takes in. Not what the backend's
-        algorithm then sends: a ring all-reduce of S bytes sends 2 (N-1)/N S from each rank.
+        Size of the tensors that this rank hands in; if it hands in none (recv, and every rank
+        but the root of broadcast and scatter), of those that it receives. This is the payload of
+        the call, not what the backend then sends: a ring all-reduce of S bytes sends 2 (N-1)/N S
+        from each rank.
     received
         Size of the tensors that the call fills on this rank; 0 for a send, for the root of a
-        broadcast and for all but the root of reduce and gather. For all_gather on 4 ranks,
-        4 bytes go in and 16 are received.
+        broadcast, and for every rank but the root of reduce and gather. In an all_gather on
+        4 ranks, 4 bytes go in and 16 are received.
     line
-        "file.py:12", the reader's innermost line behind the call. For what DDP sends in
-        backward it is the line of `loss.backward()`.
+        "file.py:12", the reader's innermost line that led to the call. For what DDP sends in
+        backward, that is the line of `loss.backward()`.
 
-    Seen are the calls of the worker's thread, of autograd's, and of threads that the worker
-    starts with `threading`. Not seen: store traffic (`init_process_group` and `new_group` on
-    gloo send nothing else), a raw backend's own methods, and processes that the worker starts.
-    Recording costs each operation 0.1 to 0.2 ms, every other tensor operation about 0.01 ms:
-    take no step times from a recorded run. It adds, drops and reorders nothing.
+    Recorded are the calls of the worker's thread, of autograd's threads, and of threads that the
+    worker starts with `threading`. Not recorded: traffic of the store (`init_process_group` and
+    `new_group` on gloo send nothing else), direct calls of a backend's methods, and processes that
+    the worker starts. Recording costs 0.1 to 0.2 ms for each operation and about 0.01 ms for every
+    other tensor operation, so take no step times from a recorded run. It adds, drops and reorders
+    nothing.
 
-    Raises what `launch` raises; nothing is returned then.
+    Raises what `launch` raises.
     """
     return recorded(worker, *args, ranks=ranks, timeout=timeout, **kwargs)[1]
 
@@ -80,7 +82,7 @@ def recorded(
 
 
 def as_table(wire: list[list[tuple]]) -> pd.DataFrame:
-    """A frame from each rank's list of FIELDS, sorted by rank and seq."""
+    """The table of all ranks' lists of FIELDS, sorted by rank and seq."""
     rows = [
         (rank, seq, *row)
         for rank, operations in enumerate(wire)

@@ -1,8 +1,8 @@
 """The part of the recorder that runs in a rank: notes each operation as PyTorch dispatches it.
 
-Every collective, also one that DDP's reducer issues from C++, passes PyTorch's dispatcher as an
-operator (`c10d::allreduce_`, ...) with its tensors. A TorchDispatchMode sees it there as it was
-asked for, whatever the backend makes of it. `recorder.py` is the part in the notebook.
+Every collective, even one that DDP's reducer issues from C++, passes PyTorch's dispatcher as an
+operator (`c10d::allreduce_`, ...) with its tensors. A TorchDispatchMode sees the call there,
+whatever the backend then does. `collectives.py` is the part in the notebook.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class Recorded:
 
     def __init__(self, worker: Callable):
         self.__wrapped__ = worker
-        self.__module__ = getattr(worker, "__module__", "")  # the rank names its program after it
+        self.__module__ = getattr(worker, "__module__", "")  # the rank names its program by it
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, list[tuple]]:
         """Run the worker in this rank, recorded."""
@@ -42,9 +42,9 @@ class Recorded:
             with Recorder(rows), threads_recorded(rows):
                 result = self.__wrapped__(*args, **kwargs)
         except SystemExit as leaving:
-            if leaving.code not in (None, 0):  # sys.exit(0) is a return, as in `launch`
+            if leaving.code not in (None, 0):  # sys.exit(0) counts as a return, as in `launch`
                 raise
-        serialization.pack(result)  # refused as `launch` does, by its own name
+        serialization.pack(result)  # so that a refusal names the result itself, as in `launch`
         return result, [tuple(row.values()) for row in rows]
 
 
@@ -60,13 +60,13 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Let torch.compile compile, which it does not under other modes."""
+        """Let torch.compile work, which it does not under other modes."""
         return True
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run every operator as it is; note those that communicate."""
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return NotImplemented  # a DTensor, say: it may communicate inside, so it unfolds first
+            return NotImplemented  # a DTensor unfolds first: it may communicate inside
         kwargs = kwargs or {}
         if getattr(func, "namespace", None) not in NAMESPACES:
             return func(*args, **kwargs)
@@ -81,7 +81,7 @@ class Recorder(TorchDispatchMode):
         return result
 
     def note(self, func: Any, name: str, args: tuple, kwargs: dict) -> list[dict]:
-        """Append what this call is; before it runs, so that one that fails is seen as well."""
+        """Append this call before it runs, so that a failing call is recorded as well."""
         named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
         line = self.line()
         rows = [operation_row(name, named, line) for name, named in single_calls(name, named)]
@@ -89,7 +89,7 @@ class Recorder(TorchDispatchMode):
         return rows
 
     def line(self) -> str:
-        """The reader's line behind this call; in autograd's own threads, that of the worker."""
+        """The reader's line that led to this call; in autograd's threads, the worker's line."""
         if threading.get_ident() == self.thread:
             return user_line(sys._getframe()) or self.started_at
         return user_line(sys._current_frames().get(self.thread)) or self.started_at
@@ -103,7 +103,7 @@ def received(row: dict, result: Any) -> int:
 
 @contextlib.contextmanager
 def threads_recorded(rows: list[dict]) -> Iterator[None]:
-    """Record also in the threads that start inside: a mode sees its own thread alone."""
+    """Record in threads that start inside as well: a mode sees only its own thread."""
     start = threading.Thread.start
 
     def start_recorded(thread: threading.Thread) -> None:
@@ -124,7 +124,7 @@ def threads_recorded(rows: list[dict]) -> Iterator[None]:
 
 
 def user_line(frame: FrameType | None) -> str:
-    """`file.py:12` of the innermost frame from `frame` outwards that is the reader's, or ''."""
+    """`file.py:12` of the reader's innermost frame, from `frame` outwards, or ''."""
     while frame is not None:
         if is_own(frame.f_code.co_filename):
             return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"

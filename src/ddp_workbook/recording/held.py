@@ -1,4 +1,4 @@
-"""What a memory ledger tells (`Held`, `Moment`), and what it follows (`Piece`)."""
+"""The results of a memory ledger (`Held`, `Moment`), and what it follows (`Piece`)."""
 
 import weakref
 from collections.abc import Iterator
@@ -17,21 +17,21 @@ class Held:
     """Bytes in this process, by part; the names are those of `planning.formulas.Ledger`.
 
     parameters, gradients, optimizer
-        What is kept between steps: whole, or this rank's shards with their padding. Gradients are
-        counted when the optimizer steps, optimizer state when the step is over.
+        What stays between steps: whole tensors, or this rank's shards with their padding.
+        Gradients are counted when the optimizer steps, optimizer state after the step.
     unsharded
-        The most that there was at one moment of copies of parameters (gathered ones, and buffers
-        and casts on the way) and of gradients before their reduce-scatter.
+        The largest sum at one moment of copies of parameters (gathered ones, and buffers and casts
+        on the way) and gradients before their reduce-scatter.
     buckets
-        Flat tensors that are all-reduced: DDP's second copy of the gradients.
+        Flat tensors for the all-reduces: DDP's second copy of the gradients.
     activations
-        The most that was alive during backward of what forward has made.
+        The most that was alive, during backward, of the tensors that forward made.
     peak
-        All tensors together, at the moment that has the most of them: less than the sum of the
-        parts, which do not all peak at once, but with what is only temporary.
+        All tensors together, temporary ones included, at the moment when they are largest: less
+        than the sum of the parts, which do not all peak at once.
     host
-        How much of parameters, gradients and optimizer state is in the host's memory while a GPU
-        computes; the peak is then the GPU's.
+        The part of parameters, gradients and optimizer state that is in the host's memory while a
+        GPU computes; the peak is then the GPU's.
     """
 
     parameters: int
@@ -50,11 +50,11 @@ class Held:
 
 
 class Moment(NamedTuple):
-    """What full-size pieces there are after something has happened.
+    """The full-size pieces that exist after an event.
 
     `event` says where the step is: "forward", "forward blocks.0", "backward blocks.0", "backward"
     (outside of the blocks), "update". `live` has the bytes by (kind, unit). The kinds are KINDS; a
-    unit is called after the module that its parameters have in common, or ROOT.
+    unit has the name of the module that its parameters have in common, or ROOT.
     """
 
     event: str
@@ -73,7 +73,7 @@ class Moment(NamedTuple):
 
 @dataclass(eq=False)
 class Piece:
-    """A storage from its first sight to its end. FSDP2 empties one and fills it anew."""
+    """A storage from its first appearance to its end. FSDP2 empties storages and refills them."""
 
     size: int
     device: torch.device
@@ -81,7 +81,7 @@ class Piece:
     event: str
     largest: int = 0
     alive: weakref.ref | None = None
-    sources: set["Piece"] = field(default_factory=set)  # it holds what these held
+    sources: set["Piece"] = field(default_factory=set)  # whose contents it holds
     gathered: bool = False  # by an all-gather
     scattered: bool = False  # on its way to a reduce-scatter, in one flat tensor
     reduced: bool = False  # by an all-reduce

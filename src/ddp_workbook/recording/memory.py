@@ -10,12 +10,13 @@
 step after the first one: DDP rebuilds its buckets in the second, an optimizer makes its state in
 the first.
 
-How it knows: a TorchDispatchMode sees every operation on tensors, also those of FSDP and of
-autograd. It follows each storage, which several tensors may share, until it is freed. A storage is
-a copy of parameters if it was filled by nothing but moves (copies, casts, concatenations,
-all-gathers) from parameters. A gradient on its way to a reduce-scatter is found backwards, by the
-moves that led to it. FSDP2 frees by `storage.resize_(0)`, which is no operation, so that method is
-patched meanwhile. On a GPU the allocator's own peak is higher: it rounds up, and keeps blocks.
+How it works: a TorchDispatchMode sees every operation on tensors, including those of FSDP and
+autograd. The ledger follows each storage, which several tensors may share, until it is freed. A
+storage is a copy of parameters if only moves (copies, casts, concatenations, all-gathers) from
+parameters have filled it. A gradient before its reduce-scatter is found from the reduce-scatter
+backwards, by the moves that led to it. FSDP2 frees by `storage.resize_(0)`, which is not an
+operation, so that method is patched meanwhile. On a GPU the allocator's own peak is higher: it
+rounds up, and keeps blocks.
 """
 
 import time
@@ -32,7 +33,7 @@ from ddp_workbook.recording.held import Held, Moment, Piece, tensors
 from ddp_workbook.recording.memory_account import Account, plain, states
 from ddp_workbook.recording.operations import OPS
 
-# Operations that give what is in their arguments, in another place, dtype or order.
+# Operations that return the contents of their arguments in another place, dtype or order.
 MOVES = frozenset(
     {
         "aten::cat",
@@ -51,13 +52,13 @@ MOVES = frozenset(
 )
 GATHERS = frozenset({"all_gather", "all_gather_into_tensor"})
 SCATTERS = frozenset({"reduce_scatter", "reduce_scatter_tensor"})
-# Private, of torch 2.13; without them a buffer that gloo drops late may count into a peak.
+# Private in torch 2.13; without them, a buffer that gloo frees late may count in a peak.
 COUNTS = hasattr(Tensor, "_use_count") and hasattr(torch._C, "_storage_Use_Count")
-PATIENCE = 0.5  # seconds to wait for gloo at most; half of that after each wait in vain
+PATIENCE = 0.5  # seconds to wait for gloo at most; halved after each wait in vain
 
 
 class MemoryLedger(TorchDispatchMode):
-    """Follows every storage while it is entered; the head of this module says how it is used.
+    """Follows every storage inside its `with` block; see this module's docstring for its use.
 
     `blocks` are the modules whose forward and backward the timeline names; by default the elements
     of the outermost `nn.ModuleList`s. Raises RuntimeError if it is read before it has been left, or
@@ -81,7 +82,7 @@ class MemoryLedger(TorchDispatchMode):
         self.gradients: dict[Piece, set[str]] = {}  # the names of parameters
         self.gradient_bytes: dict[Piece, int] = {}
         self.handles: list = []
-        # What the last all-gather was about, and how many held each tensor before it.
+        # The tensors of the last all-gather, and how many references each had before it.
         self.sent: list[tuple[Tensor, int]] = []
         self.patience = PATIENCE
         self.result: Account | None = None
@@ -93,12 +94,12 @@ class MemoryLedger(TorchDispatchMode):
 
     @property
     def timeline(self) -> list[Moment]:
-        """Full-size pieces in the order of events: a Moment for each event, each high, each low."""
+        """Full-size pieces in the order of events: a Moment for each event, high and low."""
         return self._account().timeline
 
     @property
     def at_peak(self) -> dict[str, int]:
-        """Bytes by part at the peak; "inputs" and "temporary" are what is no part of Held."""
+        """Bytes by part at the peak; "inputs" and "temporary" are not parts of Held."""
         return self._account().at_peak
 
     def _account(self) -> "Account":
@@ -113,7 +114,7 @@ class MemoryLedger(TorchDispatchMode):
             self.parameters[self._follow(parameter, "before")] = plain(name)
         for tensor in [*self.model.buffers(), *states(self.optimizer)]:
             self._follow(tensor, "before")
-        self.note_gradients()  # of the step before
+        self.note_gradients()  # of the previous step
         self.gradient_bytes = {}
         self._watch_blocks()
         if self.optimizer is not None:
@@ -145,9 +146,9 @@ class MemoryLedger(TorchDispatchMode):
         self.blocks, self.pieces, self.handles = {}, {}, []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Run every operator as it is; note the storages that it makes, and what it moves."""
+        """Run every operator unchanged; note the storages that it makes, and what it moves."""
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return NotImplemented  # a DTensor, say: it unfolds into operations on local tensors
+            return NotImplemented  # a DTensor unfolds into operations on local tensors
         self._settle()
         self._notice_backward()
         kwargs = kwargs or {}
@@ -165,7 +166,7 @@ class MemoryLedger(TorchDispatchMode):
         return result
 
     def _follow(self, tensor: Tensor, made: str) -> Piece | None:
-        """The piece of this tensor's storage, at its size now; a new one is noted."""
+        """The piece of this tensor's storage, at its current size; a new piece is noted."""
         tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
         storage = tensor.untyped_storage()
         if storage.device.type == "meta":  # DTensor tries its operations on fake tensors first
@@ -187,12 +188,12 @@ class MemoryLedger(TorchDispatchMode):
             self._sized(piece, 0)
 
     def _link(self, func: Any, args: tuple, kwargs: dict, result: Any) -> None:
-        """Note which pieces hold now what others held."""
+        """Note which pieces now hold the contents of others."""
         name = func._schema.name
         space, _, short = name.partition("::")
         op = OPS.get(short, short) if space in ("c10d", "_c10d_functional") else ""
         if op in GATHERS or op in SCATTERS:
-            # An operator of c10d gets the output first, a functional one gives it back.
+            # An operator of c10d takes the output first, a functional one returns it.
             outputs, inputs = (args[0], args[1]) if space == "c10d" else (result, args[0])
         elif name in MOVES:
             outputs, inputs = (result, written(func, args, kwargs)), (args, kwargs)
@@ -211,15 +212,15 @@ class MemoryLedger(TorchDispatchMode):
             source.reduced |= op == "all_reduce"
 
     def _settle(self) -> None:
-        """Wait until gloo has let go of what the last all-gather was about.
+        """Wait until gloo has released the tensors of the last all-gather.
 
-        Its thread drops the tensors a moment after the call is over. On a busy machine that may be
-        after the next allocation, and the peak would be a matter of chance.
+        Its thread releases them a moment after the call returns. On a busy machine that may be
+        after the next allocation, and the peak would depend on chance.
         """
         sent, self.sent = self.sent, []
         until = time.monotonic() + self.patience
         while any(held_elsewhere(tensor, holders) for tensor, holders in sent if tensor.is_cpu):
-            if time.monotonic() > until:  # others hold it: autograd, or a call that is not over
+            if time.monotonic() > until:  # something else holds it: autograd, or an unfinished call
                 self.patience /= 2
                 break
             time.sleep(1e-4)
@@ -228,7 +229,7 @@ class MemoryLedger(TorchDispatchMode):
         return {self._follow(tensor, "else") for tensor in tensors(values)} - {None}
 
     def _notice_backward(self) -> None:
-        """Mark where backward begins, and where it has ended."""
+        """Mark where backward begins and where it ends."""
         if in_backward() != self.in_backward:
             self.in_backward = not self.in_backward
             self._mark("backward" if self.in_backward else "update")
@@ -240,14 +241,14 @@ class MemoryLedger(TorchDispatchMode):
             self.log.append((None, 0, event))
 
     def _watch_blocks(self) -> None:
-        """Mark forward and backward of each block, what its hooks do included."""
+        """Mark forward and backward of each block, including its hooks."""
         last = lambda: None  # noqa: E731  the output of the block before: the input of the next
 
         def on_gradient(tensor: Tensor, event: str) -> None:
             self.handles.append(tensor.register_hook(lambda _: self._mark(event)))
 
         def enter(module: nn.Module, args: tuple) -> None:
-            if module in self.blocks and not in_backward():  # checkpointing repeats it there
+            if module in self.blocks and not in_backward():  # checkpointing repeats forward there
                 self._mark(f"forward {self.blocks[module]}")
                 for tensor in tensors(args):
                     if tensor.requires_grad and tensor is not last():
@@ -264,7 +265,7 @@ class MemoryLedger(TorchDispatchMode):
             if not in_backward():
                 self._mark("forward")
 
-        # These come before FSDP's own hooks, so that its gathering is part of the block's event.
+        # These hooks run before FSDP's, so that its gathering is part of the block's event.
         self.handles.append(nn.modules.module.register_module_forward_pre_hook(enter))
         for block in self.blocks:
             self.handles.append(block.register_forward_hook(leave, prepend=True))
@@ -292,22 +293,22 @@ def gathers(func: Any) -> bool:
 
 
 def held_elsewhere(tensor: Tensor, holders: int) -> bool:
-    """Whether others than this variable hold the tensor, or more than `holders` its storage."""
+    """Whether anything but this variable holds the tensor, or more than `holders` its storage."""
     return COUNTS and (tensor._use_count() > 1 or holders_of(tensor) > holders)
 
 
 def holders_of(tensor: Tensor) -> int:
-    """How many tensors there are on the storage of this one, C++'s own included."""
+    """How many tensors use the storage of this one, including those of C++."""
     return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) if COUNTS else 0
 
 
 def in_backward() -> bool:
-    """Whether autograd runs a backward in this thread. PyTorch's own tools ask in this way."""
+    """Whether autograd runs backward in this thread; PyTorch's own tools ask this way."""
     return torch._C._current_graph_task_id() != -1
 
 
 def written(func: Any, args: tuple, kwargs: dict) -> list[Any]:
-    """The arguments that an operator writes to, as its schema has them."""
+    """The arguments that an operator writes to, according to its schema."""
     named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
     marked = [a.name for a in func._schema.arguments if a.alias_info and a.alias_info.is_write]
     return [named[name] for name in marked if name in named]

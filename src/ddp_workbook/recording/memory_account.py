@@ -1,4 +1,4 @@
-"""What the log of a memory ledger comes to: which storage was for what, and the most of each."""
+"""Evaluates the log of a memory ledger: what each storage was for, and the peak of each part."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ WRAPPERS = frozenset({"module", "_fsdp_wrapped_module", "_checkpoint_wrapped_mod
 
 
 class Account:
-    """What a ledger's log comes to, now that it is known what became of each storage."""
+    """The evaluation of a ledger's log, once the fate of every storage is known."""
 
     def __init__(self, ledger: "MemoryLedger") -> None:
         self.log = ledger.log
@@ -53,13 +53,13 @@ class Account:
     def name_copies(self, parameters: Mapping[Piece, str]) -> None:
         """Find the copies of parameters: their part, kind and unit."""
         copies = {p for p in self.pieces if p.sources and p not in self.kept}
-        # Start with all and take away, for FSDP2 may fill a storage from a part of itself.
+        # Start with all and remove others, because FSDP2 may fill a storage from a part of itself.
         while strangers := {p for p in copies if not p.sources <= copies | parameters.keys()}:
             copies -= strangers
         names = {piece: {name} for piece, name in parameters.items()}
         spread(names, {piece: piece.sources for piece in copies})
         copies &= names.keys()
-        ahead = {p for p in copies if p.gathered}  # what is on its way to an all-gather
+        ahead = {p for p in copies if p.gathered}  # inputs of an all-gather
         while more := {s for p in ahead for s in p.sources if s in copies} - ahead:
             ahead |= more
         copied_on = {source for piece in copies for source in piece.sources}
@@ -68,8 +68,8 @@ class Account:
             piece.kind = copy_kind(piece, copies, ahead, copied_on)
 
     def name_gradients(self, gradients: Mapping[Piece, set[str]]) -> None:
-        """Find the gradients that have yet to be scattered: their part, kind and unit."""
-        behind = {}  # piece -> the pieces that were made of it
+        """Find the gradients before their reduce-scatter: their part, kind and unit."""
+        behind = {}  # piece -> the pieces that were made from it
         for piece in self.pieces:
             for source in piece.sources:
                 behind.setdefault(source, set()).add(piece)
@@ -86,7 +86,7 @@ class Account:
                 piece.unit = self.unit(names.get(piece, set()))
 
     def unit(self, names: set[str]) -> str:
-        """What to call the unit that holds the parameters of these names."""
+        """The name of the unit that holds the parameters of these names."""
         paths = [name.split(".")[:-1] for name in names] or [[]]
         if self.owners:  # the innermost module that fully_shard was called on
             path = paths[0]
@@ -98,7 +98,7 @@ class Account:
         return ".".join(path) or ROOT
 
     def replay(self) -> None:
-        """Go through the log: the most of each part, and the timeline."""
+        """Go through the log to find the peak of each part and the timeline."""
         self.timeline = [Moment("forward", {})]
         self.most, self.at_peak = Counter(), {}
         parts, live, direction, event = Counter(), Counter(), 0, "forward"
@@ -121,7 +121,7 @@ class Account:
             self.timeline.append(Moment(event, dict(+live)))
 
     def note_most(self, parts: Counter, event: str) -> None:
-        """Compare what is there now with the most so far."""
+        """Compare the current bytes with the peaks so far."""
         for part in ("unsharded", "buckets"):
             self.most[part] = max(self.most[part], parts[part])
         if event.startswith("backward"):
@@ -131,7 +131,7 @@ class Account:
 
 
 def loose_part(piece: Piece) -> str:
-    """The part of a piece that is not kept between steps, if it is no copy of a parameter."""
+    """The part of a piece that is neither kept between steps nor a copy of a parameter."""
     if piece.reduced and piece.largest > 8:  # more than a loss or a norm
         return "buckets"
     return {"before": "inputs", "forward": "activations"}.get(piece.made, "temporary")
@@ -140,8 +140,8 @@ def loose_part(piece: Piece) -> str:
 def copy_kind(piece: Piece, copies: set[Piece], ahead: set[Piece], copied_on: set[Piece]) -> str:
     """What a copy of parameters is for.
 
-    `ahead` are those that an all-gather was made of, `copied_on` those that others were made of. An
-    all-gather whose output is not copied has gathered into the parameters themselves.
+    `ahead` are the inputs of all-gathers, `copied_on` the copies that others were made from. If the
+    output of an all-gather is not copied, it was gathered into the parameters themselves.
     """
     if piece.gathered:
         return "gather buffers" if piece in copied_on else "gathered"
@@ -151,7 +151,7 @@ def copy_kind(piece: Piece, copies: set[Piece], ahead: set[Piece], copied_on: se
 
 
 def spread(names: dict[Piece, set[str]], sources: Mapping[Piece, set[Piece]]) -> None:
-    """Give each piece the names of its sources, and of theirs, in `names`."""
+    """In `names`, give each piece the names of its sources, directly or through others."""
     changed = True
     while changed:
         changed = False
@@ -163,7 +163,7 @@ def spread(names: dict[Piece, set[str]], sources: Mapping[Piece, set[Piece]]) ->
 
 
 def compute_device(pieces: Iterable[Piece]) -> torch.device:
-    """A GPU if there is something on one, else the CPU."""
+    """The GPU that holds any of the pieces, else the CPU."""
     devices = sorted({piece.device for piece in pieces}, key=str, reverse=True)
     return next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
 
@@ -179,6 +179,6 @@ def is_fsdp(module: nn.Module) -> bool:
 
 
 def states(optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
-    """The tensors that the optimizer keeps; those of this rank, in ZeroRedundancyOptimizer."""
+    """The tensors that the optimizer keeps; with ZeroRedundancyOptimizer, those of this rank."""
     own = getattr(optimizer, "optim", optimizer)
     return list(tensors(list(own.state.values()))) if own is not None else []

@@ -1,4 +1,4 @@
-"""What an operator of PyTorch's dispatcher sends, in the words of torch.distributed."""
+"""Translates operators of PyTorch's dispatcher into calls of torch.distributed."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,13 +7,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
-# What is known of one operation on one rank; the notebook's side adds rank and seq.
+# The columns of one operation on one rank; the notebook's side adds rank and seq.
 FIELDS = ("group", "op", "peer", "shape", "dtype", "bytes", "received", "line")
 
 NAMESPACES = frozenset({"c10d", "_c10d_functional", "_dtensor"})
 LOCAL = frozenset({"wait_tensor", "_wrap_tensor_autograd", "check_for_nan"})  # they send nothing
-# The dispatcher's name -> the function of torch.distributed that a reader calls, where the two
-# differ. A coalesced call is the plain one with several tensors.
+# The dispatcher's name -> the function of torch.distributed that a reader calls, if the two
+# differ. A coalesced call becomes the plain one with several tensors.
 OPS = {
     "allreduce_": "all_reduce",
     "allreduce_coalesced_": "all_reduce",
@@ -44,7 +44,7 @@ OPS = {
     "isend": "send",
     "monitored_barrier_": "monitored_barrier",
 }
-# What the operators' schemas call their arguments; `tensors` are worked on in place.
+# The names of arguments in the operators' schemas; `tensors` are changed in place.
 GIVEN = ("input", "inputs", "input_tensor", "input_tensors", "input_list", "tensor", "tensors")
 TAKEN = ("output", "outputs", "output_tensor", "output_tensors", "output_lists", "out", "tensors")
 PEER = ("root_rank", "src", "dst")
@@ -81,7 +81,7 @@ def operation_row(name: str, named: dict, line: str) -> dict:
 
 
 def global_rank(number: int, ranks: list[int]) -> int:
-    """Of the group's member with this number; one that is not there keeps the number."""
+    """Global rank of the group's member with this number; an unknown number stays as it is."""
     return ranks[number] if 0 <= number < len(ranks) else number
 
 
@@ -90,7 +90,7 @@ def directions(op: str, named: dict, *, at_root: bool) -> tuple[list, list]:
     given = [t for key in GIVEN for t in flat(named.get(key))]
     taken = [t for key in TAKEN for t in flat(named.get(key))]
     if op.endswith("barrier"):
-        return [], []  # the tensor in there is the dispatcher's own
+        return [], []  # its tensor belongs to the dispatcher
     if op == "send" or (op == "broadcast" and at_root):
         return given, []
     if op in ("recv", "broadcast"):
@@ -99,7 +99,7 @@ def directions(op: str, named: dict, *, at_root: bool) -> tuple[list, list]:
 
 
 def group_of(named: dict) -> dist.ProcessGroup:
-    """The process group among an operator's arguments: by name, boxed, or as it is."""
+    """The process group among an operator's arguments: by name, boxed, or as an object."""
     group = named.get("process_group", named.get("group_name"))
     if isinstance(group, str):
         return _resolve_process_group(group)

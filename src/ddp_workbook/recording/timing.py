@@ -1,4 +1,4 @@
-"""Timings that can be compared: warmed up, synchronised with the device, taken in turns."""
+"""Comparable timings: after warm-up, synchronised with the device, candidates interleaved."""
 
 import math
 import time
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import pandas as pd
 import torch
 
-MEASURED = ("round", "seconds")  # every other column of a timings table says what was timed
+MEASURED = ("round", "seconds")  # every other column of a timings table describes the case
 
 
 def time_step(
@@ -17,7 +17,7 @@ def time_step(
     repeats: int = 5,
     device: torch.device | str | None = None,
 ) -> list[float]:
-    """Seconds of each of `repeats` calls of `step()`, after `warm_up` calls that are not counted.
+    """Time each of `repeats` calls of `step()` in seconds, after `warm_up` calls that do not count.
 
     A GPU runs behind Python: the clock is read only after `device` has finished. Without `device`
     that is the current GPU, if this process has used one. Raises ValueError for `repeats` below 1.
@@ -45,7 +45,7 @@ def compare(
     warm_up: int = 1,
     budget: float = math.inf,
 ) -> pd.DataFrame:
-    """Time the candidates in turns: a table of candidate, round, seconds, one row a timing.
+    """Time the candidates interleaved; return a table of candidate, round, seconds: a row a timing.
 
     Each candidate is called without arguments, times itself (`time_step` helps) and returns
     seconds, one number or several. Every round calls all candidates and starts with a different
