@@ -134,13 +134,13 @@ def test_harmless_differences_are_accepted(table, lines):
 @pytest.mark.parametrize("column", ["pixel_0", "pixel_63"])
 def test_a_pixel_that_is_no_number_is_named_with_line_and_column(table, column, cell):
     message = complaint(table(HEADER, THREE, row_with(column, cell), row_with("label", "x")))
-    assert f"line 3 (the header is line 1), column {column}: {cell!r} is no finite" in message
+    assert f"line 3 (the header is line 1), column {column}: {cell!r} is not a finite" in message
 
 
 @pytest.mark.parametrize("cell", ["10", "-1", "2.5", "x", "nan", "1e300"])
 def test_a_label_that_is_no_digit_is_named_with_line_and_column(table, cell):
     message = complaint(table(HEADER, THREE, THREE, row_with("label", cell)))
-    assert f"line 4 (the header is line 1), column label: {cell!r} is no label" in message
+    assert f"line 4 (the header is line 1), column label: {cell!r} is not a label" in message
 
 
 def test_blank_lines_count_as_lines(table):
@@ -153,7 +153,7 @@ def test_blank_lines_count_as_lines(table):
     [
         ((HEADER, row_with("pixel_5", "")), "line 2 (the header is line 1), column pixel_5: the"),
         ((HEADER, THREE, "1,2,3"), "line 3 (the header is line 1), column pixel_3: the cell is e"),
-        ((HEADER, THREE, "," * 64), "a row with nothing but commas"),
+        ((HEADER, THREE, "," * 64), "a row of commas only"),
         ((HEADER, THREE, THREE + ",9"), "Expected 65 fields in line 3, saw 66"),
         ((HEADER, THREE + ",9", THREE), "line 2: more values than the header has columns"),
         ((HEADER, THREE + ",9", THREE + ",9"), "line 2: more values than the header has columns"),
@@ -168,7 +168,7 @@ def test_blank_lines_count_as_lines(table):
 def test_a_table_of_another_form_is_refused(table, lines, words):
     message = complaint(table(*lines))
     assert words in message
-    assert "Expected are the columns pixel_0 to pixel_63" in message
+    assert "The table needs the columns pixel_0 to pixel_63" in message
 
 
 def test_a_file_that_is_not_there_or_a_folder_is_refused(tmp_path):

@@ -218,14 +218,14 @@ def test_without_a_gpu_one_sentence_and_nothing_else(monkeypatch, capsys):
         line, cwd=CHECKOUT, env=running.environment() | hidden, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("make gpu measures an NVIDIA GPU, and torch ")
+    assert done.stderr.startswith("make gpu measures an NVIDIA GPU, but torch ")
     assert len(done.stderr.splitlines()) == 1
     monkeypatch.setattr(set_up, "has_nvidia_gpu", lambda: False)
     monkeypatch.setattr(set_up, "sees_gpu", lambda python: False)
     monkeypatch.setattr(set_up, "ensure", lambda *_: 1 / 0)
     with pytest.raises(SystemExit) as ended:
         set_up.main(["gpu"])
-    assert ended.value.code == "make gpu measures an NVIDIA GPU, and this machine shows none."
+    assert ended.value.code == "make gpu measures an NVIDIA GPU, but this machine shows none."
     assert capsys.readouterr() == ("", "")
 
 

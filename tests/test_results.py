@@ -168,9 +168,9 @@ OLDER = b"time,program,ranks,seconds\n2025-01-01,samplers,4,1.5\n"
         (OLDER, "another version of the workbook wrote it"),
         (HEADER.replace(b"loss", b"cost"), "another version of the workbook wrote it"),
         (HEADER.replace(b",torch", b",torch,more"), "another version of the workbook wrote it"),
-        (b"\n", "is no table of results"),
-        (b"my thesis", "is no table of results"),
-        (b"\x89PNG\r\n\x1a\n", "is no table of results"),
+        (b"\n", "is not a table of results"),
+        (b"my thesis", "is not a table of results"),
+        (b"\x89PNG\r\n\x1a\n", "is not a table of results"),
     ],
 )
 def test_another_file_is_refused_and_stays_as_it_is(tmp_path, text, words):

@@ -160,7 +160,7 @@ def test_ranks_that_know_nothing_of_each_other_append_a_row_each(tmp_path, capsy
 def test_without_a_step_there_is_no_row(tmp_path, capsys):
     path = tmp_path / "results.csv"
     launch(DDP.__file__, "--epochs", "0", "--results", str(path))
-    assert said(capsys)[-1] == f"[rank 0] No steps, so no row in {path}."
+    assert said(capsys)[-1] == f"[rank 0] There were no steps, so {path} gets no row."
     assert not path.exists()
 
 
@@ -177,7 +177,7 @@ def test_a_row_that_cannot_be_written_any_more_is_printed(tmp_path, capsys):
     with pytest.raises(RankFailed, match="SystemExit: 1"):
         launch(worker, "--results", str(path), ranks=1)
     line = said(capsys)[-1]
-    assert "is no table of results" in line and ",0.25,0.75,nan,nan," in line
+    assert "is not a table of results" in line and ",0.25,0.75,nan,nan," in line
     assert path.read_text() == "my thesis"
 
 

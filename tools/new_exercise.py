@@ -5,8 +5,8 @@
     python -m tools.new_exercise --sync                         renews all pages
     python -m tools.new_exercise NAME --try answer.py ...       prints the verdict on cells
 
-Task, stub, minutes and number are written once, in the exercise's file and in `CHAPTERS`; the page
-has copies that `--sync` makes. A title may be changed on the page, it stays.
+Task, stub and minutes are written once, in the exercise's file, and the order in `CHAPTERS`; the
+page has copies, which `--sync` makes. A title that is changed on the page stays.
 """
 
 import argparse
@@ -27,11 +27,11 @@ EXERCISES = ROOT / "src" / "ddp_workbook" / "exercises"
 WRONG = ROOT / "tests" / "wrong_answers"
 HEADING = re.compile(r"### (?:\d+\. )?(?P<title>.*?)(?P<minutes> \(\d+ min\))?")
 BLOCK = re.compile(r"    |[-*|] |\d+\. |```")  # such a line begins a block, or is code
-BLOCK_END = re.compile(r"$|    |\||```")  # behind such a line another block begins
+BLOCK_END = re.compile(r"$|    |\||```")  # after such a line another block begins
 FILE = '''"""One sentence that says what to do.
 
-What the ranks hold, when the function is called, what it returns. Every rule that the check asks
-for stands here, and no rule that the solution breaks.
+What the ranks hold, when the function is called, what it returns: at most two short paragraphs and
+a list. Every rule that the check needs is here, and no rule that the solution breaks.
 """
 
 import torch
@@ -47,7 +47,7 @@ HINTS = [
 
 
 def {name}(value: float) -> float:
-    """What comes back, on which ranks; shapes and units."""
+    """Return what, on which ranks; shapes and units."""
     ### BEGIN SOLUTION
     total = torch.tensor(value, dtype=torch.float64)
     dist.all_reduce(total)
@@ -84,7 +84,7 @@ WRONG_ANSWERS = {
         ["return value"],
     ),
     "only_rank_0": (
-        "rank 0 alone comes to the collective",
+        "only rank 0 calls the collective",
         "has returned without it",
         [
             "total = torch.tensor(value)",
@@ -111,7 +111,7 @@ WRONG_ANSWERS = {
 
 
 def main(words: list[str] | None = None) -> None:
-    """Run the command line; ends with a message where something is wrong with it."""
+    """Run the command line; end with a message if something is wrong with it."""
     options = parser().parse_args(words)
     if options.try_out:
         try_out(options.name, options.try_out)
@@ -119,7 +119,7 @@ def main(words: list[str] | None = None) -> None:
     if options.chapter:
         add(options.name, options.chapter, options.after)
     elif not options.sync:
-        sys.exit("Say --chapter 05 for a new exercise, or --sync to renew its page.")
+        sys.exit("Give --chapter 05 for a new exercise, or --sync to renew its page.")
     sync(options.name)
 
 
@@ -147,7 +147,7 @@ def try_out(name: str | None, files: list[str]) -> None:
         sys.exit(str(error))
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for file, cell in cells.items():
-            answer = re.sub(r"\A%%exercise .*\n", "", cell)  # as it stands in the notebook
+            answer = re.sub(r"\A%%exercise .*\n", "", cell)  # as in the notebook
             print(f"--- {file}\n{examine(exercise, answer)}\n")
 
 
@@ -162,7 +162,9 @@ def add(name: str | None, chapter: str, after: str | None) -> None:
     if name in {one for listed in CHAPTERS.values() for one in listed}:
         sys.exit(f"There is an exercise {name} already. --sync renews its cells.")
     if not known or (after and after not in known):
-        sys.exit(f"{after or 'No exercise'} is of chapter {chapter}; there are: {known or 'none'}.")
+        sys.exit(
+            f"{after or 'No exercise'} belongs to chapter {chapter}; there are: {known or 'none'}."
+        )
     path = EXERCISES / f"{name}.py"
     if not path.exists():
         path.write_text(FILE.format(name=name), encoding="utf-8")
@@ -187,7 +189,7 @@ def wrong_answer(name: str, wrong: str, told: str, lines: list[str]) -> str:
 
 
 def enter(name: str, before: str) -> None:
-    """Write the name into CHAPTERS, behind another one."""
+    """Write the name into CHAPTERS, after another one."""
     path = EXERCISES / "__init__.py"
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace(f'"{before}"', f'"{before}",\n"{name}"', 1), encoding="utf-8")
@@ -208,7 +210,7 @@ def page(chapter: str) -> Path:
 
 
 def sync(name: str | None) -> None:
-    """Renew the cells of one exercise on its page, of all for None."""
+    """Renew the cells of one exercise on its page, or of all exercises for None."""
     from ddp_workbook.exercises import CHAPTERS
 
     if name and not any(name in listed for listed in CHAPTERS.values()):
@@ -219,7 +221,7 @@ def sync(name: str | None) -> None:
 
 
 def renew(path: Path, listed: list[str], wanted: list[str]) -> None:
-    """Write what these exercises' cells must hold; a missing one comes behind its predecessor."""
+    """Renew these exercises' cells; a missing exercise is inserted after its predecessor."""
     notebook = nbformat.read(path, as_version=4)
     before = nbformat.writes(notebook)
     for number, name in enumerate(listed, start=1):
@@ -242,7 +244,7 @@ def renew(path: Path, listed: list[str], wanted: list[str]) -> None:
 
 
 def insert(notebook: nbformat.NotebookNode, name: str, previous: str | None) -> None:
-    """Add the four cells of an exercise behind those of the previous one."""
+    """Add the four cells of an exercise after those of the previous one."""
     new = nbformat.v4
     known, cells = slug(name), notebook.cells
     title = name.replace("_", " ").capitalize()
@@ -255,12 +257,12 @@ def insert(notebook: nbformat.NotebookNode, name: str, previous: str | None) -> 
     anchors = [f"ex-{slug(previous)}-solution"] if previous else ["exercises"]
     place = next((n for n, cell in enumerate(cells) if cell.id in anchors), None)
     if place is None:
-        sys.exit(f"The page has no cell with the id {anchors[0]}, behind which {name} would come.")
+        sys.exit(f"The page has no cell with the id {anchors[0]}, after which {name} would come.")
     cells[place + 1 : place + 1] = made
 
 
 def slug(name: str) -> str:
-    """The name as ids of cells have it."""
+    """The name as cell ids have it."""
     return name.replace("_", "-")
 
 
@@ -281,17 +283,17 @@ def task_of(name: str) -> str:
 
 
 def stub_of(name: str) -> str:
-    """The cell as a reader finds it."""
+    """The cell as the reader gets it."""
     from ddp_workbook.exercises.judging.source import stub
 
     return stub(text_of(name), name)
 
 
 def minutes_of(name: str) -> int:
-    """What the file says under MINUTES."""
+    """The value of MINUTES in the file."""
     found = re.search(r"^MINUTES = (\d+)$", text_of(name), flags=re.M)
     if not found:
-        sys.exit(f"exercises/{name}.py has no line MINUTES = 8: what does an attendee need for it?")
+        sys.exit(f"exercises/{name}.py has no line MINUTES = 8: how long does an attendee need?")
     return int(found[1])
 
 

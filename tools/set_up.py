@@ -1,8 +1,8 @@
-"""Make .venv, then start what was asked for:  python3 -m tools.set_up lab [arguments to pass on]
+"""Make .venv, then run a command:  python3 -m tools.set_up lab [arguments to pass on]
 
-Python with pip is enough to begin: pip puts uv into .venv, and uv does the rest. torch is installed
-first and takes no part in what is resolved afterwards, so no package can replace it by another
-build. Python 3.8 must be able to read this file, to be told that it is too old.
+Python with pip is enough to begin: pip installs uv into .venv, and uv does the rest. torch is
+installed first and is not part of later resolutions, so no package can replace it by another build.
+Python 3.8 must be able to parse this file, so that it can say that it is too old.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ PIP = ["pip", "install", "-c", str(CONSTRAINTS)]
 UV = ["uv", *PIP]
 BUILDS = ("cpu", "cuda", "site")  # of torch; site: what a cluster's module offers
 
-# The Python to build on. .venv's own, if it runs this, is deleted when .venv is made anew.
+# The Python to build on: not .venv's own, which is deleted when .venv is made again.
 BASE = sys._base_executable if Path(sys.prefix) == VENV else sys.executable
 
-# Three files at a time on two cores, because much of a test is waiting. In their own order, or the
-# browser's few long tests would come last and alone.
+# Three files at a time on two cores, because tests mostly wait. In their own order, or the few long
+# tests of the browser would run last and alone.
 PYTEST = ["-m", "pytest", "-n3", "--dist=loadfile", "--no-loadscope-reorder"]
 COMMANDS = {
     "setup": ["-c", "print('The environment is ready: make lab opens the first notebook.')"],
@@ -40,14 +40,14 @@ COMMANDS = {
     "lint": ["-m", "pre_commit", "run", "--all-files"],
 }
 MEND = (
-    "mend it (the network, HTTPS_PROXY, room on the disk), or copy the workbook to a folder of "
+    "fix it (the network, HTTPS_PROXY, space on the disk), or copy the workbook to a folder of "
     "your own, and run this again."
 )
 ABOUT_TORCH = """
 import json, torch
 print(json.dumps([str(torch.__version__), torch.version.cuda, torch.__path__[0]]))
 """
-OF_GPU = ("numpy", "pandas", "psutil", "rich", "typer")  # beside torch
+OF_GPU = ("numpy", "pandas", "psutil", "rich", "typer")  # besides torch
 SEES_GPU = "import torch; raise SystemExit(not torch.cuda.is_available())"
 SEES_TORCH = "import importlib.util as u; raise SystemExit(u.find_spec('torch') is None)"
 
@@ -56,7 +56,7 @@ def check_version():
     """Refuse a Python of another version."""
     if not (3, 11) <= sys.version_info[:2] < (3, 14):
         sys.exit(
-            f"The workbook needs Python 3.11, 3.12 or 3.13, and {sys.executable} is "
+            f"The workbook needs Python 3.11, 3.12 or 3.13, but {sys.executable} is "
             f"{sys.version.split()[0]}: install one of them, or name it with PYTHON=/path/to/it."
         )
 
@@ -74,7 +74,7 @@ def check_python():
 
 
 def has_nvidia_gpu():
-    """Whether the NVIDIA driver of this machine lists a GPU; its tool alone does not make one."""
+    """Whether this machine's NVIDIA driver lists a GPU; nvidia-smi may exist without one."""
     gpus = Path("/proc/driver/nvidia/gpus")
     if gpus.is_dir() and any(gpus.iterdir()):
         return True
@@ -91,7 +91,7 @@ def choose(wanted, present):
     Without TORCH= an environment keeps its build: nodes with and without GPUs share one folder.
     """
     if wanted and wanted not in BUILDS:
-        sys.exit(f"TORCH={wanted} is unknown: it is one of {', '.join(BUILDS)}.")
+        sys.exit(f"TORCH={wanted} is unknown: choose one of {', '.join(BUILDS)}.")
     if wanted:
         return wanted, f"TORCH={wanted} asks for it"
     gpu = has_nvidia_gpu()
@@ -104,7 +104,7 @@ def choose(wanted, present):
 
 
 def variables(build):
-    """The environment variables for a program of .venv, without those that lead it elsewhere."""
+    """The environment for a program of .venv, without variables that point elsewhere."""
     env = dict(os.environ, VIRTUAL_ENV=str(VENV), PIP_USER="0")
     for name in ("PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "__PYVENV_LAUNCHER__"):
         env.pop(name, None)
@@ -122,7 +122,7 @@ def about_torch(python, env=None):
 
 
 def site_torch():
-    """What `about_torch` says of the Python that runs this; refuses none and an old one."""
+    """What `about_torch` says about the Python that runs this; refuses if it is missing or old."""
     found = about_torch(BASE)
     if not is_new_enough(found):
         version = found[0] if found else "none that starts"
@@ -139,7 +139,7 @@ def is_new_enough(found):
 
 
 def install(what, build, *ways):
-    """Run one installer of .venv after the other, until one succeeds."""
+    """Run the installers of .venv in turn until one succeeds."""
     print(f"  {what} ...", flush=True)
     env = dict(variables(build), UV_PYTHON=str(PYTHON), UV_COMPILE_BYTECODE="1")
     if build == "site":  # what a site has may be old, so it does not count as installed
@@ -162,7 +162,7 @@ def pinned(name):
 def ways_to_torch(build):
     """The installer calls to try for the pinned torch.
 
-    No package host is written down here: uv knows where PyTorch keeps its builds. pip comes first
+    No package host is named here: uv knows where PyTorch keeps its builds. pip comes first
     for the CPU build, because a local wheel may be configured for it. On Linux without a GPU, plain
     torch is gigabytes of CUDA packages: only TORCH=cuda gets it.
     """
@@ -171,12 +171,12 @@ def ways_to_torch(build):
         return [*PIP, f"{torch}+cpu"], [*UV, "--torch-backend=cpu", torch]
     if build == "cuda" and has_nvidia_gpu():
         return ([*UV, "--torch-backend=auto", torch],)  # the newest CUDA that the driver can run
-    return ([*PIP, torch],)  # macOS; or CUDA for a login node, which has no driver to ask
+    return ([*PIP, torch],)  # macOS, or CUDA on a login node, which has no driver to ask
 
 
 def requirements(dev):
-    """What pyproject.toml asks for, without torch; and setuptools, for the package itself."""
-    import tomllib  # not in the Pythons that are refused
+    """The requirements of pyproject.toml without torch, and setuptools for the package itself."""
+    import tomllib  # older Pythons, which are refused, lack it
 
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     wanted = project["dependencies"] + (project["optional-dependencies"]["dev"] if dev else [])
@@ -186,7 +186,7 @@ def requirements(dev):
 def fill(build, dev, site):
     """Install everything into .venv; returns the version of its torch."""
     env = variables(build)
-    # Without -c: with it, a pip that reaches no index tells of a conflict with the pin.
+    # Without -c: with it, a pip that reaches no index reports a conflict with the pin.
     install("uv", build, ["pip", "install", pinned("uv")])
     if not site:
         install(f"torch ({build})", build, *ways_to_torch(build))
@@ -199,7 +199,7 @@ def fill(build, dev, site):
     install("ddp_workbook itself", build, [*UV, *own])
     version, cuda, _ = about_torch(PYTHON, env) or sys.exit(f"torch does not start. Log: {LOG}")
     if build == "cuda" and not cuda:
-        sys.exit(f"torch {version} came, which has no CUDA: use TORCH=cpu or TORCH=site.")
+        sys.exit(f"torch {version} was installed, which has no CUDA: use TORCH=cpu or TORCH=site.")
     return version
 
 
@@ -230,7 +230,7 @@ def ensure(wanted, dev):
     site = site_torch() if build == "site" else None
     kept = not site and all(old.get(key) == new[key] for key in ("root", "python", "torch"))
     if STAMP.exists():
-        STAMP.unlink()  # whoever is interrupted from here on starts from nothing
+        STAMP.unlink()  # if interrupted from here on, start from nothing next time
     try:
         if not kept:
             print(f"  .venv, with {BASE} ...", flush=True)
@@ -239,7 +239,7 @@ def ensure(wanted, dev):
                 sys.exit(f".venv could not be made, for the reason above: {MEND}")
         version = fill(build, new["dev"], site)
     except SystemExit:
-        if kept:  # an installer gave up before it changed anything: what is there still works
+        if kept:  # an installer gave up before it changed anything, so .venv still works
             STAMP.write_text(json.dumps(old, indent=1) + "\n")
         raise
     new["python"] = python_version()
@@ -255,8 +255,8 @@ def python_version():
 def command_line(command, arguments):
     """(words, variables) that start the command's own program, with `arguments` at its end.
 
-    JupyterLab's settings are in tools/lab. A reader's own server configuration may switch the token
-    off or listen to the world, so it is not read; their theme and shortcuts are.
+    JupyterLab's settings are in tools/lab. A reader's own server configuration is not read, because
+    it may disable the token or listen on all addresses; their theme and shortcuts are.
     """
     env = variables(read_stamp().get("torch"))
     if command == "lab":
@@ -271,12 +271,12 @@ def command_line(command, arguments):
 def gpu_command(arguments):
     """The same as `command_line` for `make gpu`, after making ready what it needs.
 
-    A machine with a GPU often has a torch of its own, and no network. Without .venv and TORCH= that
-    torch is taken, if it has CUDA; and where nothing can be installed beside it, its own Python
-    runs what it can.
+    A machine with a GPU often has its own torch and no network. Without .venv and TORCH=, that
+    torch is used if it has CUDA; if nothing can be installed beside it, its Python runs what it
+    can.
     """
     if not has_nvidia_gpu() and not any(map(sees_gpu, (PYTHON, BASE))):
-        sys.exit("make gpu measures an NVIDIA GPU, and this machine shows none.")
+        sys.exit("make gpu measures an NVIDIA GPU, but this machine shows none.")
     check_version()
     wanted, site = os.environ.get("TORCH", ""), about_torch(BASE)
     if not wanted and not read_stamp() and is_new_enough(site) and site[1]:
@@ -284,7 +284,7 @@ def gpu_command(arguments):
         print(f"{BASE} has torch {site[0]}, with CUDA {site[1]}: as with TORCH=site.", flush=True)
     if wanted == "site":
         for name, less in {"PIP_RETRIES": "1", "PIP_TIMEOUT": "10"}.items():
-            os.environ.setdefault(name, less)  # or pip knocks for minutes where there is no network
+            os.environ.setdefault(name, less)  # otherwise pip retries for minutes without a network
     try:
         check_python()
         ensure(wanted, dev=True)
@@ -297,7 +297,7 @@ def gpu_command(arguments):
 
 
 def with_site_alone(arguments):
-    """`make gpu` without .venv, with what the site's Python has beside torch."""
+    """`make gpu` without .venv, with the packages of the site's Python."""
     look = f"import importlib.util as u; print(*(n for n in {OF_GPU} if u.find_spec(n) is None))"
     lacking = subprocess.check_output([BASE, "-c", look]).decode().split()
     if lacking:
@@ -315,9 +315,9 @@ def sees_gpu(python):
 
 
 def main(arguments):
-    """Set up and start; anything that goes wrong is told in words, never by a traceback."""
+    """Set up and start; report anything that goes wrong in words, never by a traceback."""
     if not arguments or arguments[0] not in COMMANDS:
-        sys.exit(f"Which of these? {', '.join(COMMANDS)}")
+        sys.exit(f"Give one of these commands: {', '.join(COMMANDS)}")
     try:
         if arguments[0] == "gpu":
             line, env = gpu_command(arguments[1:])
@@ -325,12 +325,12 @@ def main(arguments):
             check_python()
             ensure(os.environ.get("TORCH", ""), dev=arguments[0] not in ("setup", "lab"))
             line, env = command_line(arguments[0], arguments[1:])
-        os.chdir(str(ROOT))  # JupyterLab shows this folder: programs are there to be read
+        os.chdir(str(ROOT))  # JupyterLab shows this folder, so that programs can be read
         os.execve(line[0], line, env)
-    except OSError as error:  # ours, such as a disk that is full to the last byte
+    except OSError as error:  # ours, such as a full disk
         sys.exit(f"{error}: {MEND}")
     except KeyboardInterrupt:
-        sys.exit("\nStopped; run it again to go on.")
+        sys.exit("\nStopped; run it again to continue.")
 
 
 if __name__ == "__main__":

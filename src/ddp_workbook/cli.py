@@ -13,14 +13,14 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
 @app.callback()
 def commands() -> None:
-    """Commands for those who run the workshop."""
+    """Commands for people who run the workshop."""
 
 
 @app.command()
 def check(
     ranks: int = typer.Option(4, min=1, help="How many ranks to try."),
 ) -> None:
-    """Show what this machine has, try what every notebook needs; exit with 1 if that fails."""
+    """Show this machine, and try what every notebook needs; exit with 1 if that fails."""
     console = Console()
     console.print(machine_summary())
     failed = [name for name, trial in trials(ranks).items() if not report(console, name, trial)]
@@ -36,7 +36,7 @@ def plan(
         "70B", help='A size ("70B"), a model ("Llama 3 8B", "GPT-3 175B"), or a config.json.'
     ),
     gpus: int = typer.Option(64, help="How many GPUs."),
-    memory: str = typer.Option("", help='Of each GPU: "80GB" or "80GiB"; by default what it has.'),
+    memory: str = typer.Option("", help='Of each GPU: "80GB" or "80GiB"; default: of --gpu.'),
     strategy: str = typer.Option("fully_shard", help="fully_shard, HSDP, DDP or ZeRO-1."),
     precision: str = typer.Option("bf16", help="bf16 (parameters kept in fp32) or fp32."),
     batch: int = typer.Option(1, help="Sequences on each GPU."),
@@ -48,11 +48,11 @@ def plan(
         "InfiniBand NDR", help="Between nodes: InfiniBand NDR or HDR, Ethernet 100G, 25G or 10G."
     ),
     inside: str = typer.Option(
-        "", help="In a node: NVLink 3 or 4, PCIe 4 or 5; by default what its GPUs have."
+        "", help="In a node: NVLink 3 or 4, PCIe 4 or 5; by default the usual one of --gpu."
     ),
     gpus_per_node: int = typer.Option(8, help="GPUs in a node."),
 ) -> None:
-    """Say what a model needs on each GPU, what a step sends, and what it is bound by.
+    """Say what a model needs on each GPU, what a step sends, and what bounds it.
 
     No GPU is needed: PyTorch's own fully_shard cuts a model that
     takes no memory, for fake ranks. The optimizer is AdamW.
@@ -85,7 +85,7 @@ def plan(
 
 
 def machine_summary() -> Table:
-    """The machine's table as chapter 00 shows it, for the terminal."""
+    """The table of the machine from chapter 00, for the terminal."""
     from ddp_workbook.notebook.machine import machine_table
 
     frame = machine_table()
@@ -96,7 +96,7 @@ def machine_summary() -> Table:
 
 
 def report(console: Console, name: str, trial: Callable[[], str]) -> bool:
-    """Run one trial and print a line on it; True if it worked."""
+    """Run one trial and print a line about it; True if it worked."""
     try:
         console.print(f"ok      {name}: {escape(trial())}")
     except Exception as error:
@@ -106,7 +106,7 @@ def report(console: Console, name: str, trial: Callable[[], str]) -> bool:
 
 
 def trials(ranks: int) -> dict[str, Callable[[], str]]:
-    """What a notebook needs of a machine, by name: each returns a sentence, or raises."""
+    """Trials of what a notebook needs, by name: each returns a sentence, or raises."""
     return {"data": try_data, "ranks": lambda: try_ranks(ranks), "JupyterLab": try_jupyterlab}
 
 
@@ -118,13 +118,13 @@ def try_data() -> str:
 
 
 def try_ranks(ranks: int) -> str:
-    """Let `ranks` processes meet twice, since the first launch also starts the fork server."""
+    """Let `ranks` processes meet twice, because the first launch also starts the fork server."""
     first, warm = timed_meeting(ranks), timed_meeting(ranks)
     return f"{ranks} ranks met in {warm:.2f} s (the first time in {first:.2f} s)"
 
 
 def timed_meeting(ranks: int) -> float:
-    """Seconds of one launch; raises RuntimeError where the ranks do not agree on the right sum."""
+    """Seconds of one launch; raises RuntimeError unless all ranks have the right sum."""
     from ddp_workbook.launcher.launch import launch
 
     start = time.perf_counter()
@@ -153,5 +153,7 @@ def try_jupyterlab() -> str:
     from jupyter_client.kernelspec import KernelSpecManager
 
     if "python3" not in KernelSpecManager().find_kernel_specs():
-        raise RuntimeError("no kernel python3; try `python -m ipykernel install --sys-prefix`")
+        raise RuntimeError(
+            "there is no kernel python3; try `python -m ipykernel install --sys-prefix`"
+        )
     return f"version {jupyterlab.__version__}"

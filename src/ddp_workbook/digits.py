@@ -1,4 +1,4 @@
-"""The digits, the models that learn them, and the few things that every chapter's loop needs.
+"""The digits, the models that learn them, and the helpers that every chapter's loop needs.
 
 Every chapter trains on the same batches, so that a loss which differs from the loss of one process
 means a mistake, not chance.
@@ -18,15 +18,15 @@ from torch.utils.data import Dataset
 DATA = Path(__file__).parents[2] / "data" / "digits.csv.gz"
 PIXELS = [f"pixel_{i}" for i in range(64)]
 COLUMNS = [*PIXELS, "label"]
-INK = 16.0  # the value of a pixel that is all ink
+INK = 16.0  # the value of a black pixel
 CLASSES = 10
-SIDE = 8  # pixels, of a digit's image
+SIDE = 8  # pixels of an image, in each direction
 HEADS = 4
-EXPECTED = "Expected are the columns pixel_0 to pixel_63 (numbers, 0 to 16) and label (0 to 9)."
+EXPECTED = "The table needs the columns pixel_0 to pixel_63 (numbers, 0 to 16) and label (0 to 9)."
 
 
 class DigitsError(ValueError):
-    """A table that cannot be used, in words: the file, the line, the column, and what to do."""
+    """A table that cannot be used; the message names file, line, column, and what to do."""
 
 
 class DigitsDataset(Dataset):
@@ -34,8 +34,8 @@ class DigitsDataset(Dataset):
 
     `images` is float32 [n, 64], 0 for paper to 1 for ink (the table's 0 to 16, divided by 16);
     `labels` is int64 [n], 0 to 9. Item i is the pair (image [64], label []). Columns may come in
-    any order, others are ignored; pandas unpacks .gz and its like. A table that is missing, broken,
-    empty, or holds something else than numbers raises DigitsError.
+    any order, others are ignored; pandas unpacks .gz and the like. A table that is missing, broken,
+    empty, or holds anything but numbers raises DigitsError.
     """
 
     def __init__(self, path: str | Path = DATA) -> None:
@@ -54,8 +54,8 @@ class DigitsDataset(Dataset):
 class DigitsMLP(nn.Module):
     """`depth` hidden layers of `width` units: images [rows, 64] to scores [rows, 10].
 
-    tanh and not ReLU, because it has no kink: ranks add in another order than one process does, and
-    a ReLU that this tips over 0 would show as an error far above rounding.
+    tanh instead of ReLU, because it has no kink: ranks add in another order than one process, and a
+    ReLU whose input this pushes across 0 would show as an error far above rounding.
     """
 
     def __init__(self, width: int = 64, depth: int = 1) -> None:
@@ -67,7 +67,7 @@ class DigitsMLP(nn.Module):
         self.output = nn.Linear(sizes[-1], CLASSES)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores before the softmax, as `cross_entropy` wants them."""
+        """Scores before the softmax, as `cross_entropy` expects them."""
         for layer in self.hidden:
             images = layer(images).tanh()
         return self.output(images)
@@ -91,7 +91,7 @@ class DigitsTransformer(nn.Module):
         self.output = nn.Linear(width, CLASSES)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores before the softmax, as `cross_entropy` wants them."""
+        """Scores before the softmax, as `cross_entropy` expects them."""
         tokens = self.embedding(images.unflatten(1, (SIDE, SIDE))) + self.position
         for block in self.blocks:
             tokens = block(tokens)
@@ -106,7 +106,7 @@ class Block(nn.Module):
         if width < 1 or width % HEADS:
             raise ValueError(f"width must be a positive multiple of {HEADS} heads, not {width}")
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        # No bias: that of the keys has no gradient but rounding, which Adam would blow up.
+        # No bias: the gradient of the keys' bias is only rounding, which Adam would amplify.
         self.query_key_value = nn.Linear(width, 3 * width, bias=False)
         self.attention_output = nn.Linear(width, width)
         self.mlp = nn.Sequential(
@@ -114,7 +114,7 @@ class Block(nn.Module):
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The tokens with what attention and the MLP add to them."""
+        """The tokens, plus what attention and the MLP add to them."""
         parts = self.query_key_value(self.norm_1(tokens)).unflatten(-1, (3, HEADS, -1))
         query, key, value = parts.permute(
             2, 0, 3, 1, 4
@@ -125,10 +125,10 @@ class Block(nn.Module):
 
 
 class Trained(NamedTuple):
-    """What a training run leaves behind; the same fields in every chapter."""
+    """The result of a training run; the same fields in every chapter."""
 
     losses: list[float]  # one a step: the mean over the rows of the whole batch
-    accuracy: float  # share of the digits it was trained on that the model names rightly
+    accuracy: float  # share of the training digits that the model classifies correctly
     weights: dict[str, Tensor]  # final state_dict on the CPU
 
     def __repr__(self) -> str:
@@ -139,7 +139,7 @@ class Trained(NamedTuple):
         return f"Trained({steps}, {self.accuracy:.1%} right)"
 
     def report(self, epochs: int) -> str:
-        """A line an epoch with the mean of its steps' losses, then the accuracy."""
+        """A line for each epoch with the mean of its steps' losses, then the accuracy."""
         each = torch.tensor(self.losses).chunk(epochs) if self.losses else []
         lines = [
             f"epoch {epoch}: loss {losses.mean():.4f}, the mean of {len(losses)} steps"
@@ -154,10 +154,10 @@ def batches(
     """The shuffled batches of one epoch, (images, labels), the same in every process.
 
     The order is DistributedSampler's: seeded by `seed + epoch`, it changes from epoch to epoch and
-    needs no message between the ranks. The last batch holds the rows that are left.
+    needs no message between the ranks. The last batch holds the remaining rows.
     """
     if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}, and a batch has at least one row")
+        raise ValueError(f"batch_size is {batch_size}, but a batch has at least one row")
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed + epoch))
     for rows in order.split(batch_size):
         yield dataset.images[rows], dataset.labels[rows]
@@ -165,7 +165,7 @@ def batches(
 
 @torch.no_grad()
 def accuracy(model: nn.Module, dataset: DigitsDataset) -> float:
-    """Share of `dataset`, 0 to 1, that `model` names rightly, evaluated on the model's device."""
+    """Share of `dataset`, 0 to 1, that `model` classifies correctly, on the model's device."""
     device, training = next(model.parameters()).device, model.training
     guesses = model.eval()(dataset.images.to(device)).argmax(dim=1)
     model.train(training)
@@ -178,7 +178,7 @@ def weights_on_cpu(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """The table, once every cell of it that counts is a number that fits."""
+    """Read the table, after checking that every needed cell is a valid number."""
     table, cause = None, None
     try:
         table = pd.read_csv(path, dtype=dict.fromkeys(COLUMNS, float))
@@ -191,14 +191,14 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _unusable(table: pd.DataFrame) -> pd.DataFrame:
-    """True where a cell holds no number that fits: no finite float32, or no label."""
+    """True where a cell is not a finite float32, or not a label."""
     unusable = ~(table.abs() <= torch.finfo(torch.float32).max)  # also true for NaN
     unusable["label"] |= ~table["label"].isin(range(CLASSES))
     return unusable
 
 
 def _complaint(path: Path) -> str:
-    """Why the table at `path` cannot be used, and where: read again as text, to quote it."""
+    """Why the table at `path` cannot be used, and where; reads it again as text to quote it."""
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         return f"{path} {what}. Give the path of a CSV table, or no path for the workbook's own."
@@ -221,13 +221,13 @@ def _complaint(path: Path) -> str:
 
 
 def _first_bad_cell(path: Path, text: pd.DataFrame) -> str:
-    """The line, the column and the text of the first cell that is no number that fits."""
+    """The line, the column and the text of the first cell that is not a valid number."""
     unusable = _unusable(text.apply(pd.to_numeric, errors="coerce"))
     if not unusable.any(axis=None):
-        return f"{path} has a row with nothing but commas. {EXPECTED}"
+        return f"{path} has a row of commas only. {EXPECTED}"
     row = unusable.any(axis=1).idxmax()
     column = unusable.loc[row].idxmax()
     cell = text.loc[row, column]
     kind = "label from 0 to 9" if column == "label" else "finite number"
-    what = f"{cell!r} is no {kind}" if cell else "the cell is empty"
+    what = f"{cell!r} is not a {kind}" if cell else "the cell is empty"
     return f"{path}, line {row + 2} (the header is line 1), column {column}: {what}. {EXPECTED}"

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and a folder for where the reader's is read-only."""
+"""Writes files atomically, and provides a folder if the reader's is read-only."""
 
 import atexit
 import contextlib
@@ -13,11 +13,11 @@ from pathlib import Path
 def write_whole(path: Path, text: str) -> Path:
     """Write `text` as UTF-8 and return `path`; folders above it are made.
 
-    Two processes that write the same file at once do no harm. A file that is there keeps its
-    permissions. Raises OSError where it cannot be written; nothing half-written is left then.
+    Two processes may write the same file at once. An existing file keeps its permissions. Raises
+    OSError if it cannot be written, and leaves nothing half-written behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The pid alone is not enough: two containers share a folder, and two threads a process.
+    # The pid alone is not enough: two containers may share a folder, and two threads a process.
     part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         part.write_text(text, encoding="utf-8", newline="\n")
@@ -31,9 +31,9 @@ def write_whole(path: Path, text: str) -> Path:
 
 @cache
 def temporary_folder() -> Path:
-    """A folder of this process alone, made at the first call and removed when the process ends.
+    """A folder of this process, made at the first call and removed when the process ends.
 
-    A process that is killed leaves it behind: ask for it only to write into it.
+    A killed process leaves it behind, so call this only to write into the folder.
     """
     folder = tempfile.mkdtemp(prefix="ddp-workbook-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -41,5 +41,5 @@ def temporary_folder() -> Path:
 
 
 def temporary_folders() -> list[Path]:
-    """The temporary folder if it was made, to look for what was written into it; else nothing."""
+    """The temporary folder, if it was made, to look for earlier files; else an empty list."""
     return [temporary_folder()] if temporary_folder.cache_info().currsize else []

@@ -1,4 +1,4 @@
-"""A table of training runs, one row each, that many jobs may append to at the same time."""
+"""A table of training runs, one row each, to which many jobs may append at the same time."""
 
 import contextlib
 import csv
@@ -30,15 +30,15 @@ HEADER = (",".join(COLUMNS) + "\n").encode()
 
 
 class ResultsRefused(WorkbookError, ValueError):
-    """A file of results that cannot be used: one sentence that names it and says what to do."""
+    """A file of results that cannot be used; the message names it and says what to do."""
 
 
 def append_row(path: str | Path, row: Mapping[str, Any]) -> None:
-    """Append `row`, a value for each of COLUMNS, to the table at `path`; begin it if there is none.
+    """Append `row`, a value for each of COLUMNS, to the table at `path`; start it if there is none.
 
-    Other processes may do the same at the same time, on other hosts of a shared folder too. What
-    stands in the file is never changed. Raises ResultsRefused for a file that is not such a table,
-    or that cannot be written; then it is as it was.
+    Other processes may do the same at the same time, even on other hosts that share the folder.
+    Existing lines are never changed. Raises ResultsRefused for a file that is not such a table, or
+    that cannot be written; the file is then unchanged.
     """
     line = line_of(row)
     path = Path(path).expanduser()
@@ -58,7 +58,7 @@ def line_of(row: Mapping[str, Any]) -> str:
 
 
 def check_results(path: str | Path) -> None:
-    """Raise ResultsRefused if `append_row` would; touch nothing."""
+    """Raise ResultsRefused if `append_row` would; change nothing."""
     path = Path(path).expanduser()
     if not path.parent.is_dir():
         raise ResultsRefused(f"{path}: there is no folder {path.parent}; make it first.")
@@ -73,11 +73,11 @@ def check_results(path: str | Path) -> None:
 def read_results(path: str | Path) -> pd.DataFrame:
     """The table at `path`: a row a run, oldest first, with the columns COLUMNS.
 
-    `time` is UTC. `job` is "" outside a scheduler, `hosts` are names with a blank between.
-    `batch_size` is that of all ranks together, `step_ms` the median over the steps and
-    `samples_per_second` their quotient, nan where a run had a single step; `seconds` is the whole
-    training's. A line that is not whole, because its writer was killed, is left out with a warning.
-    Raises ResultsRefused for a file that is not there, or not such a table.
+    `time` is UTC. `job` is "" outside a scheduler; `hosts` are names separated by spaces.
+    `batch_size` is the global one, `step_ms` the median over the steps, and `samples_per_second`
+    their quotient, nan for a run of a single step; `seconds` is the time of the whole training. An
+    incomplete line, whose writer was killed, is left out with a warning. Raises ResultsRefused for
+    a file that is missing or not such a table.
     """
     path = Path(path).expanduser()
     with in_words(path):
@@ -98,30 +98,30 @@ def read_results(path: str | Path) -> pd.DataFrame:
         table[COUNTS] = table[COUNTS].astype(int)
         table[MEASURES] = table[MEASURES].astype(float)
     except ValueError as error:
-        raise ResultsRefused(f"{path} has a value that is no number: {error}.") from None
+        raise ResultsRefused(f"{path} has a value that is not a number: {error}.") from None
     return table
 
 
 def rest_of_header(path: Path, start: bytes) -> bytes:
-    """What a file with this start lacks of the header; ResultsRefused if its header is another."""
+    """The part of the header that this start of a file lacks; ResultsRefused if it differs."""
     if start.startswith(HEADER):
         return b""
-    if HEADER.startswith(start):  # empty, or its first writer was killed within the header
+    if HEADER.startswith(start):  # empty, or the first writer was killed within the header
         return HEADER[len(start) :]
     raise ResultsRefused(
-        f"{path} is no table of results, or another version of the workbook wrote it: its first "
-        "line is not the header that is written now. Nothing was changed; give another file."
+        f"{path} is not a table of results, or another version of the workbook wrote it: its first "
+        "line is not the current header. Nothing was changed; give another file."
     )
 
 
 def end_of_line(file: io.FileIO) -> bytes:
-    """A newline if the last line has none; else a row would join what a killed writer has left."""
+    """A newline if the last line has none, so that a row does not join a killed writer's line."""
     file.seek(-1, os.SEEK_END)
     return b"" if file.read(1) == b"\n" else b"\n"
 
 
 def write_at_once(file: io.FileIO, data: bytes) -> None:
-    """Append all of `data` or, where the disk is full, nothing."""
+    """Append all of `data`, or nothing if the disk is full."""
     before = os.fstat(file.fileno()).st_size
     try:
         written = file.write(data)
@@ -134,9 +134,9 @@ def write_at_once(file: io.FileIO, data: bytes) -> None:
 
 @contextlib.contextmanager
 def locked(file: io.FileIO) -> Iterator[None]:
-    """Keep other writers out; on Linux, those on other hosts of an NFS folder too."""
+    """Keep other writers out; on Linux, also those on other hosts of an NFS folder."""
     if fcntl is not None:
-        # Some parallel file systems are mounted without locks: there a row is still one append.
+        # Some parallel file systems have no locks; even there, a row is a single append.
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
     yield  # closing the file unlocks it
@@ -144,11 +144,11 @@ def locked(file: io.FileIO) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_words(path: Path) -> Iterator[None]:
-    """Turn what the system says of the file into a ResultsRefused."""
+    """Turn the system's errors about the file into ResultsRefused."""
     try:
         yield
     except UnicodeDecodeError:
-        raise ResultsRefused(f"{path} is no table of results: it is not text.") from None
+        raise ResultsRefused(f"{path} is not a table of results: it is not text.") from None
     except IsADirectoryError:
         raise ResultsRefused(f"{path} is a folder; give a file in it.") from None
     except OSError as error:

@@ -5,7 +5,7 @@
 
 Each parameter of `train` is an option: `batch_size` is --batch-size. Rank 0 prints the report. With
 --results it also appends a row to a table: the loss, the throughput, and where the ranks ran.
-`train` knows nothing of all this: PyTorch calls a hook after every step of an optimizer.
+`train` does not know about this: PyTorch calls a hook after every step of an optimizer.
 """
 
 import argparse
@@ -30,26 +30,26 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from ddp_workbook.digits import Trained
 from ddp_workbook.results import ResultsRefused, append_row, check_results, line_of
 
-MAY_BE_ZERO = {"epochs", "depth"}  # of the whole numbers; the others are at least 1
-WARM_UP = 3  # steps that do not count: memory is allocated, connections made, DDP plans its buckets
-WRONG_INPUT = 2  # argparse's exit code for it
+MAY_BE_ZERO = {"epochs", "depth"}  # other whole numbers are at least 1
+WARM_UP = 3  # uncounted steps: memory is allocated, connections made, DDP plans its buckets
+WRONG_INPUT = 2  # the exit code that argparse uses
 
 
 def run(train: Callable[..., Trained]) -> NoReturn:
     """Train as the command line asks, report on rank 0, and end the process.
 
-    Exit codes: 0 when done; 2 for a wrong option or file, which rank 0 says in one line before any
-    rank trains; 1 if the row could not be written; that of a SystemExit in `train`, whose code is a
-    number. Any other exception of `train` is raised, and is in torchrun's report.
+    Exit codes: 0 when done; 2 for a wrong option or file, which rank 0 reports in one line before
+    any rank trains; 1 if the row could not be written; the numeric code of a SystemExit in `train`.
+    Any other exception of `train` is raised, and appears in torchrun's report.
     """
-    # Here and not above: each rank of a launch imports a chapter, and need not wait for this.
+    # Imported here, because each rank of a launch imports a chapter, and need not wait for this.
     from torch.distributed.elastic.multiprocessing.errors import record
 
-    record(train_and_report)(train)  # else that report says "exit code 1", and not which error
+    record(train_and_report)(train)  # else the report says "exit code 1", not the error
 
 
 def train_and_report(train: Callable[..., Trained]) -> NoReturn:
-    """What `run` does, without the care for errors."""
+    """`run` without its error handling."""
     options, refusal = read_command_line(train)
     results = options.pop("results", "")
     if results and rank_given() == 0:
@@ -66,7 +66,7 @@ def train_and_report(train: Callable[..., Trained]) -> NoReturn:
     if steps.rank == 0:
         print(trained.report(options["epochs"]))
         if results and not steps.ends:
-            print(f"No steps, so no row in {results}.")
+            print(f"There were no steps, so {results} gets no row.")
         elif results:
             row = row_of(program(train), options, trained, steps, seconds)
             leave(kept(results, row))
@@ -74,7 +74,7 @@ def train_and_report(train: Callable[..., Trained]) -> NoReturn:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process at once: gloo can abort while Python shuts down, after all work is done.
+    """End the process at once, because gloo can abort while Python shuts down.
 
     Seen with torch 2.13 in up to a third of the runs; torchrun then reports a good run as failed.
     """
@@ -87,7 +87,7 @@ def leave(code: int) -> NoReturn:
 
 
 class CommandLine(argparse.ArgumentParser):
-    """A parser that leaves it to rank 0 to speak: argparse would print the usage on every rank."""
+    """A parser that prints nothing, so that only rank 0 reports: argparse would on every rank."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
@@ -98,7 +98,7 @@ class CommandLine(argparse.ArgumentParser):
 
 
 def read_command_line(train: Callable[..., Trained]) -> tuple[dict[str, Any], str]:
-    """The options by their names, and a sentence that says what is wrong with them, or ""."""
+    """The options by name, and a sentence that says what is wrong with them, or ""."""
     purpose = (train.__globals__["__doc__"] or "").partition("\n")[0]
     parser = CommandLine(f"{program(train)}.py", description=purpose, allow_abbrev=False)
     for name, parameter in inspect.signature(train).parameters.items():
@@ -118,7 +118,7 @@ def read_command_line(train: Callable[..., Trained]) -> tuple[dict[str, Any], st
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """Reads a whole number that is not smaller than `least`."""
+    """A reader of whole numbers that are at least `least`."""
 
     def read(word: str) -> int:
         if not word.isdecimal() or int(word) < least:
@@ -134,7 +134,7 @@ def program(train: Callable[..., Trained]) -> str:
 
 
 def why_refused(results: str) -> str:
-    """What is wrong with the file of results, or ""."""
+    """Why the file of results cannot be used, or ""."""
     try:
         check_results(results)
     except ResultsRefused as refused:
@@ -142,16 +142,16 @@ def why_refused(results: str) -> str:
     return ""
 
 
-# All ranks leave, or none
+# All ranks leave together, or none does
 
 
 def rank_given() -> int:
-    """This process' rank as its launcher says it, 0 where it was started alone."""
+    """This process's rank according to its launcher; 0 if it was started alone."""
     return int(os.environ.get("RANK", 0))
 
 
 def store_of_all() -> dist.Store | None:
-    """The store at which the launcher lets all ranks meet; None if there is only one rank.
+    """The launcher's store, in which all ranks meet; None if there is only one rank.
 
     Not a process group: `train` makes its own, and a rank that joins a second one can hang.
     """
@@ -169,7 +169,7 @@ def leave_together_if(refusal: str, store: dist.Store | None) -> None:
     if refusal and rank_given() == 0:
         print(refusal, file=sys.stderr, flush=True)
     told = from_rank_0(refusal, store) if store else refusal
-    if refusal and not told:  # this host was given another command line than rank 0's
+    if refusal and not told:  # this host got another command line than rank 0
         print(refusal, file=sys.stderr)
     if refusal or told:
         leave(WRONG_INPUT)
@@ -192,7 +192,7 @@ def from_rank_0(words: str, store: dist.Store) -> str:
 
 
 class Steps:
-    """A hook for optimizers: notes when each step ended, on which device, and the ranks' hosts."""
+    """A hook for optimizers: records when each step ended, on which device, and the hosts."""
 
     def __init__(self) -> None:
         self.ends: list[float | torch.cuda.Event] = []
@@ -207,7 +207,7 @@ class Steps:
         self.ends.append(self.now())
 
     def meet(self) -> None:
-        """Gather the host of each rank. Without a group, this process is a rank 0 of its own."""
+        """Gather the host of each rank. Without a group, this process is the only rank."""
         self.rank = 0
         if dist.is_initialized():
             self.rank = dist.get_rank()
@@ -215,7 +215,7 @@ class Steps:
             dist.all_gather_object(self.hosts, own)
 
     def now(self) -> float | torch.cuda.Event:
-        """The time in seconds; on a GPU an event in its queue, because Python runs steps ahead."""
+        """The time in seconds; on a GPU an event in its queue, because Python runs ahead of it."""
         if self.device.type != "cuda":
             return time.perf_counter()
         mark = torch.cuda.Event(enable_timing=True)
@@ -223,7 +223,7 @@ class Steps:
         return mark
 
     def milliseconds(self) -> float | None:
-        """Median time from step to step without the first few; None if there was one step only."""
+        """Median time between steps without the first few; None if there was only one step."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
             times = [before.elapsed_time(after) for before, after in pairwise(self.ends)]

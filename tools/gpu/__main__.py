@@ -1,4 +1,4 @@
-"""Run the parts, print a table of what became of them: `make gpu`, `make gpu ARGS="memory tests"`.
+"""Run the parts and print a table of outcomes: `make gpu`, `make gpu ARGS="memory tests"`.
 
 The exit code is 0 only if all parts ran and none failed.
 """
@@ -20,10 +20,10 @@ from tools.gpu.parts import parts
 from tools.gpu.running import BUDGET, FAILED, LOGS, OK, Outcome, last_lines, run_all
 from tools.set_up import ROOT
 
-WIDE = 150  # columns where the output is a file
+WIDE = 150  # columns if the output is a file
 NO_GPU = (
-    "make gpu measures an NVIDIA GPU, and torch {version} sees none here; on a machine that has "
-    "one, make gpu TORCH=cuda or TORCH=site gets a torch that does."
+    "make gpu measures an NVIDIA GPU, but torch {version} sees none here; on a machine that has "
+    "one, make gpu TORCH=cuda or TORCH=site gets a torch that sees it."
 )
 Names = Annotated[list[str] | None, typer.Argument(metavar="[PART]...", help="All, or these.")]
 Budget = Annotated[float, typer.Option(help="Seconds for all parts together.")]
@@ -37,7 +37,7 @@ def main(names: Names = None, budget: Budget = BUDGET) -> None:
     unknown = [name for name in names or [] if name not in there]
     if unknown:
         raise typer.BadParameter(f"there is no part {unknown[0]!r}; there are: {', '.join(there)}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the parts have to end with this
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the parts must end with this
     console = Console()
     if not console.is_terminal:
         console.width = WIDE
@@ -51,14 +51,14 @@ def main(names: Names = None, budget: Budget = BUDGET) -> None:
 
 
 def name_of_gpu() -> str:
-    """The GPU with torch and CUDA; ends the command where it cannot be used after all.
+    """The GPU with torch and CUDA; ends the command if it cannot be used after all.
 
     Asked in another process: this one must not hold the GPU, which a site may give to one only.
     """
     line = [sys.executable, "-m", "tools.gpu.work", "name"]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"torch sees an NVIDIA GPU and cannot use it: {done.stderr.splitlines()[-1]}")
+        sys.exit(f"torch sees an NVIDIA GPU but cannot use it: {done.stderr.splitlines()[-1]}")
     return done.stdout.splitlines()[-1]
 
 
@@ -69,11 +69,11 @@ def tell(outcome: Outcome, console: Console) -> None:
     if outcome.state == FAILED:
         for text in last_lines(outcome.name):
             console.print("  " + escape(text), highlight=False, soft_wrap=True)
-        console.print(f"  All of it: {shown(LOGS)}/{outcome.name}.log", highlight=False)
+        console.print(f"  The whole log: {shown(LOGS)}/{outcome.name}.log", highlight=False)
 
 
 def table(outcomes: list[Outcome], machine: str) -> Table:
-    """Part, seconds, state, reason; the state stands in words, its colour only helps."""
+    """Part, seconds, state, reason; the state is in words, its colour only helps."""
     found = Table("part", "seconds", "", "reason", title=machine, title_justify="left")
     for outcome in outcomes:
         style = {OK: "green", FAILED: "bold red"}.get(outcome.state, "yellow")

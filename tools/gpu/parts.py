@@ -1,12 +1,11 @@
-"""The parts of `make gpu`: what each runs, for how long at most, and which packages it needs."""
+"""The parts of `make gpu`: what each runs, its time limit, and the packages it needs."""
 
 from dataclasses import dataclass
 
 from ddp_workbook.experiments.one_gpu import MEASUREMENTS
 from tools.set_up import ROOT
 
-# Seconds. Measurements stop by themselves long before; a part that waits for ever must not take
-# the time of the others.
+# Seconds. Measurements end long before; a part that hangs must not take the others' time.
 LIMITS = {"memory": 90, "activations": 60, "precision": 90, "one_rank": 60, "copies": 40}
 TESTS, PAGE = 120, 75
 FOR_TESTS = ("pytest", "psutil")
@@ -17,7 +16,7 @@ FOR_PAGES = (
 
 @dataclass(frozen=True)
 class Part:
-    """Name, seconds that it may take, Python's arguments, and packages it cannot do without."""
+    """Name, time limit in seconds, Python's arguments, and the packages that it needs."""
 
     name: str
     limit: float
@@ -26,7 +25,7 @@ class Part:
 
 
 def parts() -> list[Part]:
-    """All parts, the measurements first: what is recorded is worth most."""
+    """All parts, the measurements first, because they are worth most."""
     work = ("-m", "tools.gpu.work")
     measurements = [Part(name, LIMITS[name], (*work, "measure", name)) for name in MEASUREMENTS]
     stems = sorted(path.stem for path in ROOT.glob("notebooks/*.ipynb"))
