@@ -1,12 +1,12 @@
-"""What a run leaves out, and what would run it: in words at the end of every test run.
+"""Says at the end of every test run what it left out, and what would run it.
 
 Tests marked `release` are deselected for time, unless `--all` is given. Tests marked `gpu` are
 deselected where there are no two NVIDIA GPUs, those marked `gpu1` where there is none, those marked
 `cluster` where tests.clusters cannot start one: without root, network namespaces or Slurm, those
 marked `network` where the internet cannot be reached. Tests marked `browser` are skipped where
 there is no Chromium. With WORKBOOK_NO_SKIPS=1 (.ci/run) a test
-that is skipped or expected to fail fails the run: on a machine made for testing, a skip is a test
-that nobody runs. What is deselected is counted in words there as well, and is no failure.
+that is skipped or expected to fail fails the run: on a machine made for testing, a skip would be a
+test that never runs. Deselected tests are counted in words there as well, and are not failures.
 """
 
 import os

@@ -155,7 +155,7 @@ def test_a_wrong_verdict_is_counted(monkeypatch):
 
 
 def test_leaks_are_counted(monkeypatch, tmp_path):
-    """A descriptor, a thread, a file and a process more than before; torch's own cache is none."""
+    """One more descriptor, thread, file and process are leaks; torch's own cache is not."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv(traces.MARK, "a-test")
     before = traces.traces()
@@ -240,7 +240,7 @@ def test_the_recorded_run(monkeypatch, tmp_path):
 
 
 def test_exercise_checks(monkeypatch):
-    """A time for each exercise, one for a hang, and a solution that is none is seen."""
+    """A time for each exercise, one for a hang; a wrong solution is noticed."""
     monkeypatch.setattr(exercise_checks, "names", lambda: ["mean_over_ranks"])
     median, slowest, late = exercise_checks.measure(quick=True)
     assert 0.05 < median.value <= slowest.value < 30
@@ -261,7 +261,7 @@ def test_the_slowest_exercise_and_the_latest_hang_decide():
 
 
 def test_a_room_of_few():
-    """Readers who begin at once: right answers are accepted, those that hang are told so."""
+    """Readers who begin at once: right answers are accepted, and hangs are reported."""
     right, wrong = room.measure(quick=True)
     assert right.met and wrong.met, right.note
 

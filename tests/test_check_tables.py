@@ -48,7 +48,7 @@ def test_there_is_a_right_value_for_every_call_on_every_rank(name):
 
 @pytest.mark.parametrize(("name", "number", "words"), ENTRIES)
 def test_who_makes_this_mistake_is_told_so(name, number, words):
-    """At the largest world size, which is judged first; with the words of this entry alone."""
+    """At the largest world size, which is judged first; with only the words of this entry."""
     check = CHECKS[name]
     look = check.looks[number]
     without_conditions = {w: m for w, m in look.mistakes.items() if not isinstance(m, When)}

@@ -46,7 +46,7 @@ def test_a_few_are_named(run):
 
 
 def test_many_are_counted_by_file(run):
-    """Nobody reads fifty names."""
+    """Fifty names would be too many to read."""
     told = run(50).split("not run on this machine")[1]
     assert "50 tests need a lab" in told
     assert "\n  test_lab.py, 50 of them\n" in told

@@ -20,7 +20,7 @@ CHECKOUT = Path(__file__).parents[1]
 
 
 def machine() -> dict[str, object]:
-    """What a lab could leave behind on this machine, other tests' labs aside."""
+    """What a lab could leave behind on this machine, without other tests' labs."""
     run = {path for path in Path("/run").rglob("*") if "slurm" in path.name or "munge" in path.name}
     return {
         "folders": set(Path(tempfile.gettempdir()).glob(f"{FOLDER}{os.getpid()}-*")),
@@ -90,7 +90,7 @@ except OSError as error:
 
 
 def test_an_unknown_name_is_unknown_at_once():
-    """As on a cluster; nobody waits ten seconds for a DNS server that cannot be reached."""
+    """As on a cluster, without waiting ten seconds for a DNS server that cannot be reached."""
     with Hosts(1) as hosts:
         seconds, words = inside(hosts, 0, ASK_FOR_A_NAME).split(maxsplit=1)
     assert "Name or service not known" in words

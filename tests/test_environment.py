@@ -53,7 +53,7 @@ def test_conda_reads_each_line_as_meant(line):
 
 
 def test_conda_leaves_only_this_package_to_pip():
-    """conda-forge alone, no prefix of somebody's machine, and pip must not resolve anything."""
+    """Only conda-forge, no prefix of a particular machine, and pip must not resolve anything."""
     assert set(CONDA) == {"name", "channels", "dependencies"}
     assert CONDA["channels"] == ["conda-forge"]
     assert [line for line in CONDA["dependencies"] if not isinstance(line, str)] == [
@@ -69,7 +69,7 @@ def test_each_pin_lies_in_its_range(line):
 
 
 def test_each_package_has_its_reason():
-    """A comment behind every line of the two lists."""
+    """A comment after every line of the two lists."""
     text = (CHECKOUT / "pyproject.toml").read_text()
     lists = re.findall(r"(?ms)^(?:dependencies|dev) = \[\n(.*?)^\]", text)
     lines = [line for block in lists for line in block.splitlines()]

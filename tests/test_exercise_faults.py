@@ -1,4 +1,4 @@
-"""Attempts at every fault: a verdict in words, the right cause, in time, and nothing left behind.
+"""Attempts with every fault: a verdict in words, the right cause, in time, and no leftovers.
 
 Each is an attempt at the smallest exercise, by the name of what is wrong with it.
 """
@@ -345,7 +345,7 @@ def test_an_endless_loop_is_told_by_the_processor_time_that_it_used():
 
 
 def test_a_slow_answer_is_no_hang(monkeypatch, capsys):
-    """Sixteen readers on two cores: it takes long, and is right; the page says that it goes on."""
+    """Sixteen readers on two cores: the check takes long, says so, and is right."""
     patient = functools.partial(on_ranks.Limits, slow=0.2)
     monkeypatch.setattr(on_ranks, "Limits", patient)
     verdict, text = told(cell(f"import time\ntime.sleep(0.4)\n{RIGHT}"))

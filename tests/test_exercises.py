@@ -12,7 +12,7 @@ lines to take out, with -, and those to put in, with +, and as many around them,
 takes to find the place.
 
 A push judges each wrong answer as its reader meets it: the check begins with the largest size and
-stops where it fails. `--all` judges it, and the solution, at every size alone.
+stops where it fails. `--all` judges it, and the solution, at every size separately.
 """
 
 import ast
@@ -65,7 +65,7 @@ class WrongAnswer:
 
     @property
     def right_at(self) -> set[int]:
-        """Sizes at which nobody could tell that it is wrong."""
+        """Sizes at which it is right."""
         return {int(number) for line in self.said("right at") for number in line.split(",")}
 
 
@@ -90,7 +90,7 @@ WRONG_ANSWERS = [
     WrongAnswer(name, path) for name in names() for path in sorted((WRONG / name).glob("*.*"))
 ]
 each_exercise = pytest.mark.parametrize("name", names())
-each_size = pytest.mark.release("solutions and wrong answers, each at every size alone")
+each_size = pytest.mark.release("solutions and wrong answers, each at every size separately")
 each_wrong_answer = pytest.mark.parametrize(
     "wrong", WRONG_ANSWERS, ids=lambda wrong: f"{wrong.name}-{wrong.path.stem}"
 )
@@ -114,12 +114,12 @@ def judged(wrong: WrongAnswer) -> Verdict:
 
 
 def at_one_size(name: str, attempt: attempts.Attempt, size: int) -> Verdict:
-    """The verdict of a check at one size alone."""
+    """The verdict of a check at one size."""
     return judge(exercise(name), attempt, sizes=(size,))
 
 
 def as_text(verdict: Verdict) -> str:
-    """The verdict without line breaks, for a message may be wrapped."""
+    """The verdict without line breaks, because a message may be wrapped."""
     return " ".join(repr(verdict).split())
 
 
@@ -281,7 +281,7 @@ def pattern(words: str) -> str:
 @each_size
 @each_wrong_answer
 def test_a_wrong_answer_gets_its_message_at_every_size(wrong):
-    """In checks of one size each; where it is said to be right, it passes."""
+    """In checks of one size each; where `# right at:` names the size, it passes."""
     attempt = attempts.save(wrong.name, wrong.cell)
     for size in exercise(wrong.name).sizes:
         verdict = at_one_size(wrong.name, attempt, size)

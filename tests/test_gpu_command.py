@@ -57,7 +57,7 @@ def test_there_is_a_part_for_each_measurement_the_tests_and_each_page():
 
 
 def test_measurements_and_tests_leave_time_for_pages():
-    """Even if each takes all that it may; alone, none takes more than the whole."""
+    """Even if each takes all that it may; none takes more than the whole."""
     there = {part.name: part.limit for part in parts.parts()}
     first = [*one_gpu.MEASUREMENTS, "tests"]
     assert sum(there[name] for name in first) < running.BUDGET - 60
@@ -265,7 +265,7 @@ def packages(tmp_path):
 
 
 def test_without_a_network_the_site_s_python_runs_what_it_can(site, packages):
-    """Said in words: what could not be installed, and who runs the parts."""
+    """Says in words what could not be installed, and what runs the parts."""
     done = site.make("gpu", "ARGS=memory tests", PIP_FIND_LINKS="")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "uv could not be installed" in done.stderr

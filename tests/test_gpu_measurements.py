@@ -1,4 +1,4 @@
-"""What `make gpu` measures: every case on a CPU at tiny sizes, on a GPU where there is one."""
+"""What `make gpu` measures: every case on a CPU at tiny sizes, and on a GPU if there is one."""
 
 import pandas as pd
 import pytest
@@ -166,7 +166,7 @@ def test_checkpointed_blocks_learn_the_same():
 @pytest.mark.gpu1
 @pytest.mark.filterwarnings("default")
 class TestOnAGpu:
-    """What the allocator says, for a model that is large beside its rounding to 512 bytes."""
+    """What the allocator reports, for a model far larger than its rounding to 512 bytes."""
 
     DEVICE, SIZE = torch.device("cuda", 0), Size(512, 4, 256)
 

@@ -1,4 +1,4 @@
-"""A launch that does not end: the page says where each rank stands and who missed which call."""
+"""A launch that does not end: the page says where each rank stands and which call it missed."""
 
 import re
 import time

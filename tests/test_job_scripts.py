@@ -663,7 +663,7 @@ def alone():
 
 
 def check_row(row: dict, hosts: str, ranks: int, loss: float) -> None:
-    """A job's row says where it ran, and its loss is that of one process."""
+    """A job's row says where it ran, and its loss equals that of one process."""
     assert (row["hosts"], row["ranks"], row["epochs"]) == (hosts, ranks, 3)
     assert row["loss"] == pytest.approx(loss, rel=1e-3)
 

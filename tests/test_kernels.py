@@ -1,4 +1,4 @@
-"""Real kernels: what Interrupt, restart and death of a kernel leave behind, and what it says."""
+"""Real kernels: what interrupts, restarts and deaths leave behind, and what pages show."""
 
 import contextlib
 import os
@@ -118,7 +118,7 @@ def test_what_a_cell_defines_is_refused_in_these_words(shared):
 
 
 def deadlocked(kernel: Kernel, ranks: int = 2) -> tuple[str, list[int], list[int]]:
-    """Start ranks that wait for ever: their request, their pids, all processes of the kernel."""
+    """Start ranks that wait forever: their request, their pids, all processes of the kernel."""
     kernel.run(START)
     files = [kernel.folder / f"pid{rank}" for rank in range(ranks)]
     sessions = [kernel.folder / f"session{rank}" for rank in range(ranks)]

@@ -54,7 +54,7 @@ def imports(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_arrows_point_one_way(room):
-    """A room imports from the rooms named above alone: none of them knows who uses it."""
+    """A room imports only from the rooms named above: none of them knows its users."""
     files = sorted(PACKAGE.glob(f"{room}/**/*.py")) or [PACKAGE / f"{room}.py"]
     arrows = {(name(path), module) for path in files for module in imports(path)}
     assert {(path, m) for path, m in arrows if m.split(".")[1] not in ROOMS[room]} == set()

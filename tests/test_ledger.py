@@ -251,7 +251,7 @@ def test_one_process_by_the_byte():
 
 
 def test_gradients_are_counted_as_the_optimizer_finds_them():
-    """Also where the step ends with zero_grad, and where there is no optimizer."""
+    """Also if the step ends with zero_grad, and without an optimizer."""
     model, optimizer = two_layers()
     with MemoryLedger(model, optimizer) as ledger:
         model(torch.ones(5, 8)).sum().backward()

@@ -191,7 +191,7 @@ def listening(hosts: Hosts, i: int) -> list[tuple[str, int]]:
 
 
 def visit(hosts: Hosts, i: int, address: str, port: int) -> subprocess.CompletedProcess:
-    """Someone who has nothing to do with the job, on host i, uses the store at this address."""
+    """A stranger to the job, on host i, uses the store at this address."""
     return hosts.run(
         i, [*NOBODY, sys.executable, "-c", STRANGER, address, str(port)], timeout=LIMIT
     )

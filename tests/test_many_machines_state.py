@@ -1,4 +1,4 @@
-"""Chapter 07's program stops when it is asked to, and goes on as if nothing had been."""
+"""Chapter 07's program stops when it is asked to, and continues as if nothing had happened."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ SHORT = {"epochs": 3, "batch_size": 300}
 
 
 def said(capsys: pytest.CaptureFixture) -> list[str]:
-    """What the ranks of a launch printed, but for launch's command line and the roll call."""
+    """What the ranks of a launch printed, without launch's command line and the roll call."""
     lines = capsys.readouterr().out.splitlines()
     return [line for line in lines if "torchrun" not in line and ", local rank " not in line]
 
@@ -34,7 +34,7 @@ def stop(state: Path, ranks: int, *words: str) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_a_training_with_stops_equals_one_without(ranks, tmp_path, capsys):
-    """On every rank: the momentum and the losses go on, too.
+    """On every rank: momentum and losses continue as well.
 
     To the last bit on one or two ranks. With more, the order of a sum counts, and a new DDP has its
     gradients in another order until it rebuilds its buckets after the first step (torch 2.13).
@@ -100,13 +100,13 @@ def ask(folder: str) -> bool:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_all_ranks_hear_what_rank_0_sees(rank, tmp_path):
-    """A file that two ranks see differently must not part them: one would wait for ever."""
+    """A file that two ranks see differently must not separate them: one would wait forever."""
     (tmp_path / f"{rank}.stop").touch()
     assert launch(ask, str(tmp_path), ranks=3) == [rank == 0] * 3
 
 
 def resume_apart(folder: str) -> int:
-    """A worker: go on from a file that rank 0 alone has; the epochs that are done."""
+    """A worker: continue from a file that only rank 0 has; returns the finished epochs."""
     distributed_data_parallel.setup()
     model = many_machines.DigitsMLP(64, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -220,7 +220,7 @@ def test_a_state_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_torchrun_ends_with_0_after_a_stop(tmp_path):
-    """For a job script a training that will go on is no failure."""
+    """For a job script, a training that will continue is not a failure."""
     state = tmp_path / "run.state"
     Path(f"{state}.stop").touch()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

@@ -52,7 +52,7 @@ def test_one_of_the_models_is_the_chapters_own():
 
 
 def test_the_solution_agrees_with_the_planning_formulas():
-    """Two programs that know nothing of each other, on shapes that nobody has measured."""
+    """Two independent programs, on shapes that were never measured."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(most: int) -> int:

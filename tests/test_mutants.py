@@ -156,7 +156,7 @@ def in_turn(lists: object) -> list:
 
 
 def numbered(pairs: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """With a number behind words that come more than once."""
+    """With a number after words that occur more than once."""
     seen: Counter[str] = Counter()
     for words, code in pairs:
         seen[words] += 1

@@ -70,9 +70,9 @@ def test_nothing_may_skip_in_ci(run, options):
 
 @each_way
 def test_what_is_left_out_is_counted_in_words(run, options):
-    """For want of a GPU, by name; for time, by kind. Neither is a failure where nothing may skip.
+    """Without a GPU, by name; for time, by kind. Neither is a failure where nothing may skip.
 
-    `--all` runs what is left out for time, and nobody hears of tests that were not asked for.
+    `--all` runs what is left out for time; tests that were not asked for are not mentioned.
     """
     done = run(LEFT_OUT, no_skips=True, options=options)
     assert done.returncode == 0, done.stdout
@@ -145,7 +145,7 @@ FOR_DEVELOPERS = {"hypothesis", "sklearn", "scipy", "playwright.sync_api", "ratt
 
 
 def test_chosen_tests_need_no_package_of_the_others(tmp_path):
-    """`pytest -k samplers` with the reader's packages and pytest alone: every file is collected."""
+    """`pytest -k samplers` with only the reader's packages and pytest: every file is collected."""
     (tmp_path / "no_developer.py").write_text(NO_DEVELOPER.format(refused=FOR_DEVELOPERS))
     line = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no_developer"]
     line += ["-p", "no:cacheprovider", "-k", "samplers"]

@@ -55,7 +55,7 @@ class Executed:
 
 
 def run(path: Path, names: list[str]) -> Executed:
-    """Execute one notebook where it lies."""
+    """Execute one notebook in its folder."""
     started = time.monotonic()
     notebook = book.execute(path)
     return Executed(path.stem, notebook, time.monotonic() - started, names)
@@ -130,7 +130,7 @@ def test_no_warning_is_shown(executed):
 
 
 def test_pictures_have_words(executed):
-    """Who cannot see a figure can read it."""
+    """A reader who cannot see a figure can read it."""
     assert wordless_pictures(executed) == []
 
 
@@ -152,7 +152,7 @@ def test_exercises_say_how_they_are(executed):
 
 
 def test_it_stays_in_its_time(executed):
-    """No notebook that somebody waits for without knowing why."""
+    """No notebook makes a reader wait without saying why."""
     assert executed.seconds < LONGEST.get(executed.stem, LONGEST_OTHER)
 
 

@@ -40,7 +40,7 @@ def test_lines_of_two_ranks_never_mix(printed, monkeypatch):
 
 
 def test_lines_show_as_they_come(tmp_path, monkeypatch):
-    """Rank 1 goes on when rank 0's line is shown, and would never if that came at the end."""
+    """Rank 1 continues when rank 0's line is shown, and would never if that came at the end."""
     seen, shown = tmp_path / "seen", []
 
     class Page(io.StringIO):

@@ -119,7 +119,7 @@ def test_a_header_that_was_cut_off_is_completed(tmp_path, bytes_left):
 
 @pytest.mark.parametrize("bytes_left", [1, 30, 60])
 def test_half_a_row_swallows_no_other(tmp_path, bytes_left):
-    """It stays in the file, and whoever reads the table is told of it."""
+    """It stays in the file, and anyone who reads the table is warned."""
     path = tmp_path / "results.csv"
     append_row(path, ROW)
     half = line_of(ROW | {"hosts": '"'}).encode()[:bytes_left]  # a quote hides line ends from csv
@@ -201,7 +201,7 @@ def test_a_check_makes_no_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# root may write everywhere, but for a process that has given that up
+# root may write everywhere, except a process that has dropped that right
 AS_A_USER = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
 
 

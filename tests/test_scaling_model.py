@@ -75,7 +75,7 @@ def test_all_reduces_take_turns():
 
 
 def test_a_fast_network_is_hidden_but_for_the_last_bucket():
-    """The last gradients are ready when backward ends: their all-reduce hides behind nothing."""
+    """The last gradients are ready when backward ends: nothing hides their all-reduce."""
     step = predict_step(JOB, RING, 2, 2000)
     assert step.exposed == pytest.approx(RING.seconds(2, 3e6))
 
@@ -136,7 +136,7 @@ def test_with_overlap_it_is_shortest_there_as_well(batch, ring):
 
 
 def test_a_second_rank_need_not_pay():
-    """Then the turning point is one rank; if messages are free, there is none."""
+    """Then the turning point is one rank; if messages are free, there is no turning point."""
     job = Job(2e-3, 50e-6, (8e6,))
     assert turning_point(job, RING, 100) == pytest.approx(1)
     assert predict_step(job, RING, 2, 50).seconds > predict_step(job, RING, 1, 100).seconds

@@ -1,4 +1,4 @@
-"""`make setup`: which torch it chooses, what it leaves alone, repairs and refuses."""
+"""`make setup`: which torch it chooses, what it keeps, repairs and refuses."""
 
 import ast
 import ctypes
@@ -34,7 +34,7 @@ def newcomer(tmp_path) -> Newcomer:
     return Newcomer(tmp_path)
 
 
-# Made, left alone, brought up to date, repaired
+# Made, kept, brought up to date, repaired
 
 
 def test_from_nothing_to_ready(ready):
@@ -53,7 +53,7 @@ def test_the_second_call_starts_at_once(ready):
 
 
 def test_new_pins_go_into_the_same_environment(ready):
-    """What cannot be found is told, and what is there still works; the next call goes on."""
+    """What cannot be found is reported, and .venv still works; the next call continues."""
     pins, stamp = ready.pins.read_text(), ready.stamp.read_text()
     made = (ready.venv / "pyvenv.cfg").stat().st_mtime_ns
     ready.pins.write_text(pins.replace("torch==", "torch==9"))
@@ -95,7 +95,7 @@ def test_an_interrupted_set_up_is_repaired_by_the_next_call(newcomer):
 
 
 def test_a_python_that_is_gone_is_seen(monkeypatch, tmp_path):
-    """An upgrade of the system took away the Python behind .venv."""
+    """An upgrade of the system removed the Python behind .venv."""
     (tmp_path / "python").symlink_to("/nowhere/python3.11")
     monkeypatch.setattr(set_up, "PYTHON", tmp_path / "python")
     assert set_up.python_version() == ""
@@ -187,7 +187,7 @@ def test_the_choice_and_its_reason(monkeypatch, wanted, present, gpu, kind, reas
     ],
 )
 def test_a_gpu_is_one_that_the_driver_lists(monkeypatch, tmp_path, text, expected):
-    """The driver's tool alone does not make a GPU."""
+    """The driver's tool does not prove that there is a GPU."""
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{text}\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
@@ -220,7 +220,7 @@ def test_the_commands_that_fetch_it(monkeypatch, platform, build, gpu, expected)
     [(["2.13.0+cpu", None, "/torch"], "has no CUDA"), (None, "does not start")],
 )
 def test_a_torch_that_is_not_the_one_asked_for_is_refused(monkeypatch, found, words):
-    """An index with the CPU build alone is not passed off as CUDA; nor half an installation."""
+    """An index that has only the CPU build is not taken for CUDA, nor is half an installation."""
     monkeypatch.setattr(set_up, "install", lambda *_: None)
     monkeypatch.setattr(set_up, "about_torch", lambda *_: found)
     with pytest.raises(SystemExit, match=words):

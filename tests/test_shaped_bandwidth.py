@@ -212,7 +212,7 @@ def test_a_step_is_predicted_at_a_bandwidth_that_was_not_fitted(form, measured, 
 
 @pytest.mark.release("the page's model where nothing else runs")
 def test_the_page_predicts_a_size_that_it_has_not_measured():
-    """The same on this machine alone, as the page does it: 1 to 4 ranks are fitted, 6 predicted.
+    """The same on this machine, as the page does it: 1 to 4 ranks are fitted, 6 predicted.
 
     Nothing else runs meanwhile: the ranks have real-time priority on all cores for some seconds.
     """

@@ -30,7 +30,7 @@ def saved(tmp_path_factory):
     return runs
 
 
-# As many ranks, fewer that do not divide, one alone, more that do not divide; and the others.
+# As many ranks, fewer that do not divide, a single one, more that do not divide; and others.
 PAIRS = [(4, 4), (4, 3), (4, 1), (3, 4)]
 OTHER_PAIRS = [(4, 2), (2, 3), (1, 4), (1, 1)]
 other_pairs = pytest.mark.release("checkpoints from and to other numbers of ranks")
@@ -89,7 +89,7 @@ def test_a_folder_becomes_one_file_for_one_process(saved, tmp_path):
 
 
 def test_both_ways_of_saving(tmp_path):
-    """Rank 0 alone is given whole weights, all ranks make the same calls, DCP sends no weight."""
+    """Only rank 0 is given whole weights, all ranks make the same calls, DCP sends no weight."""
     sizes = {"width": 16, "depth": 1}
     held, wire = recorded(checkpoints.save_both_ways, tmp_path, ranks=3, **sizes)
     torch.manual_seed(0)

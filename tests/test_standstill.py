@@ -190,7 +190,7 @@ def test_the_clock_alone_is_a_proof_of_another_kind():
 
 
 def test_where_no_queue_can_be_seen(monkeypatch):
-    """As on macOS and Windows: by processor time alone, and 5 s at least."""
+    """As on macOS and Windows: by processor time only, and 5 s at least."""
     monkeypatch.setattr(activity, "SEEN", False)
     error = hang(standing.missing_from_all_reduce)
     assert error.proof is Proof.STANDSTILL and error.seconds >= 5

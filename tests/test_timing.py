@@ -158,7 +158,7 @@ def test_the_machine_name_counts_gpus_of_one_kind(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(names))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: names[index])
     assert machine.machine_name().startswith("2 x A, 1 x B, ")
-    assert "Up to 3 ranks run on a GPU each" in machine.machine_table().to_string()
+    assert "Up to 3 ranks run on one GPU each" in machine.machine_table().to_string()
 
 
 def test_synchronising_a_cpu_does_not_touch_a_gpu(monkeypatch):

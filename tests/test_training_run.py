@@ -165,7 +165,7 @@ def test_without_a_step_there_is_no_row(tmp_path, capsys):
 
 
 def test_a_row_that_cannot_be_written_any_more_is_printed(tmp_path, capsys):
-    """Somebody has put another file there meanwhile; the training is not lost, and not hidden."""
+    """Another file has been put there meanwhile; the result is neither lost nor hidden."""
     path = tmp_path / "results.csv"
     worker = program(
         tmp_path,
@@ -300,7 +300,7 @@ def torchrun(path: Path, *words: object, agents: int = 2, **environment: str):
 
 
 def free_port() -> int:
-    """A port where nobody listens at this moment."""
+    """A port at which nobody listens at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -318,7 +318,7 @@ def test_two_torchruns_append_one_row(tmp_path):
 
 
 def test_two_torchruns_refuse_with_one_sentence(tmp_path):
-    """The ranks of the other host hear of it, leave quietly, and wait for nobody."""
+    """The ranks of the other host hear of it, leave quietly, and do not wait."""
     done = torchrun(Path(DDP.__file__), "--results", tmp_path / "none" / "results.csv")
     assert [code for code, _, _ in done] == [1, 1]  # torchrun's own code for ranks that have failed
     text = "\n".join(err for _, _, err in done)

@@ -174,7 +174,7 @@ def lab(root: Path, *, dark: bool = False) -> Iterator[Callable[[str], Notebook]
 
 
 def main() -> int:
-    """Run one notebook where it lies, without saving it, and write its picture."""
+    """Run one notebook in its folder, without saving it, and write its picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("notebook", type=Path)
     parser.add_argument("picture", type=Path)

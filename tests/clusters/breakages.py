@@ -72,7 +72,7 @@ def own_name_is_loopback(hosts: Hosts):
 
 @contextmanager
 def port_is_taken(hosts: Hosts):
-    """Another program listens at the meeting point, and answers nobody."""
+    """Another program listens at the meeting point and answers nothing."""
     listen = f"import socket, time; s = socket.create_server(('', {PORT})); print(flush=True); "
     listen += "time.sleep(600)"
     other = hosts.popen(0, [sys.executable, "-c", listen], stdout=-1)

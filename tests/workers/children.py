@@ -19,7 +19,7 @@ if os.fork() == 0:
 
 
 def start(kind: str, folder: str, how: str = "return") -> int:
-    """Start a process that goes on for ever, write its pid, then end in the way called `how`."""
+    """Start a process that never ends, write its pid, then end in the way called `how`."""
     rank = int(os.environ["RANK"])
     note = Path(folder, f"pid{rank}")
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]

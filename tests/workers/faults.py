@@ -22,7 +22,7 @@ class Speechless(Exception):
 
 
 def fail(how: str):
-    """Fail in the way called `how`; each is a line of its own, for the report to name."""
+    """Fail in the way called `how`; each is on its own line, which the report names."""
     if how == "raise":
         raise ValueError("no such digit")
     if how == "exit":

@@ -64,7 +64,7 @@ def half_lines():
 
 
 def floods_after_its_end():
-    """A child of the rank goes on printing."""
+    """A child of the rank continues to print."""
     if os.fork() == 0:
         os.setsid()
         while True:

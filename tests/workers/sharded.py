@@ -67,7 +67,7 @@ def tied_across() -> nn.Module:
 
 
 def one_layer_in_two_blocks() -> nn.Module:
-    """The module itself is shared, not its weight alone."""
+    """The module itself is shared, not only its weight."""
     model = Blocks()
     model.blocks[2][0] = model.blocks[0][0]
     return model
@@ -410,7 +410,7 @@ def evaluated_between(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def forward_without_backward(model: nn.Module, x: Tensor) -> Tensor:
-    """A graph that nobody goes back through, then a step."""
+    """A graph without a backward, then a step."""
     model(x).square().mean()
     return plain(model, x)
 
@@ -590,7 +590,7 @@ def unequal_parameters(alone: nn.Module, sharded: FullyShardedByHand) -> str:
 
 
 def unequal_gradients(alone: nn.Module, sharded: FullyShardedByHand) -> str:
-    """Names of those that have a gradient in one process alone, or here alone, or another shape."""
+    """Parameters whose gradient is only in one process, only here, or of another shape."""
     here = dict(sharded.module.named_parameters())
     wrong = [
         name

@@ -41,7 +41,7 @@ class ScalarInside(nn.Module):
 
 
 def choose_blocks(way: str, kind: str) -> None:
-    """Blocks that are none."""
+    """Blocks that are not modules."""
     setup()
     model = Blocks()
     blocks = {
@@ -69,7 +69,7 @@ def scalar(way: str) -> None:
 
 
 def no_group(way: str) -> None:
-    """Nobody called init_process_group."""
+    """No rank called init_process_group."""
     model = Blocks()
     WAYS[way](model, model.blocks)
 
@@ -82,7 +82,7 @@ def wrong_shape(way: str) -> None:
 
 
 def one_rank_raises(way: str) -> None:
-    """Rank 1 alone gets such input."""
+    """Only rank 1 gets such input."""
     setup()
     model = Blocks()
     sharded = WAYS[way](model, model.blocks)
@@ -90,7 +90,7 @@ def one_rank_raises(way: str) -> None:
 
 
 def one_rank_leaves_a_step_out(way: str) -> None:
-    """Rank 1 has no batch, and goes on to the end."""
+    """Rank 1 has no batch, and continues to the end."""
     setup()
     model = Blocks()
     sharded = WAYS[way](model, model.blocks)
@@ -100,7 +100,7 @@ def one_rank_leaves_a_step_out(way: str) -> None:
 
 
 def one_rank_evaluates(way: str) -> None:
-    """Rank 0 alone runs a forward after the step."""
+    """Only rank 0 runs a forward after the step."""
     setup()
     model = Blocks()
     sharded = WAYS[way](model, model.blocks)

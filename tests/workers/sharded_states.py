@@ -92,7 +92,7 @@ def loaded_unsafely(folder: Path) -> set[bool]:
 
 
 def without_the_optimizer(folder: Path, steps: int, **sizes: int) -> list[float]:
-    """The losses after loading a checkpoint's weights alone."""
+    """The losses after loading only the weights of a checkpoint."""
     both = checkpoints.load
 
     def weights_alone(folder, model, _):
@@ -265,7 +265,7 @@ def tied(units: str) -> tuple[int, list[float] | str]:
 
 
 def rank_0_alone(does: str) -> None:
-    """Rank 0 saves or evaluates; the others go on to a barrier."""
+    """Rank 0 saves or evaluates; the others continue to a barrier."""
     model = small_sharded()
     if dist.get_rank() == 0 and does == "saves":
         whole_weights(model)

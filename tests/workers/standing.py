@@ -1,4 +1,4 @@
-"""Workers that hang, and others that only look so, for the proofs of a hang."""
+"""Workers that hang, and others that only seem to, for the proofs of a hang."""
 
 import os
 import subprocess
