@@ -129,7 +129,7 @@ def test_tables_and_words_of_step_times_are_in_milliseconds():
         columns=["width", "depth", "batch", "candidate", "round", "seconds"],
     )
     table = price.in_milliseconds(times)
-    assert table["median, ms"].tolist() == [2, 3] and table["ratio"].tolist() == [1, 1.5]
+    assert table["median, ms"].tolist() == ["2", "3"] and table["ratio"].tolist() == ["1", "1.5"]
     words = price_pictures.alt_text_of_step_times(table)
     assert "width 64, depth 2, batch 32: a 2 ms, b 3 ms" in words
 

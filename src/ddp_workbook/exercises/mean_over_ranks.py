@@ -84,18 +84,18 @@ CHECK = OnRanks(
                 ),
                 "This is the last rank's number on every rank. Does your list hold several "
                 "tensors, or one tensor several times?": lambda values: values[-1],
-                "This is the middle between the smallest and the largest number. Where do the "
-                "others count?": lambda values: (min(values) + max(values)) / 2,
-                "A nan counts as 0 here. What is a sum in which one number is nan?": (
+                "This is the middle between the smallest and the largest number. Where are the "
+                "others?": lambda values: (min(values) + max(values)) / 2,
+                "A nan counts as 0 here. What is the sum if one of the numbers is nan?": (
                     lambda values: sum(v for v in values if v == v) / len(values)
                 ),
-                "A nan is left out here. What is a sum in which one number is nan?": (
+                "A nan is left out here. What is the sum if one of the numbers is nan?": (
                     lambda values: mean([v for v in values if v == v])
                 ),
                 "After reduce, one rank alone has the sum. How do the others get it?": When(
                     lambda seen: "reduce" in seen.ops
                 ),
-                "The mean is a fraction. Which line makes a whole number of it?": When(
+                "The mean is a fraction. Which line rounds it to a whole number?": When(
                     lambda seen: is_number(seen.came) and seen.came % 1 == 0
                 ),
             },
@@ -114,8 +114,8 @@ CHECK = OnRanks(
         "division by zero": "By which number do you divide? Ranks are counted from 0.",
         "'NoneType' object": "all_reduce changes its tensor and returns None. What holds the sum?",
         "Expected parameter": "A collective takes a tensor, and value is a number.",
-        "no len()": "value is one number. How many ranks there are, dist.get_world_size() knows.",
-        "not iterable": "value is one number, this rank's own. The others have theirs.",
+        "no len()": "value is one number. dist.get_world_size() returns how many ranks there are.",
+        "not iterable": "value is one number, this rank's own. The other ranks have their own.",
     },
     proves="every rank returns the same mean of all, nan included, at 1 to 4 ranks",
 )

@@ -24,11 +24,13 @@ from ddp_workbook.exercises import Alone, Look, NotYet, When, in_words
 
 MINUTES = 15
 HINTS = [
-    "A thread gives nothing back, no result and no exception, and you must start all of them "
+    "A thread returns nothing, neither a result nor an exception, and you must start all threads "
     "before you wait for the first. What does concurrent.futures offer?",
-    "ThreadPoolExecutor can call one function on several lists, side by side. It hands out the "
-    "results in order, exceptions included, and its `with` waits. How many threads do you need?",
-    "Whether gradients are wanted is a setting of each thread, and every new one starts with yes. "
+    "ThreadPoolExecutor can call one function on several lists, side by side. It yields the "
+    "results in order and raises their exceptions, and its `with` waits for the threads. How "
+    "many threads do you need?",
+    "Whether gradients are computed is a setting of each thread, and a new thread starts with "
+    "True. "
     "Ask torch.is_grad_enabled() in the caller's thread; set it in the others.",
 ]
 
@@ -36,7 +38,7 @@ HINTS = [
 def parallel_apply(replicas: list[nn.Module], inputs: list[Tensor]) -> list[Tensor]:
     """Call replica i with input i, all at the same time; the outputs, in order."""
     ### BEGIN SOLUTION
-    wanted = torch.is_grad_enabled()  # asked here, for a new thread always says yes
+    wanted = torch.is_grad_enabled()  # asked here, because a new thread always says True
 
     def run(replica: nn.Module, rows: Tensor) -> Tensor:
         with torch.set_grad_enabled(wanted):
@@ -219,14 +221,14 @@ CHECK = Alone(
             of=lambda seen: seen.came["left"],
             right="",
             mistakes={
-                "join with a timeout comes back when that is over. Has the thread ended then?": (
-                    When(lambda seen: seen.came["timeouts"])
-                ),
+                "join with a timeout returns when the time is over. Has the thread ended "
+                "by then?": (When(lambda seen: seen.came["timeouts"])),
                 "A thread that began in your function lives on. What ends the threads of a pool?": (
                     "a thread was left"
                 ),
             },
-            otherwise="Who waits until each thread has ended, also if a replica raises something?",
+            otherwise="What waits until every thread has ended, even if a replica raises an "
+            "exception?",
             came="{value} when the call was over",
             required="no thread is left then",
             words=str,
@@ -242,9 +244,8 @@ CHECK = Alone(
                 "All of them ran in the caller's own thread. What would start another one?": When(
                     lambda seen: not seen.came["threads"]
                 ),
-                "One thread ran them all. Are there others? Did you wait before the next call?": (
-                    When(lambda seen: seen.came["threads"] == 1)
-                ),
+                "One thread ran all of them. Are there others? Did you wait for one call before "
+                "you made the next?": (When(lambda seen: seen.came["threads"] == 1)),
                 "The threads took turns. What does each one wait for, before it starts or works?": (
                     When(lambda seen: seen.came["most"] == 1)
                 ),
@@ -267,8 +268,8 @@ CHECK = Alone(
                     lambda case: [0] * case.inputs
                 ),
             },
-            otherwise="Replica i gets input i, and rests if there is none. Which one gets which in "
-            "yours?",
+            otherwise="Replica i gets input i, and is not called if there is none. Which one "
+            "gets which in your code?",
             came="calls of the replicas, counted from 0: {value}",
             required="one call of each of {right}",
         ),
@@ -276,16 +277,15 @@ CHECK = Alone(
             of=lambda seen: seen.came["outcome"],
             right=right,
             mistakes={
-                "An exception ends its own thread, no more. Who catches it there, and tells the "
-                "caller?": When(
+                "An exception ends only its own thread. What catches it there and passes it to "
+                "the caller?": When(
                     lambda seen: isinstance(seen.value, list | tuple) and seen.case.bad is not None
                 ),
                 "This is not the replica's own exception. What became of that in its thread?": (
                     When(lambda seen: isinstance(seen.value, str))
                 ),
-                "Is this a list with a tensor for each input? To join them is up to gather.": (
-                    When(lambda seen: isinstance(seen.value, Tensor))
-                ),
+                "Is this a list with a tensor for each input? Joining them is the work of "
+                "gather.": (When(lambda seen: isinstance(seen.value, Tensor))),
                 "The right outputs, in another order. Which came first in this list?": When(
                     lambda seen: (
                         sorted(map(shown, seen.value or [])) == sorted(map(shown, seen.right))
@@ -309,11 +309,12 @@ CHECK = Alone(
             of=lambda seen: seen.came["grads"],
             right=lambda case: set() if case.bad is not None else {case.grad},
             mistakes={
-                "A new thread starts with gradients on. Who asks what the caller has set?": (
+                "A new thread starts with gradients on. Which line asks what the caller has set?": (
                     When(lambda seen: not seen.case.grad)
                 )
             },
-            otherwise="A backward pass will follow. What has cut the outputs off from the weights?",
+            otherwise="A backward pass will follow. What has separated the outputs from the "
+            "weights?",
             came=lambda seen: (
                 f"outputs that require {'a' if True in seen.value else 'no'} gradient"
             ),
@@ -325,7 +326,8 @@ CHECK = Alone(
     errors={
         "zip() argument": FEWER,
         "index out of range": FEWER,
-        "cannot pickle": "Threads share the caller's memory: no replica has to be sent anywhere.",
+        "cannot pickle": "Threads share the caller's memory, so no replica has to be sent "
+        "anywhere.",
         "accelerator": "PyTorch's own function wants GPUs. Yours is to run on a CPU as well.",
         "for *: 'NoneType'": FEWER,
     },

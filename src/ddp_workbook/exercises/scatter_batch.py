@@ -23,9 +23,9 @@ MINUTES = 10
 HINTS = [
     "Ten rows for four devices: pieces of two rows would be five pieces, one too many. So which "
     "way is 10 / 4 rounded? And where do the pieces begin?",
-    "A slice of a tensor is a view of it, and one that reaches over the end stops there.",
-    "Look up Tensor.chunk: does it cut the way that the task asks for, and what does it return for "
-    "5 rows and 4 devices? It cuts one tensor; you need pairs.",
+    "A slice of a tensor is a view of it. A slice that reaches past the end stops at the end.",
+    "Look up Tensor.chunk: does it cut as the task asks, and what does it return for 5 rows and "
+    "4 devices? It cuts one tensor, and you need pairs.",
 ]
 
 
@@ -41,7 +41,7 @@ Case = tuple[int, int]  # rows of the batch, devices
 FIRST = [(10, 4), (7, 2), (13, 3), (3, 1), (8, 4), (5, 4), (1, 2), (4, 8)]  # these tell most
 BEFORE = 3  # rows that a larger tensor has before the batch, where that is a slice of one
 A_NUMBER = "devices is a number here: how many there are."
-HALF_A_ROW = "Half a row cannot be cut off. What does / give?"
+HALF_A_ROW = "Half a row cannot be cut off. What does / return?"
 FEWER = "There can be fewer rows than devices. How long is a piece then?"
 
 
@@ -181,7 +181,7 @@ CHECK = Alone(
                 "The rows are dealt out like cards. A piece is a block of consecutive rows.": (
                     lambda case: cut(case, [range(d, *case) for d in range(min(case))])
                 ),
-                "Of the number of devices you have made the length of a piece.": (
+                "You have used the number of devices as the length of a piece.": (
                     lambda case: cut(case, blocks(*case))
                 ),
                 "The last piece is the longest. It may be shorter than the others, not longer.": (
@@ -192,14 +192,16 @@ CHECK = Alone(
                 "Are the rows divided evenly here? Pieces one row shorter would be enough.": (
                     lambda case: cut(case, blocks(case[0], case[0] // case[1] + 1))
                 ),
-                "What is shown as ? is no row of the batch. Which line changes values, or "
-                "adds some?": where(lambda pieces, case: any("?" in rows for rows in pieces)),
+                "A ? stands for something that is not a row of the batch. Which line changes "
+                "values, or adds some?": where(
+                    lambda pieces, case: any("?" in rows for rows in pieces)
+                ),
                 "Rows below 0 lie in memory before the batch, which is a slice of a larger tensor. "
-                "From where does your line count?": where(
+                "Where does your line begin to count?": where(
                     lambda pieces, case: any(row < 0 for rows in pieces for row in rows)
                 ),
-                "There is a piece without rows. A slice behind the last row is empty: for how many "
-                "devices are there rows?": where(lambda pieces, case: [] in pieces),
+                "One piece has no rows. A slice past the last row is empty: for how many devices "
+                "are there rows?": where(lambda pieces, case: [] in pieces),
                 "Some rows are in no piece. In which one should they be?": where(
                     lambda pieces, case: len({row for rows in pieces for row in rows}) < case[0]
                 ),
@@ -240,7 +242,8 @@ CHECK = Alone(
         "process group": "There are no ranks here: one process holds the batch and cuts all of it.",
         "must not be zero": FEWER,
         "can only be 0": FEWER,
-        "Dimension out of range": "Labels have one dimension only. Along which one do rows lie?",
+        "Dimension out of range": "Labels have only one dimension. Which dimension counts the "
+        "rows?",
         "zip() argument": "You zip lists of different lengths. Are images and labels cut alike?",
     },
     proves="batches of 1 to 13 rows are cut as DataParallel cuts them, for 1 to 8 devices, images "

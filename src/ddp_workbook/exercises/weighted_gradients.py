@@ -23,11 +23,11 @@ from ddp_workbook.exercises import Alone, Look, Seen, When, in_words
 
 MINUTES = 10
 HINTS = [
-    "Of ten rows replica 0 has three, and replica 3 has one. Which part of the batch's mean comes "
+    "Of ten rows replica 0 has three, and replica 3 has one. What part of the batch's mean comes "
     "from each of them?",
     "A replica's mean loss stands for rows[r] of the sum(rows) rows. What share is that?",
     "For each parameter, a sum over the replicas: share times gradient. zip(*gradients) goes "
-    "through the parameters, and gives for each the gradients of all replicas.",
+    "through the parameters, and yields the gradients of all replicas for each.",
 ]
 
 
@@ -165,8 +165,8 @@ def called(case: Case, part: str) -> str:
 
 
 IN_PLACE = (
-    "gradients or rows have been written over, too. Which line works in place? detach shares the "
-    "memory, and +=, *=, names that end in _ and an index before = write into it."
+    "gradients or rows were overwritten as well. Which line works in place? detach shares memory, "
+    "and +=, *=, names that end in _ and an index before = write into it."
 )
 A_LIST = "gradients, gradients[r] and rows are plain lists. Which of them do you compute with?"
 SHAPES = "Parameters have two dimensions, one, or none. Does this line suit all of them?"
@@ -181,7 +181,8 @@ CHECK = Alone(
             of=lambda seen: kinds(seen.came["combined"]),
             right=lambda case: kinds(weighted(lambda rows: rows)(case)),
             mistakes={
-                "What does your loop go through, and to its end? gradients[0] has one tensor for "
+                "What does your loop go through, and does it reach the end? gradients[0] has one "
+                "tensor for "
                 "each parameter.": When(
                     lambda seen: isinstance(seen.value, dict) and len(seen.value) != len(KINDS)
                 ),
@@ -205,7 +206,7 @@ CHECK = Alone(
             mistakes={
                 "This is the plain mean. How much does a row count in a small piece, and in a "
                 "large one?": weighted(lambda rows: [1 / len(rows) for _ in rows]),
-                "This is the plain sum. Would it not grow with every replica that is added?": (
+                "This is the plain sum. How does it change with every replica that you add?": (
                     weighted(lambda rows: [1 for _ in rows])
                 ),
                 "Each gradient is weighted. What do the weights add up to?": (
@@ -241,19 +242,21 @@ CHECK = Alone(
                 "This is the last replica's own gradient. Where are the others?": (
                     weighted(lambda rows: [0] * len(rows[1:]) + [1])
                 ),
-                "A replica counts by its number. What does that say about its rows?": weighted(
+                "Here the number of a replica decides its weight. What does that number say "
+                "about its rows?": weighted(
                     lambda rows: [r / sum(range(len(rows) + 1)) for r, _ in enumerate(rows, 1)]
                 ),
                 "All replicas but the last have the same weight. Do they have the same number of "
                 "rows?": weighted(only_the_last_differs),
-                "This is a running mean. What share has a piece among the rows seen so far?": (
+                "This is a running mean. What share of the rows seen so far does a piece have?": (
                     weighted(running)
                 ),
-                "Infinite, though the mean is finite. How large do the numbers get on the way, and "
-                "where does float16 end?": When(overflows),
+                "Infinite, although the mean is finite. How large do the numbers get on the way, "
+                "and what is the largest float16 number?": When(overflows),
                 IN_PLACE: When(lambda seen: seen.changed),
             },
-            otherwise="How much does each replica count in this, and how much do all together?",
+            otherwise="How much weight does each replica have here, and what do the weights add "
+            "up to?",
             came="{value} for {part}",
             required="{right}",
         ),

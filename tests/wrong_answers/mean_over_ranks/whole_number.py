@@ -1,5 +1,5 @@
 # wrong: // instead of /
-# told: Which line makes a whole number of it?
+# told: Which line rounds it to a whole number?
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: join gives up after half a second
-# told: join with a timeout comes back when that is over
+# told: join with a timeout returns when the time is over
 import threading
 
 import torch

@@ -1,5 +1,5 @@
 # wrong: does the work of gather, too
-# told: up to gather
+# told: the work of gather
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

@@ -1,6 +1,6 @@
 # wrong: an exception comes out while other replicas are still running
 # told: was still running when
-# told: Who waits until each thread has ended
+# told: What waits until every thread has ended
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

@@ -1,5 +1,5 @@
 # wrong: no_grad, whatever the caller wants
-# told: What has cut the outputs off from the weights?
+# told: What has separated the outputs from the weights?
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

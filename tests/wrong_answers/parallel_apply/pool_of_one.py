@@ -1,5 +1,5 @@
 # wrong: all replicas share one thread
-# told: One thread ran them all
+# told: One thread ran all of them
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

@@ -1,5 +1,5 @@
 # wrong: as_strided counts from where the storage begins, not from where the batch does
-# told: From where does your line count?
+# told: Where does your line begin to count?
 def scatter_batch(images, labels, devices):
     length = -(-len(images) // devices)
 

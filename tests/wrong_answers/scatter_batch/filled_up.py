@@ -1,5 +1,5 @@
 # wrong: fills the last piece up with zeros, to the length of the others
-# told: is no row of the batch
+# told: not a row of the batch
 import math
 
 import torch

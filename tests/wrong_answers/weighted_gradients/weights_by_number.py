@@ -1,5 +1,5 @@
 # wrong: weights by the replica's number, not by its rows
-# told: A replica counts by its number
+# told: the number of a replica decides its weight
 def weighted_gradients(gradients, rows):
     total = sum(range(1, len(rows) + 1))
     return [

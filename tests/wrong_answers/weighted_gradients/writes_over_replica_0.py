@@ -1,5 +1,5 @@
 # wrong: adds up in the memory of replica 0's gradients
-# told: have been written over, too
+# told: were overwritten as well
 def weighted_gradients(gradients, rows):
     total = gradients[0]
     for number in range(len(total)):

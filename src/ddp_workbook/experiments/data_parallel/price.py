@@ -14,16 +14,16 @@ from ddp_workbook.experiments.data_parallel.step_times import (
 from ddp_workbook.recording.timing import summary
 
 ADDING = "add gradients"
-SECONDS = 0.05  # for the steps of one size, in each round
+SECONDS = 0.2  # for the steps of one size, in each round
 
 
-def parts_of_a_step(sizes: Sequence[Size], rounds: int = 3) -> pd.DataFrame:
+def parts_of_a_step(sizes: Sequence[Size], rounds: int = 2) -> pd.DataFrame:
     """Milliseconds of each part of a step on two devices: a row a size, a column a part.
 
     The fastest of all steps counts, part by part: other programs only make a part longer. On GPUs
     nn.DataParallel's gather brings the outputs together, and gradients are added in backward.
     """
-    threads = None if on_gpus() else WORKERS
+    threads = None if on_gpus() else 1  # in each thread: one core plays one device
     turns = [
         in_fresh_processes(parts_of_replicas, sizes, SECONDS, WORKERS, min, threads=threads)[0]
         for _ in range(rounds)
@@ -39,10 +39,12 @@ def parts_of_a_step(sizes: Sequence[Size], rounds: int = 3) -> pd.DataFrame:
 
 
 def in_milliseconds(times: pd.DataFrame) -> pd.DataFrame:
-    """Median and quartiles of each candidate in milliseconds, and the ratio to the first one."""
-    table = summary(times, baseline=times["candidate"].iloc[0]).drop(columns="n")
-    for column in ("median", "q1", "q3"):
-        table[column] = (table[column] * 1e3).round(2)
-    return table.assign(ratio=table["ratio"].round(2)).rename(
-        columns={column: f"{column}, ms" for column in ("median", "q1", "q3")}
-    )
+    """Median and quartiles of each candidate in milliseconds, and the ratio to the first one.
+
+    Numbers are text of three digits, as the page shows them.
+    """
+    table = summary(times, baseline=times["candidate"].iloc[0])
+    for column in ("q1", "median", "q3"):
+        table[f"{column}, ms"] = [f"{seconds * 1e3:.3g}" for seconds in table[column]]
+    ratios = [f"{ratio:.3g}" for ratio in table["ratio"]]
+    return table.drop(columns=["n", "q1", "median", "q3", "ratio"]).assign(ratio=ratios)

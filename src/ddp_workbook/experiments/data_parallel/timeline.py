@@ -33,7 +33,7 @@ def _watched(model: nn.Module, images: Tensor, labels: Tensor, devices: int) -> 
     events: list[tuple] = []
     clocks = {name: _clocked(getattr(data_parallel, name), events) for name in OPERATIONS}
     cores = torch.get_num_threads()
-    torch.set_num_threads(devices)  # one for each replica, as the chapter divides them
+    torch.set_num_threads(1)  # in each thread: one core plays one device
     try:
         with patch.multiple(data_parallel, **clocks):
             data_parallel.forward_and_backward(model, images, labels, threads(devices))

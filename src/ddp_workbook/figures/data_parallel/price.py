@@ -61,5 +61,5 @@ def alt_text_of_step_times(table: pd.DataFrame) -> str:
     said = []
     for size, rows in table.groupby(["width", "depth", "batch"], sort=False):
         each = zip(rows["candidate"], rows["median, ms"], strict=True)
-        said.append(f"{size_in_words(size)}: " + ", ".join(f"{n} {ms:.3g} ms" for n, ms in each))
+        said.append(f"{size_in_words(size)}: " + ", ".join(f"{n} {ms} ms" for n, ms in each))
     return "Median time of a training step. " + ". ".join(said) + "."
