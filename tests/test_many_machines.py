@@ -169,7 +169,7 @@ def test_no_torchrun_outlives_the_page(tmp_path, end):
     program = tmp_path / "wait.py"
     program.write_text(WAIT)
     command = [sys.executable, "-m", "tests.workers.pretend_host", str(program)]
-    # What a killed page leaves behind goes with this folder; its sockets need a short path.
+    # What a killed page leaves behind is removed with this folder; its sockets need a short path.
     folder = tempfile.mkdtemp(prefix="page-")
     page = subprocess.Popen(
         command,
@@ -210,7 +210,7 @@ def test_no_host_and_no_time_are_refused():
 
 
 def test_a_line_is_taken_apart():
-    """Who wrote it, when, and whether it is torch's log: Python's and that of C++."""
+    """Which worker wrote a line, when, and whether it is torch's log: Python's and C++'s."""
     began = time.mktime((2026, 11, 22, 23, 59, 58, 0, 0, -1))
     prefix = "I1123 00:00:01.500000 77 .venv/lib/python3.11/site-packages/torch/run.py:7] "
     assert parsed(prefix + "Using", 9.0, began) == Line(3.5, None, "Using", log=True)
@@ -239,7 +239,7 @@ def test_each_fault_has_its_own_sentence():
     assert list(table.index) == list(parts)
     for what, words in parts.items():
         assert re.search(words, table.at[what, "message"]), table.at[what, "message"]
-    assert table["mend"].all()
+    assert table["what to do"].all()
 
 
 def test_the_default_patience_is_what_the_page_says():
@@ -260,9 +260,9 @@ def test_the_error_of_a_public_address_is_recorded():
 
 
 def test_recorded_faults_hold_their_key_sentences():
-    """Each with a mend; three raise no error, which the page says as well."""
+    """Each with its advice; three raise no error, which the page says as well."""
     table = faults.recorded()
-    assert len(table) == len(faults.RECORDED_MENDS) and table["message"].all()
+    assert len(table) == len(faults.RECORDED_ADVICE) and table["message"].all()
     assert table["message"].str.startswith("none").sum() == 3
     assert table["message"].iloc[0] == "Connection refused, remote=[127.0.0.1]"
 

@@ -83,6 +83,19 @@ def test_assignments_are_gone_once_they_are_read():
     assert torchrun.read(["torchrun", "x.py"]).nnodes == "1"
 
 
+@pytest.mark.parametrize(
+    ("conf", "value"),
+    [
+        ("", None),
+        ("is_host=False", False),
+        ("read_timeout=3, is_host = 1", True),
+        ("is_host=?", None),
+    ],
+)
+def test_who_opens_the_store_is_read_as_torchrun_reads_it(conf, value):
+    assert torchrun.read(["torchrun", "--rdzv-conf", conf, "x.py"]).is_host is value
+
+
 @pytest.fixture
 def own_delay(monkeypatch):
     """What `meeting` puts in its place is gone afterwards."""

@@ -159,6 +159,8 @@ def alike(lines: list[list[str]]) -> bool:
     """Whether the lines name one meeting, so that it is worth trying."""
     read = [torchrun.read(words) for words in lines]
     named = {(line.nnodes, line.backend, line.endpoint, line.run_id) for line in read}
+    if all(line.is_host is False for line in read):
+        return False  # all of them would wait for a store
     return len(named) == 1 and read[0].nnodes == str(len(lines)) and not read[0].standalone
 
 
@@ -175,6 +177,13 @@ def endpoint(seen: Seen) -> str:
     may_ask = [*case.hosts, *HERE] if len(case.hosts) == 1 else case.hosts
     right = same and line.host in may_ask and line.port == str(case.port)
     return f"{case.head}:{case.port}" if right or line.standalone else line.endpoint
+
+
+def refuses_the_store(seen: Seen) -> bool:
+    """Whether this host is the endpoint's, and its line says that it does not open the store."""
+    line = seen.came.line
+    here = line.standalone or line.host in (*HERE, called_host(seen))
+    return here and line.is_host is False
 
 
 def job_name(seen: Seen) -> str:
@@ -382,6 +391,14 @@ ENDPOINT = Look(
         f"{seen.case.port}, the same in all {len(seen.case.hosts)} lines"
     ),
 )
+STORE = Look(
+    of=refuses_the_store,
+    right=False,
+    otherwise="With is_host=false, a host does not open the store. If the host of the endpoint "
+    "does not, which one does?",
+    came=line_and(lambda seen: "Nobody opens the store, so all hosts wait for it."),
+    required=lambda seen: f"a store on {called_host(seen)}, which the endpoint names",
+)
 NAME = Look(
     of=job_name,
     right=lambda case: case.job,
@@ -430,7 +447,7 @@ CHECK = Alone(
     called=called,
     caller=on_host_of_its_own,
     observe=typed,
-    looks=[FORM, PROGRAM, STANDALONE, NNODES, NPROC, BACKEND, ENDPOINT, NAME, MET],
+    looks=[FORM, PROGRAM, STANDALONE, NNODES, NPROC, BACKEND, ENDPOINT, STORE, NAME, MET],
     keeps="Which line changes the caller's dict or list?",
     errors={
         "KeyError": "`hosts` is a dict: host name to number of GPUs. Which key do you look up?",

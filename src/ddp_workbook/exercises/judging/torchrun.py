@@ -25,6 +25,8 @@ ASSIGNMENT = re.compile(r"\w+=.*", flags=re.S)
 BEFORE = ("env", "exec", "uv", "run")  # words that may precede the command
 PATIENCE = 10.0  # seconds for a meeting over loopback, which takes a few tenths
 LOOPBACK = "127.0.0.1"
+# How torchrun spells true and false (RendezvousParameters.get_as_bool).
+YES, NO = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
 UNKNOWN = "unknown"  # the result on a machine that is too busy to tell
 
 
@@ -56,6 +58,7 @@ class Line:
     standalone: bool
     node_rank: int
     program: tuple[str, ...]  # ("train.py", "--epochs", "5") or ("-m", "module", ...)
+    is_host: bool | None = None  # whether this host opens the store; None: torchrun decides
 
     @property
     def host(self) -> str:
@@ -86,8 +89,19 @@ def read(words: Sequence[str]) -> Line:
         run_id=given.rdzv_id,
         standalone=given.standalone,
         node_rank=given.node_rank,
+        is_host=is_host(given.rdzv_conf),
         program=program,
     )
+
+
+def is_host(conf: str) -> bool | None:
+    """The value of is_host in `--rdzv-conf`; None if it is not given, or not as torchrun wants it.
+
+    torchrun names the error of a value that it cannot read when the hosts meet.
+    """
+    given = [part.partition("=") for part in conf.split(",")]
+    value = {key.strip(): value.strip().lower() for key, _, value in given}.get("is_host")
+    return {**dict.fromkeys(YES, True), **dict.fromkeys(NO, False)}.get(value)
 
 
 def variables(words: Sequence[str]) -> dict[str, str]:

@@ -26,10 +26,10 @@ class Fault(NamedTuple):
     what: str
     command: str
     message: str
-    mend: str
+    what_to_do: str
 
 
-MENDS = {
+ADVICE = {
     "a name that nobody can resolve": "take the address, or a name that getent hosts knows, on "
     "every host",
     "a host that never comes": "compare the command lines: --nnodes, --rdzv-endpoint and --rdzv-id "
@@ -50,16 +50,16 @@ def what_breaks() -> pd.DataFrame:
     lines = {what: [*words, program()] for what, words in commands.items()}
     runs = run_agents(lines, timeout=LIMIT, quiet=True)
     faults = [
-        Fault(what, run.command, telling_line(run), MENDS[what]) for what, run in runs.items()
+        Fault(what, run.command, telling_line(run), ADVICE[what]) for what, run in runs.items()
     ]
     what = "an interface that does not exist"
     command = "two ranks by launch, with GLOO_SOCKET_IFNAME=eth9"
-    faults.append(Fault(what, command, _meet_by("eth9"), MENDS[what]))
-    return pd.DataFrame(faults)
+    faults.append(Fault(what, command, _meet_by("eth9"), ADVICE[what]))
+    return pd.DataFrame(faults).rename(columns={"what_to_do": "what to do"})
 
 
-# Of the recorded ones: those that a laptop cannot show, with their mends.
-RECORDED_MENDS = {
+# Of the recorded ones: those that a laptop cannot show, and what to do about them.
+RECORDED_ADVICE = {
     "wrong_interface": "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME: the one that the others can reach",
     "own_name_is_loopback": "the same variable, or the host's real address in its /etc/hosts",
     "head_does_not_know_itself": "the endpoint is what hostname prints there, if the others can "
@@ -84,9 +84,9 @@ def recorded() -> pd.DataFrame:
         {
             "what": by_name[name]["what"],
             "message": NO_ERROR.get(name, key_sentence(by_name[name])).format(**by_name[name]),
-            "mend": mend,
+            "what to do": advice,
         }
-        for name, mend in RECORDED_MENDS.items()
+        for name, advice in RECORDED_ADVICE.items()
     )
 
 
