@@ -1,16 +1,16 @@
-"""Take one step with the gradients of several micro-batches, and send them once.
+"""Take one optimizer step with the gradients of several micro-batches, and send them once.
 
-A batch that does not fit into memory is cut into micro-batches. Their gradients add up in `.grad`,
-and then the optimizer makes one step. Your function is called on all ranks. All have the same
-number of micro-batches, at least one, and every micro-batch has the same number of rows. Inside
-`with ddp.no_sync():` DDP sends nothing. The rules:
+A batch that does not fit into memory is cut into micro-batches, and their gradients add up in
+`.grad`. Your function is called on all ranks. Each rank has the same number of micro-batches, at
+least one, and all micro-batches have the same number of rows. Inside `with ddp.no_sync():` DDP
+sends nothing.
 
-- Afterwards the weights are those that one process gets from one step with the mean loss over the
-  rows of all micro-batches of all ranks. The loss is `F.cross_entropy`.
+- Afterwards the weights are those of one process that takes one step with the mean
+  `F.cross_entropy` over all rows of all ranks.
 - Only one micro-batch fits into memory: call `backward` for it before the forward of the next.
-- Every forward goes through `ddp`, and DDP sends every gradient once: one all_reduce for each of
+- Every forward goes through `ddp`, and DDP sends each gradient once: one all_reduce for each of
   its buckets, not one for each micro-batch.
-- `.grad` still holds what an earlier step has left there. That does not count.
+- `.grad` may still hold what an earlier step left there. It must not count.
 """
 
 from collections.abc import Callable
@@ -29,8 +29,8 @@ MINUTES = 15
 HINTS = [
     "cross_entropy is a mean over its rows, and backward adds to .grad. After k micro-batches, how "
     "many times the mean over all rows is in .grad?",
-    "Under no_sync the gradients add up on each rank alone. After which micro-batch must DDP send, "
-    "and what does it find in .grad then?",
+    "Under no_sync the gradients add up on each rank alone. After which micro-batch must DDP "
+    "send, and what is in .grad by then?",
     "DDP decides in the forward whether the backward that follows will send. Which lines must be "
     "inside no_sync, and for which of the micro-batches?",
 ]
@@ -146,17 +146,16 @@ DONE = Look(
         "ddp was not called. DDP sees only what goes through it: which model gets the images?": (
             lambda step: ["backward"] * step.count + ["step"]
         ),
-        "All rows were in memory at once. Who has put the micro-batches together again?": (
+        "All rows were in memory at once. Where are the micro-batches put together again?": (
             lambda step: ["forward", "backward", "step"]
         ),
-        "One backward for all keeps the graphs of all micro-batches in memory. When can the first "
-        "of them go?": lambda step: ["forward"] * step.count + ["backward", "step"],
-        "All forwards come first, so all graphs are in memory. When can the first of them go?": (
-            lambda step: ["forward"] * step.count + ["backward"] * step.count + ["step"]
-        ),
-        "There is a step for each micro-batch. At which weights are the gradients of the others "
-        "taken then?": lambda step: ["forward", "backward", "step"] * step.count,
-        "The optimizer has not stepped. Who calls it?": (
+        "One backward for all keeps the graphs of all micro-batches in memory. When could the "
+        "first one be freed?": lambda step: ["forward"] * step.count + ["backward", "step"],
+        "All forwards come first, so all graphs are in memory at once. When could the first one "
+        "be freed?": (lambda step: ["forward"] * step.count + ["backward"] * step.count + ["step"]),
+        "There is an optimizer step for each micro-batch. With which weights are the later "
+        "gradients computed then?": lambda step: ["forward", "backward", "step"] * step.count,
+        "The optimizer has made no step. Where do you call it?": (
             lambda step: ["forward", "backward"] * step.count
         ),
     },
@@ -172,35 +171,34 @@ WEIGHTS = Look(
     mistakes={
         "Each rank has made a step with its own gradients. DDP averages in a backward outside of "
         "no_sync: which one was that?": after(own),
-        "The step is as many times too long as there are micro-batches. Is a sum of means a "
+        "The step is too long, by a factor of the number of micro-batches. Is a sum of means a "
         "mean?": after(lambda step, rank: mean(step) * step.count),
         "Each rank has made a step with the sum of its own gradients. Which backward lets DDP "
-        "average, and what makes a mean of the sum?": after(
-            lambda step, rank: own(step, rank) * step.count
-        ),
+        "average, and what turns "
+        "the sum into a mean?": after(lambda step, rank: own(step, rank) * step.count),
         "The step is divided by the number of ranks, too. What has DDP done already?": after(
             lambda step, rank: mean(step) / step.size
         ),
         "The step is multiplied by the number of ranks. Does DDP add up, or average?": after(
             lambda step, rank: mean(step) * step.size
         ),
-        "What an earlier step has left in .grad is in this one, too. Who takes it away?": after(
+        "What an earlier step left in .grad is in this step, too. Where do you clear it?": after(
             lambda step, rank: (
                 mean(step) + sum(old_gradient(one) for one in range(step.size)) / step.size
             )
         ),
-        "Only the last micro-batch is in this step. Where are the gradients of the others taken "
-        "away?": after(lambda step, rank: mean(step, range(step.count)[-1:])),
-        "Only the last micro-batch is in this step, with its full weight. Where have the gradients "
-        "of the others gone?": after(
+        "Only the last micro-batch is in this step. Where are the gradients of the others "
+        "cleared?": after(lambda step, rank: mean(step, range(step.count)[-1:])),
+        "Only the last micro-batch is in this step, with its full weight. Where did the gradients "
+        "of the others go?": after(
             lambda step, rank: mean(step, range(step.count)[-1:]) * step.count
         ),
         "Only the first micro-batch was averaged over the ranks. After which one are all gradients "
         "in .grad?": after(
             lambda step, rank: mean(step, range(1)) + own(step, rank, range(1, step.count))
         ),
-        "All were averaged but the last micro-batch, which stayed this rank's own. In the end, "
-        "which backward must send?": after(
+        "All micro-batches but the last were averaged; the gradient of the last is still this "
+        "rank's own. In the end, which backward must send?": after(
             lambda step, rank: (
                 mean(step, range(step.count - 1)) + own(step, rank, range(step.count)[-1:])
             )
@@ -215,17 +213,17 @@ WIRE = Look(  # but for the broadcasts in which DDP agrees on its buckets after 
     right=BYTES,
     mistakes={
         "Nothing was sent. DDP averages in a backward outside of no_sync: which one was that?": 0,
-        "In this backward no_sync was on, but not in the forward before it, and that is where DDP "
-        "decides. Which lines belong inside?": When(
+        "no_sync was on in this backward, but not in the forward before it, where DDP decides. "
+        "Which lines belong inside?": When(
             lambda seen: any(map(int.__gt__, outside(seen, "forward"), outside(seen, "backward")))
         ),
-        "DDP has sent every gradient once, and then there was more. What is that for?": When(
+        "DDP sent every gradient once, and then there was more. What is that for?": When(
             lambda seen: sum(outside(seen, "forward")) == 1
         ),
-        "Every backward sends all gradients. What keeps DDP from sending, until all are added "
+        "Every backward sends all gradients. How do you keep DDP from sending until all are added "
         "up?": When(lambda seen: all(outside(seen, "forward"))),
     },
-    otherwise="Which lines have sent that, and which backward must send?",
+    otherwise="Which lines sent that, and which backward must send?",
     came=lambda seen: (
         f"the right weights, but rank {seen.rank} has sent {seen.value} bytes "
         f"({', '.join(seen.ops) or 'nothing'})"

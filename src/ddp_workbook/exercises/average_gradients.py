@@ -1,12 +1,13 @@
 """Replace every gradient by its mean over the ranks.
 
-Each rank has computed gradients from its own rows, and calls your function between `backward` and
-`step`. Afterwards the `.grad` of each parameter holds, on every rank, the mean of the ranks'
-gradients.
+Each rank has computed gradients from its own rows. Your function is called on all ranks, between
+`backward` and `step`. Afterwards, on every rank, the `.grad` of each parameter holds the mean of
+the ranks' gradients.
 
-- A parameter without gradient, such as a frozen one, has none on any rank. Its `.grad` stays None.
-- Parameters can differ in dtype, and not every gradient is contiguous.
-- `zero_grad` sets `.grad` to None: in the next step the gradients are new tensors.
+- A parameter without a gradient, such as a frozen one, has none on any rank. Its `.grad` stays
+  None.
+- Parameters can differ in dtype, and some gradients are not contiguous.
+- `zero_grad` sets `.grad` to None, so in the next step the gradients are new tensors.
 """
 
 import torch.distributed as dist
@@ -27,11 +28,11 @@ from ddp_workbook.exercises.judging.same import same
 
 MINUTES = 8
 HINTS = [
-    "One of the collectives gives every rank the sum of what the ranks hold. Which gradients would "
-    "you hand to it, and on which ranks?",
+    "One collective gives every rank the sum of what the ranks hold. Which gradients would you "
+    "hand to it, and on which ranks?",
     "all_reduce works in place on one tensor. A sum of world_size gradients is how many times "
     "their mean?",
-    "A loop over model.parameters(), the same on all ranks, which passes over a parameter whose "
+    "Loop over model.parameters(), in the same order on all ranks, and skip a parameter whose "
     ".grad is None.",
 ]
 
@@ -65,7 +66,7 @@ CHECK = OnRanks(
                 "This is the mean, divided by the number of ranks once more. Is it a mean "
                 "already?": lambda case: total(case, 1 / len(case) ** 2),
                 "This is the sum over the ranks. By how much is a sum larger than a mean?": total,
-                "Nothing was sent. How do the ranks get to know each other's gradients?": When(
+                "Nothing was sent. How does a rank learn the gradients of the others?": When(
                     lambda seen: not seen.wire
                 ),
                 "This is the rank's own gradient, divided by the number of ranks. Which tensor "
@@ -83,18 +84,17 @@ CHECK = OnRanks(
                 ),
                 "All gradients are as before, though something was sent. Which tensor does the "
                 "collective write into, and who holds it afterwards?": When(keeps_its_own),
-                "This is the rank's own gradient. Does your loop reach all of them, those of the "
-                "model itself, those of inner modules, and those after one that is None?": (
-                    lambda case, rank: case[rank]
-                ),
-                "A parameter without gradient is passed over. It needs no zeros.": (
+                "This is the rank's own gradient. Does your loop reach all of them: those of the "
+                "model itself, of inner modules, and after one "
+                "that is None?": (lambda case, rank: case[rank]),
+                "Skip a parameter without a gradient. It needs no zeros.": (
                     lambda case: zeros_for_none(mean(case))
                 ),
-                "Where has the gradient gone? zero_grad and set_to_none take it away.": (
+                "The gradient is None now. zero_grad and set_to_none remove it.": (
                     lambda case: dict.fromkeys(case[0])
                 ),
-                "Until an asynchronous collective has been waited for, it may write into its "
-                "tensor. Which of your lines use that tensor before?": When(
+                "An asynchronous collective may write into its tensor until you have waited for "
+                "it. Which of your lines use that tensor before?": When(
                     lambda seen: any(row.get("under_way") for row in seen.wire)
                 ),
             },
@@ -102,9 +102,11 @@ CHECK = OnRanks(
         ),
     ],
     errors={
-        "NoneType": "A frozen parameter has no gradient: what is its .grad, and what then?",
+        "NoneType": "A frozen parameter has no gradient: its .grad is None. What should your "
+        "loop do then?",
         "SIGABRT": "Do all ranks hand the same gradients to the collective, in the same order? "
-        "Where shapes or dtypes differ, gloo ends the process. Each process orders a set anew.",
+        "If shapes or dtypes differ, gloo aborts the process. A set has another order in each "
+        "process.",
     },
     proves="every gradient is the mean of the ranks' gradients, weights and frozen parameters are "
     "as they were, at 1 to 4 ranks",

@@ -1,16 +1,12 @@
 """Compute the loss that one process would print: the mean over the rows of all ranks.
 
-Each rank has taken its rows of a batch, not always the same number of them, and has computed its
-own mean loss. Your function is called in every step between forward and `backward`, on all ranks.
-What you are given:
+Each rank has its own rows of a batch, not always equally many, and has computed the mean loss over
+them. Your function is called on all ranks in every step, between forward and `backward`. It returns
+the mean over all rows, the same number on every rank.
 
-- A rank may have no rows; its loss, the mean of nothing, is nan. Some rank always has rows.
-- The dtype of `loss` is the same on all ranks, and may be bfloat16.
-
-The rules:
-
-- Return the mean over all rows, the same number on each rank. If a rank that has rows has the loss
-  nan, that is nan, too.
+- A rank may have no rows; its loss, the mean of nothing, is nan. At least one rank has rows.
+- If a rank that has rows has the loss nan, the result is nan, too.
+- `loss` has the same dtype on all ranks, which may be bfloat16.
 - The number is only for printing: keep nothing that holds the graph of `loss` in memory.
 - Leave `loss` and its graph as they are, because `backward` comes next.
 - Use one collective at most, because each one costs a round trip.
@@ -33,8 +29,8 @@ HINTS = [
     "work out the mean by hand?",
     "A mean times its rows is a sum again. Two sums over the ranks, but one collective: how many "
     "numbers fit into a tensor, and in which dtype?",
-    "nan times 0 is nan, so a rank without rows needs a branch for its sum. It still has to come "
-    "to the collective.",
+    "nan times 0 is nan, so a rank without rows needs a branch for its sum. It must still take part "
+    "in the collective.",
 ]
 
 
@@ -150,8 +146,8 @@ CHECK = OnRanks(
         Look(
             of=lambda seen: seen.came["graph"],
             right=False,
-            otherwise="Whoever keeps this value for a plot keeps the graph of its step in memory, "
-            "too.",
+            otherwise="A program that keeps this value for a plot also keeps the graph of its "
+            "step in memory.",
             came="a tensor that requires grad, on rank {rank}",
             required="a number: a float, or a tensor that has left the graph",
         ),
@@ -177,11 +173,11 @@ CHECK = OnRanks(
                 "This is rank 0's loss, on every rank. Where are the rows of the others?": (
                     lambda case: case[0].mean
                 ),
-                "This is the mean of the ranks' means. Has each rank as many rows?": (
+                "This is the mean of the ranks' means. Do all ranks have equally many rows?": (
                     lambda case: sum(own.mean for own in case) / len(case)
                 ),
-                "These are the means of the ranks that have rows, each of them once. How often "
-                "should each count?": lambda case: means(case) / sum(own.rows > 0 for own in case),
+                "This is the mean of the means of those ranks that have rows. How much should "
+                "each of them count?": lambda case: means(case) / sum(own.rows > 0 for own in case),
                 "A rank without rows has the loss nan. What is nan times 0, and what becomes of a "
                 "sum with nan in it?": lambda case: (
                     sum(own.mean * own.rows for own in case) / all_rows(case)
@@ -195,12 +191,13 @@ CHECK = OnRanks(
                 "The sum over all rows was divided by this rank's rows.": (
                     lambda case, rank: total(case) / (case[rank].rows or math.nan)
                 ),
-                "These are the ranks' means, added up. How often does each count?": means,
-                "The sum of the ranks' means, by all rows: is a mean a sum?": (
-                    lambda case: means(case) / all_rows(case)
-                ),
+                "This is the sum of the ranks' means. How much should each of them count?": means,
+                "The ranks' means were added up and divided by the number of all rows: is a mean "
+                "a sum?": (lambda case: means(case) / all_rows(case)),
                 "It is nearly right, and the losses are bfloat16 here. In which dtype do your "
-                "sums travel, and up to which number can that one count rows?": When(
+                "sums travel, and up to "
+                "which number can that "
+                "dtype count rows?": When(
                     lambda seen: (
                         isinstance(seen.value, float)
                         and seen.case[0].dtype == torch.bfloat16
@@ -222,14 +219,16 @@ CHECK = OnRanks(
         ),
     ],
     most=1,
-    too_much="Each one costs a trip. Which numbers could travel in the same tensor?",
+    too_much="Each collective costs a round trip. Which numbers could travel in the same tensor?",
     errors={
-        "expected Tensor as element": "stack takes tensors. Which of your numbers is none yet?",
-        "zero-dimensional": "cat needs a dimension to lay tensors behind each other. Have they "
-        "one?",
-        "Invalid function argument": "A collective takes a tensor. Who makes one of this number?",
-        "different dtypes": "Which dtype has your tensor on a rank without rows?",
-        "division by zero": "A rank may be without rows. Who divides by its rows alone?",
+        "expected Tensor as element": "stack takes tensors. Which of your numbers is not a "
+        "tensor yet?",
+        "zero-dimensional": "cat joins tensors along a dimension. Do yours have one?",
+        "Invalid function argument": "A collective takes a tensor. Where do you make one of this "
+        "number?",
+        "different dtypes": "Which dtype does your tensor have on a rank without rows?",
+        "division by zero": "A rank may have no rows. Which line divides by the rows of this "
+        "rank alone?",
     },
     proves="the mean over the rows of all ranks, with one collective, at 1 to 4 ranks of 0 to 1001 "
     "rows",

@@ -1,5 +1,5 @@
 # wrong: makes a step after every micro-batch
-# told: There is a step for each micro-batch
+# told: There is an optimizer step for each micro-batch
 import torch.nn.functional as F
 
 

@@ -1,5 +1,5 @@
 # wrong: adds to what the step before has left
-# told: What an earlier step has left
+# told: What an earlier step left
 import torch.nn.functional as F
 
 

@@ -1,5 +1,5 @@
 # wrong: puts the micro-batches together again
-# told: Who has put the micro-batches together again
+# told: Where are the micro-batches put together again
 import torch
 import torch.nn.functional as F
 

@@ -1,6 +1,6 @@
 # wrong: keeps the gradients of the first step
 # told: What does your function keep from one call to the next?
-# told: (call 2; before it
+# told: (call 2; the calls before it were right)
 # right at: 1
 import torch.distributed as dist
 

@@ -31,7 +31,7 @@ def rank_0_logs(path: str) -> str:
 
 
 def line(step: int, rank: int) -> str:
-    """What a rank writes in a step; rank 0's losses have more digits than others'."""
+    """What a rank writes in a step; some losses have more digits than others."""
     return f"step {step}: loss {2.3 / (rank + 1)} on rank {rank}"
 
 

@@ -32,7 +32,11 @@ def filling_plot(backward: Any, rank: int = 0) -> Figure:
     words = {"va": "bottom", "size": 9}
     axes.text(last, top * 1.02, "last gradient ready ", ha="right", **words)
     axes.text(last, top * 1.02, " exposed", ha="left", **words)
-    axes.set(xlim=(0, end), ylim=(0, top * 1.1), title=f"rank {rank}, one backward")
+    axes.set(
+        xlim=(0, end),
+        ylim=(0, top * 1.1),
+        title=f"rank {rank}, one backward: gradients (steps) and all-reduces (bars)",
+    )
     axes.set(xlabel="milliseconds since backward began", ylabel="MB of gradients ready")
     return figure
 
