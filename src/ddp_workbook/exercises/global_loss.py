@@ -29,8 +29,8 @@ HINTS = [
     "work out the mean by hand?",
     "A mean times its rows is a sum again. Two sums over the ranks, but one collective: how many "
     "numbers fit into a tensor, and in which dtype?",
-    "nan times 0 is nan, so a rank without rows needs a branch for its sum. It must still take part "
-    "in the collective.",
+    "nan times 0 is nan, so a rank without rows needs a branch for its sum. It must still take "
+    "part in the collective.",
 ]
 
 
