@@ -1,17 +1,16 @@
-"""Deal samples of unequal length to the ranks, so that no rank works much longer than the others.
+"""Divide samples of unequal length, so that no rank works much longer than the others.
 
-costs[i] says how long a rank works on sample i. It is 0 or more and known beforehand, such as the
-number of words in a text. A rank's total is the sum of the costs of its samples. In every epoch all
-ranks wait for the one with the largest total.
+costs[i] says how long a rank works on sample i, such as the number of words in a text; it is 0 or
+more. A rank's total is the sum of the costs of its samples. All ranks wait for the one with the
+largest total. You need no process group.
 
 - Each sample, 0 to len(costs) - 1, goes to one rank. Ranks may get unequal numbers of samples, or
-  none: there can be fewer samples than ranks, and even no samples at all.
+  none: there can be fewer samples than ranks, and even no samples at all. The order within a rank
+  does not matter.
 - The largest total is at most 4/3 of the smallest that is possible with these samples. You need not
-  find the smallest one: trying out all ways takes too long with many samples.
-- Every rank calls the function for itself, in its own process. So the same call must return the
-  same lists everywhere and every time. `costs` stays as it is.
-
-The order of the samples within a rank does not matter. You need no process group.
+  find the smallest one: trying all divisions takes too long with many samples.
+- Every rank calls the function in its own process. So the same call must return the same lists
+  everywhere and every time. `costs` stays as it is.
 """
 
 import random
@@ -25,7 +24,7 @@ from ddp_workbook.exercises.judging.same import kind
 MINUTES = 12
 HINTS = [
     "You pack boxes into vans, and all vans should be equally heavy. Into which van do you put the "
-    "next box? And which box do you not want to have left at the end?",
+    "next box? And which box would be the worst one to have left at the end?",
     "Keep a total for each rank, and give samples away one by one. Two choices: which sample is "
     "next, and who gets it.",
     "sorted takes a key, and can sort the numbers of the samples by their costs. Small samples can "
@@ -36,10 +35,10 @@ Lists = list[list[int]]  # the samples of each rank
 
 
 def even_work(costs: list[int], world_size: int) -> list[list[int]]:
-    """The samples of each rank, as numbers of `costs`, so that the ranks' totals are near."""
+    """The samples of each rank, as places in `costs`, so that the ranks' totals are similar."""
     ### BEGIN SOLUTION
     parts, totals = [[] for _ in range(world_size)], [0] * world_size
-    for sample in sorted(range(len(costs)), key=lambda i: -costs[i]):  # small ones level it out
+    for sample in sorted(range(len(costs)), key=lambda i: -costs[i]):  # the small ones even it out
         rank = totals.index(min(totals))  # of equals the first: the same choice on all ranks
         parts[rank].append(sample)
         totals[rank] += costs[sample]
@@ -91,7 +90,7 @@ def with_totals(seen: Seen) -> str:
 
 
 def least_possible(costs: list[int], size: int) -> int:
-    """The smallest largest total, from all ways to deal out."""
+    """The smallest largest total, from all ways to divide the samples."""
     ways = {(0,) * size}  # totals of the ranks, sorted, for it does not matter whose is which
     for c in costs:
         ways = {tuple(sorted((*w[:r], w[r] + c, *w[r + 1 :]))) for w in ways for r in range(size)}
@@ -102,7 +101,7 @@ def too_long(seen: Seen) -> bool:
     """Whether a total is above 4/3 of the least possible."""
     costs, size = seen.case
     longest = max(totals(costs, seen.came))
-    bound = max([-(-sum(costs) // size), *costs])  # quick to see, and nothing is below it
+    bound = max([-(-sum(costs) // size), *costs])  # cheap, and no division is below it
     return 3 * longest > 4 * bound and 3 * longest > 4 * least_possible(costs, size)
 
 
@@ -192,10 +191,10 @@ EACH_ONCE = Look(
         "Some samples cost the same. Which of them does index find?": (
             lambda case: sorted(map(case[0].index, case[0]))
         ),
-        "Samples that cost 0 are missing. Which of your lines takes a 0 for nothing?": (
+        "Samples that cost 0 are missing. Which of your lines treats 0 as nothing?": (
             lambda case: [i for i, cost in enumerate(case[0]) if cost]
         ),
-        "Ranks have equal lists. Is it one list, named several times?": (
+        "Ranks have equal lists. Is it the same list object several times?": (
             lambda case: sorted([*range(len(case[0]))] * case[1])
         ),
         "Samples are 0 to len(costs) - 1. Where do the other numbers come from?": When(
@@ -212,16 +211,16 @@ EACH_ONCE = Look(
 ALWAYS_THE_SAME = Look(
     of=lambda seen: all(one.came == seen.came for one in seen.again),
     right=True,
-    otherwise="The same call once more gives other lists. What, besides costs and world_size, do "
-    "they depend on? Not only random differs from process to process: hash() of a text does, too.",
+    otherwise="The same call gives other lists the next time. What, besides costs and world_size, "
+    "do they depend on? Like random numbers, hash() of a text differs from process to process.",
     came=lambda seen: "\nand once more:\n".join(map(with_totals, [seen, *seen.again])),
-    required="the same lists: each rank makes them for itself, in a process of its own",
+    required="the same lists: each rank computes them in its own process",
 )
 LEVEL = Look(
     of=too_long,
     right=False,
     mistakes={
-        "All the work is on one rank. What would make another one the next?": When(
+        "All the work is on one rank. When does another rank get a sample?": When(
             lambda seen: sum(map(bool, totals(seen.case[0], seen.came))) == 1
         ),
         "These totals are large. Which numbers does your dtype hold?": When(
@@ -243,12 +242,12 @@ LEVEL = Look(
         "Are these the samples' places in costs, or those in a sorted copy of it?": When(
             of_sorted_costs
         ),
-        "You give them away by their numbers, not by their costs. Which ones cannot be levelled "
-        "out at the end?": any_of(
+        "You give them away by their numbers, not by their costs. Which samples cannot be "
+        "balanced out at the end?": any_of(
             lambda costs, size: greedy(range(len(costs)), costs, size),
             lambda costs, size: greedy(range(len(costs))[::-1], costs, size),
         ),
-        "You give them away the shortest first. Which ones cannot be levelled out at the end?": (
+        "You give them away the shortest first. Which ones cannot be balanced at the end?": (
             any_of(lambda costs, size: greedy(up(costs), costs, size))
         ),
         "All ranks have about equally many samples. Are they equally long?": When(

@@ -1,16 +1,15 @@
-"""Compute the accuracy over a whole data set, also where the ranks cannot share it equally.
+"""Compute the accuracy over a whole data set, also when the ranks cannot share it equally.
 
 All ranks call the function, on the CPU, with the same model and the same data set of at least one
 sample. dataset[i] is (features, label). The model turns a batch of features into scores
-[rows, classes]; the class with the highest score is its guess.
+[rows, classes]; its guess is the class with the highest score.
 
-- Every rank returns the same number: right guesses / samples, as one process computes it, to the
-  last digit. A DistributedSampler repeats samples to make the ranks equal; here each sample counts
-  once.
-- The ranks share the work: each sample goes through the model of some rank, and no rank takes more
+- Every rank returns right guesses / samples, to the last digit what one process computes. Each
+  sample counts once: a DistributedSampler would repeat some.
+- The ranks share the work. Each sample goes through the model on some rank, and no rank takes more
   than len(dataset) / world_size samples, rounded up. There may be fewer samples than ranks.
-- The model gets at most batch_size rows at once. It guesses in evaluation mode, without building a
-  graph. Afterwards every module in it is in the mode in which it was before.
+- The model gets at most `batch_size` rows at once. It guesses in evaluation mode, and builds no
+  graph. Afterwards each module inside it is in the mode in which it was before.
 - A call makes one collective.
 """
 
@@ -28,18 +27,18 @@ from ddp_workbook.exercises.judging.same import is_number, same
 
 MINUTES = 15
 HINTS = [
-    "Which samples are this rank's, if nothing is added to make the ranks equal? And which whole "
-    "numbers of the ranks make up the accuracy?",
-    "A Subset of the data set holds chosen samples, perhaps none, and a loader goes through it. "
-    "Each rank counts, and counts can be added up.",
-    "Only the counts of right guesses must travel; by what are they divided at the end, and is "
-    "that known without asking? model.train(True) sets every module in the model: which ones were "
-    "in evaluation mode before?",
+    "Which samples belong to this rank if nothing is added to make the shares equal? And from "
+    "which whole numbers, one from each rank, can the accuracy be computed?",
+    "A Subset holds chosen samples of the data set, perhaps none, and a loader can iterate over "
+    "it. Each rank counts, and counts can be added up.",
+    "Only the counts of right guesses have to be sent. What divides them at the end, and does each "
+    "rank know that number already? model.train(True) changes every module inside the model: "
+    "which of them were in evaluation mode before?",
 ]
 
 
 def exact_accuracy(model: nn.Module, dataset: Dataset, batch_size: int) -> float:
-    """Share of the samples in `dataset` that `model` guesses rightly, `batch_size` at a time."""
+    """Share of the samples in `dataset` that `model` guesses right, `batch_size` at a time."""
     ### BEGIN SOLUTION
     modes = {module: module.training for module in model.modules()}  # a part may be frozen
     mine = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
@@ -56,7 +55,7 @@ def exact_accuracy(model: nn.Module, dataset: Dataset, batch_size: int) -> float
 
 
 class Case(NamedTuple):
-    """A data set of n samples, and the samples that the model guesses rightly."""
+    """A data set of n samples, and the samples that the model guesses right."""
 
     n: int
     batch_size: int
@@ -111,7 +110,7 @@ def observe(returned: object, model: Model, *_: object) -> dict:
 
 
 def state(model: Model) -> dict[str, bool]:
-    """What a call leaves as it was."""
+    """What a call must leave as it is."""
     modes = {f"{n or 'model'}.training": part.training for n, part in model.named_modules()}
     return modes | {f"{n}.requires_grad": p.requires_grad for n, p in model.named_parameters()}
 
@@ -156,7 +155,7 @@ def rows(seen: Seen) -> list[int]:
 
 
 def counts(seen: Seen) -> list[int]:
-    """How many of them it guessed rightly."""
+    """How many of them it guessed right."""
     return [sum(map(sum, own)) for own in hits(seen)]
 
 
@@ -193,7 +192,7 @@ def last_batches(seen: Seen) -> float:
 MODE = Look(
     of=lambda seen: any(batch["training"] for batch in seen.came["batches"]),
     right=False,
-    otherwise="Dropout and its like are on. What turns them off?",
+    otherwise="Dropout and similar layers are active. What turns them off?",
     came="the model guessed in training mode {where}",
     required="the model guesses in evaluation mode",
 )
@@ -228,8 +227,8 @@ NUMBER = Look(
         "does Python make of two ints?": When(
             lambda seen: seen.value == torch.tensor(seen.right).item()
         ),
-        "Right but for the last digit: fractions are rounded, and so is their sum. What could be "
-        "added up instead?": gives(lambda seen: seen.right),
+        "Right except for the last digit: fractions are rounded, and so is their sum. What could "
+        "be added up instead?": gives(lambda seen: seen.right),
         "The doubles count like other samples.": gives(
             lambda seen: sum(rows(seen)) > seen.case.n and sum(counts(seen)) / sum(rows(seen))
         ),
@@ -239,11 +238,11 @@ NUMBER = Look(
         "These are right guesses. What makes them a share?": gives(
             lambda seen: len(seen.case.right), lambda seen: sum(counts(seen))
         ),
-        "A rank without samples has no accuracy. Which of its numbers is there all the same?": (
+        "A rank without samples has no accuracy. Which of its numbers exists anyway?": (
             gives(lambda seen: nan)
         ),
         "Are these the right guesses in the last batch of each rank only?": gives(last_batches),
-        "No guess is right? Which line rounds down, or begins to count again?": (
+        "No guess is right? Which line rounds down, or starts to count again?": (
             gives(lambda seen: 0)
         ),
         "This is rank 0's accuracy, on every rank. Where are the others?": gives(
@@ -253,8 +252,8 @@ NUMBER = Look(
                 and parts(seen)[0]
             )
         ),
-        "This is the accuracy of this rank's own samples. How does it hear of the others?": gives(
-            lambda seen: parts(seen)[seen.rank]
+        "This is the accuracy of this rank's own samples. How does it learn about the others?": (
+            gives(lambda seen: parts(seen)[seen.rank])
         ),
         "These are this rank's right guesses, divided by all samples. Where are the others'?": (
             gives(lambda seen: counts(seen)[seen.rank] / seen.case.n)
@@ -276,14 +275,14 @@ MEMORY = [
     Look(
         of=lambda seen: any(batch["graph"] for batch in seen.came["batches"]),
         right=False,
-        otherwise="What is kept in memory for a backward that never comes?",
+        otherwise="What is kept in memory for a backward that nobody calls?",
         came="scores with a graph {where}",
         required="scores without a graph",
     ),
     Look(
         of=lambda seen: all(len(b["rows"]) <= seen.case.batch_size for b in seen.came["batches"]),
         right=True,
-        otherwise="The caller's memory holds no more rows. Who cuts batches?",
+        otherwise="The caller's memory holds no more rows. Which line makes the batches?",
         came=lambda seen: f"batches of {max(len(b['rows']) for b in seen.came['batches'])} rows",
         required=lambda seen: f"at most {seen.case.batch_size} rows at once",
     ),
@@ -292,7 +291,7 @@ AFTERWARDS = Look(
     of=lambda seen: seen.came["state"],
     right=state_before,
     mistakes={
-        "Its mode is training afterwards, whatever it was before. Who goes on with this model?": (
+        "The model is in training mode afterwards, whatever it was before. Who uses it next?": (
             lambda case: dict.fromkeys(state_before(case), True)
         ),
         "A part of the model was in evaluation mode. What does model.train do to its parts?": (
@@ -304,7 +303,7 @@ AFTERWARDS = Look(
             name: was and not name.endswith("training") for name, was in state_before(case).items()
         },
     },
-    otherwise="The caller goes on with this model. Which line sets back what was changed?",
+    otherwise="The caller uses this model again. Which line restores what was changed?",
     came="{part} is {value} afterwards",
     required="{right}, as before the call",
 )
@@ -319,12 +318,12 @@ CHECK = OnRanks(
     ),
     looks=[MODE, WORK, NUMBER, *MEMORY, AFTERWARDS],
     most=1,
-    too_much="Which numbers must travel, and which does each rank know?",
+    too_much="Which numbers have to be sent, and which does each rank know?",
     errors={
-        "by zero": "A rank may be without samples. Who divides by its samples alone?",
-        "num_samples=0": "A rank may be without samples. Does it need the loader to shuffle them?",
-        "non-empty": "A rank may be without samples. What does it put together then?",
-        "Invalid function argument": "A collective takes a tensor. Who makes one of this number?",
+        "by zero": "A rank may have no samples. Which line divides by a rank's own number of them?",
+        "num_samples=0": "A rank may have no samples. Does the loader have to shuffle here?",
+        "non-empty": "A rank may have no samples. What does it concatenate then?",
+        "Invalid function argument": "A collective takes a tensor. Which line makes one of it?",
     },
     proves="each of 1 to 21 samples counted once, the work shared, one collective, at 1 to 4 ranks",
 )

@@ -1,22 +1,20 @@
-"""Yield the samples of one worker process from a stream that all ranks and workers can read.
+"""Yield the samples of one worker process from a stream that all ranks and workers read.
 
-An IterableDataset has no sampler: every process that reads it gets the whole stream, and must pass
-over what belongs to others. Its `__iter__` would call your function in each of these processes:
+An IterableDataset has no sampler: every process that reads it gets the whole stream, and must skip
+what belongs to others. Its `__iter__` would return
+`iterable_shard(stream, rank, world_size, get_worker_info())` in each of them; no process group is
+needed.
 
-    return iterable_shard(stream, rank, world_size, torch.utils.data.get_worker_info())
+`worker` is None if the rank itself reads, as with num_workers=0. Otherwise its worker processes
+read: `worker.id` is 0 to num_workers - 1, and `worker.num_workers` is the number of workers of this
+rank. Ranks may have different numbers of workers.
 
-With DataLoader(..., num_workers=0) the rank itself reads, and `worker` is None. Otherwise its
-worker processes read, each with a `worker` of its own, which has `id`, 0 to num_workers - 1, and
-`num_workers`, the number of workers of this rank. Ranks can have different numbers of workers.
-
-- The stream is dealt to the ranks like cards: its first sample to rank 0, the second to rank 1, and
+- The stream is dealt to the ranks like cards: the first sample to rank 0, the second to rank 1, and
   so on. A rank's samples are dealt to its workers in the same way, the first to worker 0.
-- So each sample comes exactly once, in one process. Nothing is added or left out to make the
-  processes equal.
-- The stream has no length, can be read only once, and may never end. Pass a sample on when you have
-  read it; do not collect them first.
-
-No process group is needed: rank and world_size are arguments.
+- Each sample comes exactly once, in one process. Nothing is added or left out to make the shares
+  equal.
+- The stream has no length, can be read only once, and may never end. Yield a sample as soon as you
+  have read it; do not collect samples first.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,17 +28,17 @@ from ddp_workbook.exercises.judging.same import kind
 
 MINUTES = 10
 HINTS = [
-    "Write the places 0 to 11 of a stream in a row, and under each its rank, for 2 ranks. Then "
-    "take rank 0's places alone: which of them are worker 0's, if it has 2 workers?",
+    "Write down the places 0 to 11 of a stream, and under each its rank, for 2 ranks. Then look at "
+    "rank 0's places alone: which of them are worker 0's, if it has 2 workers?",
     "Which rank gets place 7 of the stream, with 3 ranks? How many samples has this rank got "
     "before it? What does that number say about the worker?",
-    "A rank without workers deals its samples to one reader. Which id could that one have? Go "
-    "through the stream with a number for each place, and pass on what is yours.",
+    "A rank without workers is like a rank with one. Which id would that worker have? Number the "
+    "places of the stream as you read, and yield what is yours.",
 ]
 
 
 def iterable_shard(stream: Iterator[Any], rank: int, world_size: int, worker: Any) -> Iterator[Any]:
-    """This process's samples of `stream`, in its order; `worker` is what get_worker_info() says."""
+    """This process's samples of `stream`, in its order; `worker` is from get_worker_info()."""
     ### BEGIN SOLUTION
     workers, mine = (1, 0) if worker is None else (worker.num_workers, worker.id)
     for place, sample in enumerate(stream):
@@ -66,12 +64,12 @@ class Case(NamedTuple):
 
     @property
     def samples(self) -> list[int]:
-        """Not their places: whose a sample is does not depend on its value. One is 0, one None."""
+        """Values that are not the places: a sample's value must not matter. One is 0, one None."""
         return [None if place == 7 and self.n == 8 else 10 * place for place in range(self.n)]
 
     @property
     def processes(self) -> list[tuple[int, Worker | None]]:
-        """Those that read: (rank, worker). Of a real loader one sees the rank alone."""
+        """The processes that read: (rank, worker). With a real loader only the rank is seen."""
         return [
             (rank, Worker(one, count) if count else None)
             for rank, count in enumerate(self.workers)
@@ -180,7 +178,7 @@ def whole_blocks(n: int, rank: int, world_size: int, worker: int, workers: int) 
 
 
 def without_rest(n: int, rank: int, world_size: int, worker: int, workers: int) -> range:
-    """The right places of those that can be dealt to all."""
+    """The right places, without the rest that does not divide."""
     parts = world_size * workers
     return right(n // parts * parts, rank, world_size, worker, workers)
 
@@ -195,7 +193,7 @@ def by_process(seen: Seen, lists: list) -> str:
 
 
 def only_without_workers(way: Callable[[Case], list[int]]) -> Callable[[Case, int], list[int]]:
-    """A mistake in a rank that reads itself."""
+    """A mistake that only a rank without workers shows."""
 
     def samples(case: Case, process: int) -> list[int]:
         return way(case) if case.processes[process][1] is None else mine(right)(case, process)
@@ -222,14 +220,14 @@ WHOSE = Look(
         "Each sample comes once in every worker of its rank. Who else reads in this rank?": mine(
             lambda n, rank, world_size, worker, workers: range(rank, n, world_size)
         ),
-        "Every rank gets the whole stream. Where do the ranks come in?": mine(
+        "Every rank gets the whole stream. Where is `rank` used?": mine(
             lambda n, rank, world_size, worker, workers: range(worker, n, workers)
         ),
         "Every process gets the whole stream. Which samples are its own?": mine(
             lambda n, *_: range(n)
         ),
-        "This would suit ranks that all have as many workers. Who gets the second sample, and what "
-        "if another rank has more workers?": mine(
+        "This is right only if all ranks have equally many workers. Which rank gets the second "
+        "sample of the stream?": mine(
             lambda n, rank, world_size, worker, workers: range(
                 rank * workers + worker, n, world_size * workers
             )
@@ -248,10 +246,10 @@ WHOSE = Look(
         "Without workers, nobody reads. What is `worker` in the rank itself?": (
             only_without_workers(lambda case: [])
         ),
-        "A sample may be None. What else tells that the stream has ended?": mine(
+        "A sample may be None. What else shows that the stream has ended?": mine(
             lambda n, *of: [place for place in right(n, *of) if n != 8 or place < 7]
         ),
-        "Sample 0 is lost. Which of your lines takes a 0 for nothing?": mine(
+        "Sample 0 is lost. Which of your lines treats 0 as nothing?": mine(
             lambda *of: [place for place in right(*of) if place]
         ),
         "These are places of the stream. Which samples are there?": (
@@ -260,7 +258,7 @@ WHOSE = Look(
         "Ids begin at 0: the first sample is rank 0's and worker 0's. Whose is it here?": mine(
             lambda n, *of: [place + 1 for place in right(n - 1, *of)]
         ),
-        "Samples are dealt by their values. Whose is one is decided by its place in the stream.": (
+        "Samples are dealt by their values. The place in the stream decides, not the value.": (
             mine(
                 lambda n, rank, world_size, worker, workers: [
                     place
@@ -312,7 +310,7 @@ CHECK = Alone(
         "not subscriptable": "A stream can be read from the beginning only, one after the other.",
         "raised StopIteration": "next raises StopIteration at the end of the stream, which is an "
         "error inside a generator. What could end your loop?",
-        "process group": "There is no group. Which arguments say who asks, and among how many?",
+        "process group": "There is no process group. Which arguments give rank and world size?",
     },
     proves="at 1 to 3 ranks with 0 to 4 workers, also of a DataLoader, each sample comes once",
 )

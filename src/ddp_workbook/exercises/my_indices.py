@@ -1,16 +1,15 @@
-"""Return the samples of one rank in one epoch: the same that torch's DistributedSampler gives it.
+"""Return the samples of one rank in one epoch, exactly as torch's DistributedSampler gives them.
 
-1. The epoch has an order of the samples 0 to n - 1, the same on all ranks. Without `shuffle` it is
-   0, 1, 2 and so on. With `shuffle` it is the permutation that torch.randperm makes of n with a
-   torch.Generator seeded with seed + epoch.
-2. All ranks get equally many samples. If n is no multiple of world_size, the order is made longer,
-   up to the next multiple: it starts again from its own beginning, several times if need be. With
-   `drop_last` its end is cut off instead, down to the multiple below, which can be 0.
-3. The order is dealt like cards: its first sample to rank 0, the second to rank 1, and so on; after
+You need no process group, and must not use DistributedSampler: the exercise is to write what it
+does. If n is 0, every rank gets an empty list.
+
+1. The order. Without `shuffle` it is 0, 1, 2 and so on, up to n - 1. With `shuffle` it is what
+   torch.randperm makes of n with a torch.Generator seeded with seed + epoch, the same on all ranks.
+2. Equal shares. If n is no multiple of world_size, the order is extended to the next multiple: it
+   starts again from its own beginning, several times if necessary. With `drop_last` its end is cut
+   off instead, down to the multiple below, which can be 0.
+3. The deal. The first sample of that order goes to rank 0, the second to rank 1, and so on; after
    the last rank comes rank 0 again.
-
-n can be 0: every rank gets an empty list. You need no process group. Do not use DistributedSampler:
-the exercise is to write what it does.
 """
 
 from collections.abc import Callable
@@ -35,10 +34,10 @@ from ddp_workbook.exercises.judging.dealing import (
 
 MINUTES = 12
 HINTS = [
-    "Three questions, one after the other: in which order do the samples come, how many are dealt "
-    "in all, and which of those come to this rank?",
-    "With n = 1 and 4 ranks, four samples are dealt. Which sample is at place 0 of the longer "
-    "order, and which at 1, 2 and 3? Behind place n - 1, the remainder of a division tells.",
+    "Answer three questions in turn: what is the order of the samples, how many are dealt in all, "
+    "and which of those go to this rank?",
+    "With n = 1 and 4 ranks, four samples are dealt. Which sample is at place 0 of the extended "
+    "order, and which at places 1, 2 and 3? From place n on, a remainder tells you.",
     "manual_seed of a torch.Generator returns the generator. Each rank gets n / world_size "
     "samples, rounded down or up. Which places of the order are rank 0's, and which are rank 1's?",
 ]
@@ -53,7 +52,7 @@ def my_indices(
     drop_last: bool = False,
     seed: int = 0,
 ) -> list[int]:
-    """This rank's samples, of 0 to n - 1, in the order in which it comes to them."""
+    """This rank's samples, out of 0 to n - 1, in the order in which it uses them."""
     ### BEGIN SOLUTION
     order = list(range(n))
     if shuffle:
@@ -72,11 +71,11 @@ class Epoch(Deal):
     drop_last: bool
 
     def order_by(self, seed: int, times: int = 1) -> list[int]:
-        """The epoch's order with such a generator, if it is asked at all."""
+        """The epoch's order from a generator with this seed, if it is shuffled at all."""
         return super().order_by(seed, times) if self.shuffle else list(range(self.n))
 
     def cards(self, order: list[int]) -> list[int]:
-        """An order made longer, or shorter."""
+        """An order, extended or cut."""
         each = self.n // self.size if self.drop_last else -(-self.n // self.size)
         return (order * self.size)[: each * self.size]
 
@@ -124,7 +123,7 @@ def case_of(size: int, n: int, epoch: int, shuffle: bool, drop_last: bool, seed:
 
 
 def arguments(case: Epoch, rank: int) -> tuple:
-    """Those of a call; from now on, in this process of the attempt, no sampler can be made."""
+    """The arguments of a call; from now on no sampler can be made in this process."""
     DistributedSampler.__init__ = refuse
     return (case.n, rank, case.size, *(case.options if case.options != DEFAULTS else ()))
 
@@ -136,24 +135,24 @@ def refuse(*_: Any, **__: Any) -> None:
 
 
 def longer(cards: Callable[[Epoch], list[int]]) -> Callable:
-    """A mistake in making orders longer."""
+    """A mistake in extending the order."""
     return dealt(lambda case: case.right if case.drop_last else cards(case))
 
 
 def shorter(cards: Callable[[Epoch], list[int]]) -> Callable:
-    """A mistake in making orders shorter."""
+    """A mistake in cutting the order."""
     return dealt(lambda case: cards(case) if case.drop_last else case.right)
 
 
 def each_drops_one(case: Epoch, rank: int) -> list[int]:
-    """What is left if every rank leaves out its last one, where n is no multiple."""
+    """A rank's samples if each rank drops its last one wherever n is no multiple."""
     if case.drop_last and case.more:
         return case.order[rank :: case.size][:-1]
     return case.right[rank :: case.size]
 
 
 def shuffled_late(case: Epoch) -> list[int]:
-    """Made longer or shorter first, shuffled then."""
+    """Extended or cut first, shuffled afterwards."""
     places = permutation(len(case.right), case.seed + case.epoch, 1)
     return [place % case.n for place in places] if case.shuffle else case.right
 
@@ -182,33 +181,33 @@ CHECK = Alone(
                 "It is shuffled, and shuffle is False.": dealt(
                     lambda case: case.cards(Deal.order_by(case, case.seed + case.epoch))
                 ),
-                "The order is made longer first, and shuffled then. Which of the rules comes "
+                "The order is extended first and shuffled afterwards. Which of the rules comes "
                 "first?": dealt(shuffled_late),
-                "Not all ranks get equally many. What becomes of the order before it is dealt?": (
+                "Not all ranks get equally many. What happens to the order before it is dealt?": (
                     longer(lambda case: case.order)
                 ),
                 "drop_last is False, and yet samples are left out.": longer(
                     lambda case: case.order[: case.n // case.size * case.size]
                 ),
-                "Right so far, but still too short. How often must the order go round?": longer(
+                "Right so far, but still too short. How often must the order be repeated?": longer(
                     lambda case: case.order + case.order[: case.more]
                 ),
-                "The order goes on with its own end. Where does it begin again?": longer(
+                "The order continues with its own end. Where should it start again?": longer(
                     lambda case: case.order + case.order[case.n - case.more :]
                 ),
-                "The order goes on backwards. Where does it begin again?": longer(
+                "The order continues backwards. Where should it start again?": longer(
                     lambda case: case.order + case.order[::-1][: case.more]
                 ),
-                "Only the last sample comes again. Where does the order begin again?": longer(
+                "Only the last sample comes again. Where should the order start again?": longer(
                     lambda case: case.order + case.order[-1:] * case.more
                 ),
                 "Only the first sample comes again. Which one follows it?": longer(
                     lambda case: case.order + case.order[:1] * case.more
                 ),
-                "Samples 0, 1 and so on come again. Does the order begin so?": longer(
+                "Samples 0, 1 and so on come again. Does the order start with them?": longer(
                     lambda case: case.order + [i % case.n for i in range(case.more)]
                 ),
-                "More is added than need be. How many are missing to a multiple?": longer(
+                "More is added than necessary. How many are missing to the next multiple?": longer(
                     lambda case: [
                         case.order[place % case.n]
                         for place in range((case.n // case.size + 1) * case.size if case.n else 0)
@@ -217,23 +216,22 @@ CHECK = Alone(
                 "Not all ranks get equally many. What does drop_last do to the order?": shorter(
                     lambda case: case.order
                 ),
-                "drop_last is True. Is the order made longer then?": shorter(
+                "drop_last is True. Is the order extended then?": shorter(
                     lambda case: (case.order * case.size)[: case.n + case.more]
                 ),
                 "The order has lost its beginning, not its end.": shorter(
                     lambda case: case.order[case.n % case.size :]
                 ),
-                "More is cut off than need be. By how much is n above a multiple of world_size?": (
-                    shorter(lambda case: case.order[: -(case.n % case.size)])
-                ),
+                "More is cut off than necessary. By how much is n above a multiple of "
+                "world_size?": shorter(lambda case: case.order[: -(case.n % case.size)]),
                 "Every rank leaves out one. Which ranks had one more than the others?": (
                     each_drops_one
                 ),
                 **UNEXPLAINED,
-                "The samples are dealt first, and shuffled then. Which of the rules comes first?": (
+                "The samples are dealt first, then shuffled. Which of the rules comes first?": (
                     When(own_parts_shuffled)
                 ),
-                "Right so far, but too short. How far must the order go on?": When(
+                "Right so far, but too short. How long must the order be?": When(
                     lambda seen: all(o.value == o.right[: len(o.value)] for o in seen.everyone)
                 ),
                 "Does every rank get as many as it must?": When(
@@ -243,14 +241,14 @@ CHECK = Alone(
                     lambda seen: seen.case.shuffle
                 ),
             },
-            otherwise="Write down what is dealt, and its rank under each card. Where is the first "
-            "mistake?",
+            otherwise="Write down what is dealt, and under each sample its rank. Where is the "
+            "first mistake?",
             came=all_came,
             required=all_right,
         ),
     ],
     errors={
-        "process group": "There is no group. Which arguments say who asks, and among how many?",
+        "process group": "There is no process group. Which arguments give rank and world size?",
         "by zero": "n can be 0, or smaller than world_size. What do you divide by then?",
         "randperm()": "randperm wants n, and generator=, a torch.Generator. What does it get here?",
         "out of range": "How long is the list, and how far do you read? Think of n = 0, too.",

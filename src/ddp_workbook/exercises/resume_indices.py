@@ -1,18 +1,15 @@
-"""Return the samples that a rank still has to train on, after a job was stopped in mid-epoch.
+"""Return the samples that a rank still has to train on after a stop in the middle of an epoch.
 
-The order of the epoch is the same on all ranks and in all runs: the permutation of 0 to n - 1 that
-torch.randperm makes with a torch.Generator seeded with seed + epoch. The job has trained on the
-first `done` samples of that order, all ranks together. It may have been stopped several times in
-this epoch, and may have had any number of ranks, so `done` need not be a multiple of anything.
+The epoch has the same order on all ranks and in all runs: what torch.randperm makes of n with a
+torch.Generator seeded with seed + epoch. All ranks together have trained on its first `done`
+samples. The job may have stopped several times in this epoch, with any number of ranks, so `done`
+need not be a multiple of anything. Now there are world_size ranks; you need no process group.
 
-Now there are world_size ranks. The samples that are left are dealt like cards, in the epoch's
-order: the first to rank 0, the second to rank 1, and so on; after the last rank comes rank 0 again.
-
+- The rest is dealt like cards, in the epoch's order: its first sample to rank 0, the second to rank
+  1, and so on; after the last rank comes rank 0 again.
 - Each sample that is left goes to one rank, once.
-- Nothing is added or left out to make the ranks equal: a rank may get one sample more than another,
-  or none at all. If done == n, every rank gets an empty list.
-
-You need no process group and no sampler.
+- Nothing is added or left out to make the shares equal: a rank may get one sample more than
+  another, or none at all. If done == n, every rank gets an empty list.
 """
 
 from collections import Counter
@@ -38,17 +35,17 @@ MINUTES = 8
 HINTS = [
     "Write down an order of 10 samples and strike out the first 4. Who gets the fifth, now that "
     "there are 3 ranks? Does it matter how many there were before?",
-    "The order does not depend on the ranks. Make all of it again, as in the run that was stopped; "
-    "only then leave out what was done.",
+    "The order does not depend on the ranks. Make all of it again, as in the run that was stopped, "
+    "and only then leave out what is done.",
     "The first sample for rank 0 is at place `done` of the order. At which place is rank 1's first "
-    "one, and how many places further is its second?",
+    "sample, and how many places further is its second?",
 ]
 
 
 def resume_indices(
     n: int, epoch: int, seed: int, done: int, rank: int, world_size: int
 ) -> list[int]:
-    """This rank's samples in the rest of the epoch, of 0 to n - 1, in the epoch's order."""
+    """This rank's samples in the rest of the epoch, out of 0 to n - 1, in the epoch's order."""
     ### BEGIN SOLUTION
     generator = torch.Generator().manual_seed(seed + epoch)
     order = torch.randperm(n, generator=generator).tolist()  # as before the stop
@@ -137,23 +134,25 @@ CHECK = Alone(
                 "Every rank leaves out `done` samples of its own. Whose samples does `done` "
                 "count?": lambda case, rank: case.order[rank :: case.size][case.done :],
                 "This is the whole epoch. What has been trained on before the stop?": one_of(whole),
-                "This suits a run that had as many ranks as now, and stopped after whole steps. "
-                "What if it had more ranks, or fewer?": one_of(as_before),
-                "The dealing goes on as if nothing had happened. Who gets the first one that is "
-                "left?": lambda case, rank: case.right[(rank - case.done) % case.size :: case.size],
-                "Ranks begin at the right places. Who gets the samples behind, one after the "
-                "other?": lambda case, rank: case.right[rank:],
+                "This is right only if the run had as many ranks as now, and stopped after a whole "
+                "step. What if it had more ranks, or fewer?": one_of(as_before),
+                "The dealing goes on as if nothing had happened. Which rank gets the first sample "
+                "that is left?": lambda case, rank: case.right[
+                    (rank - case.done) % case.size :: case.size
+                ],
+                "Ranks begin at the right places. Which ranks get the samples that follow, one "
+                "after the other?": lambda case, rank: case.right[rank:],
                 "These are the samples that are done. Which are left?": dealt(
                     lambda case: case.order[: case.done]
                 ),
                 "Some samples are left out, so that all ranks get equally many. Do they have to?": (
                     dealt(lambda case: case.right[: len(case.right) // case.size * case.size])
                 ),
-                "The right samples are left, by their numbers. What is lost in a set, or in "
+                "The right samples are left, sorted by their numbers. What is lost in a set, or in "
                 "sorting?": dealt(lambda case: sorted(case.right)),
                 "Left out are the samples with numbers below done. Are those the ones that are "
                 "done?": dealt(lambda case: [i for i in case.order if i >= case.done]),
-                "Sample 0 is lost. Which of your lines takes a 0 for nothing?": (
+                "Sample 0 is lost. Which of your lines treats 0 as nothing?": (
                     lambda case, rank: [i for i in case.right[rank :: case.size] if i]
                 ),
                 "One sample too many is taken as done.": dealt(lambda case: case.right[1:]),
@@ -165,18 +164,18 @@ CHECK = Alone(
                 ),
                 **UNEXPLAINED,
                 "The right samples are left, in another order than the epoch's. What is shuffled "
-                "anew?": When(lambda seen: sorted(together(seen)) == sorted(seen.case.right)),
-                "Not the order before the stop. Of how many samples was it, and with what "
-                "seeded?": When(lambda seen: lengths(seen)[0] == lengths(seen)[1]),
+                "again?": When(lambda seen: sorted(together(seen)) == sorted(seen.case.right)),
+                "This is not the order before the stop. How many samples did that have, and what "
+                "was its seed?": When(lambda seen: lengths(seen)[0] == lengths(seen)[1]),
             },
-            otherwise="Strike out the done ones, and write a rank under each that is left. What "
-            "differs?",
+            otherwise="Strike out the samples that are done, and write a rank under each other "
+            "one. What differs?",
             came=what_came,
             required=all_right,
         ),
     ],
     errors={
-        "process group": "There is no group. Which arguments say who asks, and among how many?",
+        "process group": "There is no process group. Which arguments give rank and world size?",
         "without overflow": "A data set can be large. Which numbers does the dtype hold?",
         "randperm()": "randperm wants n, and generator=, a torch.Generator. What does it get here?",
         "by zero": "Nothing may be left: n - done can be 0. What do you divide by then?",

@@ -1,19 +1,17 @@
-"""Mend the loop in the cell: it runs without an error, but on the wrong samples.
+"""Fix the loop in the cell: it runs without an error, but trains on the wrong samples.
 
 All ranks call the function with the same arguments. It returns what this rank has trained on: a
-list for each epoch, with the samples in their order. dataset[i] is the number i here, so that you
-see which sample is which; forward, backward and step are left out. In every epoch, the first one as
-well:
+list for each epoch, with the samples in their order. dataset[i] is the number i, so that you see
+which sample is which; forward, backward and step are left out. In every epoch, also in the first:
 
-- The whole data set is shuffled, in a new order, before it is dealt to the ranks. So a rank gets
-  other samples than in the epoch before.
-- Every sample comes on some rank. All ranks get equally many, len(dataset) / world_size, rounded
-  up. Only as many samples come twice as that takes.
-- `seed` decides all orders: the same call again returns the same lists, another seed gives other
-  ones. It does not matter what other code has drawn from torch's or Python's random numbers.
-- The function leaves the state of those random numbers as it is. Mind the loader: each time a loop
-  over it begins, it draws a number from torch's generator, unless it is given a generator of its
-  own.
+- The whole data set is shuffled in a new order, and then dealt to the ranks. So a rank gets other
+  samples than in the epoch before.
+- Every sample goes to some rank, and all ranks get len(dataset) / world_size samples, rounded up.
+  No more samples come twice than that requires.
+- `seed` alone decides all orders: the same call returns the same lists again, and another seed
+  gives other lists, whatever other code has drawn from torch's or Python's random numbers.
+- The state of those random numbers stays as it is. A loader draws a number from torch's generator
+  each time a loop over it begins, unless you give it a generator of its own.
 """
 
 from collections.abc import Callable
@@ -29,12 +27,12 @@ from ddp_workbook.exercises.judging.dealing import permutation, type_of
 
 MINUTES = 10
 HINTS = [
-    "Run the cell as it is with one word changed, and read what came back. Are the numbers in "
-    "order? Is a number on two ranks, and one on none? Is the second epoch another one?",
-    "Four things are wrong. Two are arguments of the sampler: who shuffles, and must the ranks "
-    "agree on the order that they deal out? One is an argument that the loader lacks.",
-    "A sampler makes the order from its seed and its epoch. The seed is to be the same on all "
-    "ranks; and nobody tells the sampler which epoch it is, before the loader asks for the order.",
+    "Change one word, run the cell, and read what came back. Are the numbers in order? Is a number "
+    "on two ranks, or on none? Is the second epoch different from the first?",
+    "Four things are wrong. Two are arguments of the sampler: who shuffles, and do the ranks "
+    "deal from the same order? One is an argument that the loader lacks.",
+    "A sampler makes the order from its seed and its epoch. The seed must be the same on all "
+    "ranks, and the sampler must be told the epoch before the loader asks it for the order.",
 ]
 
 
@@ -53,7 +51,7 @@ def shuffled_every_epoch(
             trained_on[epoch] += samples.tolist()
     return trained_on
     ### GIVEN
-    # # TODO: this loop runs, but breaks the rules of the task; find the reasons, and mend it
+    # # TODO: this loop runs, but breaks the rules of the task; find out why, and fix it
     # sampler = DistributedSampler(dataset, shuffle=False, seed=seed + dist.get_rank())
     # loader = DataLoader(dataset, batch_size, sampler=sampler)
     # trained_on = []
@@ -200,26 +198,26 @@ FAIR = Look(
             lambda seen, ranks: set().union(*ranks) - every(seen)
         ),
         "Does the loop over the batches run in this epoch?": at(lambda _, ranks: not any(ranks)),
-        "Each rank has all. Who deals them out?": at(
+        "Each rank has all samples. What deals them out?": at(
             lambda seen, ranks: alike(ranks) and share(seen) < len(set(ranks[0])) == seen.case.n
         ),
         "All ranks have the same samples. What tells the sampler which rank it is?": at(
             lambda _, ranks: alike(ranks)
         ),
-        "Who drops what does not divide: the sampler, or the loader its last batch?": at(
+        "What drops samples: the sampler, or the loader, its last batch?": at(
             lambda seen, ranks: (
                 missing(seen, ranks) and min(map(len, ranks)) < share(seen) >= max(map(len, ranks))
             )
         ),
-        "Some come several times on a rank, and some never. Who draws them?": at(
+        "Some samples come several times on a rank, and some never. What draws them?": at(
             lambda seen, ranks: missing(seen, ranks) and any(len(set(r)) < len(r) for r in ranks)
         ),
-        "Do all ranks deal from the same order, or has each made one of its own?": at(missing),
+        "Do all ranks deal from the same order, or does each rank make its own?": at(missing),
         "More than its share. Which samples come several times in a list, and why?": at(
             lambda seen, ranks: max(map(len, ranks)) > share(seen)
         ),
     },
-    otherwise="Unequally many. For whom do the others wait in the last step?",
+    otherwise="Unequally many. Which rank do the others wait for in the last step?",
     came=lambda seen: (
         f"{in_text(seen, seen.value)}\n"
         f"on no rank: {in_words(missing(seen, lists(seen, seen.value)))}"
@@ -230,21 +228,22 @@ NEW = Look(
     of=old_epoch,
     right=NO_EPOCH,
     mistakes={
-        "Neighbours stay neighbours. Who was to shuffle the samples?": When(
+        "Neighbours stay neighbours. What should shuffle the samples?": When(
             lambda seen: ordered(seen, seen.value)
         ),
-        "Only epochs 0 and 1 are alike. When is the order made, and when is the epoch told?": When(
+        "Only epochs 0 and 1 are alike. When is the order made, and when is set_epoch "
+        "called?": When(
             lambda seen: (
                 seen.value == 1
                 and lists(seen, 1) == lists(seen, 0)
                 and lists(seen, 2) != lists(seen, 1)
             )
         ),
-        "A rank's samples are always the same ones. Which is first, shuffling or dealing?": When(
+        "A rank's samples are always the same ones. Which comes first, shuffling or dealing?": When(
             lambda seen: lists(seen, seen.value) != lists(seen, 0)
         ),
     },
-    otherwise="An order comes again. What tells an epoch from the one before?",
+    otherwise="An order comes again. What makes an epoch different from the one before?",
     came=lambda seen: "\n".join(in_text(seen, one) for one in sorted({0, seen.value})),
     required="in each epoch a new random order of all samples, dealt to the ranks",
 )
@@ -255,7 +254,7 @@ SAME_CALL = Look(
         "The first run begins with the order of this seed, the same call again with another one. "
         "What does your function keep from one call to the next?": When(by_randperm),
     },
-    otherwise="The same call gives other orders. What, besides seed, has a say?",
+    otherwise="The same call gives other orders. What else, besides seed, decides them?",
     came=lambda seen: (
         f"{in_text(seen, seen.value)}\nthe same call again, {in_text(seen, seen.value, 1)}"
     ),
@@ -265,11 +264,11 @@ OTHER_SEED = Look(
     of=same_with_another_seed,
     right=NO_EPOCH,
     mistakes={
-        "Both seeds give the same orders. Where does seed come in?": When(
+        "Both seeds give the same orders. Where is seed used?": When(
             lambda seen: seen.came["runs"][0] == seen.came["runs"][2]
         ),
     },
-    otherwise="Both seeds give the same order in this epoch. What is made of seed and epoch?",
+    otherwise="Both seeds give the same order in this epoch. How are seed and epoch combined?",
     came=lambda seen: (
         f"{in_text(seen, seen.value)}\n"
         f"with seed={seen.case.seed + 1}, {in_text(seen, seen.value, 2)}"
@@ -279,8 +278,8 @@ OTHER_SEED = Look(
 STATE = Look(
     of=lambda seen: seen.came["drawn"],
     right=False,
-    otherwise="Who asks torch's own generator here, or seeds it: your lines, or the loader? Which "
-    "argument of the loader names another one?",
+    otherwise="What draws from torch's own generator here, or seeds it: your lines, or the loader? "
+    "Which argument gives the loader another one?",
     came="the right samples; but the state of torch's random numbers has changed {where}",
     required="the state is as before the call: other code draws from it, too",
 )
@@ -296,7 +295,7 @@ CHECK = OnRanks(
     looks=[TYPE, FAIR, NEW, SAME_CALL, OTHER_SEED, STATE],
     errors={
         "mutually exclusive with shuffle": "Two arguments of the loader want to choose the order.",
-        "no attribute 'set_epoch'": "Which object makes the order? This one must know the epoch.",
+        "no attribute 'set_epoch'": "Which object makes the order? It must know the epoch.",
         "default process group twice": "The caller has made the group already.",
     },
     proves="4 epochs of 23 and 24 samples, each in a new order that seed decides, at 1 to 4 ranks",

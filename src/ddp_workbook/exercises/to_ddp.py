@@ -1,12 +1,13 @@
 """Turn the training loop of one process, which the cell holds, into the loop of every rank.
 
-All ranks call it alike, on the CPU, in a group that the caller has made and will end. Rules:
+All ranks call the function on the CPU. The caller has made the process group, and will end it.
 
-- In every epoch all rows are shuffled and dealt out anew; each row goes to one rank, once.
-- All ranks together share each batch of `batch_size` rows evenly, and also the smaller last one.
-  Both sizes are multiples of the world size.
-- Random numbers and `make_model()` differ from rank to rank; all begin with rank 0's weights.
-- One DistributedDataParallel averages the gradients; all_reduce sends them once a step.
+- In every epoch all rows are shuffled and dealt out again; each row goes to one rank, once.
+- All ranks together share each batch of `batch_size` rows evenly, also the smaller last one. Both
+  sizes are multiples of the world size.
+- Random numbers and what `make_model()` returns differ from rank to rank; all ranks begin with rank
+  0's weights.
+- One DistributedDataParallel averages the gradients, and only they are all-reduced, once a step.
 - Every rank returns the weights that one process gets from the same batches, under the same names.
 """
 
@@ -26,9 +27,10 @@ from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
 MINUTES = 20
 HINTS = [
     "The cell imports two classes that its loop does not use. What does each of them do?",
-    "The sampler takes the place of shuffle, and must be told, before each epoch, which one it is. "
-    "How many rows of a batch are one rank's?",
-    "DDP is a module around yours: what must go through it? Which names has yours, which has DDP?",
+    "The sampler takes the place of shuffle, and must be told before each epoch which epoch it is. "
+    "How many rows of a batch belong to one rank?",
+    "DDP is a module around yours. What must go through it? Which parameter names does your module "
+    "have, and which does DDP have?",
 ]
 ROWS, BATCHES, EPOCHS, STEPS = 60, (24, 24, 12), 3, 9
 NAMES, BEGIN = ["weight", "bias"], torch.linspace(-1, 1, 8)  # rank 0's model; rank 1's is twice it
@@ -173,7 +175,7 @@ STEPS_OF_ROWS = Look(
             lambda s: len(rows(s)) < EPOCHS * ROWS // s.size
         ),
         "All ranks took the same rows. What tells the ranks apart?": When(same_rows),
-        "Too many. DDP deals out no rows: what does, and how often?": When(
+        "Too many rows. DDP deals out no rows: what does, and how often?": When(
             lambda s: len(rows(s)) > EPOCHS * ROWS // s.size
         ),
     },
@@ -190,7 +192,7 @@ DEALT_OUT = Look(
     right="",
     mistakes={
         "All ranks took the same rows. What tells the ranks apart?": When(same_rows),
-        "Do all ranks cut the same order, or does each make one of its own?": When(
+        "Do all ranks deal from the same order, or does each make one of its own?": When(
             lambda s: "on no rank" in s.value
         ),
         "Has the shuffling been lost on the way?": When(lambda s: "not shuffled" in s.value),
@@ -199,7 +201,7 @@ DEALT_OUT = Look(
         ),
         "What tells the epochs apart?": When(lambda s: "has the order" in s.value),
     },
-    otherwise="Which is first, shuffling or dealing?",
+    otherwise="Which comes first, shuffling or dealing?",
     came="{value}",
     required="in each epoch all rows in a new random order, each on one rank",
     words=str,
@@ -209,21 +211,19 @@ THROUGH_DDP = Look(
     of=through_ddp,
     right=(STEPS, 1, 32.0),
     mistakes={
-        "The averaging is done by hand. DDP does that, and makes all ranks begin alike.": When(
+        "The averaging is done by hand. DDP does that, and makes all ranks start alike.": When(
             lambda s: not s.value[0] and s.value[2] >= 32
         ),
-        "Each rank trains a model of its own. What makes them one?": When(
+        "Each rank trains a model of its own. What keeps the models equal?": When(
             lambda s: not s.value[0] and "broadcast" not in s.ops
         ),
         "DDP sees only what goes through it. Is it given the images?": When(
             lambda s: s.value[0] < STEPS
         ),
-        "One DDP is enough. Each of them sends all weights when it is made.": When(
-            lambda s: s.value[1] > 1
-        ),
+        "One DDP is enough. Each new one broadcasts all weights.": When(lambda s: s.value[1] > 1),
         "What keeps DDP from sending the gradients?": When(lambda s: s.value[2] < 16),
     },
-    otherwise="More than the gradients. What is sent when DDP has averaged them?",
+    otherwise="More than the gradients. What is sent after DDP has averaged them?",
     came=lambda s: "rank {}: {} batches through {} DDPs, all_reduce: {:g} bytes a step".format(
         s.rank, *s.value
     ),
@@ -250,7 +250,7 @@ WEIGHTS = Look(
         "Untrained. Does the optimizer hold what you train and return?": When(
             lambda s: near(flat(s), BEGIN)
         ),
-        "All ranks made the same steps. From where did each of them begin?": When(apart),
+        "All ranks made the same steps. From which weights did each of them begin?": When(apart),
         "Each step is {size} times too long. The mean needs no factor.": When(
             lambda s: near(flat(s), replay(s, s.size))
         ),
@@ -276,6 +276,6 @@ CHECK = OnRanks(
         "device_ids": "The model is on the CPU: there is no device to choose.",
         "no attribute 'set_epoch'": "Which object makes the order? This one must know the epoch.",
     },
-    proves="rows dealt out anew, 32 bytes of gradients a step, weights of one process, 1 to 4 "
-    "ranks",
+    proves="rows dealt again each epoch, 32 bytes of gradients a step, the weights of one process, "
+    "at 1 to 4 ranks",
 )

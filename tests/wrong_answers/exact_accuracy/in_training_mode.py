@@ -1,5 +1,5 @@
 # wrong: guesses in the mode in which it finds the model
-# told: Dropout and its like are on
+# told: Dropout and similar layers are active
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Subset

@@ -1,5 +1,5 @@
 # wrong: adds up fractions, which are rounded
-# told: Right but for the last digit
+# told: Right except for the last digit
 # right at: 1
 import torch
 import torch.distributed as dist

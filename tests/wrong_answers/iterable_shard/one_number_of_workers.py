@@ -1,5 +1,5 @@
 # wrong: counts as if all ranks had as many workers
-# told: This would suit ranks that all have as many workers
+# told: This is right only if all ranks have equally many workers
 from itertools import islice
 
 

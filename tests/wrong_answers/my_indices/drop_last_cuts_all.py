@@ -1,5 +1,5 @@
 # wrong: where n is a multiple of world_size, [:-0] leaves nothing
-# told: More is cut off than need be
+# told: More is cut off than necessary
 import torch
 
 

@@ -1,5 +1,5 @@
 # wrong: makes the order longer also where drop_last asks to cut it
-# told: Is the order made longer then
+# told: Is the order extended then
 import torch
 
 

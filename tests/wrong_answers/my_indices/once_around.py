@@ -1,5 +1,5 @@
 # wrong: adds the order once, which is too little where it is shorter than half of the ranks
-# told: still too short. How often must the order go round
+# told: still too short. How often must the order be repeated
 import torch
 
 

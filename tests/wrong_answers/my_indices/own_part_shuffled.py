@@ -1,5 +1,5 @@
 # wrong: deals first, and shuffles what a rank has got
-# told: dealt first, and shuffled then
+# told: dealt first, then shuffled
 import torch
 
 

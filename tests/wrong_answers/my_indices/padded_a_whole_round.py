@@ -1,5 +1,5 @@
 # wrong: adds world_size samples where n is a multiple, and nothing is missing
-# told: More is added than need be
+# told: More is added than necessary
 import torch
 
 

@@ -1,5 +1,5 @@
 # wrong: makes the list longer, or shorter, before it is shuffled
-# told: made longer first, and shuffled then
+# told: extended first and shuffled afterwards
 import torch
 
 

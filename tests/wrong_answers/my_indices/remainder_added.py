@@ -1,5 +1,5 @@
 # wrong: adds what n is above a multiple, not what is missing to the next one
-# told: How far must the order go on
+# told: How long must the order be
 import torch
 
 

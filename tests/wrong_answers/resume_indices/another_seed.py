@@ -1,5 +1,5 @@
 # wrong: a seed that depends on the stop gives another order, of which other samples are done
-# told: Not the order before the stop
+# told: not the order before the stop
 import torch
 
 

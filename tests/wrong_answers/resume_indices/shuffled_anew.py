@@ -1,6 +1,6 @@
 # wrong: shuffles what is left once more
 # told: in another order than the epoch's
-# told: What is shuffled anew
+# told: What is shuffled again
 import torch
 
 

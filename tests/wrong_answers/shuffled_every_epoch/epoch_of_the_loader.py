@@ -1,5 +1,5 @@
 # wrong: tells the loader the epoch
-# told: This one must know the epoch
+# told: It must know the epoch
 from torch.utils.data import DataLoader, DistributedSampler
 
 

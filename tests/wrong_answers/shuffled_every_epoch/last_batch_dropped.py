@@ -1,5 +1,5 @@
 # wrong: the loader drops the last batch where it is not full
-# told: Who drops what does not divide
+# told: What drops samples
 from torch.utils.data import DataLoader, DistributedSampler
 
 

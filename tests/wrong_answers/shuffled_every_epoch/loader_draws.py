@@ -1,5 +1,5 @@
 # wrong: the right samples, but the loader draws from torch's own generator
-# told: Which argument of the loader names another one
+# told: Which argument gives the loader another one
 # told: the right samples; but the state
 from torch.utils.data import DataLoader, DistributedSampler
 

@@ -1,5 +1,5 @@
 # wrong: leaves shuffle=False, as if the loader shuffled
-# told: Who was to shuffle the samples
+# told: What should shuffle the samples
 from torch.utils.data import DataLoader, DistributedSampler
 
 

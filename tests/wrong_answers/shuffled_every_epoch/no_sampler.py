@@ -1,5 +1,5 @@
 # wrong: without a sampler every rank shuffles and trains on all
-# told: Each rank has all. Who deals
+# told: Each rank has all samples. What deals
 # right at: 1
 import torch
 from torch.utils.data import DataLoader

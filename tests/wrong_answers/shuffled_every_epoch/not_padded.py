@@ -1,5 +1,5 @@
 # wrong: nothing is added, so ranks have unequally many
-# told: For whom do the others wait
+# told: Which rank do the others wait for
 # right at: 1
 import torch
 import torch.distributed as dist

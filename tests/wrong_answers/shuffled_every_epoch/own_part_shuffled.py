@@ -1,5 +1,5 @@
 # wrong: deals once, and shuffles each rank's own part
-# told: Which is first, shuffling or dealing
+# told: Which comes first, shuffling or dealing
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: makes one number of seed and epoch by multiplying, which is 0 in epoch 0
-# told: What is made of seed and epoch
+# told: How are seed and epoch combined
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
 

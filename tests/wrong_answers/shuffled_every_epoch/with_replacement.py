@@ -1,5 +1,5 @@
 # wrong: draws each place of the order anew, so that a sample may be drawn again
-# told: Who draws them
+# told: What draws them
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Subset

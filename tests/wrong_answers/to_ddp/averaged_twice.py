@@ -1,5 +1,5 @@
 # wrong: averages by hand what DDP has averaged
-# told: What is sent when DDP has averaged
+# told: What is sent after DDP has averaged
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F

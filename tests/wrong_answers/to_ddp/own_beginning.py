@@ -1,5 +1,5 @@
 # wrong: DDP is kept from sending rank 0's weights, as if make_model() gave the same ones
-# told: From where did each of them begin
+# told: From which weights did each of them begin
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: cuts first and shuffles then, so that a rank never sees the others' rows
-# told: Which is first, shuffling or dealing
+# told: Which comes first, shuffling or dealing
 # right at: 1
 import torch
 import torch.distributed as dist
