@@ -1,4 +1,4 @@
-"""Measure the workbook's targets on this machine and print them beside what they compare with.
+"""Measure the workbook's targets on this machine and print them beside the alternatives.
 
 A full run writes data/timings/ and figs/. A row that is missed is no failure of this command; it
 exits with 1 only if a row could not be measured.
@@ -20,7 +20,7 @@ from benchmarks.table import Line, notes, rich_table, write_markdown
 from ddp_workbook.notebook.machine import machine_name
 
 REPORT = Path(__file__).parents[1] / "data" / "timings" / "benchmark.md"
-WIDE = 150  # columns where the output is a file
+WIDE = 150  # columns if the output is a file
 NAMES = ", ".join(ROWS)
 
 Names = Annotated[list[str] | None, typer.Option(metavar="ROW", help=f"One of {NAMES}.")]
@@ -57,7 +57,7 @@ def measure(names: list[str], quick: bool, console: Console) -> tuple[list[Line]
         start = time.monotonic()
         try:
             lines += ROWS[name](quick)
-        except Exception:  # the other rows are worth having
+        except Exception:  # the other rows are still useful
             failed.append(name)
             lines.append(Line(name, "could not be measured", math.nan, met=False))
             console.print(escape(traceback.format_exc()))

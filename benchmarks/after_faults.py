@@ -13,7 +13,7 @@ from ddp_workbook import RankFailed, launch
 
 RANKS = 4
 LIMIT = 2.0  # seconds after the event
-TIMEOUT = 1.5  # seconds, of a launch that hangs; it must have got to its hang by then
+TIMEOUT = 1.5  # seconds of a launch that hangs; it must have reached its hang by then
 HANGS = ["endless loop", "stuck in gloo"]
 FAULTS = {
     "cell returns after: a rank is killed (SIGKILL)": ["SIGKILL"],
@@ -30,7 +30,7 @@ NOTE = (
 
 
 def measure(quick: bool = False) -> list[Line]:
-    """A line for each group of faults, then those of a real kernel."""
+    """A line for each group of faults, then the lines of a real kernel."""
     rounds = 1 if quick else 4
     found = []
     for group, kinds in FAULTS.items():
@@ -41,7 +41,7 @@ def measure(quick: bool = False) -> list[Line]:
 
 
 def line(what: str, took: dict[str, list[float]], note: str = "") -> Line:
-    """The worst of all; where there are several kinds, which one it was."""
+    """The worst of all timings, and which kind of fault it was if there are several."""
     seconds = [one for kind in took.values() for one in kind]
     slowest = max(took, key=lambda kind: max(took[kind]))
     kinds = f"slowest of {len(took)} kinds: {slowest}" if len(took) > 1 else ""

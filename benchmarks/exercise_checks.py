@@ -1,4 +1,4 @@
-"""How long a reader waits for the verdict on an exercise: a right attempt, and one that hangs."""
+"""How long a reader waits for the verdict on a right attempt, and on one that hangs."""
 
 import contextlib
 import re
@@ -11,7 +11,7 @@ from ddp_workbook.exercises.judging.catalogue import Exercise, names
 from ddp_workbook.exercises.judging.judge import examine
 from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED
 
-MEDIAN, SLOWEST = 0.6, 1.5  # seconds for a whole check: of all exercises, and of any
+MEDIAN, SLOWEST = 0.6, 1.5  # seconds for a whole check: the median, and the slowest exercise
 LATEST = 8.0  # seconds for a verdict "hangs" or "does not end"
 ROUNDS = 5
 TOLD = re.compile("hangs|does not end")
@@ -40,13 +40,13 @@ def measure(quick: bool = False) -> list[Line]:
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[None]:
-    """Attempts are saved below the current folder, and the reader's own are there otherwise."""
+    """Save attempts in a temporary folder, not beside the reader's own."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         yield
 
 
 def seconds_by_exercise(rounds: int) -> dict[str, list[float]]:
-    """Seconds of each check of the solution, by exercise, round by round; one round more first."""
+    """Seconds of each check of the solution, by exercise and round, after an uncounted round."""
     exercises = [Exercise(name) for name in names()]
     took = {exercise.name: [] for exercise in exercises}
     for number in range(rounds + 1):
@@ -61,7 +61,7 @@ def seconds_by_exercise(rounds: int) -> dict[str, list[float]]:
 
 
 def seconds_until_told(hangs: list[str]) -> dict[str, float]:
-    """Seconds until the verdict is there, by what hangs."""
+    """Seconds until the verdict, by kind of hang."""
     took = {}
     for name in hangs:
         start = time.monotonic()

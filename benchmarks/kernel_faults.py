@@ -15,7 +15,7 @@ from benchmarks.traces import alive, wait_until
 
 ROOT = Path(__file__).parents[1]
 RANKS = 4
-START = 60.0  # seconds at most for a kernel, and for its ranks to be in their deadlock
+START = 60.0  # seconds at most until a kernel is ready, and until its ranks are deadlocked
 CELL = """
 from benchmarks.workers.failing import deadlock
 from ddp_workbook import launch
@@ -41,7 +41,7 @@ def kernel_faults(interrupts: int) -> dict[str, list[float]]:
 
 @contextlib.contextmanager
 def running_kernel(folder: Path) -> Iterator[tuple[KernelManager, BlockingKernelClient]]:
-    """A kernel and a client that is ready, over local sockets: no port can clash with others."""
+    """A kernel and a ready client over local sockets, so that no port can clash."""
     manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(folder / "kernel"))
     manager.start_kernel(cwd=str(ROOT))
     client = manager.client()
@@ -55,18 +55,18 @@ def running_kernel(folder: Path) -> Iterator[tuple[KernelManager, BlockingKernel
 
 
 def deadlocked(client: BlockingKernelClient, folder: Path) -> tuple[str, Path]:
-    """Run a cell whose ranks get into a deadlock; its message id, and the folder of their pids."""
+    """Run a cell whose ranks deadlock; return its message id and the folder of their pids."""
     pids = Path(tempfile.mkdtemp(dir=folder))
-    # An interrupted cell is an error, after which a kernel drops what was sent to it meanwhile.
+    # After an error, such as an interrupted cell, a kernel drops the requests that wait.
     message = client.execute(CELL.format(folder=str(pids), ranks=RANKS), stop_on_error=False)
     if not wait_until(lambda: len(alive(ranks_in(pids))) == RANKS, START):
         raise TimeoutError(f"the ranks did not get into their deadlock: {_answers(client)}")
-    time.sleep(0.2)  # from the file to the inside of gloo
+    time.sleep(0.2)  # time to get from the file into gloo
     return message, pids
 
 
 def _answers(client: BlockingKernelClient) -> list:
-    """What the kernel has said meanwhile: errors and printed text."""
+    """The kernel's messages so far: errors and printed text."""
     said = []
     with contextlib.suppress(queue.Empty):
         while True:
@@ -76,12 +76,12 @@ def _answers(client: BlockingKernelClient) -> list:
 
 
 def ranks_in(folder: Path) -> list[int]:
-    """The pids that name the files there; one that is being written has a dot before its name."""
+    """The pids that name the files there; unfinished files have a dot before their name."""
     return [int(file.name) for file in folder.iterdir() if file.name.isdecimal()]
 
 
 def after_interrupt(manager: KernelManager, client: BlockingKernelClient, folder: Path) -> float:
-    """Seconds from the interrupt to the cell's answer; raises where a rank is left then."""
+    """Seconds from the interrupt to the cell's answer; raises if a rank is left then."""
     message, pids = deadlocked(client, folder)
     start = time.monotonic()
     manager.interrupt_kernel()

@@ -13,7 +13,7 @@ from benchmarks.table import Line, seconds_text, spread
 ROOT = Path(__file__).parents[1]
 SECONDS, GIB = 4.0, 1.0  # limits
 ROUNDS, QUICK = 5, 2
-# Not ru_maxrss on Linux: it begins with that of the process that this one was forked from.
+# Not ru_maxrss on Linux: it starts with the value of the process that this one was forked from.
 PEAK = """
 import pathlib, re, resource
 status = pathlib.Path("/proc/self/status")

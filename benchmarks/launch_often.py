@@ -1,4 +1,4 @@
-"""Launches in a row, every tenth failing on purpose; prints the counts as JSON.
+"""Many launches in a row, every tenth failing on purpose; prints the counts as JSON.
 
 TMPDIR=... DDP_WORKBOOK_BENCHMARK=... python -m benchmarks.launch_often 1000
 """
@@ -21,7 +21,7 @@ from ddp_workbook import RankFailed, RanksHung, launch
 RANKS = (2, 3, 4)
 FAIL_EVERY = 10
 HANG_TIMEOUT = 1.0  # seconds
-LATE = 20.0  # seconds over its time limit after which a launch counts as hung
+LATE = 20.0  # seconds past its time limit after which a launch counts as hung
 EXAMPLES = 3  # wrong verdicts that are shown
 
 Verdict = Callable[[RankFailed, int], bool]
@@ -38,12 +38,12 @@ def says(words: str) -> Verdict:
 
 
 def was_gone(error: RankFailed, bad: int) -> bool:
-    """The page says that the bad rank had returned, whoever was waiting for it."""
+    """The report says that the bad rank had returned, whichever rank waited for it."""
     return f"rank {bad} had already returned" in str(error)
 
 
 def hung(error: RankFailed, bad: int) -> bool:
-    """All ranks stand somewhere, and the bad one in its own line of the worker's file."""
+    """All ranks have a position, and the bad one is in its own line of the worker's file."""
     own = [place for place in getattr(error, "positions", []) if place.rank == bad]
     return isinstance(error, RanksHung) and bool(own) and "failing.py" in own[0].place
 
@@ -63,14 +63,14 @@ KINDS: dict[str, Verdict] = {
 
 
 def launch_well(ranks: int) -> str:
-    """Launch a worker that works; says what was wrong, nothing if nothing was."""
+    """Launch a worker that works; return what was wrong, or ""."""
     results = launch(all_reduce, ranks=ranks)
     right = [ranks * (ranks + 1) / 2] * ranks
     return "" if results == right else f"{ranks} ranks returned {results}."
 
 
 def launch_badly(kind: str, ranks: int, bad: int) -> str:
-    """Launch a worker that fails on rank `bad`; says what was wrong about the verdict."""
+    """Launch a worker that fails on rank `bad`; return what was wrong with the verdict, or ""."""
     hangs = KINDS[kind] is hung
     try:
         results = launch(fail, kind, bad, ranks=ranks, timeout=HANG_TIMEOUT if hangs else 60)
@@ -102,7 +102,7 @@ def launch_many(count: int) -> dict:
 
 
 def main(count: int) -> None:
-    """Warm up with one launch of each kind, count what is open, launch, count again."""
+    """Warm up with one launch of each kind, count open resources, launch, count again."""
     with contextlib.redirect_stdout(io.StringIO()):  # torchrun lines
         launch_well(2)
         for kind in KINDS:

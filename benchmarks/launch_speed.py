@@ -1,4 +1,4 @@
-"""How long a launch takes, beside the other ways to start the same worker."""
+"""How long a launch takes, compared with other ways to start the same worker."""
 
 import pandas as pd
 
@@ -9,7 +9,7 @@ from ddp_workbook.recording.timing import compare
 
 RANKS = 4
 LIMIT = 0.25  # seconds
-FASTER = {"mp.spawn": 20, "torchrun": 10}  # times; the bare fork server is no target but the floor
+FASTER = {"mp.spawn": 20, "torchrun": 10}  # times; the bare fork server is the floor, no target
 NOTE = (
     "The worker joins a gloo group, adds one number, returns it. mp.spawn runs it in this "
     "process's children, results through a queue; torchrun is the command line, results printed, "
@@ -29,7 +29,7 @@ def measure(quick: bool = False) -> list[Line]:
 
 
 def candidates(server: BareForkServer, times: int) -> dict:
-    """Each way of starting; the fast ones `times` a turn."""
+    """Each way of starting; the fast ones `times` times a turn."""
     return {
         "launch": starters.several(lambda: starters.by_launch(RANKS), times),
         "bare fork server": starters.several(

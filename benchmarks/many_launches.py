@@ -18,8 +18,8 @@ from benchmarks.traces import MARK, count_files, marked
 
 ROOT = Path(__file__).parents[1]
 LAUNCHES, QUICK = 1000, 100
-START = 600  # seconds for the start, the imports and the first launches on a busy machine, and
-SLOWEST = 1.5  # seconds a launch on average, before the whole run counts as hung
+START = 600  # seconds for the start, the imports and the first launches on a busy machine, plus
+SLOWEST = 1.5  # seconds for each launch on average; after that the run counts as hung
 GRACE = 2.0  # seconds in which all processes must be gone after the last launch
 COUNTED = {
     "hung": "launches that did not come back in time",
@@ -52,7 +52,7 @@ def measure(quick: bool = False) -> list[Line]:
 
 
 def run(count: int) -> dict:
-    """The counts of one run in a process of its own."""
+    """The counts of one run in a separate process."""
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory() as folder:
         found = _run_inside(count, folder, mark)

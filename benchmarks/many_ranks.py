@@ -1,4 +1,4 @@
-"""Sixty-four ranks on whatever cores there are: one all-reduce, beside a bare fork server."""
+"""Sixty-four ranks on the cores of this machine: one all-reduce, against a bare fork server."""
 
 from benchmarks import starters
 from benchmarks.bare import BareForkServer

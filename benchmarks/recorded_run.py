@@ -35,7 +35,7 @@ def measure(quick: bool = False) -> list[Line]:
 
 
 def record(steps: pd.DataFrame, parts: pd.DataFrame, baseline: str) -> list[Path]:
-    """Write both tables and the three pictures, with the day beside the machine's name."""
+    """Write both tables and the three pictures, with the date after the machine's name."""
     steps, parts = _dated(steps), _dated(parts)
     return [
         step_times.record_timings(steps, step_times.STEP_TIMES),
@@ -104,5 +104,5 @@ def _of_size(size: tuple, words: list[str]) -> str:
 
 
 def _dated(frame: pd.DataFrame) -> pd.DataFrame:
-    # In the machine's column: a column of its own would look like something that was timed.
+    # In the machine's column, because another column would look like something that was timed.
     return frame.assign(machine=frame["machine"] + f", {date.today().isoformat()}")

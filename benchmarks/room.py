@@ -1,7 +1,7 @@
 """A room that shares a machine: sixteen readers press Shift-Enter at the same moment.
 
-Each is a process with a fork server of its own, as a kernel is; none may be told that a right
-answer hangs, however long it takes, and those whose answer hangs are told so.
+Each is a process with its own fork server, like a kernel. No right answer may be reported as
+hanging, however long it takes, and every answer that hangs must be.
 """
 
 import subprocess
@@ -59,7 +59,7 @@ def measure(quick: bool = False) -> list[Line]:
 
 
 def verdicts(attempts: Sequence[tuple[str, str]]) -> tuple[list[str], float]:
-    """What each reader is told, who all begin at once; and the seconds until the last one is."""
+    """The verdict of each reader, who all begin at once; and the seconds until the last one."""
     with tempfile.TemporaryDirectory() as folder:
         readers = [
             subprocess.Popen(

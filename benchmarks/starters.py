@@ -23,7 +23,7 @@ LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
 
 
 class WrongResult(Exception):
-    """The ranks came back with other sums than they must; the timing is worth nothing."""
+    """The ranks returned wrong sums, so the timing means nothing."""
 
 
 def by_launch(ranks: int) -> float:
@@ -36,7 +36,7 @@ def by_launch(ranks: int) -> float:
 
 
 def by_bare_fork_server(server: BareForkServer, ranks: int) -> float:
-    """A fork server with nothing around it, results back."""
+    """A bare fork server, results back."""
     seconds, results = server.run(all_reduce, ranks=ranks)
     return _checked(results, ranks, seconds)
 
@@ -94,7 +94,7 @@ def _checked(results: list[float], ranks: int, seconds: float) -> float:
 
 @contextlib.contextmanager
 def _environment(variables: dict[str, str]):
-    """More environment variables, for what is started inside."""
+    """Set more environment variables inside the block."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:

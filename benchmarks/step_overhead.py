@@ -1,4 +1,4 @@
-"""What the DDP chapter's step, and `launch` itself, cost beside the barest loop."""
+"""The cost of the DDP chapter's step, and of `launch` itself, against the barest loop."""
 
 from collections.abc import Callable
 from statistics import median
@@ -51,7 +51,7 @@ def measure(quick: bool = False) -> list[Line]:
 
 
 def in_the_same_ranks(size: tuple[int, int, int], rounds: int) -> pd.DataFrame:
-    """Seconds a step of each loop; a row a round, the slower rank's median."""
+    """Seconds of a step in each loop: a row for each round, the slower rank's median."""
     call = Call(compare_loops, (rounds, *size))
     of_ranks = run_ranks(call, RANKS, 600, quiet=True, threads=1, environment=_no_gpu())
     rows = [
@@ -118,5 +118,5 @@ def _size(size: tuple[int, int, int]) -> str:
 
 
 def _no_gpu() -> dict[str, str]:
-    """Both loops on the CPU, for which the target is."""
+    """Run both loops on the CPU, for which the target is meant."""
     return {"CUDA_VISIBLE_DEVICES": ""}

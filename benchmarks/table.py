@@ -91,7 +91,7 @@ def of(frame: pd.DataFrame, candidate: str) -> list[float]:
 
 
 def rich_table(lines: Iterable[Line], title: str) -> Table:
-    """The lines for a terminal; a verdict stands in words, its colour only helps."""
+    """The lines for a terminal; the verdict is in words, its colour only helps."""
     table = Table(*HEADINGS, title=title, title_justify="left", show_lines=True)
     for line in lines:
         style = {True: "green", False: "bold red", None: ""}[line.met]

@@ -13,7 +13,7 @@ MARK = "DDP_WORKBOOK_BENCHMARK"  # this environment variable is inherited by all
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Living processes that were started with MARK=mark, however they were orphaned since."""
+    """Living processes that were started with MARK=mark, orphans included."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -40,7 +40,7 @@ def traces() -> dict[str, int]:
 
 
 def count_files(folder: str) -> int:
-    """Files and folders below `folder`, but for the cache folder that torch makes once a user."""
+    """Files and folders below `folder`, except the cache folder that torch makes for each user."""
     found = 0
     for _, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith("torchinductor_")]
@@ -49,7 +49,7 @@ def count_files(folder: str) -> int:
 
 
 def leaked(before: dict[str, int], patience: float = 2.0) -> dict[str, int]:
-    """What there is more of than `before`, once a moment has passed for what is just ending."""
+    """What has increased since `before`, after a moment for processes that are just ending."""
     end = time.monotonic() + patience
     while True:
         now = traces()
@@ -68,7 +68,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> bool:
 
 
 def alive(pids: Iterable[int]) -> list[int]:
-    """Those that run; an ended process that nobody has waited for does not count."""
+    """The pids that still run; zombies do not count."""
     left = []
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -35,9 +35,9 @@ NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"), key=lambda path: in_order(pat
 
 
 def copy_layout(folder: Path) -> Path:
-    """Copy what notebooks refer to by a relative path; returns the notebooks' folder in there.
+    """Copy what notebooks refer to by a relative path; return the folder of the copied notebooks.
 
-    They save cells under work/, which must not appear in somebody's checkout.
+    They save cells under work/, which must not appear in the checkout.
     """
     for name in ("notebooks", "figs"):
         ignored = shutil.ignore_patterns(".ipynb_checkpoints", "work")
@@ -47,11 +47,11 @@ def copy_layout(folder: Path) -> Path:
 
 
 def execute(path: Path, cell_timeout: float = 300) -> nbformat.NotebookNode:
-    """The notebook at `path` with its outputs, errors included, run in the folder that holds it."""
+    """Run the notebook at `path` in its folder; return it with outputs, errors included."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory(prefix="kernel-") as sockets:
-        # ipykernel warns, on every page, of TCP without encryption; a relative ip would be looked
-        # for in the kernel's folder and in ours
+        # On every page ipykernel would warn about TCP without encryption; a relative ip would be
+        # looked for both in the kernel's folder and in ours
         manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{sockets}/zmq")
         client = NotebookClient(
             notebook,
@@ -87,9 +87,9 @@ def title(notebook: nbformat.NotebookNode) -> str:
 def page(notebook: nbformat.NotebookNode, folder: Path) -> str:
     """The notebook, from `folder`, as one HTML page that needs no other file and no network."""
     for cell in notebook.cells:
-        if cell.cell_type == "markdown":  # the next chapter is a page here
+        if cell.cell_type == "markdown":  # links to other notebooks become links to pages
             cell.source = cell.source.replace(".ipynb)", ".html)")
-            # nbconvert embeds only what lies below the folder that it is told
+            # nbconvert embeds only files below the given folder
             cell.source = cell.source.replace("../figs/", "figs/")
     notebook.cells.insert(1, nbformat.v4.new_markdown_cell(f"> {NOTE}"))
     exporter = HTMLExporter(
@@ -130,7 +130,7 @@ def main() -> int:
             (book / f"{path.stem}.html").write_text(page(done, notebooks), encoding="utf-8")
             print(f"  {path.stem}: {time.monotonic() - started:.0f} s", flush=True)
     (book / "index.html").write_text(index(titles), encoding="utf-8")
-    print("\n".join(failed) or f"The book is there: {book / 'index.html'}")
+    print("\n".join(failed) or f"The book is ready: {book / 'index.html'}")
     return int(bool(failed))
 
 

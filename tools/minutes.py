@@ -1,4 +1,4 @@
-"""How many minutes a page takes, computed: python -m tools.minutes [NOTEBOOK ...]
+"""Computes how many minutes a page takes: python -m tools.minutes [NOTEBOOK ...]
 
 Teaching is words read at 180 a minute, code read at 30 lines a minute, half a minute for each
 question to predict, and the seconds that its cells run. Code that a cell shows counts once the page
@@ -57,11 +57,11 @@ def exercises(notebook: nbformat.NotebookNode) -> int:
 
 
 def main() -> None:
-    """Print a line a page: what it states, and what is computed."""
+    """Print a line for each page: the computed minutes, and those that it states."""
     for path in [Path(word) for word in sys.argv[1:]] or sorted(ROOT.glob("notebooks/*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         said = stated(notebook)
-        words = f"states {said[0]} and {said[1]}" if said else "states none of the two"
+        words = f"states {said[0]} and {said[1]}" if said else "states neither"
         computed = f"teaching {teaching(notebook):.0f}, exercises {exercises(notebook)}"
         print(f"{path.stem}: {computed}; {words}")
 

@@ -1,7 +1,7 @@
-"""The least that starts ranks quickly: multiprocessing's fork server with torch preloaded.
+"""The minimum that starts ranks quickly: multiprocessing's fork server with torch preloaded.
 
 What `launch` adds (streams, verdicts, hang reports, lifelines, safe ports) is missing here, so the
-difference is its price. It runs in a process of its own, whose fork server knows no workbench.
+difference is their price. It runs in a separate process, whose fork server knows no workbook.
 """
 
 import json
@@ -41,7 +41,7 @@ class BareForkServer:
     def run(self, worker: Callable, *args: Any, ranks: int) -> tuple[float, list]:
         """Seconds from the call to the last result, and the results in rank order.
 
-        Raises RuntimeError where a rank failed: all that can be said here is that one did.
+        Raises RuntimeError if a rank failed, without saying which.
         """
         order = {"worker": [worker.__module__, worker.__name__], "args": args, "ranks": ranks}
         self.process.stdin.write(json.dumps(order) + "\n")

@@ -20,7 +20,7 @@ def rank_main(order: dict, rank: int, port: int, home: Connection) -> None:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago; somebody else may take it before rank 0 does."""
+    """A port that was free a moment ago; another process may take it before rank 0 does."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]

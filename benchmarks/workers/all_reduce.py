@@ -36,6 +36,6 @@ def leave() -> None:
 
 
 if __name__ == "__main__":
-    # Not print: unbuffered, it writes the newline apart, and two ranks' lines would merge.
+    # Not print: unbuffered, it writes the newline separately, and two ranks' lines would merge.
     os.write(1, f"{all_reduce()}\n".encode())
     leave()

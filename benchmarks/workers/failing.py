@@ -40,7 +40,7 @@ def loop() -> None:
 
 
 def receive() -> None:
-    """Wait inside gloo, for a message that nobody sends."""
+    """Wait inside gloo for a message that is never sent."""
     dist.recv(torch.ones(4), src=(dist.get_rank() + 1) % dist.get_world_size())
 
 
@@ -59,7 +59,7 @@ WAYS = {
 
 
 def deadlock(folder: str) -> None:
-    """All ranks wait inside gloo for ever; each leaves a file named after its pid in `folder`."""
+    """All ranks wait inside gloo forever; each leaves a file named after its pid in `folder`."""
     dist.init_process_group("gloo")
     x = torch.ones(4)
     dist.all_reduce(x)

@@ -1,4 +1,4 @@
-"""A training step of the DDP chapter, and the same training written down as barely as can be.
+"""A training step of the DDP chapter, and the same training as a minimal loop.
 
 Every loop trains the chapter's model on the chapter's batches.
 """
@@ -23,7 +23,7 @@ Seconds = dict[str, list[float]]
 
 
 class BareLoop:
-    """What nobody can leave out of a step: zero_grad, forward, loss, backward by DDP, update."""
+    """The necessary parts of a step: zero_grad, forward, loss, backward by DDP, update."""
 
     def __init__(self, width: int, depth: int):
         torch.manual_seed(chapter.SEED)
@@ -69,13 +69,13 @@ def one_epoch(
             start = together()
             yield next(source)  # the chapter does its step, then asks for the next batch
             seconds["chapter"].append(time.perf_counter() - start)
-            for loop in sorted(others, reverse=bool(step % 2)):  # nobody always follows the same
+            for loop in sorted(others, reverse=bool(step % 2)):  # in turns
                 start = together()
                 others[loop](step)
                 seconds[loop].append(time.perf_counter() - start)
 
     replaced = {
-        "setup": lambda: device,  # the group is there already, and stays
+        "setup": lambda: device,  # the group exists already, and stays
         "cleanup": lambda: None,
         "DigitsDataset": lambda: digits,
         "batches": batches_in_turns,
@@ -86,7 +86,7 @@ def one_epoch(
 
 
 def bare_loop(epochs: int, width: int, depth: int, batch_size: int) -> list[float]:
-    """The barest loop alone: median seconds of a step in each epoch."""
+    """Only the barest loop: median seconds of a step in each epoch."""
     torch.set_num_threads(1)
     chapter.setup()
     rows, loop, medians = already_picked(DigitsDataset(), batch_size), BareLoop(width, depth), []
@@ -102,14 +102,14 @@ def bare_loop(epochs: int, width: int, depth: int, batch_size: int) -> list[floa
 
 
 def together() -> float:
-    """The clock, once all ranks are here: else one loop would pay for another's straggler."""
+    """The time once all ranks are here, so that no loop pays for another's straggler."""
     dist.barrier()
     return time.perf_counter()
 
 
 @contextmanager
 def stand_ins(replaced: dict[str, Callable]) -> Iterator[None]:
-    """The chapter's module with other functions under these names; put back afterwards."""
+    """Replace functions of the chapter's module inside the block."""
     originals = {name: getattr(chapter, name) for name in replaced}
     vars(chapter).update(replaced)
     try:
@@ -119,14 +119,14 @@ def stand_ins(replaced: dict[str, Callable]) -> Iterator[None]:
 
 
 def full_batches(digits: DigitsDataset, batch_size: int, epoch: int) -> Iterator[Rows]:
-    """The chapter's batches but for the last, which is smaller, so that all steps are alike."""
+    """The chapter's batches except the last, smaller one, so that all steps are alike."""
     for images, labels in batches(digits, batch_size, epoch):
         if len(images) == batch_size:
             yield images, labels
 
 
 def my_rows(digits: DigitsDataset, batch_size: int) -> list[Tensor]:
-    """The numbers of this rank's rows in each full batch of the chapter's first epoch."""
+    """The indices of this rank's rows in each full batch of the chapter's first epoch."""
     order = torch.randperm(len(digits), generator=torch.Generator().manual_seed(chapter.SEED))
     full = [rows for rows in order.split(batch_size) if len(rows) == batch_size]
     return [rows[dist.get_rank() :: dist.get_world_size()] for rows in full]

@@ -1,4 +1,4 @@
-"""Run parts one after the other, each in a process of its own, within a budget of time."""
+"""Run parts one after another, each in its own process, within a time budget."""
 
 import contextlib
 import importlib.util
@@ -18,16 +18,16 @@ from tools.set_up import ROOT
 
 OK, FAILED, SKIPPED = "ok", "failed", "skipped"
 BUDGET = 540.0  # seconds for all parts: a machine is often lent for ten minutes, set-up included
-LEAST = 15.0  # seconds without which a part is not begun: torch and CUDA alone take ten on some
+LEAST = 15.0  # seconds that a part needs to begin: torch and CUDA alone can take ten
 LOGS = ROOT / "build" / "gpu"
 SHOWN = 12  # last lines of a part that failed
-# NCCL and gloo look for a network otherwise, and a lone machine may have none.
+# Otherwise NCCL and gloo look for a network, which a single machine may not have.
 LOOPBACK = {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a part; `reason` says why it is not ok."""
+    """The outcome of a part; `reason` says why it is not ok."""
 
     name: str
     seconds: float
@@ -41,7 +41,7 @@ def run_all(
     budget: float = BUDGET,
     logs: Path = LOGS,
 ) -> list[Outcome]:
-    """The outcome of each part, in order; `told` hears of each at once.
+    """The outcome of each part, in order; `told` is called with each at once.
 
     A part that fails or takes too long does not stop the others. One that would begin less than
     LEAST seconds before the budget's end is skipped, and so are all after an interrupt.
@@ -70,7 +70,7 @@ def missing(part: Part) -> list[str]:
 
 
 def run(part: Part, limit: float, logs: Path = LOGS) -> Outcome:
-    """Run one part for at most `limit` seconds; nothing of it is left afterwards."""
+    """Run one part for at most `limit` seconds, then end all of its processes."""
     logs.mkdir(parents=True, exist_ok=True)
     log, start = logs / f"{part.name}.log", time.monotonic()
     with log.open("wb") as output:
@@ -81,7 +81,7 @@ def run(part: Part, limit: float, logs: Path = LOGS) -> Outcome:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for this process, which then ends all of the part
+            start_new_session=True,  # Ctrl-C reaches only this process, which ends the part
         )
         try:
             code = process.wait(limit)
@@ -96,14 +96,14 @@ def run(part: Part, limit: float, logs: Path = LOGS) -> Outcome:
 
 
 def environment() -> dict[str, str]:
-    """The variables of a part; what a site or a reader has set stays."""
+    """The environment of a part; variables that a site or reader has set stay."""
     defaults = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1"}
     loopback = LOOPBACK if sys.platform == "linux" else {}
     return defaults | loopback | os.environ
 
 
 def told_by(log: Path, code: int) -> str:
-    """The last line that a part has written, or how it ended if that is all there is to say."""
+    """The last line that a part wrote, or else how it ended."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     ended = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -118,7 +118,7 @@ def last_lines(name: str, logs: Path = LOGS) -> list[str]:
 
 
 def end(process: subprocess.Popen) -> None:
-    """Kill a part with all that it has started, kernels and ranks in other sessions too."""
+    """Kill a part and all that it started, including kernels and ranks in other sessions."""
     family = []
     with contextlib.suppress(psutil.NoSuchProcess):
         family = psutil.Process(process.pid).children(recursive=True)

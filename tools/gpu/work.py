@@ -1,4 +1,4 @@
-"""What the process of one part does:  python -m tools.gpu.work measure memory
+"""The process of one part:  python -m tools.gpu.work measure memory
 
 python -m tools.gpu.work page 04_samplers
 """
@@ -13,7 +13,7 @@ from ddp_workbook.experiments import one_gpu
 
 
 def measure(name: str, device: torch.device, folder: Path = one_gpu.FOLDER, **smaller) -> str:
-    """Measure and record; returns what failed in words, "" if nothing did.
+    """Measure and record; return what failed in words, or "".
 
     Cases that succeed are recorded even if others fail. `smaller` goes to the measurement.
     """
@@ -28,7 +28,7 @@ def measure(name: str, device: torch.device, folder: Path = one_gpu.FOLDER, **sm
 
 
 def page(stem: str) -> str:
-    """Run a notebook, as shipped, in a copy; returns the cells that failed, "" for none."""
+    """Run a notebook as shipped, in a copy; return the cells that failed, or ""."""
     from tools import book
 
     with tempfile.TemporaryDirectory() as folder:
@@ -37,7 +37,7 @@ def page(stem: str) -> str:
 
 
 def main(kind: str, name: str = "") -> None:
-    """Do it; ends with exit code 1 and one line where something failed."""
+    """Run the part; end with exit code 1 and one line if something failed."""
     device = torch.device("cuda", 0)
     if kind == "page":
         failed = page(name)
