@@ -1,5 +1,6 @@
 """Chapter 03: its worker against one process, and what its pages say."""
 
+import json
 import os
 import re
 import socket
@@ -280,7 +281,7 @@ def test_a_rank_reads_too_early_without_a_barrier():
 
 def test_rank_1_pays_for_what_rank_0_writes():
     steps = one_rank.steps_with_events()
-    assert steps.loc[1, "event (ms)"] > 4  # rank 1 writes nothing
+    assert float(steps.loc[1, "event (ms)"]) > 4  # rank 1 writes nothing
 
 
 def test_lanes_show_that_only_rank_0_writes():
@@ -289,6 +290,19 @@ def test_lanes_show_that_only_rank_0_writes():
     assert kinds == [["compute", "all-reduce", "write"] * 3, ["compute", "all-reduce"] * 3]
     waits = [end - start for what, start, end in lanes[1] if what == "all-reduce"]
     assert max(waits[1:]) > 3  # of the 5 ms that rank 0 writes
+
+
+def test_rank_0_alone_writes_the_events(tmp_path):
+    path = tmp_path / "events.jsonl"
+    launch(one_rank.train_and_write, path, ranks=2)
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [event["step"] for event in events] == list(range(29))
+    assert events[-1]["value"] < events[0]["value"]
+
+
+def test_the_message_of_a_meeting_ends_with_the_missing_rank():
+    zero, one, two = launch(workers.two_of_three, ranks=3)
+    assert zero.endswith("/2") and one.endswith("/2") and two == "did not come"
 
 
 def test_every_kernel_has_folders_of_its_own():

@@ -28,7 +28,7 @@ def mesh_of(in_a_node: int | None = None) -> tuple[list[list[int]], list[int], l
 
 
 def ranks_of(group: dist.ProcessGroup) -> list[int]:
-    """Also of a group that has been destroyed: its size alone, as a list of None."""
+    """Also of a destroyed group: only its size, as a list of None."""
     try:
         return dist.get_process_group_ranks(group)
     except (KeyError, ValueError, RuntimeError):
@@ -63,6 +63,17 @@ def slice_in_another_order() -> str:
     return ""
 
 
+def two_of_three() -> str:
+    """What ranks 0 and 1 are told when rank 2 does not come to the first meeting."""
+    if os.environ["RANK"] == "2":
+        return "did not come"
+    try:
+        dist.init_process_group("gloo", timeout=timedelta(seconds=0.5))
+    except RuntimeError as error:
+        return str(error).partition("\n")[0]
+    return ""
+
+
 def two_are_late(wait_all_ranks: bool) -> str:
     """What this rank's monitored_barrier says; ranks 1 and 2 come when it is over."""
     dist.init_process_group("gloo")
@@ -84,7 +95,7 @@ def tickets(times: int) -> list[int]:
 
 
 def never_written() -> tuple[str, float]:
-    """What a `get` of a key that nobody writes ends with, and after how many seconds."""
+    """How a `get` of a key that is never written ends, and after how many seconds."""
     store, *_ = next(dist.rendezvous("env://"))
     store.set_timeout(timedelta(seconds=0.3))
     start = time.monotonic()
@@ -137,7 +148,7 @@ def two_pairs() -> tuple[float, int]:
 
 
 def members_only() -> float:
-    """A group that its members alone make, and a sum in it."""
+    """A group that only its members make, and a sum in it."""
     dist.init_process_group("gloo")
     x = torch.tensor([float(dist.get_rank())])
     if dist.get_rank() in (0, 3):
@@ -155,7 +166,7 @@ def in_another_order() -> None:
 
 
 def counted_apart() -> None:
-    """The members alone make a group; after it all ranks make one."""
+    """Only the members make a group; then all ranks make one."""
     dist.init_process_group("gloo")
     if dist.get_rank() in (0, 3):
         dist.new_group([0, 3])

@@ -4,7 +4,8 @@
 
 New since distributed_data_parallel.py: groups inside the world. `make_mesh` arranges the ranks in
 rows, one for each node, and `sum_over_mesh` does by hand, group by group, what
-DistributedDataParallel did for the whole world. One machine plays two nodes if its ranks are even.
+DistributedDataParallel did for the whole world. A single machine with an even number of ranks plays
+two nodes.
 """
 
 import os
@@ -80,7 +81,7 @@ def train(
             losses.append(loss)
     losses = torch.tensor(losses, device=device)
     dist.all_reduce(losses)
-    cleanup()  # leaves the groups of the mesh, too
+    cleanup()  # destroys the groups of the mesh, too
     return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
 
 

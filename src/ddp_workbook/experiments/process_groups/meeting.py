@@ -59,7 +59,7 @@ def meet() -> Met:
     notes = list(listening.notes)
     dist.barrier()  # now all have connected
     after = connections()
-    dist.barrier()  # nobody leaves while another one looks
+    dist.barrier()  # no rank leaves while another one still looks
     return Met(notes, before, after)
 
 

@@ -1,5 +1,7 @@
 """What one rank does alone: who has to wait for it, and for how long."""
 
+import json
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -10,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.chapters.process_groups import train
 from ddp_workbook.files import temporary_folder
 from ddp_workbook.launcher.launch import launch
 
@@ -76,7 +79,17 @@ CASES = {
 def steps_with_events() -> pd.DataFrame:
     """Milliseconds of a step on each of two ranks, a column for each case."""
     found = {name: launch(step_with_events, *case, ranks=2) for name, case in CASES.items()}
-    return pd.DataFrame(found).round(1).rename_axis("rank").reset_index()
+    table = pd.DataFrame(found).map("{:.1f}".format)
+    return table.rename_axis("rank").reset_index()
+
+
+def train_and_write(path: Path) -> None:
+    """Train for one epoch; rank 0 then writes an event for each step to `path`, a line of JSON."""
+    losses = train(epochs=1).losses  # of the whole batch, the same on all ranks
+    if os.environ["RANK"] == "0":
+        with path.open("w") as file:
+            for step, loss in enumerate(losses):
+                print(json.dumps({"step": step, "name": "loss", "value": loss}), file=file)
 
 
 def lane_with_events(steps: int) -> list[tuple[str, float, float]]:
