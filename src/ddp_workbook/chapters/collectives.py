@@ -24,10 +24,10 @@ SEED = 0
 
 
 def all_reduce_in_two_halves(vector: Tensor) -> None:
-    """Replace `vector`, as long on every rank, by its sum over the ranks; in place."""
+    """Replace `vector` [n], n equal on all ranks, by its sum over the ranks; in place."""
     ranks = dist.get_world_size()
     padded = F.pad(vector, (0, -len(vector) % ranks))  # gloo gathers pieces of one length only
-    pieces = list(padded.chunk(ranks))  # views: what fills the pieces fills `padded`
+    pieces = list(padded.chunk(ranks))  # views: filling a piece fills `padded`
     own = torch.empty_like(pieces[0])
     dist.reduce_scatter(own, pieces)  # each rank now holds its piece of the sum
     dist.all_gather(pieces, own)
@@ -35,12 +35,12 @@ def all_reduce_in_two_halves(vector: Tensor) -> None:
 
 
 def forward_and_backward(model: nn.Module, images: Tensor, labels: Tensor, rows: int) -> Tensor:
-    """Forward and backward of this rank's part of a batch of `rows`; its share of the mean loss.
+    """Forward and backward of this rank's part of a batch of `rows`; returns its share of the loss.
 
-    Each parameter's .grad is then, on every rank, the gradient of the whole batch's mean loss.
+    Afterwards each .grad is, on every rank, the gradient of the mean loss over the whole batch.
     """
     share = F.cross_entropy(model(images), labels, reduction="sum") / rows
-    share.backward()  # no factor: the shares are added, nobody averages
+    share.backward()  # not divided by the ranks: the shares add up
     gradients = [parameter.grad for parameter in model.parameters()]
     vector = torch.cat([gradient.flatten() for gradient in gradients])
     all_reduce_in_two_halves(vector)

@@ -1,16 +1,14 @@
-"""Give every rank the tensors of all ranks, in rank order, although they differ in length.
+"""Give every rank the tensors of all ranks, in rank order, although their lengths differ.
 
-Your function is called on all ranks, each with a tensor of its own. The tensors have the same dtype
-and one dimension or more. They agree in all dimensions but the first one, their length: it may
-differ from rank to rank, and be 0 on some ranks or on all. Every rank returns the list of all
-tensors as they were: number r is that of rank r, with its length, shape and dtype.
+Your function is called on all ranks, each with its own tensor. The tensors have the same dtype, and
+one dimension or more. Only the first dimension, the length, may differ, and it may be 0. Return a
+list on every rank: entry r is rank r's tensor, with its length, shape and dtype.
 
-- A call makes two collectives at most, whatever the number of ranks, and no send or recv.
-- A rank receives from each rank no more than the longest tensor has, and 64 bytes for all else.
-- `tensor` stays as it is. What one call has returned stays as it is in later calls.
-
-On gloo, a collective on tensors that differ in size ends the process, or gives wrong numbers
-without an error. Collectives take contiguous tensors; `tensor` may be a view that is not one.
+- Use at most two collectives a call, for any number of ranks, and no send or recv.
+- Receive no more bytes from each rank than the longest tensor has, plus 64.
+- Leave `tensor` unchanged. What one call has returned must not change in later calls.
+- Tensors in a collective must have equal sizes: on gloo, others end the process, or give wrong
+  numbers without an error. They must be contiguous, too; `tensor` may be a view that is not.
 """
 
 from collections.abc import Callable
@@ -25,12 +23,12 @@ from ddp_workbook.exercises.judging.same import same
 
 MINUTES = 20
 HINTS = [
-    "all_gather takes tensors of one size. Could yours be made so? What does every rank have to "
-    "know for that, and how does it get to know it?",
-    "First gather the lengths. Then every rank makes a tensor as long as the longest, whose other "
-    "dimensions and dtype are those of its own, and puts its own into the first rows.",
-    "After the second all_gather each of the tensors still has its padding, and you have the "
-    "lengths, in rank order. Which rows of tensor r are rank r's?",
+    "all_gather takes tensors of one size. How could you give yours the same size? What does every "
+    "rank have to know for that, and how can it find out?",
+    "First gather the lengths. Then every rank makes a tensor as long as the longest, with its own "
+    "other dimensions and dtype, and copies its own rows to the beginning.",
+    "After the second all_gather, every tensor still has its padding, and you know all lengths. "
+    "Which rows of tensor r are rank r's?",
 ]
 FOR_ALL_ELSE = 64  # bytes from each rank
 
@@ -155,62 +153,62 @@ def in_call(case: Case) -> str:
 
 
 ONE_HAS_IT = {
-    "After gather or reduce one rank alone has the result. How do the others get it?": When(
+    "After gather or reduce, only one rank has the result. How do the others get it?": When(
         lambda seen: seen.rank and {"gather", "reduce"} & {*seen.ops}
     )
 }
-UNLIKE = "Tensors of unlike size met in a collective. Which size has each, and who knows it?"
-PADDED = "How long is what you pad to, here, and which other dimensions has it?"
+UNLIKE = "One collective got tensors of different sizes. Which size has each, and who knows it?"
+PADDED = "To which length do you pad here, and which other dimensions does the result have?"
 MISTAKES = {
     **ONE_HAS_IT,
-    "These are the right tensors in another order. What decides which is the first?": When(
+    "These are the right tensors in another order. What decides which one is first?": When(
         lambda seen: all(
             any(same(one, right) for one in seen.value.values()) for right in seen.right.values()
         )
     ),
-    "This is rank {rank}'s own tensor. How do those of the others get here?": (
+    "This is rank {rank}'s own tensor. How can the others' arrive?": (
         lambda case, rank: by_number([tensor_of(case, rank)] * len(case.lengths))
     ),
-    "In which dtype do the numbers travel, and in which do they come back?": tensor_where(
+    "In which dtype are the numbers sent, and in which do you return them?": tensor_where(
         lambda value, right, own, seen: (
             value.shape == right.shape
             and torch.allclose(value.double(), right.double(), rtol=1e-6, atol=0.5)
         )
     ),
-    "The numbers are right, the shape is not. Where did its other dimensions get lost?": (
+    "The numbers are right, the shape is not. Where did you lose its other dimensions?": (
         tensor_where(
             lambda value, right, own, seen: (
                 begins(value.flatten(), right.flatten()) and value.numel() == right.numel()
             )
         )
     ),
-    "The length travels in the tensor's own dtype. Which whole numbers does that dtype hold?": (
+    "The length is sent in the tensor's own dtype. Which whole numbers can that dtype hold?": (
         tensor_where(length_in_its_dtype)
     ),
-    "It has more rows than the tensor that it was. What stands behind that one's?": tensor_where(
+    "It has more rows than the original tensor. What comes after those rows?": tensor_where(
         lambda value, right, own, seen: begins(right, value)
     ),
-    "It has as many rows as rank {rank}'s own tensor. Whose length cuts it?": tensor_where(
+    "It has as many rows as rank {rank}'s own tensor. Whose length do you cut it to?": tensor_where(
         lambda value, right, own, seen: (
             begins(value, right) and len(value) == len(own) and own_is_whole(seen)
         )
     ),
-    "A 0 may be data, and not padding. What else tells where a tensor ends?": tensor_where(
+    "A 0 may be data, not padding. What else tells you where a tensor ends?": tensor_where(
         lambda value, right, own, seen: all(
             map(zeros_are_gone, seen.value.values(), seen.right.values())
         )
     ),
-    "Rows are missing at its end. What decides where it is cut?": tensor_where(
+    "Rows are missing at its end. What decides where you cut it?": tensor_where(
         lambda value, right, own, seen: begins(value, right)
     ),
-    "Negative numbers have become 0. Which is larger, they or the 0 of the padding?": each(
+    "Negative numbers have become 0. Which is larger, a negative number or the padding's 0?": each(
         lambda tensor: tensor.clamp(min=0)
     ),
-    "These numbers stand before the tensor in its storage. Where does a slice begin there?": each(
+    "These numbers come before the tensor in its storage. Where does a slice begin there?": each(
         lambda tensor: tensor.as_strided(tensor.shape, tensor.contiguous().stride(), 0)
     ),
-    "In the first call the tensors were contiguous, here they are not. What does a collective do "
-    "with such a tensor?": tensor_where(
+    "The tensors of the first call were contiguous, these are not. What does a collective do with "
+    "such a tensor?": tensor_where(
         lambda value, right, own, seen: seen.call == 1 and value.shape == right.shape
     ),
 }
@@ -222,7 +220,7 @@ CHECK = OnRanks(
         Look(
             right=lambda case: [ANY] * len(case.lengths),
             mistakes=ONE_HAS_IT,
-            otherwise="One tensor of each rank is to come back, on every path through it.",
+            otherwise="Does every path through the function return one tensor for each rank?",
             required="a list of {size} tensors on every rank",
         ),
         Look(
@@ -230,7 +228,7 @@ CHECK = OnRanks(
             right=each(lambda tensor: tensor),
             mistakes=MISTAKES,
             otherwise="Follow one row of this tensor: where is it in each tensor that you send, "
-            "and in each that is filled?",
+            "and where in each that you receive?",
             came="{part} of the list is {value} {where}",
             required="{right}",
             words=in_full,
@@ -242,19 +240,19 @@ CHECK = OnRanks(
                 * (max(tensor_of(case, r).nbytes for r in range(len(case.lengths))) + FOR_ALL_ELSE)
             ),
             mistakes={
-                "These bytes are more than the tensors have. Are they pickled objects?": When(
+                "These are more bytes than the tensors have. Are they pickled objects?": When(
                     lambda seen: any(row["dtype"] == "uint8" for row in seen.wire)
                 ),
             },
-            otherwise="To which length is padded, and in which dtype does it travel?",
-            came="the right list, after {value} bytes for rank {rank}",
-            required=f"{{right}} at most: from each rank what the longest has, and {FOR_ALL_ELSE}",
+            otherwise="To which length do you pad, and which dtype do you send?",
+            came="the right list, but {value} bytes for rank {rank}",
+            required=f"{{right}} at most: from each rank what the longest has, plus {FOR_ALL_ELSE}",
             same=lambda came, right: came <= right,
         ),
     ],
     most=2,
-    too_much="Which of these could be spared? How many would there be with a hundred ranks?",
-    keeps="Which line writes into it?",
+    too_much="Which of these can you do without? How many would it take with 100 ranks?",
+    keeps="Which of your lines writes into it?",
     errors={
         "expanded size": PADDED,
         "number of sizes": PADDED,

@@ -1,16 +1,14 @@
 """Compute the mean loss and the accuracy over the samples of all ranks, with one collective.
 
-Each rank has evaluated samples of its own: `loss_sum` is the sum of their losses, `correct` says
-how many of them it got right, and `count` how many there were. Your function is called once on
-every rank. On every rank it returns the same two floats: the mean loss over all samples, and the
-fraction of all samples that are correct, from 0 to 1.
+Each rank has evaluated samples of its own: `loss_sum` is the sum of their losses, `correct` is how
+many of them were right, and `count` is how many there were. Your function is called once on every
+rank, and returns the same two floats everywhere: the mean loss over the samples of all ranks, and
+the fraction of them that were right (0 to 1).
 
-- A call makes one collective at most, whatever the number of ranks.
-- Both numbers are right to 12 digits, also for tiny losses and for many millions of samples.
-- A rank may have no samples. Then its three numbers are 0. At least one rank has some.
-
-float32 holds every whole number up to 2 ** 24 = 16,777,216. Beyond that it skips the odd ones:
-20,000,001 becomes 20,000,000.
+- Use at most one collective a call, for any number of ranks.
+- Both results must be right to 12 digits, for tiny losses and for many millions of samples. float32
+  does not suffice: above 2 ** 24 it skips odd numbers, so 20,000,001 becomes 20,000,000.
+- A rank may have no samples; then its three numbers are 0. At least one rank has some.
 """
 
 import math
@@ -25,12 +23,12 @@ from ddp_workbook.exercises.judging.same import is_number, kind
 
 MINUTES = 12
 HINTS = [
-    "A mean of means would be wrong, for the ranks' counts differ. Which sums over the ranks do "
-    "you need, and how many tensors must they be?",
-    "One tensor holds three numbers as well as one, if they have one dtype. Which dtype has "
-    "fractions, and all whole numbers up to 2 ** 53?",
-    "torch.tensor makes float32 of Python's floats unless you name another dtype. And when do you "
-    "divide, before the numbers travel or after?",
+    "A mean of the ranks' means would be wrong, because their counts differ. Which sums over the "
+    "ranks do you need, and into how many tensors must you put them?",
+    "One tensor can hold all three numbers if they share a dtype. Which dtype has fractions, and "
+    "all whole numbers up to 2 ** 53?",
+    "torch.tensor makes float32 from Python's floats unless you pass a dtype. And do you divide "
+    "before the collective, or after it?",
 ]
 # What ranks 0 to 3 have evaluated. The first losses have digits that float32 and billionths lack.
 FEW = [(0.00123456789012, 3, 8), (5.25012345678, 17, 24), (-3.75, 5, 32), (22.625, 33, 64)]
@@ -107,10 +105,10 @@ def in_digits(came: Any) -> str:
 
 
 MISTAKES = {
-    "Two floats are asked for. What do you return instead, and how many?": When(
+    "The task asks for two floats. What do you return instead, and how many?": When(
         lambda seen: seen.came is not None and not is_pair(seen.came)
     ),
-    "After reduce or gather, one rank alone has the result. How do the others get it?": When(
+    "After reduce or gather, only one rank has the result. How do the others get it?": When(
         lambda seen: seen.rank and {"reduce", "gather"} & {*seen.ops}
     ),
     "The numbers are right, and in each other's place. Which comes first?": (
@@ -124,7 +122,7 @@ MISTAKES = {
             (sum(int(one) for one, _, _ in case if one < math.inf), *total(case)[1:])
         )
     ),
-    "These are rank {rank}'s own numbers, and nothing was sent. How do the others' get here?": When(
+    "These are rank {rank}'s own numbers, and nothing was sent. How can the others' arrive?": When(
         lambda seen: not seen.ops and near(1e-4)(seen.came, divided(seen.case[seen.rank]))
     ),
     "These are rank 0's numbers, on every rank. Where are the samples of the others?": (
@@ -134,19 +132,19 @@ MISTAKES = {
     "numbers do you divide?": lambda case, rank: divided(case[rank]),
     "This is the mean of the ranks' means. How much should a rank with few samples weigh against "
     "one with many?": lambda case: divided(added_means(case), len(case)),
-    "These are the ranks' means, added up. What makes a mean of them, and does each of them count "
-    "the same?": added_means,
+    "These are the ranks' means, added up. How do they become one mean, and should each count the "
+    "same?": added_means,
     "These are sums over all ranks. By what must they be divided?": lambda case: total(case)[:2],
-    "These are sums, divided by the number of ranks. How many samples are in them?": (
+    "These are sums, divided by the number of ranks. How many samples do they contain?": (
         lambda case: divided(total(case), len(case))
     ),
     "The sums over all ranks were divided by this rank's own count. Whose samples are in them?": (
         lambda case, rank: divided(total(case), case[rank][2])
     ),
-    "This is made of the largest numbers of any rank. How does the collective combine them?": (
+    "This comes from the largest numbers of any rank. How does your collective combine them?": (
         lambda case: divided([max(column) for column in zip(*case, strict=True)])
     ),
-    "nan comes of 0 / 0. Which rank divides by its own count?": When(
+    "nan comes from 0 / 0. Which rank divides by its own count?": When(
         lambda seen: is_pair(seen.came) and any(map(math.isnan, seen.came))
     ),
 }
@@ -158,31 +156,31 @@ CHECK = OnRanks(
         Look(
             right=lambda case: divided(total(case)),
             mistakes=MISTAKES,
-            otherwise="Whose samples are in each number, and by how many was it divided?",
+            otherwise="Whose samples are in each number, and by which count did you divide it?",
             same=near(1e-4),
             words=in_digits,
         ),
         Look(
             right=lambda case: divided(total(case)),
             mistakes={
-                "Nearly right. A loss that travels as a whole number of something is rounded. How "
-                "many digits are left of a tiny one?": When(
+                "Nearly right. A loss that is sent as a whole number is rounded. How many digits "
+                "are left of a tiny one?": When(
                     lambda seen: any(row["dtype"].startswith("int") for row in seen.wire)
                 ),
-                "Nearly right: the last digits are lost. Which dtype does each tensor have when it "
-                "is made, and which of these numbers does it not hold?": When(lambda seen: True),
+                "Nearly right: the last digits are lost. Which dtype does each tensor have when "
+                "you make it, and which of these numbers can it not hold?": When(lambda seen: True),
             },
             same=near(1e-12),
             words=in_digits,
         ),
     ],
     most=1,
-    too_much="Which numbers could travel in the same tensor, and which dtype holds all of them?",
+    too_much="Which numbers could you put into one tensor, and which dtype holds them all?",
     errors={
         "division by zero": "A rank may have no samples. Which count divides here, and when?",
-        "Invalid function argument": "A collective takes a tensor. Which line makes one?",
-        "zero-dimensional": "cat puts tensors behind each other along a dimension. Have these one?",
-        "infinity": "A loss may be inf. Which dtype can hold that?",
+        "Invalid function argument": "A collective takes a tensor. Which of your lines makes one?",
+        "zero-dimensional": "cat joins tensors along a dimension. Do these have one?",
+        "infinity": "A loss may be inf. Which dtype can hold it?",
     },
     proves="12 digits at 1 to 4 ranks, of 0 to 41,000,003 samples each, with one collective",
 )

@@ -1,7 +1,7 @@
-"""Name eight collectives by what four ranks held before each call, and what it gave them.
+"""Name the eight collectives in this table.
 
-A dash means that the call gives this rank nothing. Where a call has a root (`src` or `dst`), the
-root is rank 0.
+Each letter stands for one call on four ranks: what the ranks held before it, and what it gave them.
+A dash means nothing. If a call has a root (`src` or `dst`), this is rank 0.
 
 | | rank 0 | rank 1 | rank 2 | rank 3 |
 |---|---|---|---|---|
@@ -22,10 +22,13 @@ root is rank 0.
 | **H** before | 6 | 5 | 9 | 2 |
 | after | 6 5 9 2 | - | - | - |
 
-Your function returns a dict with one name for each letter: broadcast, scatter, reduce, gather,
-all_reduce, all_gather, reduce_scatter or all_to_all. A call that combines numbers adds them up. If
-it does something else, write SUM, AVG, PRODUCT, MIN or MAX behind its name: "reduce PRODUCT". Where
-several calls give the same result, each of them is right.
+Return a dict with a name for each letter.
+
+- The names are broadcast, scatter, reduce, gather, all_reduce, all_gather, reduce_scatter and
+  all_to_all.
+- A call that combines numbers adds them up. If it does something else, put AVG, PRODUCT, MIN or MAX
+  after its name, as in "reduce PRODUCT".
+- If several calls give the same result, any of them is right.
 """
 
 import math
@@ -37,23 +40,23 @@ from ddp_workbook.exercises import ANY, Alone, Look, NotYet, Seen, When, in_word
 
 MINUTES = 15
 HINTS = [
-    "Three questions tell them apart. Does one rank get something, or do all? Is it a piece, or "
-    "everything? Is there a number that nobody had before?",
-    "Follow the 10 of rank 1 in A, C, D and F: it has become part of a sum, has gone to a place of "
-    "its own, or has not moved at all.",
-    "In B nothing but the count of the numbers has changed. In E and G look for the largest number "
-    "of each column. G's numbers come from two ranks, so nobody can have handed them out alone.",
+    "Three questions tell them apart. Does one rank get something, or do all? Does it get a piece, "
+    "or everything? Are there numbers that no rank had before?",
+    "Follow the 10 of rank 1 in A, C, D and F. Is it part of a sum now, is it in another place, or "
+    "has nobody received it?",
+    "In B every rank gets a 5 from each rank. In E all ranks get the numbers of one rank. In G the "
+    "8 and the 9 come from different ranks: what is special about each in its column?",
 ]
 MOVES = ("broadcast", "scatter", "gather", "all_gather", "all_to_all")
 COMBINES = ("reduce", "all_reduce", "reduce_scatter")
 OPS = {"SUM": sum, "AVG": fmean, "PRODUCT": math.prod, "MIN": min, "MAX": max}
-BESIDE = ("torch", "distributed", "dist", "op", "ReduceOp")  # words that may stand beside a name
+BESIDE = ("torch", "distributed", "dist", "op", "ReduceOp")  # words that may come with a name
 CALLED = "name_the_collective()"
 Held = list[list[float] | None]  # the numbers of each rank
 
 
 def name_the_collective() -> dict[str, str]:
-    """For each letter of the table the name of the call, with its operation if that is not SUM."""
+    """For each letter, the name of the call, followed by its operation if that is not SUM."""
     ### BEGIN SOLUTION
     return {
         "A": "reduce",
@@ -91,28 +94,28 @@ TABLE = {letter: (cells(before), cells(after)) for letter, before, after in ROWS
 def names_in(answer: Any) -> dict[str, str]:
     """ "all_reduce SUM" for "dist.all_reduce", by letter; "" where there is no name yet."""
     if not isinstance(answer, dict) or not set(answer) <= set(TABLE):
-        look = "The dict stood in the cell at first. Are its letters and the return still there?"
+        look = "The cell began with a dict. Are its letters, and the return, still there?"
         refuse(in_words(answer), "a dict of names, with the letters A to H", look)
     return {letter: with_operation(letter, answer.get(letter)) for letter in TABLE}
 
 
 def with_operation(letter: str, name: Any) -> str:
-    """The name with its operation; raises NotYet for what is no name."""
+    """The name with its operation. Raises NotYet if it is not a name."""
     came = f"{in_words(name)} for {letter}"
     if name is None or name == "":
         return ""
     if not isinstance(name, str):
-        look = "Of which type are the values of the dict, according to the annotation?"
+        look = "What does the annotation say about the type of the values?"
         refuse(came, 'a str, such as "reduce" or "reduce PRODUCT"', look)
     words = [word for word in re.findall(r"\w+", name.replace("-", "_")) if word not in BESIDE]
     calls = [re.sub("(_into_tensor|_tensor|_single)$", "", word.lower()) for word in words]
     call, ops = calls[0] if calls else "", [word.upper() for word in words[1:]] or ["SUM"]
     if call not in MOVES + COMBINES or len(ops) > 1 or ops[0] not in OPS:
-        look = "Is it one of the eight, and spelt like that?"
+        look = "Is it one of the eight names, in the same spelling?"
         if sum(one in MOVES + COMBINES for one in calls) > 1:
-            look = "Either of two names may be right. Which one shall be called?"
+            look = "Even if both are right: give one name. Which of the two do you choose?"
         refuse(
-            came, f"one of the eight names, and behind it one of {', '.join(OPS)} or nothing", look
+            came, f"one of the eight names, followed by nothing or one of {', '.join(OPS)}", look
         )
     if words[1:] and call in MOVES:
         look = f"Does {call} combine numbers, or move them?"
@@ -121,7 +124,7 @@ def with_operation(letter: str, name: Any) -> str:
 
 
 def refuse(came: str, required: str, look: str) -> None:
-    """Raise NotYet for an answer that names no calls."""
+    """Raise NotYet for an answer that is not a dict of names."""
     raise NotYet(CALLED, came, required, look)
 
 
@@ -150,13 +153,13 @@ def after(name: str, before: Held) -> Held:
 
 
 def given(seen: Seen) -> dict[str, Any]:
-    """By letter, what the named call gives; what is not named yet is not compared."""
+    """By letter, what the named call gives; ANY for letters without a name yet."""
     names = seen.came.items()
     return {one: after(name, TABLE[one][0]) if name else ANY for one, name in names}
 
 
 def differs(how: Any) -> When:
-    """Fits if how(before, came, required) holds for a letter, the first that is wrong."""
+    """True if how(before, came, required) holds for the first letter that is wrong."""
 
     def holds(seen: Seen) -> bool:
         letter = first_wrong(seen)
@@ -166,7 +169,7 @@ def differs(how: Any) -> When:
 
 
 def first_wrong(seen: Seen) -> str:
-    """The letter that a page is about."""
+    """The letter that the verdict is about."""
     return next(one for one in TABLE if seen.value[one] not in (ANY, seen.right[one]))
 
 
@@ -186,7 +189,7 @@ def in_rows(rows: Held) -> str:
 
 
 def new(rows: Held, before: Held) -> bool:
-    """Whether a number is among them that no rank held before."""
+    """Whether any of the numbers was on no rank before."""
     held = {number for row in before for number in row}
     return any(number not in held for row in rows for number in row or ())
 
@@ -204,29 +207,29 @@ CHECK = Alone(
             of=given,
             right={letter: rows for letter, (_, rows) in TABLE.items()},
             mistakes={
-                "The dash says who gets nothing here. Which ranks does this call give something?": (
+                "A dash means that a rank gets nothing. Which ranks does your call give to?": (
                     differs(lambda before, came, right: None in right and None not in came)
                 ),
-                "This call gives something to one rank alone. Which ranks get something here?": (
+                "Your call gives something to one rank only. Which ranks get something here?": (
                     differs(lambda before, came, right: None in came and None not in right)
                 ),
                 "How many numbers does each rank have before and after? Are they whole rows, "
                 "pieces of rows, or the rows of all ranks?": differs(
                     lambda before, came, right: len(came[0]) != len(right[0])
                 ),
-                "Both are made of the numbers of several ranks. How are they combined here?": (
+                "Both results combine numbers of several ranks. How does the table combine them?": (
                     differs(lambda before, came, right: new(came, before) and new(right, before))
                 ),
-                "This call makes numbers that no rank held before: without an operation behind its "
-                "name, it adds up. Did a rank hold the required ones?": differs(
+                "Your call makes numbers that no rank held before: without an operation after its "
+                "name, it adds up. Did some rank hold the required numbers?": differs(
                     lambda before, came, right: new(came, before)
                 ),
-                "Some of the required numbers were on no rank before. How do they come about?": (
+                "Some of the required numbers were on no rank before. How were they made?": (
                     differs(lambda before, came, right: new(right, before))
                 ),
             },
-            otherwise="Choose one of the required numbers. On which rank was it before, and in "
-            "which place of its row?",
+            otherwise="Choose one of the required numbers. Which rank held it before, and at which "
+            "place in its row?",
             came=what_came,
             required="{right}",
             words=in_rows,
@@ -234,8 +237,8 @@ CHECK = Alone(
         Look(
             of=lambda seen: [letter for letter, name in seen.came.items() if not name],
             right=[],
-            otherwise="Where have the numbers gone, and are there new ones?",
-            came="no name for {value}; the names that are there are right",
+            otherwise="Where did the numbers go, and are there new ones?",
+            came="no name for {value}; the other names are right",
             required="a name for each of A to H",
             words=", ".join,
         ),

@@ -1,17 +1,16 @@
-"""Add up a tensor over the ranks, in a ring: an all-reduce by hand, made of sends and receives.
+"""Write an all-reduce as a ring of sends and receives.
 
-Your function is called on all ranks, with a tensor of one dimension that has the same length and
-dtype everywhere. When it returns, the tensor itself holds the sum over the ranks, on every rank.
-With N ranks and n numbers in the tensor:
+Your function is called on all ranks, with a one-dimensional tensor of the same length and dtype.
+When it returns, `tensor` holds the sum over the ranks, on every rank. Let N be the number of ranks,
+and n the number of elements.
 
-- Rank r sends to rank r + 1 alone, and the last rank to rank 0. A rank alone sends nothing.
-- A rank sends 2 (N - 1) messages or fewer. None has more than n / N numbers, rounded up, of the
+- Rank r sends only to rank r + 1, and the last rank to rank 0. A single rank sends nothing.
+- A rank sends at most 2 (N - 1) messages. Each has at most n / N elements, rounded up, in the
   tensor's own dtype.
-- N may be any number, and n any number from 1: smaller than N, or no multiple of it, or a million.
-- No collective is used: nothing but `send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
-- What has been started is waited for. The caller may change the tensor at once.
-
-Messages take contiguous tensors. `tensor` may be a view that is not contiguous, such as `big[::2]`.
+- Every N and every n from 1 must work: n may be smaller than N, no multiple of N, or a million.
+- Use no collective, only `send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
+- Wait for everything that you start: the caller may change the tensor right after the call.
+- Messages must be contiguous; `tensor` may be a view that is not, such as `big[::2]`.
 """
 
 import math
@@ -27,25 +26,25 @@ from ddp_workbook.exercises.judging.same import same
 
 MINUTES = 30
 HINTS = [
-    "Every rank cuts its tensor into N pieces, as in the picture of the ring. Which piece does "
-    "rank r send in the first round, and which one arrives there? And in the next round?",
-    "tensor_split makes N pieces, also of a tensor that is shorter, and what is written to a piece "
-    "is written to the tensor. If all ranks begin with a send, all of them wait for ever; isend "
-    "does not wait, and gives you something to wait for later.",
-    "First, rank r sends piece r. In each later round it sends on what has arrived just before. "
-    "N - 1 times the arriving numbers are added, N - 1 times they take the place of the old ones.",
+    "Every rank cuts its tensor into N pieces, as in the picture of the ring. In the first round, "
+    "which piece does rank r send, and which one arrives there? And in the next round?",
+    "tensor_split makes N pieces, even if the tensor is shorter, and they are views: what you "
+    "write to a piece is written to the tensor. If all ranks begin with a send, all of them hang. "
+    "isend returns at once, with something to wait for later.",
+    "In the first round, rank r sends piece r. In each later one it sends the piece that has just "
+    "arrived. In N - 1 rounds, add what arrives; in N - 1 more, let it replace the old numbers.",
 ]
 
 
 def ring_all_reduce(tensor: Tensor) -> None:
-    """Replace `tensor` (one dimension, any length) by its sum over the ranks, in place."""
+    """Replace `tensor` [n], n >= 1, by its sum over the ranks, in place."""
     ### BEGIN SOLUTION
     rank, ranks = dist.get_rank(), dist.get_world_size()
     pieces = tensor.tensor_split(ranks)  # views of the tensor
     for number in range(2 * (ranks - 1)):
         leaving = pieces[(rank - number) % ranks].contiguous()
         staying = pieces[(rank - number - 1) % ranks]
-        sending = dist.isend(leaving, (rank + 1) % ranks)  # a send would wait, and all would send
+        sending = dist.isend(leaving, (rank + 1) % ranks)  # with send, all ranks would wait
         arriving = torch.empty_like(staying, memory_format=torch.contiguous_format)
         dist.recv(arriving, (rank - 1) % ranks)
         staying.copy_(staying + arriving if number < ranks - 1 else arriving)
@@ -105,7 +104,7 @@ def most(case: Case) -> int:
 
 
 def share(seen: Seen) -> tuple[Tensor, Tensor]:
-    """At each place, how many times the numbers of rank 0 are there; and whether that is right."""
+    """For each place: how many times rank 0's number is in it, and whether that is right."""
     counted, right = (one.double() / times(seen.case, 1) for one in (seen.value, seen.right))
     return counted, torch.isclose(counted, right, rtol=0, atol=0.5)
 
@@ -116,20 +115,20 @@ def place(seen: Seen) -> int:
 
 
 def digits(seen: Seen) -> str:
-    """How often the numbers of ranks 0, 1, ... are in that place; "" if in no whole number."""
+    """How often the numbers of ranks 0, 1, ... are in that place; "" if that is not whole."""
     counted = share(seen)[0][place(seen)].item()
     whole = math.isfinite(counted) and counted > 0 and math.isclose(counted, round(counted))
     return f"{round(counted):0{seen.size}d}"[::-1] if whole else ""
 
 
 def rest_is_left(seen: Seen) -> bool:
-    """Whether all is right but what is behind the last multiple of the ranks."""
+    """Whether only the elements after the last multiple of the number of ranks are wrong."""
     whole, (counted, ready) = seen.case.length // seen.size * seen.size, share(seen)
     return whole and ready[:whole].all() and (counted[whole:] == 10**seen.rank).all()
 
 
 def lacks(seen: Seen) -> bool:
-    """Whether some ranks are missing in a place, and none is in it twice."""
+    """Whether some ranks are missing in the place, and none is in it twice."""
     return "0" in digits(seen) and not set(digits(seen)) - set("01")
 
 
@@ -157,30 +156,30 @@ def in_call(case: Case) -> str:
 SUMS = Look(
     right=total,
     mistakes={
-        "Rank {rank} has neither sent nor received. Who adds up?": When(lambda seen: not seen.wire),
+        "Rank {rank} has neither sent nor received. Which rank adds up its numbers?": When(
+            lambda seen: not seen.wire
+        ),
         "This is what rank {rank} had before. Which memory do you fill, and is it the tensor's "
         "own?": When(lambda seen: same(seen.value, tensor_of(seen.case, seen.rank))),
-        "nan is 0 times inf, or inf - inf. What happens to the old numbers of a place?": When(
+        "nan is 0 times inf, or inf - inf. What do you do with the old numbers of a piece?": When(
             lambda seen: seen.value.isnan().any()
         ),
-        "Nearly right. In which dtype does it travel, and in which is it added up?": When(
+        "Nearly right. In which dtype do you send, and in which do you add?": When(
             lambda seen: share(seen)[1].all()
         ),
-        "The places that are wrong are as before. In which piece are the last numbers?": When(
-            rest_is_left
-        ),
-        "A rank's numbers are more than once in this place. Are arriving numbers added that hold "
-        "them already?": When(lambda seen: set(digits(seen)) & set("23456789")),
-        "Not all ranks' numbers are in this place. Which piece is sent in which round, and who has "
-        "added to it by then?": When(
+        "The wrong places are unchanged. In which piece are the last numbers?": When(rest_is_left),
+        "A rank's numbers are in this place more than once. Do you add arriving numbers that "
+        "already contain them?": When(lambda seen: set(digits(seen)) & set("23456789")),
+        "Not all ranks' numbers are in this place. Which piece is sent in which round, and which "
+        "ranks have added to it by then?": When(
             lambda seen: lacks(seen) and len(sends_of(seen)) >= 2 * (seen.size - 1)
         ),
-        "Not all ranks' numbers are in this place, and other places are done. Who passes on what "
-        "is done?": When(lambda seen: lacks(seen) and share(seen)[1].any()),
-        "Not all ranks' numbers are in this place. In how many rounds does a number come to every "
-        "rank?": When(lacks),
+        "Not all ranks' numbers are in this place, but other places are complete. Which rank "
+        "passes on a complete piece?": When(lambda seen: lacks(seen) and share(seen)[1].any()),
+        "Not all ranks' numbers are in this place. After how many rounds has a number reached "
+        "every rank?": When(lacks),
     },
-    otherwise="Which of the ranks' numbers are in it, and what was done besides adding them up?",
+    otherwise="Which ranks' numbers are in it, and what did you do besides adding them?",
     came=lambda seen: f"{with_place(seen, seen.value)} on rank {seen.rank}",
     required=lambda seen: f"{with_place(seen, seen.right)} on every rank",
 )
@@ -196,18 +195,18 @@ CHECK = OnRanks(
             of=lambda seen: {row["peer"] for row in sends_of(seen)} - {(seen.rank + 1) % seen.size},
             right=set(),
             mistakes={
-                "Everything passes through rank 0. What if there were a hundred ranks?": When(
+                "Everything passes through rank 0. What would that mean for a hundred ranks?": When(
                     through_rank_0
                 ),
-                "That is the rank before. In which direction does the ring go round?": When(
+                "That is the previous rank. In which direction does the ring go?": When(
                     lambda seen: (
                         {row["peer"] for row in sends_of(seen)} == {(seen.rank - 1) % seen.size}
                     )
                 ),
             },
-            otherwise="Draw who sends to whom. Does it make a ring?",
+            otherwise="Draw who sends to whom. Is it a ring?",
             came="rank {rank} sent to rank {value}",
-            required=lambda seen: f"to rank {(seen.rank + 1) % seen.size} alone",
+            required=lambda seen: f"only to rank {(seen.rank + 1) % seen.size}",
             words=lambda peers: ", ".join(map(str, sorted(peers))),
         ),
         OWN_DTYPE,
@@ -215,10 +214,10 @@ CHECK = OnRanks(
             of=lambda seen: max((row["bytes"] for row in sends_of(seen)), default=0),
             right=lambda case: most(case) * case.dtype.itemsize,
             mistakes={
-                "The whole tensor is on its way. How much of it has to be, in one round?": When(
+                "This message is the whole tensor. How much of it must go in one round?": When(
                     lambda seen: seen.value == seen.case.length * seen.case.dtype.itemsize
                 ),
-                "How long is the longest of N pieces, if they are as equal as can be?": When(
+                "How long is the longest of N pieces, if you cut them as equal as possible?": When(
                     lambda seen: True
                 ),
             },
@@ -230,13 +229,13 @@ CHECK = OnRanks(
             of=lambda seen: len(sends_of(seen)),
             right=lambda case: 2 * (case.ranks - 1),
             mistakes={
-                "Every message costs a trip. Which of these numbers can go together?": When(
+                "Each message costs a latency. Which of these numbers can you send together?": When(
                     lambda seen: (
                         max(row["bytes"] for row in sends_of(seen))
                         < most(seen.case) * seen.case.dtype.itemsize
                     )
                 ),
-                "Count the messages round by round. Which pieces does the next rank still need?": (
+                "Count the messages, round by round. Which pieces does the next rank still need?": (
                     When(lambda seen: True)
                 ),
             },
@@ -249,10 +248,10 @@ CHECK = OnRanks(
     errors={
         "index out of range": "How many pieces are there? chunk and split may make fewer than "
         "there are ranks.",
-        "size of tensor": "The piece that arrives, and the one that it goes to: are they the same?",
-        "contiguous": "Messages take contiguous tensors. Which tensor is one, and how do the "
-        "numbers get back into the other?",
+        "size of tensor": "Does the arriving piece have the length of the one that it goes to?",
+        "contiguous": "Messages must be contiguous. Which tensor is, and how do the numbers get "
+        "back into the other one?",
     },
-    proves=f"sums of 1 to {LARGE:,} numbers at 1 to 4 and 6 ranks, in place; each rank sends to "
-    "the next one alone, at most 2 (N - 1) messages of n / N numbers, rounded up",
+    proves=f"sums of 1 to {LARGE:,} numbers at 1 to 4 and 6 ranks, in place; each rank sends only "
+    "to the next one, at most 2 (N - 1) messages of n / N numbers, rounded up",
 )

@@ -1,17 +1,16 @@
-"""Give every rank the tensor of one rank in few rounds: a broadcast by hand, along a tree.
+"""Broadcast a tensor along a tree, by sends and receives, in as few rounds as possible.
 
-Your function is called on all ranks, with a tensor of the same shape and dtype everywhere, and with
-the same `src`. When it returns, the tensor itself holds, on every rank, what it held on rank `src`.
+Your function is called on all ranks, with the same `src` and with a tensor of the same shape and
+dtype. When it returns, `tensor` holds on every rank what it held on rank `src`.
 
-- No collective is used: nothing but `send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
-- Each rank but `src` receives once, the whole tensor in its own dtype. So N ranks need N - 1
-  messages.
-- Messages go in rounds. In a round a rank sends one message at most, and it sends none in the round
-  in which it receives, or before. All is done within log2 N rounds, rounded up: 1 for 2 ranks, 2
-  for 3 and 4, 3 for 5 to 8. A rank alone sends nothing.
-- What has been started is waited for. The caller may change the tensor at once.
-
-Messages take contiguous tensors. `tensor` may be a view that is not contiguous, such as `big.T`.
+- Use no collective, only `send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
+- Each rank except `src` receives exactly one message: the whole tensor, in its own dtype.
+- Messages go in rounds. In one round, a rank sends at most one message, and only what it had before
+  that round.
+- N ranks take at most log2 N rounds, rounded up: 1 for 2 ranks, 2 for 3 and 4, 3 for 5 to 8. A
+  single rank sends nothing.
+- Wait for everything that you start: the caller may change the tensor right after the call.
+- Messages must be contiguous; `tensor` may be a view that is not, such as `big.T`.
 """
 
 from typing import NamedTuple
@@ -25,22 +24,22 @@ from ddp_workbook.exercises.judging.point_to_point import MESSAGES_ALONE, OWN_DT
 
 MINUTES = 20
 HINTS = [
-    "After the first round two ranks have the numbers. How many can have them after the second "
-    "round, and after the third, if nobody who has them is idle?",
-    "Number the ranks anew: src is 0, the next one 1, and rank 0 follows the last one. In each "
-    "round, those who have the numbers send them as far as there are such ranks.",
-    "Let a distance begin at 1 and double in each round. Which new numbers send that far in a "
-    "round, which ones receive, and who has nobody at that distance?",
+    "After the first round two ranks have the numbers. How many can have them after the second and "
+    "the third round, if every rank that has them sends in every round?",
+    "Renumber the ranks: src becomes 0, the next one 1, and rank 0 follows the last one. If k "
+    "ranks have the numbers, these are 0 to k - 1. To whom can each of them send?",
+    "Let a distance begin at 1 and double in each round. In a round, which of the new numbers send "
+    "that far, which ones receive, and which have no rank at that distance?",
 ]
 
 
 def tree_broadcast(tensor: Tensor, src: int = 0) -> None:
-    """Fill `tensor` (any shape) with the numbers that it has on rank `src`, in place."""
+    """Fill `tensor` (any shape), in place, with what it holds on rank `src`."""
     ### BEGIN SOLUTION
     rank, ranks = dist.get_rank(), dist.get_world_size()
     place = (rank - src) % ranks  # src has place 0
     box = tensor.contiguous()  # the tensor itself, if it is contiguous
-    distance = 1  # as many places have the numbers
+    distance = 1  # the first `distance` places have the numbers
     while distance < ranks:
         if place < distance and place + distance < ranks:
             dist.send(box, (rank + distance) % ranks)
@@ -64,7 +63,7 @@ KINDS = [((2, 3), torch.float64), ((), torch.int64), ((7,), torch.float32)]
 
 
 def cases(ranks: int) -> list[Case]:
-    """Every rank as src, rank 1 first; then a tensor that is not contiguous."""
+    """Every rank as src, beginning with rank 1; then a tensor that is not contiguous."""
     calls = [Case((n + 1) % ranks, *KINDS[n % len(KINDS)]) for n in range(ranks)]
     return [*calls, Case(ranks - 1, (3, 4), torch.float64, contiguous=False)]
 
@@ -92,7 +91,7 @@ def sent_too_early(seen: Seen) -> bool:
 
 
 def rounds_of(seen: Seen) -> list[list[tuple[int, int]]]:
-    """Who sends to whom in each round, if everybody sends as early as the rules allow."""
+    """Who sends to whom in each round, if every rank sends as early as the rules allow."""
     sends = [[row["peer"] for row in sends_of(one)] for one in seen.everyone]
     has, rounds = [seen.case.src], []
     while pairs := [(rank, sends[rank].pop(0)) for rank in has if sends[rank]]:
@@ -151,49 +150,49 @@ CHECK = OnRanks(
             of=lambda seen: gets(seen)[seen.rank],
             right=lambda case, rank: int(rank != case.src),
             mistakes={
-                "No rank has sent anything. Who has the numbers at the beginning?": When(
+                "No rank has sent anything. Which rank has the numbers at the beginning?": When(
                     lambda seen: not any(gets(seen))
                 ),
                 "Here src itself gets a message, and another rank gets none. What is src for, and "
-                "which lines ask for it?": When(
+                "which of your lines use it?": When(
                     lambda seen: gets(seen)[seen.case.src] == gets(seen).count(0) == 1
                 ),
-                "Who sends to a rank that has the numbers already?": When(
+                "Which rank sends to one that already has the numbers?": When(
                     lambda seen: seen.value > seen.right
                 ),
-                "Who has the numbers after each round? Write it down for this number of ranks.": (
+                "Which ranks have the numbers after each round? Write it down for this case.": (
                     When(lambda seen: True)
                 ),
             },
             came="the number of messages to rank {rank} is {value}",
-            required=lambda seen: f"one message to each rank but rank {seen.case.src}",
+            required=lambda seen: f"one message to each rank except rank {seen.case.src}",
         ),
         Look(
             of=sent_too_early,
             right=False,
-            otherwise="What does its tensor hold when this message leaves?",
+            otherwise="What does its tensor hold at this moment?",
             came="rank {rank} sent before it had received",
             required="a rank passes on what has arrived",
         ),
         Look(
             of=lambda seen: rounds_of(seen)[needed(seen.size) :],
             right=[],
-            otherwise="Which rank lacks the numbers in that round, and could get them then?",
+            otherwise="Which rank does not have the numbers, and could get them in that round?",
             came=who_is_idle,
             required=lambda seen: f"{needed(seen.size)} rounds for {seen.size} ranks",
         ),
         Look(
             right=lambda case: tensor_of(case, case.src),
             mistakes={
-                "A message has come to this rank, but not into its tensor. Which memory was "
-                "filled, and is it the tensor's own?": tensor_of,
+                "A message has reached this rank, but not its tensor. Which memory did you fill, "
+                "and is it the tensor's own?": tensor_of,
             },
-            otherwise="Whose numbers are these, and what has been done with them?",
+            otherwise="Whose numbers are these, and what did your code do with them?",
         ),
     ],
     errors={
-        "contiguous": "Messages take contiguous tensors. Which tensor is one, and how do the "
-        "numbers get back into the other?",
+        "contiguous": "Messages must be contiguous. Which tensor is, and how do the numbers get "
+        "back into the other one?",
     },
     proves="every rank as src, at 1 to 5 and 7 ranks: N - 1 messages in log2 N rounds, rounded up",
 )

@@ -1,5 +1,5 @@
 # wrong: as many collectives as ranks, and one more
-# told: How many would there be with a hundred ranks
+# told: How many would it take with 100 ranks
 # right at: 1
 import torch
 import torch.distributed as dist

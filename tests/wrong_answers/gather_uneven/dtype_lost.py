@@ -1,5 +1,5 @@
 # wrong: what travels is float32
-# told: In which dtype do the numbers travel
+# told: In which dtype are the numbers sent
 import torch
 import torch.distributed as dist
 

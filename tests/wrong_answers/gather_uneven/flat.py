@@ -1,5 +1,5 @@
 # wrong: comes back with one dimension
-# told: Where did its other dimensions get lost
+# told: Where did you lose its other dimensions
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: the length has the tensor's dtype, which may not hold it
-# told: Which whole numbers does that dtype hold
+# told: Which whole numbers can that dtype hold
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: gathers tensors of unlike length as they are
-# told: Tensors of unlike size met
+# told: One collective got tensors of different sizes
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: padding for tensors of one dimension
-# told: which other dimensions has it
+# told: which other dimensions does the result have
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: gathers to rank 0, the others have nothing
-# told: After gather or reduce one rank alone
+# told: After gather or reduce, only one rank
 # right at: 1
 import torch
 import torch.distributed as dist

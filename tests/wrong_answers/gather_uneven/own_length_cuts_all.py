@@ -1,5 +1,5 @@
 # wrong: cuts each tensor to the length of its own
-# told: Whose length cuts it
+# told: Whose length do you cut it to
 # right at: 1
 import torch
 import torch.distributed as dist

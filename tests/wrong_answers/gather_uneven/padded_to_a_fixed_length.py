@@ -1,5 +1,5 @@
 # wrong: pads to 150 rows, whatever comes
-# told: To which length is padded
+# told: To which length do you pad, and which dtype
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: returns the padded tensors
-# told: more rows than the tensor that it was
+# told: more rows than the original tensor
 # right at: 1
 import torch
 import torch.distributed as dist

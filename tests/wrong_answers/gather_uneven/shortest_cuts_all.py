@@ -1,5 +1,5 @@
 # wrong: makes the tensors alike by cutting them to the shortest
-# told: What decides where it is cut
+# told: What decides where you cut it
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: a loss is a whole number of billionths, so that all three are int64
-# told: A loss that travels as a whole number
+# told: A loss that is sent as a whole number
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # wrong: reduce leaves the sums on rank 0 alone
-# told: After reduce or gather, one rank alone
+# told: After reduce or gather, only one rank
 # right at: 1
 import torch
 import torch.distributed as dist

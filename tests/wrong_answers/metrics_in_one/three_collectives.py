@@ -1,5 +1,5 @@
 # wrong: one all_reduce for each number
-# told: Which numbers could travel in the same tensor
+# told: Which numbers could you put into one tensor
 import torch
 import torch.distributed as dist
 

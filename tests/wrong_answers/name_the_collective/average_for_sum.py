@@ -1,6 +1,6 @@
 # wrong: takes the sums for means, as of gradients
 # told: F of the table
-# told: How are they combined here
+# told: How does the table combine them
 def name_the_collective():
     return {
         "A": "reduce",

@@ -1,5 +1,5 @@
 # wrong: the functions, where their names are asked for
-# told: Of which type are the values of the dict
+# told: What does the annotation say about the type
 import torch.distributed as dist
 
 

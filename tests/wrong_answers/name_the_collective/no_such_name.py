@@ -1,5 +1,5 @@
 # wrong: a name that torch.distributed has not
-# told: Is it one of the eight, and spelt
+# told: Is it one of the eight names, in the same
 def name_the_collective():
     return {
         "A": "allreduce MAX",

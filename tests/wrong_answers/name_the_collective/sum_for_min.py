@@ -1,6 +1,6 @@
 # wrong: adds up where the smallest number wins, and does not say so
 # told: D of the table
-# told: without an operation behind its name, it adds up
+# told: without an operation after its name, it adds up
 def name_the_collective():
     return {
         "A": "reduce",

@@ -1,5 +1,5 @@
 # wrong: two names for a letter, both of which would be right
-# told: Which one shall be called
+# told: Which of the two do you choose
 def name_the_collective():
     return {
         "A": "reduce",

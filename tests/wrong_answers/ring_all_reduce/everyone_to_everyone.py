@@ -1,5 +1,5 @@
 # wrong: each piece goes straight to its owner, and from there to all
-# told: Does it make a ring
+# told: Is it a ring
 # right at: 1, 2
 import torch
 import torch.distributed as dist

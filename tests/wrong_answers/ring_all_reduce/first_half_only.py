@@ -1,5 +1,5 @@
 # wrong: a rank is left with one finished piece, and nobody passes it on
-# told: Who passes on what is done
+# told: passes on a complete piece
 # right at: 1
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: goes round with one half of the tensor, and then with the other
-# told: Which of these numbers can go together
+# told: Which of these numbers can you send together
 # right at: 1
 import torch
 import torch.distributed as dist

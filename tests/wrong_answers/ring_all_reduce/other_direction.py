@@ -1,5 +1,5 @@
 # wrong: sends to the rank before
-# told: That is the rank before. In which direction does the ring go round
+# told: That is the previous rank. In which direction does the ring go
 # right at: 1, 2
 import torch
 import torch.distributed as dist

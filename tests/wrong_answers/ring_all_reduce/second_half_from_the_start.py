@@ -1,5 +1,5 @@
 # wrong: the second half begins with piece r again, which is not finished on rank r
-# told: who has added to it by then
+# told: ranks have added to it by then
 # right at: 1
 import torch
 import torch.distributed as dist

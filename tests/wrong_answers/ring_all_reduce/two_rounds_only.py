@@ -1,5 +1,5 @@
 # wrong: one round for each half, which is enough at 2 ranks only
-# told: In how many rounds does a number come
+# told: After how many rounds has a number reached
 # right at: 1, 2
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # wrong: passes whole tensors round the ring
-# told: The whole tensor is on its way
+# told: This message is the whole tensor
 # right at: 1
 import torch
 import torch.distributed as dist

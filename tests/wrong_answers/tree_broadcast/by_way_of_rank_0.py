@@ -1,5 +1,5 @@
 # wrong: src gives its numbers to rank 0 first, whose tree reaches all ranks, src too
-# told: Who sends to a rank that has the numbers already
+# told: Which rank sends to one that already has the numbers
 # right at: 1
 import torch.distributed as dist
 

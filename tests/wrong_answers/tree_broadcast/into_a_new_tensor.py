@@ -1,5 +1,5 @@
 # wrong: receives in a tensor of its own, which the caller never sees
-# told: but not into its tensor
+# told: but not its tensor
 # told: tree_broadcast(tensor, src=1)
 # right at: 1
 import torch

@@ -1,6 +1,6 @@
 # wrong: as many rounds as log2 N, rounded down
 # told: the number of messages to rank
-# told: Who has the numbers after each round
+# told: Which ranks have the numbers after each round
 # right at: 1, 2, 4
 import torch.distributed as dist
 

@@ -44,7 +44,7 @@ def scatter(mine: Tensor) -> tuple[Held, Held]:
 
 
 def reduce(mine: Tensor) -> tuple[Held, Held]:
-    """The root gets the sum; what the others hold afterwards is undefined."""
+    """The root gets the sum."""
     before = mine.clone()
     dist.reduce(mine, dst=ROOT)
     return before, mine

@@ -39,8 +39,11 @@ def milliseconds(repeats: int = 40) -> pd.DataFrame:
     slower = [
         min(max(pair) for pair in zip(*both, strict=True)) for both in zip(one, other, strict=True)
     ]
-    rows = [("as an object", slower[0] * 1e3), ("as a number", slower[1] * 1e3)]
-    return pd.DataFrame(rows, columns=["way", "milliseconds"]).round(2)
+    rows = [
+        (way, f"{seconds * 1e3:.2f}")
+        for way, seconds in zip(("as an object", "as a number"), slower, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["way", "milliseconds"])
 
 
 def both_once() -> None:

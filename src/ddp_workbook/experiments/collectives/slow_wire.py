@@ -22,6 +22,7 @@ from ddp_workbook.launcher.process_group import set_up
 Span = tuple[str, float, float]  # what was done, its start and end in seconds
 
 LATENCY, BANDWIDTH = 0.5e-3, 125e6  # seconds a message; bytes a second: 1 Gbit/s
+NUMBERS, WORK = 10**6, 0.04  # float32 in a message, 32 ms between 2 ranks; seconds of work
 
 
 class SlowWire:
@@ -57,39 +58,43 @@ class SlowWire:
             future.set_result(tensor)
 
 
-def both_ways(ranks: int = 2) -> dict[str, list[list[Span]]]:
-    """For each way and rank the spans that `hidden` returns."""
-    of_ranks = run_ranks(Call(hidden, (), {}), ranks, quiet=True)
-    return {way: [spans[way] for spans in of_ranks] for way in of_ranks[0]}
+def in_line(wire: SlowWire, tensor: Tensor, clock: "Clock") -> None:
+    """Wait for the sum, then work."""
+    future = wire.all_reduce(tensor)
+    clock.span("waits", future.wait)
+    clock.span("works", lambda: work_for(WORK))
 
 
-def hidden(numbers: int = 10**6, seconds: float = 0.04) -> dict[str, list[Span]]:
-    """In a rank: what it does, from when to when, with an all-reduce that waits and one that hides.
+def overlapped(wire: SlowWire, tensor: Tensor, clock: "Clock") -> None:
+    """Start the all-reduce, work, then wait for what is left of it."""
+    future = wire.all_reduce(tensor)
+    clock.span("works", lambda: work_for(WORK))
+    clock.span("waits", future.wait)
 
-    The work takes `seconds`; by default the all-reduce of 4 MB takes 32 ms between 2 ranks. The
-    spans are (what, start, end) in seconds since both ranks were ready.
-    """
-    tensor, wire = torch.ones(numbers, device=set_up(bare=False)), SlowWire()
 
-    def in_line(clock: Clock) -> None:
-        """Wait for the sum, then work."""
-        future = wire.all_reduce(tensor)
-        clock.span("waits", future.wait)
-        clock.span("works", lambda: work_for(seconds))
+def both_ways(ranks: int = 2, repeats: int = 5) -> dict[str, list[list[Span]]]:
+    """For each way and rank its spans, from the repeat that was over first on all ranks."""
+    of_ranks = run_ranks(Call(spans_of_both, (repeats,), {}), ranks, quiet=True)
+    return {
+        way: min(zip(*(one[way] for one in of_ranks), strict=True), key=_last_end)
+        for way in of_ranks[0]
+    }
 
-    def overlapped(clock: Clock) -> None:
-        """Start the all-reduce, work, then wait for what is left of it."""
-        future = wire.all_reduce(tensor)
-        clock.span("works", lambda: work_for(seconds))
-        clock.span("waits", future.wait)
 
-    spans = {}
-    for name, way in (("in line", in_line), ("overlapped", overlapped)):
-        way(Clock())  # a first run warms up
-        dist.barrier()
-        way(clock := Clock())
-        spans[name] = clock.spans
-    return spans
+def spans_of_both(repeats: int) -> dict[str, list[list[Span]]]:
+    """In a rank: the spans of each repeat of both ways, in seconds since all ranks were ready."""
+    tensor, wire = torch.ones(NUMBERS, device=set_up(bare=False)), SlowWire()
+    found: dict[str, list] = {"in line": [], "overlapped": []}
+    for _ in range(repeats):
+        for name, way in (("in line", in_line), ("overlapped", overlapped)):
+            dist.barrier()
+            way(wire, tensor, clock := Clock())
+            found[name].append(clock.spans)
+    return found
+
+
+def _last_end(of_ranks: tuple[list[Span], ...]) -> float:
+    return max(end for spans in of_ranks for _, _, end in spans)
 
 
 class Clock:
