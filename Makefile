@@ -2,13 +2,13 @@
 #     python3 -m tools.set_up lab
 # Words to add:  TORCH=cpu|cuda|site   PYTHON=/path/to/python3.12   ARGS="--port 9000"
 
-# The first Python that fits, python3 before others: a reader's `module load` or conda put it there.
+# The first suitable Python; python3 before others, because `module load` or conda put it there.
 FITS = import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c '$(FITS)' 2>/dev/null && echo $$python && break; done),python3)
 
-# chromium: tests/browser runs notebooks in a real page; a bare machine has no letters for it
-# slurm, munge, iproute2: tests/clusters starts Slurm on pretend hosts; shellcheck: job_scripts
+# chromium: tests/browser runs notebooks in a real page, and a bare machine has no fonts for it
+# slurm, munge, iproute2: tests/clusters starts Slurm on simulated hosts; shellcheck: job_scripts
 DEBIAN = chromium fonts-dejavu-core \
 	slurmctld slurmd slurm-client munge slurm-wlm-torque iproute2 shellcheck
 
@@ -22,7 +22,7 @@ help:
 	@echo "make book             execute every notebook and build the HTML to read, in build/book"
 	@echo "make benchmark        the measured ratios of this machine"
 	@echo "make gpu              all that one NVIDIA GPU can show, recorded in data/gpu, in ten minutes"
-	@echo "make lint             formatting, lint, notebooks without outputs; mends what it can"
+	@echo "make lint             formatting, lint, notebooks without outputs; fixes what it can"
 	@echo "make system-packages  Debian packages that some tests need, and no notebook"
 
 lab setup test test-all book benchmark gpu lint:

@@ -99,7 +99,7 @@ def test_an_untouched_stub_neither_runs_nor_takes_the_place_of_an_attempt(own_fo
         verdict = examine(EXERCISE, untouched)
         assert verdict.kind == NOT_ATTEMPTED
         assert repr(verdict).splitlines()[0] == f"{NAME}: not attempted yet"
-        assert f"last time is in work/exercises/{NAME}.py" in repr(verdict)
+        assert f"your last attempt is in work/exercises/{NAME}.py" in repr(verdict)
     assert saved() == before
 
 

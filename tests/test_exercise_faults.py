@@ -201,7 +201,7 @@ EVIL = "class Evil(Exception):\n    def __str__(self):\n        raise ValueError
     memory=(cell("return torch.ones(10**13)"), "can't allocate memory", "How large is"),
     memory_of_python=(cell("return [0] * 10**13"), "MemoryError", "How large is"),
     itself=(cell("dist.recv(torch.zeros(1), dist.get_rank())"), "the other side of this call"),
-    group_again=(cell("dist.init_process_group()"), "twice", "The group exists already"),
+    group_again=(cell("dist.init_process_group()"), "twice", "The group exists when"),
     late_line=(
         cell("\n".join(f"x{n} = {n}" for n in range(9990)) + "\nreturn vlaue"),
         "your line 9997",
@@ -270,7 +270,10 @@ IGNORES = "import signal, time\nfor one in (signal.SIGTERM, signal.SIGINT, signa
     ),
     ignores_signals=(cell(IGNORES), "does not end", "line 10: time.sleep(1000)"),
     stopped=(cell("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)"), "is stopped"),
-    at_exit=(cell(f"import atexit, time\natexit.register(time.sleep, 100)\n{RIGHT}"), "goes on"),
+    at_exit=(
+        cell(f"import atexit, time\natexit.register(time.sleep, 100)\n{RIGHT}"),
+        "What runs outside",
+    ),
     two_collectives=(
         cell(
             "x = torch.zeros(1)\ndist.broadcast(x, 0) if dist.get_rank() else dist.barrier()\n"
@@ -334,7 +337,7 @@ def test_an_attempt_that_does_not_end_is_stopped_and_told_where_it_stood(code, w
 )
 def test_a_rank_that_waits_for_one_that_has_gone(code, words):
     verdict, text = told(code.replace("return value + 0", "return 4.0"))
-    assert re.search("all wait, and nothing has moved|a rank waits for one", text), text
+    assert re.search("all ranks wait, and nothing has moved|a rank waits for another", text), text
     assert [one for one in words if one not in text] == [], repr(verdict)
 
 

@@ -17,7 +17,7 @@ FLAGS = list(product((True, False), repeat=2))
 
 @pytest.fixture(scope="module")
 def drawn() -> SimpleNamespace:
-    """What hypothesis draws from; it is a package for developers, and imported here alone."""
+    """What hypothesis draws from; a package for developers, imported only here."""
     some = pytest.importorskip("hypothesis").strategies
     ranks = [(rank, size) for size in range(1, 13) for rank in range(size)]
     return SimpleNamespace(

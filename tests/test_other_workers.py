@@ -49,7 +49,7 @@ def test_a_local_url_is_answered(host):
 
 def test_another_machine_is_named():
     error = at_once(spawn_style.own_url, url="tcp://203.0.113.7:23456")
-    assert "meet at 203.0.113.7:23456, another machine" in str(error)
+    assert "meet at 203.0.113.7:23456, on another machine" in str(error)
     assert "Leave out init_method" in str(error)
 
 
@@ -256,7 +256,7 @@ def test_a_script_that_forks_is_still_one_rank(tmp_path, capsys):
         ("page.ipynb", (), {}, "is a notebook"),
         ("broken.py", (), {}, r"broken.py, line 1 is not valid Python: "),
         ("bytes.py", (), {}, "is not valid Python"),
-        ("good.py", (), {"epochs": 3}, r'epochs=3: a script takes words .*"--epochs", "3"'),
+        ("good.py", (), {"epochs": 3}, r'epochs=3: a script takes command-line .*"--epochs", "3"'),
         ("good.py", ([1],), {}, r"\[1\]: a script's arguments must be strings or numbers"),
     ],
 )
@@ -349,7 +349,7 @@ def test_a_script_that_imports_launch_may_have_children_that_launch(method, tmp_
 def test_a_worker_without_a_file_is_refused_in_words_that_are_true(how, tmp_path):
     done = call(how, OWN, tmp_path)
     told = done.stdout + done.stderr
-    assert "`worker` was defined at a prompt, or in a script that is no file" in told
+    assert "`worker` was defined at a prompt, or in a script that is not a file" in told
     assert "__main__" not in told.split("LaunchRefused")[-1]
 
 

@@ -167,7 +167,7 @@ def test_the_microscope_marks_the_steps():
 
 
 def test_a_part_of_an_epoch_has_no_dashed_boxes():
-    """Dashed means that nobody gets the sample in the whole epoch, never `not yet`."""
+    """Dashed means that no rank gets the sample in the whole epoch, never `not yet`."""
     table = sample_table({"before": DEALT[1], "together": DEALT[1]})
     drawn = boxes(owners_plot(table, 6, parts=["before"]))
     assert len([box for box in drawn if edge(box) == INK]) == 2  # 4 and 5 in "together"
@@ -231,7 +231,7 @@ def dealt_to(rank: int, ranks: int, count: int, **arguments) -> list[int]:
 
 
 def test_the_two_drop_last_are_two_things():
-    """The loader's drops a short batch, the sampler's drops samples; each works alone."""
+    """The loader's drops a short batch, the sampler's drops samples; each works by itself."""
     sampler = DistributedSampler(range(10), 4, 0, shuffle=False)
     batches_of_loader = list(DataLoader(range(10), 2, sampler=sampler, drop_last=True))
     assert [batch.tolist() for batch in batches_of_loader] == [[0, 4]]  # 8 is left over

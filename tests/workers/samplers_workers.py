@@ -102,7 +102,7 @@ def joined_weight(**options) -> float:
 
 
 class Epochs(IterableDataset):
-    """A stream of one number: the epoch that somebody has set."""
+    """A stream of one number: the epoch that was set."""
 
     epoch = 0
 
