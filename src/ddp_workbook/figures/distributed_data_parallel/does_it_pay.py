@@ -2,6 +2,7 @@
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, ScalarFormatter
 
 from ddp_workbook.figures.palette import series_colour, tint
 from ddp_workbook.figures.style import INK, WIDTH, style
@@ -27,6 +28,8 @@ def break_even_plot(measured: pd.DataFrame, even: float) -> Figure:
         axes.text(even, measured.min().min(), words, va="bottom", size=9)
     axes.set(xscale="log", yscale="log", xlabel="rows of the global batch", ylabel="ms a step")
     axes.set_xticks(rows, [str(row) for row in rows])
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(ScalarFormatter())
     axes.minorticks_off()
     axes.grid(axis="y")
     axes.legend()
