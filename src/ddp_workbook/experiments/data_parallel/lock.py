@@ -42,7 +42,10 @@ def two_threads_against_one(rounds: int = ROUNDS) -> pd.DataFrame:
     times = compare(races, rounds=rounds)
     fastest = times.groupby("candidate", sort=False)["seconds"].min() * 1e3
     rows = {
-        job.__name__.replace("_", " "): [fastest[job.__name__, n] for n in (1, 2)] for job in JOBS
+        job.__name__.replace("_", " ").replace("python", "Python"): [
+            fastest[job.__name__, n] for n in (1, 2)
+        ]
+        for job in JOBS
     }
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["1 thread", "2 threads"])
     return table.assign(ratio=table["2 threads"] / table["1 thread"]).rename_axis("job")

@@ -41,10 +41,14 @@ def parts_of_a_step(sizes: Sequence[Size], rounds: int = 2) -> pd.DataFrame:
 def in_milliseconds(times: pd.DataFrame) -> pd.DataFrame:
     """Median and quartiles of each candidate in milliseconds, and the ratio to the first one.
 
-    Numbers are text of three digits, as the page shows them.
+    Numbers are text of three digits or more, as the page shows them.
     """
     table = summary(times, baseline=times["candidate"].iloc[0])
     for column in ("q1", "median", "q3"):
-        table[f"{column}, ms"] = [f"{seconds * 1e3:.3g}" for seconds in table[column]]
-    ratios = [f"{ratio:.3g}" for ratio in table["ratio"]]
+        table[f"{column}, ms"] = [_text(seconds * 1e3) for seconds in table[column]]
+    ratios = [_text(ratio) for ratio in table["ratio"]]
     return table.drop(columns=["n", "q1", "median", "q3", "ratio"]).assign(ratio=ratios)
+
+
+def _text(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
