@@ -50,7 +50,8 @@ def test_there_is_a_part_for_each_measurement_the_tests_and_each_page():
     there = parts.parts()
     names = [part.name for part in there]
     assert names[: len(one_gpu.MEASUREMENTS) + 1] == [*one_gpu.MEASUREMENTS, "tests"]
-    assert names[len(one_gpu.MEASUREMENTS) + 1 :] == [path.stem for path in book.NOTEBOOKS]
+    pages = names[len(one_gpu.MEASUREMENTS) + 1 :]
+    assert pages == sorted(path.stem for path in book.NOTEBOOKS)
     assert len(set(names)) == len(names)
     assert "tests/test_gpu_ranks.py" in parts.tests().arguments
     assert "tests/test_samplers.py" not in parts.tests().arguments
@@ -231,7 +232,7 @@ def test_without_a_gpu_one_sentence_and_nothing_else(monkeypatch, capsys):
 
 def test_a_gpu_that_cannot_be_used_is_said_in_one_line():
     """A driver that is too old, or a GPU that another process has to itself."""
-    with pytest.raises(SystemExit, match=r"sees an NVIDIA GPU and cannot use it: \w+"):
+    with pytest.raises(SystemExit, match=r"sees an NVIDIA GPU but cannot use it: \w+"):
         command.name_of_gpu()  # there is none here
 
 
