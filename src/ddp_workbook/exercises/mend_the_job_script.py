@@ -12,14 +12,14 @@ fault after another. A correct script does this:
 - Under Slurm, if training fails on any node, the script ends with a status other than 0. (PBS's
   pbsdsh always returns 0, so the PBS script need not do this here; `start_ranks.sh` shows how.)
 
-What the schedulers do is different. `$PBS_O_WORKDIR` is the folder where qsub was typed.
+The two schedulers differ. (`$PBS_O_WORKDIR` is the folder where qsub was typed.)
 
 | | Slurm | PBS |
 |---|---|---|
 | The script runs on | the first node | the first node |
 | in which folder | where it was submitted | the home folder |
 | The names of the nodes, one a line | `scontrol show hostnames` | the file `$PBS_NODEFILE` |
-| A command starts | with `srun`, once for each task | with `pbsdsh`, once for each of these lines |
+| A command starts | with `srun`, once for each task | with `pbsdsh`, once for each line of it |
 | in which folder | that of the script | the home folder |
 | with which variables | Slurm's and the script's exported ones | PBS's only |
 """
