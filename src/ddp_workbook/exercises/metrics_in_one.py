@@ -181,6 +181,10 @@ CHECK = OnRanks(
         "Invalid function argument": "A collective takes a tensor. Which of your lines makes one?",
         "zero-dimensional": "cat joins tensors along a dimension. Do these have one?",
         "infinity": "A loss may be inf. Which dtype can hold it?",
+        "'NoneType' object": "A collective writes into its tensor, and returns None. Which name "
+        "holds what a call returned?",
+        "invalid output tensor list": "The list to gather into needs one tensor for each rank. "
+        "How many ranks are there now?",
     },
     proves="12 digits at 1 to 4 ranks, of 0 to 41,000,003 samples each, with one collective",
 )

@@ -1,7 +1,8 @@
 """Name the eight collectives in this table.
 
-Each letter stands for one call on four ranks: what the ranks held before it, and what it gave them.
-A dash means nothing. If a call has a root (`src` or `dst`), this is rank 0.
+Each letter stands for one call on four ranks: what each rank held before the call, and what the
+call gave it. A dash means that the rank got nothing. If a call has a root (`src` or `dst`), the
+root is rank 0.
 
 | | rank 0 | rank 1 | rank 2 | rank 3 |
 |---|---|---|---|---|
@@ -26,9 +27,9 @@ Return a dict with a name for each letter.
 
 - The names are broadcast, scatter, reduce, gather, all_reduce, all_gather, reduce_scatter and
   all_to_all.
-- A call that combines numbers adds them up. If it does something else, put AVG, PRODUCT, MIN or MAX
-  after its name, as in "reduce PRODUCT".
-- If several calls give the same result, any of them is right.
+- reduce, all_reduce and reduce_scatter add up, unless you put AVG, PRODUCT, MIN or MAX after the
+  name, as in "reduce PRODUCT".
+- If several calls give the same result, each of them is accepted. Give one.
 """
 
 import math
@@ -112,6 +113,8 @@ def with_operation(letter: str, name: Any) -> str:
     call, ops = calls[0] if calls else "", [word.upper() for word in words[1:]] or ["SUM"]
     if call not in MOVES + COMBINES or len(ops) > 1 or ops[0] not in OPS:
         look = "Is it one of the eight names, in the same spelling?"
+        if call in MOVES + COMBINES:
+            look = f"{call} is a name. Is what comes after it one of the operations?"
         if sum(one in MOVES + COMBINES for one in calls) > 1:
             look = "Even if both are right: give one name. Which of the two do you choose?"
         refuse(

@@ -53,8 +53,8 @@ def signatures() -> pd.DataFrame:
 def bytes_of_calls(ranks: int = 4) -> pd.DataFrame:
     """Bytes that ranks 0 and 1 hand to each call and get from it, recorded; and what a rank sends.
 
-    S is the size of the largest tensor, 4 bytes for each rank. Rank 0 is the root. The last column
-    is the least that a good algorithm lets a rank send, by formula.
+    S is the size of the largest tensor or list, 4 bytes for each rank. Rank 0 is the root. The last
+    two columns are by formula: what the rank that sends most has to send, if all share the work.
     """
     wire = record_collectives(_every_one, ranks=ranks)
     size, rows = 4 * ranks, []

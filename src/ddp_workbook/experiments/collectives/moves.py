@@ -19,7 +19,7 @@ def held(*names: str, ranks: int = 4) -> dict[str, list[tuple]]:
 def stages(ranks: int = 4) -> dict[str, list]:
     """What each rank holds at the start, after reduce_scatter, and after all_gather."""
     of_ranks = run_ranks(Call(two_halves, (), {}), ranks, quiet=True)
-    titles = ("at the start", "reduce_scatter", "all_gather")
+    titles = ("at the start", "after reduce_scatter", "after all_gather")
     return dict(zip(titles, map(list, zip(*of_ranks, strict=True)), strict=True))
 
 

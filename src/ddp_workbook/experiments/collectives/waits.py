@@ -11,6 +11,7 @@ from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.process_group import set_up
 
 LATE, DELAY = 1, 0.06  # the rank that comes late, and by how many seconds
+Meeting = tuple[float, float, float]  # all ready, this rank came, this rank left; seconds
 CALLS = {
     "barrier": lambda tensor: dist.barrier(),
     "all_reduce": lambda tensor: dist.all_reduce(tensor),
@@ -18,35 +19,40 @@ CALLS = {
 }
 
 
-def meeting(call: str) -> tuple[float, float, float]:
-    """In a rank: when all were ready, when this one came to `call`, and when it left; seconds.
+def meetings(call: str, repeats: int) -> list[Meeting]:
+    """In a rank: for each repeat when all were ready, when this rank came to `call`, and left it.
 
-    time.monotonic, which all processes of a machine share. Rank LATE comes DELAY seconds late. To a
-    broadcast it comes only after another rank has left it, so that no machine is too slow to show
-    that.
+    Seconds of time.monotonic, which all processes of a machine share. Rank LATE comes DELAY seconds
+    late. To a broadcast it comes only after another rank has left it, so that no machine is too
+    slow to show that.
     """
-    tensor, store = torch.ones(4, device=set_up(bare=False)), _store()
-    dist.barrier()
-    ready, late = time.monotonic(), dist.get_rank() == LATE
-    if late:
-        time.sleep(DELAY)
-        if call == "broadcast":
-            store.wait(["left"])
-    came = time.monotonic()
-    CALLS[call](tensor)
-    left = time.monotonic()
-    if not late:
-        store.set("left", "")
-    return ready, came, left
+    tensor, store, found = torch.ones(4, device=set_up(bare=False)), _store(), []
+    for repeat in range(repeats):
+        dist.barrier()
+        ready, late = time.monotonic(), dist.get_rank() == LATE
+        if late:
+            time.sleep(DELAY)
+            if call == "broadcast":
+                store.wait([f"left {repeat}"])
+        came = time.monotonic()
+        CALLS[call](tensor)
+        found.append((ready, came, time.monotonic()))
+        if not late:
+            store.set(f"left {repeat}", "")
+    return found
 
 
-def came_and_left(*calls: str, ranks: int = 4) -> dict[str, list[tuple[float, float]]]:
-    """For each call and rank: when it came and when it left, in seconds since all were ready."""
+def came_and_left(
+    *calls: str, ranks: int = 4, repeats: int = 5
+) -> dict[str, list[tuple[float, float]]]:
+    """For each call and rank: when it came and when it left, in seconds since all were ready.
+
+    From the repeat that was over first on all ranks: other programs have disturbed it least.
+    """
     found = {}
     for call in calls:
-        times = run_ranks(Call(meeting, (call,), {}), ranks, quiet=True)
-        start = min(ready for ready, _, _ in times)
-        found[call] = [(came - start, left - start) for _, came, left in times]
+        of_ranks = run_ranks(Call(meetings, (call, repeats), {}), ranks, quiet=True)
+        found[call] = min(map(_since_ready, zip(*of_ranks, strict=True)), key=_last_to_leave)
     return found
 
 
@@ -62,6 +68,15 @@ def too_early() -> tuple[Tensor, list[Tensor]]:
     early = mine.clone()  # too early: the sum may be missing, there, or half made
     work.wait()
     return before, [early, mine]
+
+
+def _since_ready(of_ranks: tuple[Meeting, ...]) -> list[tuple[float, float]]:
+    start = min(ready for ready, _, _ in of_ranks)
+    return [(came - start, left - start) for _, came, left in of_ranks]
+
+
+def _last_to_leave(of_ranks: list[tuple[float, float]]) -> float:
+    return max(left for _, left in of_ranks)
 
 
 def _store() -> dist.Store:

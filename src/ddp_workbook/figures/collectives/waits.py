@@ -62,6 +62,7 @@ def overlap_plot(ways: Mapping[str, Sequence[Spans]]) -> Figure:
             for what, start, end in spans:
                 (_hatched if what == "waits" else _full)(axes, rank, start, end, rank)
         axes.set(title=way, xlabel="milliseconds")
+        axes.set_xlim(left=0)  # no bar starts at 0 to the microsecond
         axes.grid(axis="x")
         label_rows(axes, [f"rank {rank}" for rank in range(ranks)])
     return figure
