@@ -214,7 +214,7 @@ def test_work_hides_an_all_reduce_on_the_slow_wire():
     show(bars.overlap_plot(ways), alt=bars.alt_text_of_overlap(ways))
 
 
-def test_all_rungs_average_the_same_gradients():
+def test_all_rungs_add_up_the_same_gradients():
     """One a parameter, one vector, buckets: each leaves the sum of both ranks' gradients."""
     for sums in launch(workers.by_each_rung, ranks=2):
         assert sums == [[3.0, 6.0, 9.0]] * 3

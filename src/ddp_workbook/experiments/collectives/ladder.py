@@ -1,4 +1,4 @@
-"""Four ways to average the gradients of one model, timed: what each rung of the ladder saves.
+"""Four ways to add up one model's gradients, timed: what each rung of the ladder saves.
 
 The model has many small parameters, as real ones have: 2 tensors a layer. The ways are those that
 DDP's authors describe (Li et al., 2020): a message a parameter, one message of all gradients,

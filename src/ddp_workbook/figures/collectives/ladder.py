@@ -1,4 +1,4 @@
-"""Chapter 05: the ladder of ways to average gradients."""
+"""Chapter 05: the ladder of ways to add up gradients over the ranks."""
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -40,5 +40,5 @@ def alt_text_of_ladder(times: pd.DataFrame) -> str:
         f"{network}: " + ", ".join(f"{rung} {ms:.0f}" for (_, rung), ms in part.items())
         for network, part in fastest.groupby(level="network", sort=False)
     ]
-    of = "Milliseconds of forward, backward and averaging, in the fastest round"
+    of = "Milliseconds of forward, backward and communication, in the fastest round"
     return f"{of}. {'. '.join(texts)}."

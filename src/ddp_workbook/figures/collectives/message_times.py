@@ -39,6 +39,7 @@ def alpha_beta_plot(times: pd.DataFrame, lines: pd.DataFrame) -> Figure:
         axes.set(xscale="log", yscale="log", title=op, xlabel="bytes")
         axes.set_xticks(*_ticks(sizes), minor=False)
         axes.minorticks_off()
+        axes.yaxis.set_major_formatter("{x:g}")
     panels[0].set_ylabel("milliseconds")
     looks = [
         Line2D([], [], color=series_colour(COLOURS[n % len(COLOURS)]), marker=rank_marker(n))
