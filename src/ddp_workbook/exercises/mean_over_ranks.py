@@ -1,7 +1,7 @@
 """Each rank holds a number. Return the mean of all these numbers, on every rank.
 
-This is the smallest exercise of the workbook: it shows how the others work. Write your lines in
-place of the one with TODO, run the cell, and read what it says.
+`value` is this rank's own number. This is the smallest exercise of the workbook, to show how the
+others work: run the cell as soon as you have written something, and read what it says.
 """
 
 import math
@@ -94,6 +94,9 @@ CHECK = OnRanks(
                 ),
                 "After reduce, one rank alone has the sum. How do the others get it?": When(
                     lambda seen: "reduce" in seen.ops
+                ),
+                "This is the mean of whole numbers. Which line drops the fractions?": (
+                    lambda values: mean([v if math.isnan(v) else math.trunc(v) for v in values])
                 ),
                 "The mean is a fraction. Which line rounds it to a whole number?": When(
                     lambda seen: is_number(seen.came) and seen.came % 1 == 0

@@ -12,8 +12,8 @@ than replicas; then the last replicas are not called. The caller must not notice
 import os
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -63,6 +63,7 @@ FACTORS = (2.0, 3.0, 5.0, 7.0, 11.0, 13.0)  # replica i multiplies by the i-th
 INPUTS = (1.0, -10.0, 100.5, 1000.0, 0.25, -0.5)
 MOMENT = 0.005  # seconds between two looks of a replica that waits
 MOMENTS = 200  # looks until it gives up; fewer once one has, for then nobody comes
+ITERATOR = "an iterator"
 LONGEST = 2.0  # seconds for them: on a busy machine a look takes longer, and the check ends at 3
 
 
@@ -147,7 +148,7 @@ def watched(function: Callable, replicas: list[nn.Module], inputs: list[Tensor])
         patch.object(os, "process_cpu_count", lambda: 1, create=True),  # from Python 3.13 on
     ):
         try:
-            outcome = function(replicas, inputs)
+            outcome = that_can_travel(function(replicas, inputs))
         except Exception as error:
             if meeting.case.bad is None or isinstance(error, NotYet):
                 raise
@@ -162,6 +163,18 @@ def watched(function: Callable, replicas: list[nn.Module], inputs: list[Tensor])
         "outcome": outcome,
         "grads": {one.requires_grad for one in outputs if isinstance(one, Tensor)},
     }
+
+
+def that_can_travel(outcome: Any) -> Any:
+    """The outcome, but with a name for each iterator, future or thread, which cannot be sent."""
+    if isinstance(outcome, Iterator):
+        return ITERATOR
+    if not isinstance(outcome, list | tuple):
+        return outcome
+    return [
+        f"a {type(one).__name__}" if isinstance(one, Future | threading.Thread) else one
+        for one in outcome
+    ]
 
 
 def left(meeting: Meeting) -> str:
@@ -277,6 +290,9 @@ CHECK = Alone(
             of=lambda seen: seen.came["outcome"],
             right=right,
             mistakes={
+                "A list is asked for. pool.map returns an iterator: what makes a list of it?": (
+                    When(lambda seen: seen.value == ITERATOR)
+                ),
                 "An exception ends only its own thread. What catches it there and passes it to "
                 "the caller?": When(
                     lambda seen: isinstance(seen.value, list | tuple) and seen.case.bad is not None
@@ -289,6 +305,11 @@ CHECK = Alone(
                 "The right outputs, in another order. Which came first in this list?": When(
                     lambda seen: (
                         sorted(map(shown, seen.value or [])) == sorted(map(shown, seen.right))
+                    )
+                ),
+                "A future is not yet an output. Which of its methods returns the output?": When(
+                    lambda seen: (
+                        "a Future" in [one for one in seen.value or [] if isinstance(one, str)]
                     )
                 ),
                 "Not all of these are outputs of a replica. How does an output leave its thread?": (
@@ -326,6 +347,8 @@ CHECK = Alone(
     errors={
         "zip() argument": FEWER,
         "index out of range": FEWER,
+        "'Tensor' object is not callable": "submit takes the replica and its input, one after the "
+        "other, and calls the replica in a thread. What does yours get?",
         "cannot pickle": "Threads share the caller's memory, so no replica has to be sent "
         "anywhere.",
         "accelerator": "PyTorch's own function wants GPUs. Yours is to run on a CPU as well.",

@@ -200,7 +200,7 @@ CHECK = Alone(
                 "Where does your line begin to count?": where(
                     lambda pieces, case: any(row < 0 for rows in pieces for row in rows)
                 ),
-                "One piece has no rows. A slice past the last row is empty: for how many devices "
+                "A piece has no rows. A slice past the last row is empty: for how many devices "
                 "are there rows?": where(lambda pieces, case: [] in pieces),
                 "Some rows are in no piece. In which one should they be?": where(
                     lambda pieces, case: len({row for rows in pieces for row in rows}) < case[0]
@@ -213,6 +213,12 @@ CHECK = Alone(
                 ),
                 "Are the labels cut at the same places as the images?": where(
                     lambda pieces, case: pieces == [[*rows] for rows in blocks_of(case)]
+                ),
+                "A piece is a pair: images, then labels. How many things are in yours?": When(
+                    lambda seen: (
+                        isinstance(seen.value, list | tuple)
+                        and any(isinstance(p, list | tuple) and len(p) != 2 for p in seen.value)
+                    )
                 ),
             },
             otherwise="A piece is a pair for one device. Which pieces have the same length, and "

@@ -8,6 +8,7 @@ of the batch, as a list with one tensor for each parameter.
 - Each tensor that you return has the shape and the dtype of that parameter's gradients.
 - Parameters differ in shape, and some are float64 or float16. The largest float16 number is 65504,
   so nothing larger may occur on the way.
+- A gradient can be infinite, as in training with float16. Then the result is infinite, not nan.
 - Do not change `gradients` or `rows`.
 - The tensors that you return have memory of their own, even if there is only one replica.
 """
@@ -153,6 +154,12 @@ def overflows(seen: Seen) -> bool:
     return any(bool((one.isinf() & right.isfinite()).any()) for one, right in pairs)
 
 
+def subtracts(seen: Seen) -> bool:
+    """Whether something is nan that is infinite where gradients are only multiplied and added."""
+    pairs = zip(seen.value.values(), seen.right.values(), strict=True)
+    return any(bool((one.isnan() & right.isinf()).any()) for one, right in pairs)
+
+
 def called(case: Case, part: str) -> str:
     """The call in words, with the gradients of the parameter that the page is about."""
     gradients, rows = given(case)
@@ -253,6 +260,9 @@ CHECK = Alone(
                 ),
                 "Infinite, although the mean is finite. How large do the numbers get on the way, "
                 "and what is the largest float16 number?": When(overflows),
+                "nan, although the mean is infinite. Which line subtracts? inf - inf is nan.": When(
+                    subtracts
+                ),
                 IN_PLACE: When(lambda seen: seen.changed),
             },
             otherwise="How much weight does each replica have here, and what do the weights add "

@@ -1,5 +1,5 @@
 # wrong: a piece for every device, even if no row is left for it
-# told: One piece has no rows
+# told: A piece has no rows
 import math
 
 
