@@ -101,7 +101,10 @@ def test_a_model_notes_who_calls_it():
     data_parallel.forward_and_backward(
         model, torch.rand(5, 64), torch.arange(5), one_step.threads(2)
     )
-    assert sorted(calls) == [("another thread", 2), ("another thread", 3)]
+    assert sorted(rows for _, rows in calls) == [2, 3]
+    assert sorted(thread for thread, _ in calls) == ["thread 0", "thread 1"]
+    model(torch.rand(7, 64))
+    assert calls[-1] == (timeline.MAIN, 7)
 
 
 def test_parts_of_a_step_are_those_of_the_stand_in(monkeypatch):
@@ -115,7 +118,7 @@ def test_parts_of_a_step_are_those_of_the_stand_in(monkeypatch):
 def test_the_price_is_what_one_process_does_not_do():
     assert price_pictures.price_shares(PARTS) == pytest.approx([0.2, 0.4])
     figure = price_pictures.parts_plot(PARTS)
-    assert [text.get_text() for text in figure.axes[0].texts] == ["20%", "40%"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["price 20%", "price 40%"]
     assert "replicate 4" in price_pictures.alt_text_of_parts(PARTS)
 
 

@@ -64,12 +64,12 @@ def bytes_copied(devices: Sequence[int]) -> pd.DataFrame:
 def on_each_device(
     replicas: Sequence[nn.Module], pieces: Sequence[tuple[Tensor, Tensor]], shares: Sequence[Tensor]
 ) -> pd.DataFrame:
-    """For each device its rows, its share of the loss, and the length of its own gradient."""
+    """For each device its rows, its share of the loss, and the norm of its own gradient."""
     columns = {
         "images": [tuple(images.shape) for images, _ in pieces],
         "labels": [labels.tolist() for _, labels in pieces],
         "share of the loss": [round(share.item(), 3) for share in shares],
-        "length of its gradient": [
+        "norm of its gradient": [
             round(flat_gradient(replica).norm().item(), 3) for replica in replicas
         ],
     }

@@ -65,13 +65,19 @@ def _named(of_calls: pd.Series) -> list[str]:
 
 
 def model_that_notes_its_calls() -> tuple[nn.Module, list[tuple[str, int]]]:
-    """A model, and the list in which it notes the thread and the rows of every call."""
+    """A model, and the list in which it notes the thread and the rows of every call.
+
+    Threads other than the main one are numbered in the order in which they are first seen.
+    """
     calls: list[tuple[str, int]] = []
+    names = {threading.main_thread(): MAIN}
+    one_at_a_time = threading.Lock()  # else two threads could get the same number
     model = DigitsMLP()
 
     def note(_module, inputs, _outputs) -> None:
-        name = threading.current_thread().name
-        calls.append((MAIN if name == "MainThread" else "another thread", len(inputs[0])))
+        with one_at_a_time:
+            name = names.setdefault(threading.current_thread(), f"thread {len(names) - 1}")
+            calls.append((name, len(inputs[0])))
 
     model.register_forward_hook(note)
     return model, calls

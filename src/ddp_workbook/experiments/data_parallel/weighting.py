@@ -18,16 +18,16 @@ def gradient(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
 
 
 def against(combined: Mapping[str, Tensor], whole: Tensor) -> pd.DataFrame:
-    """For each combination how far it is from the gradient `whole`, and how long it is beside it.
+    """For each combination its distance from the gradient `whole`, and its norm.
 
-    Both are shares of the length of `whole`, in per cent.
+    Both are percentages of the norm of `whole`.
     """
-    length = whole.norm()
+    norm = whole.norm()
     columns = {
         "differs from the batch's by": [
-            f"{(one - whole).norm() / length:.0%}" for one in combined.values()
+            f"{(one - whole).norm() / norm:.0%}" for one in combined.values()
         ],
-        "its length, of the batch's": [f"{one.norm() / length:.0%}" for one in combined.values()],
+        "its norm, of the batch's": [f"{one.norm() / norm:.0%}" for one in combined.values()],
     }
     return pd.DataFrame(columns, index=[*combined]).rename_axis("gradient")
 

@@ -24,7 +24,7 @@ def two_threads_plot(table: pd.DataFrame) -> Figure:
         axes.axvline(place, color=INK, linewidth=1.2, linestyle="--")
     label_rows(axes, list(table.index))
     axes.set(
-        xlabel="time of two threads, as a share of one thread's (0.5 is the best possible)",
+        xlabel="time of two threads / time of one (0.5: the best possible, 1: nothing gained)",
         xlim=(0, max(1.0, table["ratio"].max()) * 1.35),
     )
     return figure

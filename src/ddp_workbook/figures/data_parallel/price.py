@@ -14,8 +14,8 @@ OWN = ("compute", "optimizer", "backward and optimizer")  # what one process doe
 def parts_plot(parts: pd.DataFrame) -> Figure:
     """A stacked bar for each size, all on one scale: milliseconds of each part of a step.
 
-    `parts` has a row for each size (width, depth, batch) and a column for each part. At the end of
-    a bar stands the share of what only DataParallel does: all that is not in OWN.
+    `parts` has a row for each size (width, depth, batch) and a column for each part. The
+    price at the end of a bar is the share of what only DataParallel does: all that is not in OWN.
     """
     figure = Figure((WIDTH, 1.5 + 0.42 * len(parts)), layout="constrained")
     axes = figure.subplots()
@@ -25,10 +25,10 @@ def parts_plot(parts: pd.DataFrame) -> Figure:
         axes.barh(left.index, values.to_numpy(), left=left, **look)
         left = left + values.to_numpy()
     for row, share in enumerate(price_shares(parts)):
-        axes.text(left[row] + left.max() * 0.01, row, f"{share:.0%}", va="center")
+        axes.text(left[row] + left.max() * 0.01, row, f"price {share:.0%}", va="center")
     label_rows(axes, [size_in_words(size) for size in parts.index])
     title = "stand-in: CPU threads" if ADDING in parts else "nn.DataParallel, 2 GPUs"
-    axes.set(xlabel="milliseconds a step", title=title, xlim=(0, left.max() * 1.1))
+    axes.set(xlabel="milliseconds a step", title=title, xlim=(0, left.max() * 1.17))
     figure.legend(loc="outside upper left", ncols=len(parts.columns))
     return figure
 
