@@ -1,15 +1,16 @@
 """Give every rank the model of rank 0, in place.
 
-Each rank has built the same model, with other numbers in it. Your function is called on all ranks,
-once for each model, before training begins. The optimizer exists already and holds the parameters.
+Each rank has built the same model, with different numbers in it. Your function is called on all
+ranks, once for each model, before training begins. The optimizer exists already and holds the
+parameters.
 
 - Afterwards, every parameter and every buffer has rank 0's value on every rank, bit for bit.
-- Frozen parameters count, and so does every buffer. All buffers are persistent. One of them,
-  BatchNorm's counter, is an integer.
+- This includes frozen parameters and every buffer. One buffer, BatchNorm's counter, is an integer.
+  All buffers are persistent, so `state_dict()` has them.
 - The model keeps its Parameter objects. Its parameters and buffers keep their memory, so that
   `data_ptr()` does not change, and `requires_grad` stays as it was.
 - One parameter is channels_last, so it is not contiguous, and one is a view into a larger tensor.
-- You may send as many messages as you like, of any kind.
+- You may send as many messages as you like, with any of torch.distributed's functions.
 """
 
 from collections.abc import Callable

@@ -1,16 +1,18 @@
-"""Average the gradients in buckets: several in one all_reduce, because each one costs a round trip.
+"""Average the gradients in buckets, several in one all_reduce: each call costs a round trip.
 
 Your function is called on all ranks, between `backward` and `step`. Afterwards every `.grad` is the
-mean over the ranks, on every rank. A bucket is one flat tensor that holds several gradients, one
-after the other.
+mean over the ranks, on every rank. A bucket is one flat tensor that holds one or more gradients,
+one after the other.
 
 - Take the gradients in the order in which backward makes them: the last parameter's first.
 - A gradient joins the bucket of the gradient before it if both have the same dtype and the bucket
   then has at most `cap_bytes` bytes. Otherwise it begins the next bucket. So a gradient that is
-  larger than `cap_bytes` travels alone. (DDP's buckets may exceed their limit by the last one.)
+  larger than `cap_bytes` has a bucket to itself. (DDP is less strict: a bucket's last gradient may
+  exceed the limit.)
 - Send each bucket with one all_reduce, in this order, and send nothing else.
-- A parameter without a gradient has none on any rank. It takes no room, and stays without.
-- In the next call, `cap_bytes` may differ, and other parameters may have a gradient.
+- A parameter without a gradient has none on any rank. It takes no room in a bucket, and its `.grad`
+  stays None.
+- From call to call, `cap_bytes` can change, and so can the parameters that have a gradient.
 - Not every gradient is contiguous.
 """
 
@@ -261,6 +263,11 @@ GRADIENTS = Look(
     otherwise="Which part of which bucket is this parameter's? Is it the same part on all ranks?",
 )
 
+# gloo's reader of a socket aborts if more bytes come than it expects, and can crash if fewer come.
+UNLIKE = (
+    "Buckets of different sizes met in one all_reduce, and gloo ended the process. Does every rank "
+    "pack the same gradients in the same order?"
+)
 CHECK = OnRanks(
     cases=calls,
     called=called,
@@ -272,6 +279,8 @@ CHECK = OnRanks(
         "non-empty list": "A bucket without gradients: what if the very first one is above the "
         "cap?",
         "NoneType": "A parameter without gradient: what is its .grad, and what then?",
+        "SIGABRT": UNLIKE,
+        "SIGSEGV": UNLIKE,
         "assigned grad": "Has the part of the bucket the gradient's shape and dtype again?",
         "view size is not compatible": "One gradient is not contiguous. Which other method makes "
         "it flat?",

@@ -1,6 +1,6 @@
 # wrong: rank 0 begins with the last parameter, the others with the first
 # told: ends its process
-# told: tensors of different shape or dtype on the ranks
+# told: Buckets of different sizes met in one all_reduce
 # right at: 1
 import torch
 import torch.distributed as dist

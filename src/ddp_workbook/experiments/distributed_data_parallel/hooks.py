@@ -90,5 +90,5 @@ def order_table(steps: Sequence[Backward]) -> pd.DataFrame:
         (name, parameter.numel() * 4, place[name], home[name], now[name])
         for name, parameter in DigitsMLP(WIDTH, DEPTH).named_parameters()
     ]
-    columns = ["parameter", "bytes", "ready as number", "bucket in step 1", "bucket since step 2"]
+    columns = ["parameter", "bytes", "order of arrival", "bucket in step 1", "bucket since step 2"]
     return pd.DataFrame(rows, columns=columns)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -18,12 +19,11 @@ import torch.multiprocessing as mp
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.distributed_data_parallel import four_ways, told
 from ddp_workbook.figures.distributed_data_parallel.launchers import Start
-from ddp_workbook.launcher.agents import error_of, run_agents
+from ddp_workbook.launcher.agents import OWN, error_of, run_agents
 from ddp_workbook.launcher.calls import call_of
 from ddp_workbook.launcher.launch import run_ranks
 
 RANKS, LIMIT = 2, 180  # seconds; a busy machine needs a minute for what a quiet one does in five
-OWN = ("RANK", "LOCAL_", "WORLD_SIZE", "MASTER_", "TORCHELASTIC_")
 
 
 def by_process(folder: str) -> None:
@@ -108,7 +108,7 @@ def start_table(starts: Sequence[Start]) -> pd.DataFrame:
 
 
 def seconds_to_import_torch() -> float:
-    """What a fresh Python needs before the first line of a worker can run."""
+    """What a fresh Python needs to import torch, before the first line of a worker can run."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import torch"], check=True, timeout=LIMIT)
     return time.perf_counter() - began
@@ -159,17 +159,32 @@ def which_gpus(visible: str, ranks: int = 2) -> pd.DataFrame:
 
 def _told(module: str, words: Sequence[str], variables: Mapping[str, str]) -> list[dict]:
     """What each rank printed, started by `python -m module` from a terminal of its own."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
-    done = subprocess.run(
-        [sys.executable, "-m", module, *words],
-        env=own | dict(variables),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
-    if done.returncode != 0:
-        raise WorkbookError(f"{module} failed: {done.stderr[-400:]}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    call = call_of(_printed_by, (module, list(words), dict(variables)), {}, ranks=1)
+    (printed,) = run_ranks(call, 1, LIMIT, quiet=True)
+    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+
+
+def _printed_by(module: str, words: list[str], variables: dict[str, str]) -> str:
+    """Worker: what `python -m module` prints. A fork need not import torch again, which takes 2 s.
+
+    Raises what the module raises: torchrun a ChildFailedError if its program fails.
+    """
+    for name in [name for name in os.environ if name.startswith(OWN)]:
+        del os.environ[name]
+    os.environ |= variables
+    sys.argv = [module, *words]
+    streams = [1, 2]  # stdout, and stderr with the warnings of old launchers
+    kept = [os.dup(stream) for stream in streams]
+    with tempfile.TemporaryFile("w+") as file:
+        for stream in streams:
+            os.dup2(file.fileno(), stream)  # for processes that it starts, too
+        try:
+            runpy.run_module(module, run_name="__main__")
+        finally:
+            for stream, own in zip(streams, kept, strict=True):
+                os.dup2(own, stream)
+        file.seek(0)
+        return file.read()
 
 
 def _where(path: str) -> str:

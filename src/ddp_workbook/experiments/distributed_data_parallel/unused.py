@@ -37,7 +37,7 @@ def sent_with_a_spare_part() -> pd.DataFrame:
     looking = {"find_unused_parameters": True}
     settings = [looking, {"static_graph": True}]
     if "skip_all_reduce_unused_params" in inspect.signature(DistributedDataParallel).parameters:
-        small = looking | {"bucket_cap_mb": 0.001}  # so that spare fills buckets of its own
+        small = looking | {"bucket_cap_mb": 0.001}  # so that spare's bias fills a bucket of its own
         settings += [small, small | {"skip_all_reduce_unused_params": True}]
     return settings_table(WithASparePart, settings, ["step 1", "step 2", "step 3"])
 
