@@ -70,7 +70,8 @@ def seconds_of_rungs(rounds: int) -> dict[str, list[list[float]]]:
 
 def time_ladder(rounds: int = 7) -> pd.DataFrame:
     """A table of network, rung, round and seconds, those of the slower of two ranks."""
-    one, other = run_ranks(Call(seconds_of_rungs, (rounds,), {}), 2, quiet=True)
+    # 300 s: 90 passes take seconds on a quiet machine, and over a minute on a crowded one
+    one, other = run_ranks(Call(seconds_of_rungs, (rounds,), {}), 2, 300, quiet=True)
     rows = [
         (network, rung, number + 1, max(one[network][number][place], other[network][number][place]))
         for network in one

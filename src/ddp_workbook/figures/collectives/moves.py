@@ -21,7 +21,7 @@ from ddp_workbook.figures.collectives.boxes import (
 from ddp_workbook.figures.holdings import Row, before_and_after, held, row_text
 from ddp_workbook.figures.style import INK, WIDTH, style
 
-STAGE_BOX, STAGE = 0.55, 1.5  # inches: of a box in a row of stages, and of a stage at least
+STAGE_BOX, STAGE = 0.55, 1.62  # inches: of a box in a row of stages, and of a stage at least
 ARROW = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.4}
 
 
