@@ -208,6 +208,18 @@ SUM = Look(
         "Only the leaders' numbers are in this sum. In which step do the other ranks join?": (
             lambda case: sum(case[1](node[0]) for node in case[0])
         ),
+        "The leaders have added up before they knew their nodes' sums. Which step comes first?": (
+            lambda case, rank: (
+                sum(case[1](node[0]) for node in case[0])
+                + of_the_node(case, rank)
+                - case[1](node_of(case[0], rank)[0])
+            )
+        ),
+        "The last step adds again inside the node. Which operation copies the leader's tensor?": (
+            lambda case, rank: (
+                total(case) + (len(node_of(case[0], rank)) - 1) * of_the_node(case, rank)
+            )
+        ),
         "An operation starts while an earlier one is still running. Which one needs the other's "
         "result?": When(lambda seen: any(row.get("under_way") for row in seen.wire)),
         "The leaders have the sum over all ranks, rank {rank} does not. Who tells it?": When(

@@ -127,6 +127,9 @@ COUNTING = {
     "This assumes that every node has the mean number of GPUs. How many does each have?": (
         lambda gpus: as_if_each_had(gpus, sum(gpus) // len(gpus))
     ),
+    "This assumes that every node has as many GPUs as the largest one. How many does each have?": (
+        lambda gpus: as_if_each_had(gpus, max(gpus))
+    ),
     "All ranks are on one node. When does the launcher move to the next?": (
         lambda gpus: [(0, rank) for rank in range(sum(gpus))]
     ),
