@@ -146,6 +146,9 @@ DONE = Look(
         "ddp was not called. DDP sees only what goes through it: which model gets the images?": (
             lambda step: ["backward"] * step.count + ["step"]
         ),
+        "Only the last micro-batch went through ddp. Which model gets the images of the others?": (
+            lambda step: ["backward"] * (step.count - 1) + ["forward", "backward", "step"]
+        ),
         "All rows were in memory at once. Where are the micro-batches put together again?": (
             lambda step: ["forward", "backward", "step"]
         ),

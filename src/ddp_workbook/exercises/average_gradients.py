@@ -82,6 +82,8 @@ CHECK = OnRanks(
                         keeps_its_own(seen) and any(same(o.value, o.right) for o in seen.everyone)
                     )
                 ),
+                "After reduce or gather one rank alone has the result. How do the others get "
+                "it?": When(lambda seen: {"reduce", "gather"} & {*seen.ops} and seen.rank),
                 "All gradients are as before, though something was sent. Which tensor does the "
                 "collective write into, and who holds it afterwards?": When(keeps_its_own),
                 "This is the rank's own gradient. Does your loop reach all of them: those of the "
@@ -102,6 +104,10 @@ CHECK = OnRanks(
         ),
     ],
     errors={
+        "Boolean value of Tensor": "A gradient is a tensor of many numbers, so it is neither true "
+        "nor false. How do you ask whether it is None?",
+        "view size is not compatible": "Some gradients are not contiguous, and view needs "
+        "contiguous memory. Does the collective need a flat tensor?",
         "NoneType": "A frozen parameter has no gradient: its .grad is None. What should your "
         "loop do then?",
         "SIGABRT": "Do all ranks hand the same gradients to the collective, in the same order? "
