@@ -233,8 +233,7 @@ def test_tensorboard_writes_a_file_for_each_rank_and_reads_them_as_one_run(tmp_p
 
 def test_the_pages_global_batch_is_rows_times_micro_batches_times_ranks():
     rows = inspect.signature(accumulation.timeline_of_this_rank).parameters["rows"].default
-    of_a_rank = len(range(rows)[::2])
-    factors = [of_a_rank, accumulation.MICRO_BATCHES, 2]
+    factors = [rows, accumulation.MICRO_BATCHES, 2]
     times = " \N{MULTIPLICATION SIGN} ".join(map(str, factors))
     said = f"= {times} = {math.prod(factors)} rows"
     assert said in prose("02_further_the_batch")
@@ -374,6 +373,17 @@ def test_the_recorded_parts_are_those_that_the_page_names():
     assert f"spends {ms[DP, 'replicate']} ms" in text
     told = time_pictures.alt_text_of_breakdown(parts)
     assert re.search(r"DDP, 2 ranks: compute 2\.16", told)
+
+
+def test_only_the_largest_size_computes_much_for_each_megabyte_of_gradients(recorded):
+    alone = recorded.xs("one process, 1 thread", level="candidate")["median"]
+    models = {(one.width, one.batch): DigitsMLP(one.width, one.depth) for one in step_times.SIZES}
+    megabytes = {
+        size: sum(p.numel() for p in model.parameters()) * 4 / 1e6 for size, model in models.items()
+    }
+    *small, large = (1e3 * alone[size] / megabytes[size] for size in megabytes)
+    assert min(small) > 4 and max(small) < 6 and f"{large:.0f}" == "18"
+    assert "takes 18 ms of one thread for each MB" in prose("02_further_does_it_pay")
 
 
 def test_the_deep_model_of_the_timings_has_33_layers_and_66_gradients():

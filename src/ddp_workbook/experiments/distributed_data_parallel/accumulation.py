@@ -75,10 +75,12 @@ WAYS: Mapping[str, Callable[[DistributedDataParallel, list[Batch]], None]] = {
 }
 
 
-def micro_batches_of(rank: int, world_size: int, device: torch.device | str = "cpu") -> list[Batch]:
+def micro_batches_of(
+    rank: int, world_size: int, device: torch.device | str = "cpu", each: int = ROWS
+) -> list[Batch]:
     """The micro-batches of one rank; together all ranks have the first rows of the digits."""
     digits = DigitsDataset()
-    rows = torch.arange(MICRO_BATCHES * ROWS * world_size)[rank::world_size].split(ROWS)
+    rows = torch.arange(MICRO_BATCHES * each * world_size)[rank::world_size].split(each)
     return [(digits.images[one].to(device), digits.labels[one].to(device)) for one in rows]
 
 
@@ -142,17 +144,18 @@ def in_digits(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def timeline_of_this_rank(ways: Sequence[str], width: int = 512, rows: int = 256) -> pd.DataFrame:
+def timeline_of_this_rank(ways: Sequence[str], width: int = 512, rows: int = 128) -> pd.DataFrame:
     """When this rank computes and when buckets travel, in one step of each way.
+
+    Each of its micro-batches has `rows` rows.
 
     A row for each micro-batch and each all-reduce, whose micro_batch is 0: way, micro_batch, start
     and end in milliseconds since the step began. Of five steps, the shortest.
     """
-    device, digits = setup(), DigitsDataset()
+    device = setup()
     torch.manual_seed(0)
     ddp = DistributedDataParallel(DigitsMLP(width, 4).to(device))
-    mine = torch.arange(rows)[dist.get_rank() :: dist.get_world_size()]
-    batches = [(digits.images[mine].to(device), digits.labels[mine].to(device))] * MICRO_BATCHES
+    batches = micro_batches_of(dist.get_rank(), dist.get_world_size(), device, rows)
     events: list[tuple[str, float, float]] = []
     began = 0.0
 
