@@ -3,11 +3,12 @@
 You need no process group, and must not use DistributedSampler: the exercise is to write what it
 does. If n is 0, every rank gets an empty list.
 
-1. The order. Without `shuffle` it is 0, 1, 2 and so on, up to n - 1. With `shuffle` it is what
-   torch.randperm makes of n with a torch.Generator seeded with seed + epoch, the same on all ranks.
-2. Equal shares. If n is no multiple of world_size, the order is extended to the next multiple: it
-   starts again from its own beginning, several times if necessary. With `drop_last` its end is cut
-   off instead, down to the multiple below, which can be 0.
+1. The order. Without `shuffle` it is 0, 1, 2 and so on, up to n - 1. With `shuffle` it is the
+   result of torch.randperm(n) with a torch.Generator seeded with seed + epoch, the same on all
+   ranks.
+2. Equal shares. If n is not a multiple of world_size, the order is extended to the next multiple:
+   it starts again from its own beginning, several times if necessary. With `drop_last` its end is
+   cut off instead, down to the multiple below, which can be 0.
 3. The deal. The first sample of that order goes to rank 0, the second to rank 1, and so on; after
    the last rank comes rank 0 again.
 """

@@ -1,6 +1,6 @@
 """Return the samples that a rank still has to train on after a stop in the middle of an epoch.
 
-The epoch has the same order on all ranks and in all runs: what torch.randperm makes of n with a
+The epoch has the same order on all ranks and in all runs: the result of torch.randperm(n) with a
 torch.Generator seeded with seed + epoch. All ranks together have trained on its first `done`
 samples. The job may have stopped several times in this epoch, with any number of ranks, so `done`
 need not be a multiple of anything. Now there are world_size ranks; you need no process group.

@@ -9,9 +9,10 @@ which sample is which; forward, backward and step are left out. In every epoch, 
 - Every sample goes to some rank, and all ranks get len(dataset) / world_size samples, rounded up.
   No more samples come twice than that requires.
 - `seed` alone decides all orders: the same call returns the same lists again, and another seed
-  gives other lists, whatever other code has drawn from torch's or Python's random numbers.
-- The state of those random numbers stays as it is. A loader draws a number from torch's generator
-  each time a loop over it begins, unless you give it a generator of its own.
+  gives other lists, whatever random numbers other code has drawn.
+- The random numbers of other code stay the same too: leave the state of torch's generator as it
+  is. A loader draws a number from it each time a loop over the loader begins, unless you give the
+  loader a generator of its own.
 """
 
 from collections.abc import Callable
