@@ -110,6 +110,12 @@ def test_a_stream_cannot_be_shuffled():
         DataLoader(samplers_workers.Epochs(), shuffle=True)
 
 
+def test_each_worker_of_a_stream_may_end_with_a_short_batch():
+    for num_workers, rows in ((0, [4, 4, 2]), (2, [4, 4, 1, 1])):
+        loader = DataLoader(samplers_workers.CutByWorker(), 4, num_workers=num_workers)
+        assert [len(batch) for batch in loader] == rows
+
+
 @pytest.mark.parametrize(("keep", "seen"), [(True, [0, 0, 0]), (False, [0, 1, 2])])
 def test_workers_that_stay_do_not_see_a_changed_data_set(keep, seen):
     data, found = samplers_workers.Epochs(), []
@@ -144,12 +150,14 @@ def timings() -> pd.DataFrame:
 
 
 def test_the_picture_of_loading_shows_every_epoch_and_says_how_many():
-    figure = loading.loading_plot(timings(), cores=2)
-    dots = [line for axes in figure.axes for line in axes.lines]
-    assert sum(len(line.get_xdata()) for line in dots) == 12
-    assert "median of 3 epochs; dot: one epoch; 2 cores" in figure._supxlabel.get_text()
+    figure = loading.loading_plot(timings(), cores=2, dashed=120)
+    lines = [line for axes in figure.axes for line in axes.lines]
+    assert sum(len(line.get_xdata()) for line in lines if line.get_marker() == "o") == 12
+    assert [line.get_xdata()[0] for line in lines if line.get_marker() == "None"] == [120, 120]
+    words = "median of 3 epochs; dot: one epoch; dashed: 120 ms; 2 cores"
+    assert words in figure._supxlabel.get_text()
     text = loading.alt_text_of_loading(timings(), cores=2)
-    assert "samples cost waiting: no workers 110, 1 worker, kept 110" in text
+    assert "loading that waits: no workers 110, 1 worker, kept 110" in text
 
 
 def test_an_epoch_without_workers_takes_its_samples_and_its_steps():
@@ -170,7 +178,13 @@ def test_without_a_gpu_no_copy_is_measured():
 
 def test_join_makes_two_more_all_reduces_a_step():
     sent = uneven.all_reduces(batches=5)
-    assert sent["without Join"] == 5 and 15 <= sent["with Join"] <= 17
+    assert sent == {"without Join": 5, "with Join": 5 + 2 * 5 + 2}  # two when the last is done
+
+
+def test_without_join_a_rank_averages_with_the_next_epoch_of_another():
+    """Gradients are 1 in the first epoch and 11 in the second, which rank 0 enters a step early."""
+    rank_0, rank_1 = launch(samplers_workers.gradients_of_two_epochs, [(2, 2), (3, 1)], ranks=2)
+    assert rank_0 == [1, 1, 6, 11] and rank_1 == [1, 1, 6, 11]
 
 
 def draw_of_rank(rank: int, ranks: int, epoch: int, weights: torch.Tensor, monkeypatch) -> list:
@@ -198,8 +212,8 @@ def test_a_rare_class_is_drawn_as_often_as_the_others():
     table = uneven.classes_by_rank(ranks=4)
     counts = table.groupby(["sampler", "class"])["samples"].sum()
     assert counts["DistributedSampler", 8] == 10
-    assert counts["weighted"].between(100, 220).all()
-    by_rank = table[(table["sampler"] == "weighted") & (table["class"] == 8)]["samples"]
+    assert counts["DistributedWeightedSampler"].between(100, 220).all()
+    by_rank = table[(table["sampler"] != "DistributedSampler") & (table["class"] == 8)]["samples"]
     assert by_rank.min() > 15
     text = work.alt_text_of_classes(table, rare=8)
     assert "DistributedSampler: 10 samples of the digit 8" in text

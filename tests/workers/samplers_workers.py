@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, get_worker_info
 
 from ddp_workbook.chapters import samplers
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
@@ -99,6 +99,28 @@ def joined_weight(**options) -> float:
     del ddp
     cleanup()
     return weight
+
+
+def gradients_of_two_epochs(batches: list[tuple[int, int]]) -> list[float]:
+    """What this rank finds in .grad; batches[r] are rank r's numbers of batches in two epochs."""
+    device, rank, found = setup(), dist.get_rank(), []
+    ddp = DistributedDataParallel(nn.Linear(1, 1, bias=False).to(device))
+    for epoch, count in enumerate(batches[rank]):
+        for _ in range(count):
+            ddp.zero_grad()
+            ddp(torch.full((1, 1), 1.0 + 10 * epoch, device=device)).sum().backward()
+            found.append(ddp.module.weight.grad.item())
+    del ddp
+    cleanup()
+    return found
+
+
+class CutByWorker(IterableDataset):
+    """Ten numbers, of which each worker takes every num_workers-th."""
+
+    def __iter__(self):
+        worker = get_worker_info()
+        return iter(range(10)[worker.id :: worker.num_workers] if worker else range(10))
 
 
 class Epochs(IterableDataset):

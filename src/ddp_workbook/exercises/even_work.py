@@ -7,8 +7,8 @@ largest total. You need no process group.
 - Each sample, 0 to len(costs) - 1, goes to one rank. Ranks may get unequal numbers of samples, or
   none: there can be fewer samples than ranks, and even no samples at all. The order within a rank
   does not matter.
-- The largest total is at most 4/3 of the smallest that is possible with these samples. You need not
-  find the smallest one: trying all divisions takes too long with many samples.
+- The largest total is at most 4/3 of what the best division of these samples has. You need not find
+  the best division: with many samples, trying all of them takes too long.
 - Every rank calls the function in its own process. So the same call must return the same lists
   everywhere and every time. `costs` stays as it is.
 """
@@ -72,7 +72,8 @@ def lists_of(value: object) -> str:
     inner = [type_of(one) for one in value if type_of(one) != "a list of int"]
     if others:
         return f"a list with {kind(others[0])} in it"
-    return f"a list with {inner[0]}" if inner else f"a list with {len(value)} lists of int"
+    lists = "list" if len(value) == 1 else "lists"
+    return f"a list with {inner[0]}" if inner else f"a list with {len(value)} {lists} of int"
 
 
 def totals(costs: list[int], lists: Lists) -> list[int]:
@@ -167,9 +168,10 @@ def twice_and_never(seen: Seen) -> str:
 
 TYPE = Look(
     of=lambda seen: lists_of(seen.came),
-    right=lambda case: f"a list with {case[1]} lists of int",
+    right=lambda case: lists_of([[] for _ in range(case[1])]),
     mistakes={
         "Does the function return its lists, on every path?": "None",
+        "Return the lists themselves, rank 0's first. What holds them here?": "a dict",
         "Is this a rank for each sample? The task asks for the samples of each rank.": (
             "a list of int"
         ),

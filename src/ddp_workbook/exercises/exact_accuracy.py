@@ -4,12 +4,13 @@ All ranks call the function, on the CPU, with the same model and the same data s
 sample. dataset[i] is (features, label). The model turns a batch of features into scores
 [rows, classes]; its guess is the class with the highest score.
 
-- Every rank returns right guesses / samples, to the last digit what one process computes. Each
-  sample counts once: a DistributedSampler would repeat some.
+- Every rank returns the number of right guesses divided by the number of samples, to the last digit
+  as one process would compute it. Each sample counts once: a DistributedSampler would repeat some.
 - The ranks share the work. Each sample goes through the model on some rank, and no rank takes more
   than len(dataset) / world_size samples, rounded up. There may be fewer samples than ranks.
-- The model gets at most `batch_size` rows at once. It guesses in evaluation mode, and builds no
-  graph. Afterwards each module inside it is in the mode in which it was before.
+- The model gets at most `batch_size` rows at once. It guesses in evaluation mode and without an
+  autograd graph. Afterwards each of its modules is again in training or evaluation mode, as before
+  the call.
 - A call makes one collective.
 """
 
@@ -323,6 +324,10 @@ CHECK = OnRanks(
         "by zero": "A rank may have no samples. Which line divides by a rank's own number of them?",
         "num_samples=0": "A rank may have no samples. Does the loader have to shuffle here?",
         "non-empty": "A rank may have no samples. What does it concatenate then?",
+        "out of bounds for dimension 0": "A rank asks for a sample after the last one. "
+        "Do all ranks have equally many?",
+        "can't be cast": "A fraction does not fit into a tensor of whole numbers. Do you add up, "
+        "or take a mean?",
         "Invalid function argument": "A collective takes a tensor. Which line makes one of it?",
     },
     proves="each of 1 to 21 samples counted once, the work shared, one collective, at 1 to 4 ranks",

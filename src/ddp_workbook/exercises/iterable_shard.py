@@ -1,14 +1,12 @@
 """Yield the samples of one worker process from a stream that all ranks and workers read.
 
-An IterableDataset has no sampler: every process that reads it gets the whole stream, and must skip
-what belongs to others. Its `__iter__` would return
-`iterable_shard(stream, rank, world_size, get_worker_info())` in each of them; no process group is
-needed.
+Every process that reads an IterableDataset gets the whole stream, and must skip what belongs to
+others. The data set's `__iter__` would return
+`iterable_shard(stream, rank, world_size, get_worker_info())`. You need no process group.
 
-`worker` is None if the rank itself reads, as with num_workers=0. Otherwise its worker processes
-read: `worker.id` is 0 to num_workers - 1, and `worker.num_workers` is the number of workers of this
-rank. Ranks may have different numbers of workers.
-
+- `worker` is None if the rank itself reads, as with num_workers=0. In a worker process, `worker.id`
+  is its number, from 0, and `worker.num_workers` says how many workers this rank has. Ranks may
+  have different numbers of workers.
 - The stream is dealt to the ranks like cards: the first sample to rank 0, the second to rank 1, and
   so on. A rank's samples are dealt to its workers in the same way, the first to worker 0.
 - Each sample comes exactly once, in one process. Nothing is added or left out to make the shares
@@ -219,6 +217,12 @@ WHOSE = Look(
     mistakes={
         "Each sample comes once in every worker of its rank. Who else reads in this rank?": mine(
             lambda n, rank, world_size, worker, workers: range(rank, n, world_size)
+        ),
+        "You choose the worker by a place in the whole stream. Which number counts only the "
+        "samples of this rank?": mine(
+            lambda n, rank, world_size, worker, workers: [
+                place for place in range(rank, n, world_size) if place % workers == worker
+            ]
         ),
         "Every rank gets the whole stream. Where is `rank` used?": mine(
             lambda n, rank, world_size, worker, workers: range(worker, n, workers)

@@ -42,8 +42,8 @@ def all_reduces(batches: int = 20) -> dict[str, int]:
 class DistributedWeightedSampler(Sampler[int]):
     """Draws samples with these weights, with replacement; each rank takes its share of the draw.
 
-    A weight for each sample, not for each class. An epoch has as many samples as the data set,
-    rounded down to a multiple of the ranks: a draw needs no padding.
+    Pass a weight for each sample, not for each class. An epoch has as many samples as the data set,
+    rounded down to a multiple of the number of ranks, so that no padding is needed.
     """
 
     def __init__(self, weights: torch.Tensor, seed: int = 0) -> None:
@@ -63,7 +63,7 @@ class DistributedWeightedSampler(Sampler[int]):
 
 
 def rare_digits(rare: int = 8, keep: int = 10) -> torch.Tensor:
-    """Labels of the digits in which all but `keep` of the digit `rare` are left out."""
+    """Labels of the digits, with only `keep` samples of the digit `rare`."""
     labels = DigitsDataset().labels
     of_rare = (labels == rare).nonzero().flatten()
     chosen = torch.ones(len(labels), dtype=torch.bool)
@@ -93,10 +93,11 @@ def labels_drawn(weighted: bool) -> list[int]:
 def classes_by_rank(ranks: int = 4) -> pd.DataFrame:
     """A row for each sampler, rank and class: how many samples of it the rank got in an epoch."""
     rows = []
-    for sampler, weighted in {"DistributedSampler": False, "weighted": True}.items():
+    for sampler in (DistributedSampler, DistributedWeightedSampler):
+        weighted = sampler is DistributedWeightedSampler
         for rank, labels in enumerate(launch(labels_drawn, weighted, ranks=ranks)):
             counts = torch.tensor(labels).bincount(minlength=10).tolist()
-            rows += [(sampler, rank, label, count) for label, count in enumerate(counts)]
+            rows += [(sampler.__name__, rank, label, count) for label, count in enumerate(counts)]
     return pd.DataFrame(rows, columns=["sampler", "rank", "class", "samples"])
 
 

@@ -19,9 +19,9 @@ WAYS = {
     NO_WORKERS: {},
     "1 worker, kept": {"num_workers": 1, "persistent_workers": True},
     "2 workers, kept": {"num_workers": 2, "persistent_workers": True},
-    "2 workers, new each epoch": {"num_workers": 2},
+    "2 workers, new in each epoch": {"num_workers": 2},
 }
-WAITING, COMPUTING = "waiting", "computing"
+WAITING, COMPUTING = "loading that waits", "loading that computes"
 
 
 class Signed(Dataset):
@@ -34,7 +34,7 @@ class Signed(Dataset):
         return {
             "sample": sample,
             "worker": get_worker_info().id,
-            "process": os.getpid(),
+            "process of worker": os.getpid(),
             "random number": torch.rand(1).item(),
         }
 
@@ -46,11 +46,13 @@ def roll_call(seeds: list[int]) -> list[dict]:
     torch.manual_seed(seeds[rank])
     sampler = DistributedSampler(Signed(), shuffle=False)
     loader = DataLoader(Signed(), batch_size=2, sampler=sampler, num_workers=2, collate_fn=list)
-    return [{"rank": rank, "process of rank": os.getpid(), **item} for b in loader for item in b]
+    came = [{"rank": rank, "process of rank": os.getpid(), **item} for b in loader for item in b]
+    cleanup()
+    return came
 
 
 def who_made_what(seeds: list[int]) -> pd.DataFrame:
-    """A row a sample: rank, process of rank, sample, worker, process, random number."""
+    """A row a sample: rank, process of rank, sample, worker, its process, random number."""
     return pd.DataFrame([row for rows in launch(roll_call, seeds, ranks=2) for row in rows])
 
 
@@ -61,7 +63,7 @@ def random_numbers(table: pd.DataFrame) -> pd.DataFrame:
 
 
 class Costly(Dataset):
-    """Samples that cost 5 ms each, of waiting as for a disk, or of computing as in decoding."""
+    """Samples of 5 ms each: of waiting, as for a disk, or of computing, as in decoding an image."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

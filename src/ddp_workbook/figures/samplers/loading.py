@@ -8,11 +8,12 @@ from ddp_workbook.figures.style import INK, WIDTH, label_rows, style
 
 
 @style()
-def loading_plot(timings: pd.DataFrame, cores: int) -> Figure:
+def loading_plot(timings: pd.DataFrame, cores: int, dashed: float) -> Figure:
     """A panel for each kind of samples, a bar for each way to load: the median epoch.
 
     `timings` has the columns kind, candidate, round and seconds. A dot is one epoch. `cores` share
-    the work of all processes. The slowest way is cut off where it would squeeze the other bars.
+    the work of all processes. `dashed` marks so many milliseconds. The slowest way is cut off where
+    it would squeeze the other bars.
     """
     kinds = list(timings["kind"].unique())
     names = list(timings["candidate"].unique())
@@ -27,13 +28,15 @@ def loading_plot(timings: pd.DataFrame, cores: int) -> Figure:
             axes.plot(epochs, [row] * len(epochs), "o", ms=5, mfc="white", mec=INK)
             text = f"{epochs.median():.0f}"
             axes.text(1.02, row, text, va="center", transform=axes.get_yaxis_transform())
-        axes.set_title(f"samples cost {kind}")
+        axes.axvline(dashed, color=INK, lw=1.4, ls=(0, (4, 2)))
+        axes.set_title(kind)
         axes.set_xlim(0, 1.05 * edge)
-        axes.set_xlabel("milliseconds an epoch")
+        axes.set_xlabel("milliseconds per epoch")
         axes.grid(axis="x")
     label_rows(panels[0], names)
     rounds = timings["round"].nunique()
-    words = f"bar and number: median of {rounds} epochs; dot: one epoch; {cores} cores"
+    words = f"bar and number: median of {rounds} epochs; dot: one epoch; "
+    words += f"dashed: {dashed:.0f} ms; {cores} cores"
     if medians.max().max() > edge:
         words += "; a bar that touches the edge is longer"
     figure.supxlabel(words, x=0.01, ha="left", fontsize=9)
@@ -43,14 +46,14 @@ def loading_plot(timings: pd.DataFrame, cores: int) -> Figure:
 def alt_text_of_loading(timings: pd.DataFrame, cores: int) -> str:
     """What `loading_plot` shows, in words."""
     parts = [
-        f"samples cost {kind}: "
+        f"{kind}: "
         + ", ".join(
             f"{name} {1e3 * _of(timings, kind, name).median():.0f}"
             for name in timings["candidate"].unique()
         )
         for kind in timings["kind"].unique()
     ]
-    return f"Median milliseconds an epoch on {cores} cores. " + ". ".join(parts) + "."
+    return f"Median milliseconds per epoch on {cores} cores. " + ". ".join(parts) + "."
 
 
 def _of(timings: pd.DataFrame, kind: str, name: str) -> pd.Series:

@@ -1,0 +1,11 @@
+# wrong: returns a dict from rank to samples
+# told: Return the lists themselves
+
+
+def even_work(costs, world_size):
+    parts, totals = {rank: [] for rank in range(world_size)}, [0] * world_size
+    for sample in sorted(range(len(costs)), key=lambda i: -costs[i]):
+        rank = totals.index(min(totals))
+        parts[rank].append(sample)
+        totals[rank] += costs[sample]
+    return parts
