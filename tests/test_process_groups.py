@@ -234,6 +234,10 @@ def test_names_of_a_slice_stand_in_the_order_of_the_mesh():
     assert "Invalid mesh_dim_names" in launch(workers.slice_in_another_order, ranks=4)[0]
 
 
+def test_a_slice_with_two_names_has_no_group_of_its_own():
+    assert "2 dimensions" in launch(workers.group_of_two_names, ranks=4)[0]
+
+
 def test_two_sums_are_timed_in_milliseconds():
     table = groups.one_go_or_two(ranks=2, rounds=1)
     assert list(table["size"]) == ["19 kB", "19 kB", "4 MiB", "4 MiB"]

@@ -63,6 +63,17 @@ def slice_in_another_order() -> str:
     return ""
 
 
+def group_of_two_names() -> str:
+    """What a slice with two names says when it is asked for one group of all its ranks."""
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("node", "gpu"))
+    try:
+        mesh["node", "gpu"].get_group()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
 def two_of_three() -> str:
     """What ranks 0 and 1 are told when rank 2 does not come to the first meeting."""
     if os.environ["RANK"] == "2":
