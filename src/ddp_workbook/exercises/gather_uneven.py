@@ -5,10 +5,11 @@ one dimension or more. Only the first dimension, the length, may differ, and it 
 list on every rank: entry r is rank r's tensor, with its length, shape and dtype.
 
 - Use at most two collectives a call, for any number of ranks, and no send or recv.
-- Receive no more bytes from each rank than the longest tensor has, plus 64.
-- Leave `tensor` unchanged. What one call has returned must not change in later calls.
-- Tensors in a collective must have equal sizes: on gloo, others end the process, or give wrong
-  numbers without an error. They must be contiguous, too; `tensor` may be a view that is not.
+- From each rank, receive at most as many bytes as the longest tensor has, plus 64.
+- Leave `tensor` unchanged. A later call must not change what an earlier one has returned.
+- All ranks must bring tensors of the same size to a collective. With other sizes, gloo aborts the
+  process, or gives wrong numbers without an error.
+- Tensors in a collective must be contiguous; `tensor` may be a view that is not.
 """
 
 from collections.abc import Callable
@@ -131,6 +132,15 @@ def zeros_are_gone(value: Any, right: Tensor) -> bool:
     return torch.equal(value, right[right != 0]) or (begins(value, right) and bool(at_its_end))
 
 
+def one_tensor_in_all_places(seen: Seen) -> bool:
+    """Whether every entry holds the last rank's numbers, cut to one length or another."""
+    last, entries = [*seen.right.values()][-1], seen.value.values()
+    return len(seen.right) > 1 and all(
+        isinstance(one, Tensor) and one.dim() and (begins(one, last) or begins(last, one))
+        for one in entries
+    )
+
+
 def length_in_its_dtype(value: Tensor, right: Tensor, own: Tensor, seen: Seen) -> bool:
     """Whether the first message was one number in the tensors' own dtype."""
     first = seen.wire[0] if seen.wire else {}
@@ -168,6 +178,9 @@ MISTAKES = {
     ),
     "This is rank {rank}'s own tensor. How can the others' arrive?": (
         lambda case, rank: by_number([tensor_of(case, rank)] * len(case.lengths))
+    ),
+    "Every entry begins like the last rank's tensor. How many tensors are there in `[x] * n`?": (
+        When(one_tensor_in_all_places)
     ),
     "In which dtype are the numbers sent, and in which do you return them?": tensor_where(
         lambda value, right, own, seen: (

@@ -7,7 +7,7 @@ and n the number of elements.
 - Rank r sends only to rank r + 1, and the last rank to rank 0. A single rank sends nothing.
 - A rank sends at most 2 (N - 1) messages. Each has at most n / N elements, rounded up, in the
   tensor's own dtype.
-- Every N and every n from 1 must work: n may be smaller than N, no multiple of N, or a million.
+- Every N and every n from 1 must work: n may be smaller than N, not a multiple of N, or a million.
 - Use no collective, only `send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
 - Wait for everything that you start: the caller may change the tensor right after the call.
 - Messages must be contiguous; `tensor` may be a view that is not, such as `big[::2]`.

@@ -1,4 +1,4 @@
-"""Chapter 05: five mistakes with collectives, and what is read then."""
+"""Chapter 05: five mistakes with collectives, and what you read if you make them."""
 
 import warnings
 from io import StringIO
@@ -44,7 +44,7 @@ def mistake(kind: str, detail: bool) -> list:
 
 
 def what_is_read(*kinds: str) -> pd.DataFrame:
-    """Each mistake on two ranks: what is read as it is, and with DebugLevel.DETAIL."""
+    """Each mistake on two ranks: what you read without DebugLevel.DETAIL, and with it."""
     rows = [(kind, _read(kind, False), _read(kind, True)) for kind in kinds or KINDS]
     return pd.DataFrame(rows, columns=["mistake", "what you read", "with DETAIL"])
 

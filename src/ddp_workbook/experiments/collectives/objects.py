@@ -27,14 +27,15 @@ def as_number(device: torch.device) -> bool:
 
 
 def on_the_wire() -> pd.DataFrame:
-    """What rank 0 sends and gets for the flag, in both ways."""
+    """The collectives that tell rank 0 the flag, in both ways, and their bytes on rank 0."""
     wire = record_collectives(both_once, ranks=2)
     rows = wire[wire["rank"] == 0].assign(way=["as an object", "as an object", "as a number"])
-    return rows[["way", "op", "dtype", "bytes", "received"]]
+    columns = {"bytes": "bytes handed in", "received": "bytes received"}
+    return rows[["way", "op", "dtype", *columns]].rename(columns=columns)
 
 
 def milliseconds(repeats: int = 40) -> pd.DataFrame:
-    """The fastest of both ways on two ranks, the slower rank's."""
+    """Each way's fastest call on two ranks, timed on the slower rank of that call."""
     one, other = run_ranks(Call(seconds_of_both, (repeats,), {}), 2, quiet=True)
     slower = [
         min(max(pair) for pair in zip(*both, strict=True)) for both in zip(one, other, strict=True)

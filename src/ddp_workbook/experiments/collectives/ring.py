@@ -57,10 +57,9 @@ def goes_to_the_next_rank_alone(wires: Mapping[int, pd.DataFrame]) -> bool:
 
 
 def growth(*counts: int) -> pd.DataFrame:
-    """Rounds and bytes of a ring by number of ranks, and bytes through rank 0 without a ring."""
+    """By number of ranks: a ring's rounds and bytes, and what rank 0 sends if it adds up alone."""
     rows = [
-        (f"{n:,}", f"{2 * (n - 1):,}", f"{2 * (n - 1) / n:.3f} S", f"{2 * (n - 1):,} S")
-        for n in counts
+        (f"{n:,}", f"{2 * (n - 1):,}", f"{2 * (n - 1) / n:.3f} S", f"{n - 1:,} S") for n in counts
     ]
-    columns = ["ranks", "rounds of a ring", "sent by each rank", "through rank 0, without a ring"]
+    columns = ["ranks", "rounds of a ring", "sent by each rank", "sent by rank 0, without a ring"]
     return pd.DataFrame(rows, columns=columns)
