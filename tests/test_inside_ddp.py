@@ -1,6 +1,7 @@
 """What the pages on the inside of DDP say and no cell of them can show quietly."""
 
 import inspect
+import signal
 
 import pandas as pd
 import pytest
@@ -8,7 +9,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook import launch
+from ddp_workbook.diagnostics.report import how_it_ended
 from ddp_workbook.digits import DigitsMLP
+from ddp_workbook.errors import RankFailed
+from ddp_workbook.exercises import bucketed_average
+from ddp_workbook.exercises.judging.advice import for_failure
 from ddp_workbook.experiments.distributed_data_parallel import (
     constructor,
     hooks,
@@ -300,3 +305,11 @@ def test_the_first_step_with_an_unused_part_sends_nothing():
     own, wire = recorded(workers.first_step_with_an_unused_part)
     assert own == [True, True]
     assert "all_reduce" not in set(wire["op"])
+
+
+@pytest.mark.parametrize("code", [-signal.SIGABRT, -signal.SIGSEGV])
+def test_buckets_of_different_sizes_get_one_advice_however_gloo_dies_of_them(code):
+    """Most often its reader of the socket aborts; on a busy machine it has crashed instead."""
+    failure = RankFailed("", rank=3, reason=how_it_ended(code), returncode=code)
+    advice = for_failure(failure, bucketed_average.CHECK.errors, group=True)
+    assert advice == bucketed_average.UNLIKE
