@@ -155,7 +155,7 @@ def test_what_a_reader_is_told(way, worker, words):
         ({"width": 0}, "width must be a positive multiple of 4 heads, not 0"),
         ({"width": -4}, "negative dimension -4"),
         ({"depth": -1}, "depth must be a number of blocks, not -1"),
-        ({"batch_size": 0}, "batch_size is 0, and a batch has at least one row"),
+        ({"batch_size": 0}, "batch_size is 0, but a batch has at least one row"),
         ({"batch_size": -5}, "batch_size is -5"),
     ],
     ids=str,

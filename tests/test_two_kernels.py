@@ -285,5 +285,5 @@ def test_no_two_pages_write_the_same_file():
             if cell.source.startswith("%%writefile"):
                 file = cell.source.partition("\n")[0].split()[-1]
                 writers.setdefault(file, set()).add(page.name)
-    assert len(writers) > 40
+    assert writers
     assert {file: pages for file, pages in writers.items() if len(pages) > 1} == {}

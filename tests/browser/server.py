@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -54,11 +55,20 @@ def write_setting(home: Path, extension: str, name: str, **values: object) -> No
 
 
 def wait_for_server(process: subprocess.Popen, home: Path) -> dict:
-    """What the server writes about itself once it listens: url, token, port, pid."""
+    """What the server writes about itself, once it answers: url, token, port, pid."""
     about = home / "runtime" / f"jpserver-{process.pid}.json"
     deadline = time.monotonic() + 300
-    while not (about.exists() and about.read_text().endswith("}")):
+    while not (about.exists() and about.read_text().endswith("}") and answers(about)):
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError("JupyterLab does not start:\n" + (home / "log").read_text())
         time.sleep(0.1)
     return json.loads(about.read_text())
+
+
+def answers(about: Path) -> bool:
+    """Whether the server takes a connection: on a busy machine its file has come before that."""
+    try:
+        socket.create_connection(("127.0.0.1", json.loads(about.read_text())["port"])).close()
+    except ConnectionRefusedError:
+        return False
+    return True
