@@ -151,6 +151,7 @@ def test_chosen_tests_need_no_package_of_the_others(tmp_path):
     line += ["-p", "no:cacheprovider", "-k", "samplers"]
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     env = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    env["PYTEST_ADDOPTS"] = ""  # with -v the collected tests are listed in another form
     done = subprocess.run(line, cwd=CHECKOUT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "tests/test_samplers.py::" in done.stdout
