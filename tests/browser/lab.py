@@ -1,9 +1,10 @@
 """JupyterLab as `make lab` starts it, in a real Chromium: open a notebook, Run All, look.
 
-    .venv/bin/python -m tests.browser.lab NOTEBOOK OUT.png [--dark]
+    .venv/bin/python -m tests.browser.lab NOTEBOOK OUT.png
 
-runs the notebook and writes a picture of the whole page. The exit code is 0 only if every cell ran,
-none failed that was not meant to, and no widget is missing.
+runs the notebook and writes two pictures of the whole page: OUT.png in JupyterLab's light theme and
+OUT-dark.png in its dark one. The exit code is 0 only if every cell ran, none failed that was not
+meant to, and no widget is missing.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ RUNS = """index => {
     const model = window.jupyterapp.shell.currentWidget.content.widgets[index].model;
     return [model.executionCount, model.executionState === 'running'];
 }"""
+THEME = """theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"""
 BOTTOM = """() => {
     document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0;
     const cells = [...document.querySelectorAll('.jp-Notebook .jp-Cell')];
@@ -135,6 +137,12 @@ class Notebook:
         questions = self.page.locator(".jp-Dialog, .Toastify__toast").all_inner_texts()
         return ["a widget is missing"] * widgets + questions
 
+    def theme(self, name: str) -> None:
+        """Settings > Theme: "JupyterLab Light" or "JupyterLab Dark"."""
+        self.page.evaluate(THEME, name)
+        light = str(name == "JupyterLab Light").lower()
+        self.page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached")
+
     def screenshot(self, path: Path | str) -> None:
         """Write a picture of all cells, from the first to the last."""
         for _ in range(2):  # the new size moves some lines
@@ -157,11 +165,11 @@ class Notebook:
 
 
 @contextlib.contextmanager
-def lab(root: Path, *, dark: bool = False) -> Iterator[Callable[[str], Notebook]]:
+def lab(root: Path) -> Iterator[Callable[[str], Notebook]]:
     """JupyterLab at the folder `root`, and a browser; gives `open(notebook below root)`."""
     from playwright.sync_api import sync_playwright
 
-    with server(root, dark=dark) as about, sync_playwright() as playwright:
+    with server(root) as about, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
 
         def open_notebook(name: str) -> Notebook:
@@ -174,20 +182,22 @@ def lab(root: Path, *, dark: bool = False) -> Iterator[Callable[[str], Notebook]
 
 
 def main() -> int:
-    """Run one notebook in its folder, without saving it, and write its picture."""
+    """Run one notebook in its folder, without saving it, and write its two pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("notebook", type=Path)
     parser.add_argument("picture", type=Path)
-    parser.add_argument("--dark", action="store_true", help="JupyterLab's dark theme")
     options = parser.parse_args()
     path = options.notebook.resolve()
     root = ROOT if path.is_relative_to(ROOT) else path.parent
-    with lab(root, dark=options.dark) as open_notebook:
+    dark = options.picture.with_stem(f"{options.picture.stem}-dark")
+    with lab(root) as open_notebook:
         notebook = open_notebook(path.relative_to(root).as_posix())
         notebook.run_all()
         notebook.screenshot(options.picture)
+        notebook.theme("JupyterLab Dark")
+        notebook.screenshot(dark)
         wrong = notebook.errors() + notebook.faults()
-    print("\n".join(wrong) or f"{options.picture}: every cell ran")
+    print("\n".join(wrong) or f"{options.picture} and {dark}: every cell ran")
     return int(bool(wrong))
 
 

@@ -13,11 +13,9 @@ from pathlib import Path
 
 from tools import set_up
 
-THEMES = {False: "JupyterLab Light", True: "JupyterLab Dark"}
-
 
 @contextlib.contextmanager
-def server(root: Path, *, dark: bool = False) -> Iterator[dict]:
+def server(root: Path) -> Iterator[dict]:
     """`make lab`'s own server on a free port, at the folder `root`; gives url, token, port, pid.
 
     Only what belongs to a reader is ours: the theme, no saving by itself, and every cell drawn at
@@ -25,7 +23,7 @@ def server(root: Path, *, dark: bool = False) -> Iterator[dict]:
     """
     with tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True) as home:
         home = Path(home)
-        write_setting(home, "apputils-extension", "themes", theme=THEMES[dark])
+        write_setting(home, "apputils-extension", "themes", theme="JupyterLab Light")
         write_setting(home, "notebook-extension", "tracker", windowingMode="none")
         write_setting(home, "docmanager-extension", "plugin", autosave=False)
         line, env = set_up.command_line("lab", ["--ServerApp.port=0", "--no-browser"])

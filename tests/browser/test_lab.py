@@ -10,9 +10,11 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import psutil
 import pytest
+from PIL import Image, ImageStat
 
 from ddp_workbook.exercises.judging.catalogue import find
 from tests.browser.lab import lab
@@ -153,7 +155,7 @@ def test_an_exercise_wrongly_and_then_rightly(open_notebook):
 @in_full
 @pytest.mark.browser
 def test_the_driver_sees_what_is_wrong(tmp_path):
-    """As a command, on a notebook with a failing cell: exit code 1, the error, the picture."""
+    """As a command, on a notebook with a failing cell: exit code 1, the error, the pictures."""
     cells = [book.nbformat.v4.new_code_cell(text) for text in ("1 + 1", "1 / 0")]
     path, picture = tmp_path / "faulty.ipynb", tmp_path / "page.png"
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
@@ -162,4 +164,9 @@ def test_the_driver_sees_what_is_wrong(tmp_path):
     done = subprocess.run(line, cwd=book.ROOT, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert "ZeroDivisionError: division by zero" in done.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert brightness(picture) > 200 > 100 > brightness(picture.with_stem("page-dark"))
+
+
+def brightness(picture: Path) -> float:
+    """Mean grey of a picture: 0 is black, 255 white."""
+    return ImageStat.Stat(Image.open(picture).convert("L")).mean[0]
