@@ -42,7 +42,11 @@ def server(root: Path) -> Iterator[dict]:
             yield wait_for_server(process, home)
         finally:
             process.terminate()  # it ends its kernels, and they their ranks
-            process.wait(120)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:  # seen once: a worker thread of anyio 4.14 that
+                process.kill()  # nobody had ended, after kernels and sockets were gone
+                process.wait()
 
 
 def write_setting(home: Path, extension: str, name: str, **values: object) -> None:
