@@ -7,8 +7,8 @@ largest total. You need no process group.
 - Each sample, 0 to len(costs) - 1, goes to one rank. Ranks may get unequal numbers of samples, or
   none: there can be fewer samples than ranks, and even no samples at all. The order within a rank
   does not matter.
-- The largest total is at most 4/3 of what the best division of these samples has. You need not find
-  the best division: with many samples, trying all of them takes too long.
+- The largest total is at most 4/3 of the largest total in the best possible division. You need not
+  find the best division: with many samples, trying all of them takes too long.
 - Every rank calls the function in its own process. So the same call must return the same lists
   everywhere and every time. `costs` stays as it is.
 """

@@ -26,7 +26,7 @@ LOADER = {
     "timeout": "seconds to wait for a worker's batch before an error is raised; 0: no limit",
     "worker_init_fn": "called in each new worker, with its number",
     "multiprocessing_context": "how workers are started: fork, spawn or forkserver",
-    "generator": "the generator that draws the seed of the workers; None: torch's own",
+    "generator": "draws the seed of the workers, and the order if shuffle=True; None: torch's own",
     "prefetch_factor": "batches that each worker makes ahead; None: 2",
     "persistent_workers": "keep the workers from one epoch to the next",
     "pin_memory_device": "deprecated: the loader finds the accelerator itself",

@@ -11,7 +11,7 @@ from ddp_workbook.chapters.samplers import accuracy_over_ranks
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained
 from ddp_workbook.launcher.launch import launch
 
-TESTED = 21  # digits, which divide by 1 and 3, and not by 2 or 4
+TESTED = 21  # digits: a multiple of 1 and of 3, not of 2 or 4
 
 
 def compared(alone: Trained, runs: dict[int, Trained]) -> pd.DataFrame:

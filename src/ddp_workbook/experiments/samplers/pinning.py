@@ -11,7 +11,7 @@ NO_GPU = "No GPU here, so nothing is measured: pinning is of use only for copies
 
 
 def copy_to_gpu(pinned: bool, mebibytes: int = 256) -> tuple[float, float]:
-    """Milliseconds until Python goes on, and until the data are on the GPU; the best of three."""
+    """Milliseconds until Python continues, and until the data are on the GPU; the best of three."""
     batch = torch.ones(mebibytes, 2**18, pin_memory=pinned)  # a row is one MiB
     there, seen = torch.empty_like(batch, device="cuda"), []
     for _ in range(4):
@@ -32,5 +32,5 @@ def copies_to_gpu() -> pd.DataFrame | str:
         kind: launch(copy_to_gpu, pinned, ranks=1)[0]
         for kind, pinned in {"ordinary": False, "pinned": True}.items()
     }
-    columns = ["ms until Python goes on", "ms until the data are there"]
+    columns = ["ms until Python continues", "ms until the data are there"]
     return pd.DataFrame(rows, columns).T.round(2)
