@@ -1,4 +1,4 @@
-"""What the pages on the inside of DDP say and no cell of them can show quietly."""
+"""Claims of the pages on DDP's backward and constructor that no cell of them checks."""
 
 import inspect
 import signal
@@ -83,7 +83,7 @@ def test_gradients_come_backwards_and_buckets_are_rebuilt_once(watched):
     assert list(table["bucket in step 1"]) == [0] * 8
     assert list(table["bucket since step 2"]) == [2, 2, 1, 1, 0, 0, 0, 0]
     in_bucket_0 = table.loc[table["bucket since step 2"] == 0, "bytes"]
-    assert in_bucket_0.sum() == 1_071_144
+    assert in_bucket_0.str.replace(",", "").astype(int).sum() == 1_071_144
 
 
 def test_a_bucket_leaves_with_its_last_gradient_and_before_later_ones(watched):
@@ -167,12 +167,11 @@ def test_looking_for_unused_parameters_sends_more_and_not_less():
     table = unused.sent_with_a_spare_part().set_index("arguments")
     assert list(table.loc["find_unused_parameters=True"]) == ["21,840, 24"] * 3
     assert list(table.loc["static_graph=True"]) == ["24, 21,840", "21,840", "28, 4, 21,840"]
-    if "skip_all_reduce_unused_params" in ARGUMENTS:
-        everything, less = (
-            [int(size.replace(",", "")) for size in row.split(", ")] for row in table["step 3"][2:]
-        )
-        assert sum(everything) == 21_840 + 24
-        assert len(less) == len(everything) - 1 and sum(less) < sum(everything)
+    everything, less = (
+        [int(size.replace(",", "")) for size in row.split(", ")] for row in table["step 3"][2:]
+    )
+    assert sum(everything) == 21_840 + 24
+    assert len(less) == len(everything) - 1 and sum(less) == sum(everything) - 40
 
 
 def test_what_no_rank_has_used_keeps_no_gradient():

@@ -1,4 +1,4 @@
-"""What the page on launchers says and no cell of it can show quietly."""
+"""Claims of the page on launchers that no cell of it checks."""
 
 import os
 import socket
@@ -52,19 +52,36 @@ def test_a_port_that_is_taken_is_refused():
     assert done.returncode != 0 and "EADDRINUSE" in done.stderr
 
 
+def on_two_hosts(*lines: list[str]) -> list[list[dict]]:
+    """What the ranks find that two torchruns start together, two each; in the order of `lines`."""
+    words = [["--nnodes", "2", "--nproc-per-node", "2", *line, told.__file__] for line in lines]
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(launchers._told, ["torch.distributed.run"] * 2, words, [{}] * 2))
+
+
 def test_node_rank_and_local_rank_make_the_rank():
     """rank = nr * gpus + gpu, as driver scripts compute it."""
     port = str(launchers.free_port())
-    lines = [
-        ["--nnodes", "2", "--nproc-per-node", "2", "--node-rank", str(node)] for node in range(2)
-    ]
-    with ThreadPoolExecutor() as pool:
-        words = [[*line, "--master-port", port, told.__file__] for line in lines]
-        hosts = list(pool.map(launchers._told, ["torch.distributed.run"] * 2, words, [{}] * 2))
-    for node, found in enumerate(hosts):
+    lines = [["--node-rank", str(node), "--master-port", port] for node in range(2)]
+    for node, found in enumerate(on_two_hosts(*lines)):
         numbers = {(int(one["LOCAL_RANK"]), int(one["RANK"])) for one in found}
         assert numbers == {(0, 2 * node), (1, 2 * node + 1)}
         assert {one["MASTER_PORT"] for one in found} == {port}
+
+
+def test_c10d_needs_no_node_rank_and_the_run_has_the_name_that_it_is_given():
+    line = ["--rdzv-backend", "c10d", "--rdzv-id", "mine"]
+    line += ["--rdzv-endpoint", f"127.0.0.1:{launchers.free_port()}"]
+    found = [one for host in on_two_hosts(line, line) for one in host]
+    assert sorted(one["RANK"] for one in found) == ["0", "1", "2", "3"]
+    assert {one["TORCHELASTIC_RUN_ID"] for one in found} == {"mine"}
+
+
+def test_a_standalone_run_has_a_name_of_its_own():
+    words = ["--standalone", "--nproc-per-node", "2", told.__file__]
+    runs = [launchers._told("torch.distributed.run", words, {}) for _ in range(2)]
+    names = [{one["TORCHELASTIC_RUN_ID"] for one in found} for found in runs]
+    assert len(names[0]) == len(names[1]) == 1 and names[0] != names[1]
 
 
 def test_what_each_launcher_tells_a_program():

@@ -48,7 +48,7 @@ def train(batch_size: int = 256, learning_rate: float = 0.5) -> float:
 
 
 def as_rank(rank: int, world_size: int, port: int, folder: str) -> None:
-    """The worker in a process that nobody has told who it is: do what torchrun would do."""
+    """The worker in a process without RANK and the like: set what torchrun would set."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world_size)}
     os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -57,6 +57,6 @@ def as_rank(rank: int, world_size: int, port: int, folder: str) -> None:
     os._exit(0)  # at once: gloo can abort while Python shuts down (torch 2.13)
 
 
-if __name__ == "__main__":  # under torchrun, which has told it
+if __name__ == "__main__":  # under torchrun, which has set the environment
     worker(sys.argv[1])
     os._exit(0)

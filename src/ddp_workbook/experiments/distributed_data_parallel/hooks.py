@@ -87,7 +87,7 @@ def order_table(steps: Sequence[Backward]) -> pd.DataFrame:
     place = {one.name: number for number, one in enumerate(last.ready, start=1)}
     now = {one.name: one.bucket for one in last.ready}
     rows = [
-        (name, parameter.numel() * 4, place[name], home[name], now[name])
+        (name, f"{parameter.nbytes:,}", place[name], home[name], now[name])
         for name, parameter in DigitsMLP(WIDTH, DEPTH).named_parameters()
     ]
     columns = ["parameter", "bytes", "order of arrival", "bucket in step 1", "bucket since step 2"]

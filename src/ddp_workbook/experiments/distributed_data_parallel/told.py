@@ -4,7 +4,14 @@ import json
 import os
 import sys
 
-NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "CUDA_VISIBLE_DEVICES")
+NAMES = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "CUDA_VISIBLE_DEVICES",
+)
 
 if __name__ == "__main__":
     told = {name: os.environ.get(name, "") for name in NAMES}

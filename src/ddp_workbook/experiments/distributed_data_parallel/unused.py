@@ -1,6 +1,4 @@
-"""A model of which a step leaves a part out: the error, and what looking for such parts costs."""
-
-import inspect
+"""A model with a part that steps leave out: the error, and what looking for such parts costs."""
 
 import pandas as pd
 import torch.distributed as dist
@@ -20,7 +18,7 @@ DEFAULTS = "the defaults"
 
 
 def steps_with_a_spare_part(**arguments) -> str:
-    """A worker: three steps of a model of which `spare` is never used; the gradient of that."""
+    """A worker: three steps of a model that never uses `spare`; says what gradient `spare` has."""
     device, digits = setup(), DigitsDataset()
     images, labels = digits.images[:64].to(device), digits.labels[:64].to(device)
     model = WithASparePart().to(device)
@@ -35,10 +33,9 @@ def steps_with_a_spare_part(**arguments) -> str:
 def sent_with_a_spare_part() -> pd.DataFrame:
     """The bytes of each message of rank 0 in three steps, with each argument that helps here."""
     looking = {"find_unused_parameters": True}
-    settings = [looking, {"static_graph": True}]
-    if "skip_all_reduce_unused_params" in inspect.signature(DistributedDataParallel).parameters:
-        small = looking | {"bucket_cap_mb": 0.001}  # so that spare's bias fills a bucket of its own
-        settings += [small, small | {"skip_all_reduce_unused_params": True}]
+    small = looking | {"bucket_cap_mb": 0.001}  # so that spare's bias has a bucket of its own
+    skipping = small | {"skip_all_reduce_unused_params": True}
+    settings = [looking, {"static_graph": True}, small, skipping]
     return settings_table(WithASparePart, settings, ["step 1", "step 2", "step 3"])
 
 
