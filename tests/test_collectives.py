@@ -45,9 +45,7 @@ def test_the_two_halves_are_an_all_reduce_for_any_length(ranks):
 def test_a_step_sends_two_collectives_and_nothing_else():
     """reduce_scatter of the padded vector, all_gather of a rank's piece of it."""
     wire = record_collectives(collectives.train, ranks=4, epochs=1)
-    assert (
-        len(DigitsMLP().state_dict()) and sum(p.numel() for p in DigitsMLP().parameters()) == 4810
-    )
+    assert sum(parameter.numel() for parameter in DigitsMLP().parameters()) == 4810
     for _, mine in wire.groupby("rank"):
         assert list(mine["op"]) == ["reduce_scatter", "all_gather"] * 29 + ["all_reduce", "barrier"]
         assert list(mine["bytes"])[:2] == [4 * 4812, 4 * 1203]
@@ -283,8 +281,8 @@ def test_bytes_of_calls():
 # Who waits
 
 
-def test_nobody_leaves_a_barrier_or_an_all_reduce_early_but_a_broadcast():
-    """On gloo, with rank 1 late; pictures and their words say the same."""
+def test_only_a_broadcast_lets_a_rank_leave_before_the_last_one_has_come():
+    """On gloo, with rank 1 late: no barrier, no all_reduce. The picture's words say the same."""
     times = waits.came_and_left("barrier", "all_reduce", "broadcast")
     last = {call: max(came for came, _ in ranks) for call, ranks in times.items()}
     early = {call: [left < last[call] for _, left in ranks] for call, ranks in times.items()}
@@ -306,7 +304,7 @@ def test_the_waiting_picture():
 
 
 def test_only_the_destination_of_a_reduce_has_the_sum():
-    """gloo leaves half-made sums on the others."""
+    """gloo leaves partial sums on the others."""
     first, *others = launch(workers.reduced, ranks=4)
     assert first.tolist() == [1111, 2222, 3333, 4444]
     for rank, other in enumerate(others, start=1):
@@ -319,7 +317,7 @@ def test_gloo_gathers_pieces_of_one_length_only():
         launch(workers.uneven_gather, ranks=2, timeout=20)
 
 
-def test_avg_refuses_whole_numbers_and_int8_runs_over():
+def test_avg_refuses_whole_numbers_and_int8_overflows():
     """On gloo."""
     assert "can't be cast" in launch(workers.average_of_whole_numbers, ranks=2)[0]
     assert launch(workers.small_dtype, ranks=2) == [-56, -56]

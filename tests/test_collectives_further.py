@@ -137,8 +137,8 @@ def test_times_are_measured_on_ranks():
     times = message_times.time_against_size(ranks=(1, 2), sizes=(256, 2**22), rounds=2)
     assert len(times) == 3 * 2 * 2 * 2 and list(times) == message_times.COLUMNS
     assert (times["seconds"] > 0).all()
-    means = times[times["ranks"] == 2].groupby(["op", "bytes"])["seconds"].min().unstack()
-    assert means[2**22].sum() > means[256].sum()
+    fastest = times[times["ranks"] == 2].groupby(["op", "bytes"])["seconds"].min().unstack()
+    assert fastest[2**22].sum() > fastest[256].sum()
     show(figures.alpha_beta_plot(times, message_times.fit(times)), alt="Three panels.")
 
 
@@ -231,8 +231,8 @@ def test_the_ladder_times_all_rungs_on_both_networks():
     show(ladder_figures.ladder_plot(times), alt=words)
 
 
-def test_who_reads_before_wait_has_no_sum():
-    """Rank 1 comes late: nobody's first copy holds its numbers but its own."""
+def test_before_wait_the_sum_is_not_finished():
+    """Rank 1 comes late, so no other rank's first copy can hold the sum."""
     for rank, (before, (early, late)) in enumerate(launch(waits.too_early, ranks=4)):
         assert late.tolist() == [1111, 2222, 3333, 4444]
         assert early.tolist() != late.tolist() or rank == waits.LATE
@@ -243,7 +243,7 @@ def test_who_reads_before_wait_has_no_sum():
 
 
 @pytest.mark.parametrize("count", [1, 1_000_000])
-def test_two_that_both_send_first_hang(count):
+def test_two_ranks_that_both_send_first_hang(count):
     """Small or large; the report says so, and the other order works."""
     with pytest.raises(RanksHung, match="Each send needs a recv"):
         launch(workers.both_send_first, count, ranks=2, timeout=3)
@@ -276,7 +276,7 @@ def test_an_object_takes_two_collectives_and_a_number_one():
     assert list(wire["way"]) == ["as an object", "as an object", "as a number"]
 
 
-def test_swapped_sums_are_drawn_as_nobody_s():
+def test_swapped_sums_have_no_origin_in_the_picture():
     """21 and 12 are grey: no sum of the a's or of the b's."""
     moved = launch(objects.two_sums, True, ranks=2)
     assert [[one.item() for one in after] for _, after in moved] == [[21, 12], [12, 21]]
@@ -290,7 +290,7 @@ def moves_origins(moved: list) -> dict:
 
 
 @pytest.mark.parametrize("detail", [False, True])
-def test_the_same_shape_in_another_order_is_seen_by_nobody(detail):
+def test_the_same_shape_in_another_order_raises_no_error(detail):
     """Not even with DebugLevel.DETAIL."""
     assert launch(workers.other_order, detail, ranks=2) == [(21, 12), (12, 21)]
 

@@ -136,11 +136,16 @@ def sharded_step() -> None:
 
 
 def in_one_tensor() -> list[torch.Tensor]:
-    """The forms that fill one tensor; a warning of an old name would be an error."""
+    """all_gather, reduce_scatter and all_to_all with one tensor; a FutureWarning is an error."""
     dist.init_process_group("gloo")
+    mine = every_call.numbers(torch.device("cpu"))
+    everyone, own, arrived = mine.new_empty(len(mine)), mine.new_empty(1), torch.empty_like(mine)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return every_call.in_one_tensor(every_call.numbers(torch.device("cpu")))
+        every_call.all_gather_single(everyone, mine[:1])
+        every_call.reduce_scatter_single(own, mine)
+        dist.all_to_all_single(arrived, mine)
+    return [everyone, own, arrived]
 
 
 def on_a_slow_wire(latency: float, bandwidth: float) -> tuple[list[float], list[float]]:

@@ -4,7 +4,7 @@
 
 With N ranks, rank r starts with the numbers 1 2 ... N times 10 ** r, so the digits of every number
 show which ranks are in it. Each function makes one call and returns (before, after). Only barrier
-moves no numbers. Where one rank has a special part, it is rank 0 here; any rank can play it.
+moves no numbers. The root is rank 0 here; it can be any rank.
 """
 
 from collections.abc import Callable
@@ -112,15 +112,6 @@ COLLECTIVES: dict[str, Callable[[Tensor], tuple[Held, Held]]] = {
         barrier,
     )
 }
-
-
-def in_one_tensor(mine: Tensor) -> list[Tensor]:
-    """all_gather, reduce_scatter and all_to_all again, with one tensor in place of a list."""
-    everyone, own, arrived = mine.new_empty(len(mine)), mine.new_empty(1), torch.empty_like(mine)
-    all_gather_single(everyone, mine[:1])
-    reduce_scatter_single(own, mine)
-    dist.all_to_all_single(arrived, mine)
-    return [everyone, own, arrived]
 
 
 def numbers(device: torch.device) -> Tensor:

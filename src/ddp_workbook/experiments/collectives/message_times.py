@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.experiments.collectives.calls import FACTORS
+from ddp_workbook.experiments.collectives.every_call import all_gather_single
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.process_group import set_up
@@ -158,9 +159,7 @@ def _call(op: str, size: int, device: torch.device) -> Callable[[], object]:
     whole = torch.ones(size // 4, device=device)
     if op == "all_gather":
         part = torch.ones(len(whole) // dist.get_world_size(), device=device)
-        # torch 2.13 renamed it, and warns of the old name
-        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-        return lambda: gather(whole, part)
+        return lambda: all_gather_single(whole, part)
     if op == "broadcast":
         return lambda: dist.broadcast(whole, src=0)
     if op == "all_reduce":

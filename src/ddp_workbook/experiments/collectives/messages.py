@@ -62,14 +62,19 @@ def rounds_needed(*counts: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["ranks", *WAYS])
 
 
-def send_and_receive() -> tuple[Tensor, Tensor]:
-    """In a rank: (before, after); rank 1 sends its numbers to rank 2, the others call nothing."""
-    mine = torch.arange(1.0, 5.0, device=set_up(bare=False)) * 10 ** dist.get_rank()
-    before = mine.clone()
+def from_1_to_2(mine: Tensor) -> None:
+    """Rank 1 sends its tensor to rank 2; the other ranks call nothing."""
     if dist.get_rank() == 1:
         dist.send(mine, dst=2)
     elif dist.get_rank() == 2:
         dist.recv(mine, src=1)
+
+
+def send_and_receive() -> tuple[Tensor, Tensor]:
+    """In a rank: what it holds before and after a message from rank 1 to rank 2."""
+    mine = torch.arange(1.0, 5.0, device=set_up(bare=False)) * 10 ** dist.get_rank()
+    before = mine.clone()
+    from_1_to_2(mine)
     return before, mine
 
 

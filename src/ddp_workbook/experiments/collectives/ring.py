@@ -50,7 +50,7 @@ def sent_by_each_rank(wires: Mapping[int, pd.DataFrame]) -> dict[int, int]:
     return {ranks: int(sent.groupby("rank")["bytes"].sum().max()) for ranks, sent in sends.items()}
 
 
-def goes_to_the_next_rank_alone(wires: Mapping[int, pd.DataFrame]) -> bool:
+def goes_only_to_the_next_rank(wires: Mapping[int, pd.DataFrame]) -> bool:
     """Whether every message goes from rank r to rank r + 1, or from the last one to rank 0."""
     sends = {ranks: wire[wire["op"] == "send"] for ranks, wire in wires.items()}
     return all((sent["peer"] == (sent["rank"] + 1) % n).all() for n, sent in sends.items())

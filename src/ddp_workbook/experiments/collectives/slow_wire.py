@@ -9,6 +9,7 @@ that are started together queue for it.
 import queue
 import threading
 import time
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -58,14 +59,27 @@ class SlowWire:
             future.set_result(tensor)
 
 
-def in_line(wire: SlowWire, tensor: Tensor, clock: "Clock") -> None:
+class Clock:
+    """Records what was done from when to when, in seconds since it was made."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.spans: list[Span] = []
+
+    def span(self, what: str, action: Callable[[], object]) -> None:
+        begun = time.perf_counter() - self.start
+        action()
+        self.spans.append((what, begun, time.perf_counter() - self.start))
+
+
+def in_line(wire: SlowWire, tensor: Tensor, clock: Clock) -> None:
     """Wait for the sum, then work."""
     future = wire.all_reduce(tensor)
     clock.span("waits", future.wait)
     clock.span("works", lambda: work_for(WORK))
 
 
-def overlapped(wire: SlowWire, tensor: Tensor, clock: "Clock") -> None:
+def overlapped(wire: SlowWire, tensor: Tensor, clock: Clock) -> None:
     """Start the all-reduce, work, then wait for what is left of it."""
     future = wire.all_reduce(tensor)
     clock.span("works", lambda: work_for(WORK))
@@ -95,18 +109,6 @@ def spans_of_both(repeats: int) -> dict[str, list[list[Span]]]:
 
 def _last_end(of_ranks: tuple[list[Span], ...]) -> float:
     return max(end for spans in of_ranks for _, _, end in spans)
-
-
-class Clock:
-    """Records what was done from when to when, in seconds since it was made."""
-
-    def __init__(self) -> None:
-        self.start, self.spans = time.perf_counter(), []
-
-    def span(self, what: str, action) -> None:
-        begun = time.perf_counter() - self.start
-        action()
-        self.spans.append((what, begun, time.perf_counter() - self.start))
 
 
 def work_for(seconds: float) -> None:

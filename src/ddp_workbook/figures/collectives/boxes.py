@@ -16,20 +16,12 @@ from ddp_workbook.figures.holdings import Row, number_text, origins
 from ddp_workbook.figures.palette import rank_colour, tint
 from ddp_workbook.figures.style import FAINT, INK
 
-BOX, HEIGHT, PITCH, GAP = (
-    0.74,
-    0.36,
-    0.48,
-    0.1,
-)  # inches: of a box, between rows, between tensors
-HEAD = 0.27  # inches of a line of text above the boxes
-LABEL, LEFT, MIDDLE, RIGHT = (
-    0.1,
-    0.95,
-    4.62,
-    5.0,
-)  # of names, "before", the arrow, "after"
-ROOM = 3.3  # inches for the boxes of one side
+# Inches
+BOX, HEIGHT = 0.74, 0.36  # a box's greatest width, and its height
+PITCH, GAP = 0.48, 0.1  # from row to row, and between tensors
+HEAD = 0.27  # height of a line of text above the boxes
+LABEL, LEFT, MIDDLE, RIGHT = 0.1, 0.95, 4.62, 5.0  # where names, "before", arrow, "after" are
+ROOM = 3.3  # width of the boxes of one side
 SMALLEST = 6  # points; smaller numbers cannot be read
 
 

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ddp_workbook.figures.palette import rank_colour
-from ddp_workbook.figures.style import FAINT, WIDTH, label_rows, style
+from ddp_workbook.figures.style import FAINT, INK, WIDTH, label_rows, style
 
 Rounds = Sequence[Sequence[tuple[int, int]]]  # by round: pairs (from, to)
 
@@ -28,7 +28,7 @@ def rounds_plot(ways: Mapping[str, Rounds], root: int = 0) -> Figure:
                 look = {"arrowstyle": "-|>", "color": rank_colour(one), "linewidth": 1.6}
                 ends = (number, other), (number - 1, one)
                 axes.annotate("", *ends, arrowprops=look | {"shrinkA": 0, "shrinkB": 0})
-        axes.axvline(len(rounds), color="black", linestyle="dashed", linewidth=1.2)
+        axes.axvline(len(rounds), color=INK, linestyle="dashed", linewidth=1.2)
         axes.set(title=f"{way}: {len(rounds)} rounds", xlabel="rounds")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         label_rows(axes, [f"rank {rank}" for rank in range(ranks)])

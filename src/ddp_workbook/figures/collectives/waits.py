@@ -43,10 +43,10 @@ def alt_text_of_waiting(times: Mapping[str, Times]) -> str:
             for rank, (came, left) in enumerate(of_ranks)
         )
         early = [str(rank) for rank, (_, left) in enumerate(of_ranks) if left < last]
-        who = f"before the last rank had come, rank {', '.join(early)} had left" if early else ""
+        who = f"before the last rank had arrived, rank {', '.join(early)} had left" if early else ""
         texts.append(
             f"In {call}, in milliseconds: {', '.join(spans)}; "
-            f"{who or 'no rank left before the last one had come'}."
+            f"{who or 'no rank left before the last one had arrived'}."
         )
     return "When each rank is inside a collective. " + " ".join(texts)
 
