@@ -7,9 +7,8 @@ of it), and at which sizes, if at any, it is right all the same:
     # told: This is the sum over the ranks
     # right at: 1
 
-Where the solution is long, a wrong answer is a .diff against it: below the same first lines, the
-lines to take out, with -, and those to put in, with +, and as many around them, with a blank, as it
-takes to find the place.
+If the solution is long, a wrong answer is a .diff against it: below the same first lines, those to
+remove, with -, and those to insert, with +. Unchanged lines around them, with a blank, say where.
 
 A push judges each wrong answer as its reader meets it: the check begins with the largest size and
 stops where it fails. `--all` judges it, and the solution, at every size separately.
@@ -31,7 +30,7 @@ from ddp_workbook.exercises.judging.judge import examine, judge
 from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.test_layout import notebook, source
-from tools.new_exercise import minutes_of, page, slug, task_of
+from tools.new_exercise import cell_of, minutes_of, page, slug, task_of
 
 WRONG = Path(__file__).parent / "wrong_answers"
 
@@ -50,9 +49,7 @@ class WrongAnswer:
     @property
     def cell(self) -> str:
         """What a reader would have in the cell."""
-        if self.path.suffix == ".diff":
-            return changed(exercise(self.name).solution, self.text)
-        return self.text
+        return cell_of(self.path, exercise(self.name).solution)
 
     def said(self, key: str) -> list[str]:
         """What its first lines say under `key`."""
@@ -67,17 +64,6 @@ class WrongAnswer:
     def right_at(self) -> set[int]:
         """Sizes at which it is right."""
         return {int(number) for line in self.said("right at") for number in line.split(",")}
-
-
-def changed(solution: str, diff: str) -> str:
-    """The solution as a .diff changes it; each of its places must be there, and once."""
-    text = f"\n{solution}"
-    for lines in re.findall(r"(?:^[-+ ].*\n)+", diff, flags=re.M):
-        old, new = (re.sub(rf"^[{kind}].*\n", "", lines, flags=re.M) for kind in ("+", "-"))
-        old, new = (re.sub(r"^.", "", side, flags=re.M) for side in (old, new))
-        assert text.count(f"\n{old}") == 1, f"not once in the solution:\n{old}"
-        text = text.replace(f"\n{old}", f"\n{new}")
-    return text.removeprefix("\n")
 
 
 # Words that the engine has for mistakes of any exercise: several wrong answers may get them.

@@ -85,6 +85,16 @@ def test_any_cells_can_be_tried(tree):
     assert not (tree / "work").exists()
 
 
+def test_a_diff_can_be_tried_and_must_fit_the_solution(tmp_path, capsys):
+    fits, elsewhere = tmp_path / "fits.diff", tmp_path / "elsewhere.diff"
+    fits.write_text("# wrong: adds up\n\n-    dist.all_reduce(total)\n+    pass\n")
+    elsewhere.write_text("-    dist.broadcast(total)\n+    pass\n")
+    new_exercise.main(["mean_over_ranks", "--try", str(fits)])
+    assert "Not yet: mean_over_ranks" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"elsewhere\.diff: not once in the solution"):
+        new_exercise.main(["mean_over_ranks", "--try", str(elsewhere)])
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

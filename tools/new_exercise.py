@@ -3,7 +3,7 @@
     python -m tools.new_exercise NAME --chapter 05 --after X    writes all that is missing
     python -m tools.new_exercise NAME --sync                    renews the page after an edit
     python -m tools.new_exercise --sync                         renews all pages
-    python -m tools.new_exercise NAME --try answer.py ...       prints the verdict on cells
+    python -m tools.new_exercise NAME --try answer.py ...       prints verdicts on cells or .diffs
 
 Task, stub and minutes are written once, in the exercise's file, and the order in `CHAPTERS`; the
 page has copies, which `--sync` makes. A title that is changed on the page stays.
@@ -142,13 +142,31 @@ def try_out(name: str | None, files: list[str]) -> None:
 
     try:
         exercise = find(name)
-        cells = {file: Path(file).read_text(encoding="utf-8") for file in files}
-    except (UnknownExercise, OSError) as error:
+        cells = {file: cell_of(Path(file), exercise.solution) for file in files}
+    except (UnknownExercise, OSError, ValueError) as error:
         sys.exit(str(error))
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for file, cell in cells.items():
             answer = re.sub(r"\A%%exercise .*\n", "", cell)  # as in the notebook
             print(f"--- {file}\n{examine(exercise, answer)}\n")
+
+
+def cell_of(path: Path, solution: str) -> str:
+    """The cell in a file: its text, or for a .diff the solution with these changes.
+
+    Raises ValueError if a place to change is not in the solution, or is there more than once.
+    """
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".diff":
+        return text
+    cell = f"\n{solution}"
+    for lines in re.findall(r"(?:^[-+ ].*\n)+", text, flags=re.M):
+        old, new = (re.sub(rf"^[{kind}].*\n", "", lines, flags=re.M) for kind in ("+", "-"))
+        old, new = (re.sub(r"^.", "", side, flags=re.M) for side in (old, new))
+        if cell.count(f"\n{old}") != 1:
+            raise ValueError(f"{path.name}: not once in the solution:\n{old}")
+        cell = cell.replace(f"\n{old}", f"\n{new}")
+    return cell.removeprefix("\n")
 
 
 def add(name: str | None, chapter: str, after: str | None) -> None:
