@@ -5,6 +5,7 @@ others work: run the cell as soon as you have written something, and read what i
 """
 
 import math
+import statistics
 
 import torch
 import torch.distributed as dist
@@ -86,6 +87,7 @@ CHECK = OnRanks(
                 "tensors, or one tensor several times?": lambda values: values[-1],
                 "This is the middle between the smallest and the largest number. Where are the "
                 "others?": lambda values: (min(values) + max(values)) / 2,
+                "This is the median. Which of the numbers does a mean add up?": statistics.median,
                 "A nan counts as 0 here. What is the sum if one of the numbers is nan?": (
                     lambda values: sum(v for v in values if v == v) / len(values)
                 ),

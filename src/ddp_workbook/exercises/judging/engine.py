@@ -13,7 +13,7 @@ from ddp_workbook.errors import RankFailed
 from ddp_workbook.exercises.judging.attempts import Attempt
 from ddp_workbook.exercises.judging.calls import Calls, said
 from ddp_workbook.exercises.judging.check import Look, OnRanks, Seen
-from ddp_workbook.exercises.judging.diagnosis import diagnose, equal, wrong, wrong_parts
+from ddp_workbook.exercises.judging.diagnosis import diagnose, equal, wrong_parts
 from ddp_workbook.exercises.judging.not_yet import NotYet
 from ddp_workbook.exercises.judging.on_ranks import run_probe
 
@@ -76,9 +76,8 @@ def calls_of(check: OnRanks, attempt: Attempt, size: int) -> list[list[Seen]]:
         except (NotYet, RankFailed):
             if not (number := progress.read()):
                 raise
-            first = made(
-                check, replace(attempt), size, only=(0, None)
-            )  # keeps what was printed
+            # A copy of the attempt, so that this one keeps what was printed.
+            first = made(check, replace(attempt), size, only=(0, None))
             compare_all(check, attempt, size, first)
             attempt.first_was_right = True
             attempt.later = said(check, attempt.name, check.cases_of(size)[int(number)], 0)
@@ -119,7 +118,16 @@ def compare_all(check: OnRanks, attempt: Attempt, size: int, calls: list[list[Se
             seen, where_to_look = found
             if right_if_made_first(check, attempt, size, look, seen):
                 where_to_look = KEPT
-            raise NotYet(*page(check, attempt.name, look, seen, where_to_look))
+            raise NotYet(
+                *page(
+                    check,
+                    attempt.name,
+                    look,
+                    seen,
+                    where_to_look,
+                    right_so_far(check, calls[: seen.call]),
+                )
+            )
     for call in calls:
         for one in call:
             refuse_changes(check, attempt.name, one)
@@ -143,12 +151,20 @@ def right_if_made_first(
     return False
 
 
-def page(check: OnRanks, name: str, look: Look, seen: Seen, where_to_look: str) -> tuple:
-    """The four sentences: called, came back, required, where to look."""
+def right_so_far(check: OnRanks, calls: list[list[Seen]]) -> bool:
+    """Whether there are such calls, and every look finds each of them right."""
+    return bool(calls) and all(diagnose(look, calls) is None for look in check.looks)
+
+
+def page(
+    check: OnRanks, name: str, look: Look, seen: Seen, where_to_look: str, later: bool
+) -> tuple:
+    """The four sentences: called, came back, required, where to look; `later`: other calls came
+    before this one, and were right.
+    """
     part = next(iter(wrong_parts(look, seen)), "")
     called = said(check, name, seen.case, seen.rank, part)
-    earlier = [one for before in seen.others for one in before.everyone]
-    if earlier and not any(wrong(look, one) for one in earlier):
+    if later:
         called += f"\n(call {seen.call + 1}; the calls before it were right)"
     came, required = (filled(look, seen, words, part) for words in (look.came, look.required))
     return called, came, required, where_to_look
