@@ -1,12 +1,14 @@
-"""Chapter 06, mistakes: each does what the page says, and so does its mend."""
+"""Chapter 06, mistakes: each does what the page says, and so does its fix."""
 
 from datetime import timedelta
 
+import pandas as pd
 import pytest
 from torch.distributed.distributed_c10d import default_pg_nccl_timeout, default_pg_timeout
 
 from ddp_workbook import RanksHung, launch, record_collectives
 from ddp_workbook.experiments.fully_sharded import mistakes
+from ddp_workbook.figures.fully_sharded.mistakes import alt_text_of_losses, losses_plot
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import sharded_states
 
@@ -19,6 +21,17 @@ def test_an_optimizer_from_before_the_sharding_trains_nothing():
     assert before[0] == after[0]
     assert after[-1] < 2 < min(before)
     assert launch(sharded_states.state_of_an_early_optimizer, ranks=2)[0] == (0, False)
+
+
+def test_the_picture_of_the_losses_has_a_line_for_each_optimizer():
+    losses = pd.DataFrame({"after": [2.4, 1.6], "before": [2.4, 2.5]}).rename_axis("step")
+    lines = losses_plot(losses).axes[0].lines
+    assert [line.get_label() for line in lines] == [
+        "optimizer made after sharding",
+        "optimizer made before sharding",
+    ]
+    assert [list(line.get_ydata()) for line in lines] == [[2.4, 1.6], [2.4, 2.5]]
+    assert "before sharding, it is 2.40 in the first step and 2.50" in alt_text_of_losses(losses)
 
 
 @pytest.mark.parametrize("when", ["before", "after", "in between"])
@@ -36,8 +49,7 @@ def test_what_is_frozen_is_gathered_and_not_scattered(frozen, gathers, scatters)
     wire = record_collectives(mistakes.one_step, frozen, ranks=2)
     counts = wire[wire["rank"] == 0]["op"].value_counts()
     assert counts["all_gather_into_tensor"] == gathers
-    if scatters:
-        assert counts["reduce_scatter_tensor"] == scatters
+    assert counts["reduce_scatter_tensor"] == scatters
 
 
 def test_a_frozen_block_is_gathered_in_backward_because_the_next_one_fetches_it():
@@ -67,7 +79,7 @@ def test_clipped_by_own_norms_the_whole_norm_grows_with_the_square_root_of_the_r
 @pytest.mark.parametrize("rows", [5, 7, 8])
 def test_a_mean_of_means_is_right_for_equal_shares_alone(rows):
     off = launch(mistakes.off_from_one_process, rows, ranks=2)[0]
-    assert off["as the chapter"] < 1e-5
+    assert off["as in the chapter"] < 1e-5
     assert (off["mean of own rows"] < 1e-5) == (rows % 2 == 0)
 
 
@@ -87,7 +99,7 @@ def test_a_block_that_runs_before_the_model_takes_itself_for_the_root():
     assert "running forward through the root module first" in words
 
 
-def test_a_tied_weight_belongs_into_one_unit():
+def test_a_tied_weight_belongs_in_one_unit():
     """In two it becomes two parameters, which the first forward refuses."""
     count, words = launch(sharded_states.tied, "two", ranks=2)[0]
     assert count == 29

@@ -1,5 +1,8 @@
 """Mistakes with sharded models: the loop that shows their effect, and those that raise no error."""
 
+from collections.abc import Sequence
+
+import pandas as pd
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -17,6 +20,8 @@ from ddp_workbook.chapters.fully_sharded import (
     shard_by_block,
 )
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer, accuracy, batches
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.recording.collectives import record_collectives
 
 SMALL = {"width": 16, "depth": 2}  # where the message counts, and not the learning
 
@@ -52,6 +57,12 @@ def optimizer_made(when: str, steps: int = 20) -> list[float]:
     losses = train_steps(model, optimizer, steps)
     cleanup()
     return losses
+
+
+def losses_of_optimizers_made(times: Sequence[str], ranks: int = 2) -> pd.DataFrame:
+    """A row for each step, a column for each of `times`, which are "before" and "after"."""
+    losses = {when: launch(optimizer_made, when, ranks=ranks)[0] for when in times}
+    return pd.DataFrame(losses).rename_axis("step")
 
 
 # Trained weights on rank 0 alone
@@ -100,7 +111,7 @@ def clip_own_pieces(model: nn.Module, max_norm: float) -> float:
 def off_from_one_process(rows: int) -> dict[str, float]:
     """A worker: how far a gradient of a batch of `rows` is off, relative to one process.
 
-    "mean of own rows" takes each rank's mean loss, "as the chapter" its share of the batch's.
+    "mean of own rows" takes each rank's mean loss, "as in the chapter" its share of the batch's.
     """
     device, digits = setup(), DigitsDataset()
     images, labels = digits.images[:rows].to(device), digits.labels[:rows].to(device)
@@ -109,10 +120,10 @@ def off_from_one_process(rows: int) -> dict[str, float]:
     alone = DigitsTransformer(**SMALL).to(device)
     F.cross_entropy(alone(images), labels).backward()
     whole = torch.cat([parameter.grad.flatten() for parameter in alone.parameters()])
-    for way in ("mean of own rows", "as the chapter"):
+    for way in ("mean of own rows", "as in the chapter"):
         torch.manual_seed(SEED)
         model = shard_by_block(DigitsTransformer(**SMALL).to(device), device)
-        if way == "as the chapter":
+        if way == "as in the chapter":
             forward_and_backward(model, images[mine], labels[mine], rows)
         else:
             F.cross_entropy(model(images[mine]), labels[mine]).backward()
@@ -120,6 +131,12 @@ def off_from_one_process(rows: int) -> dict[str, float]:
         off[way] = ((gradient - whole).norm() / whole.norm()).item()
     cleanup()
     return off
+
+
+def off_by_rows(rows: Sequence[int], ranks: int = 2) -> pd.DataFrame:
+    """How far rank 0's gradient is off: a row for each way, a column for each number of rows."""
+    off = {number: launch(off_from_one_process, number, ranks=ranks)[0] for number in rows}
+    return pd.DataFrame(off).rename_axis("rows in the batch", axis=1)
 
 
 # What goes over the wire with a frozen part
@@ -141,3 +158,12 @@ def one_step(frozen: str) -> int:
     model(digits.images[:8].to(device)).logsumexp(dim=1).mean().backward()
     dist.barrier()
     return sum(parameter.grad is None for parameter in model.parameters())
+
+
+def calls_of_one_step(frozen: Sequence[str], ranks: int = 2) -> pd.DataFrame:
+    """How often rank 0 calls each collective: a column for each part that is frozen."""
+    calls = {}
+    for part in frozen:
+        wire = record_collectives(one_step, part, ranks=ranks).query("rank == 0")
+        calls[f"{part} frozen"] = wire["op"].value_counts()
+    return pd.DataFrame(calls).drop(index="barrier")  # the worker's own, at its end
