@@ -214,6 +214,13 @@ def test_groups_that_are_made_unlike_hang_and_the_report_counts_them(worker, ran
     assert str(hung.value).count("waits in new_group") == ranks
 
 
+def test_a_group_of_its_members_alone_hangs_if_they_are_in_unequally_many_groups():
+    """Its name holds how many groups a member is in (torch 2.13)."""
+    with pytest.raises(RanksHung) as hung:
+        launch(workers.members_of_unequally_many_groups, ranks=3, timeout=3)
+    assert str(hung.value).count("waits in new_group") == 2
+
+
 def test_a_mesh_adds_along_its_rows_then_down_its_columns():
     rows = [[1, 6, 21], [2, 6, 21], [3, 6, 21], [4, 15, 21], [5, 15, 21], [6, 15, 21]]
     assert launch(groups.two_sums, 2, 3, ranks=6) == rows
@@ -230,6 +237,11 @@ def test_a_slice_holds_the_ranks_that_differ_in_its_dimensions():
     }
 
 
+def test_a_rank_is_in_four_groups_of_a_mesh_of_three_dimensions():
+    found = groups.how_many_groups(launch(groups.slices, ranks=8))
+    assert found == {"of each rank": [4] * 8, "altogether": 13}
+
+
 def test_names_of_a_slice_stand_in_the_order_of_the_mesh():
     assert "Invalid mesh_dim_names" in launch(workers.slice_in_another_order, ranks=4)[0]
 
@@ -239,7 +251,7 @@ def test_a_slice_with_two_names_has_no_group_of_its_own():
 
 
 def test_two_sums_are_timed_in_milliseconds():
-    table = groups.one_go_or_two(ranks=2, rounds=1)
+    table = groups.one_stage_or_two(ranks=2, rounds=1)
     assert list(table["size"]) == ["19 kB", "19 kB", "4 MiB", "4 MiB"]
     assert all(float(median) > 0 for median in table["median (ms)"])
     assert list(table["ratio"])[::2] == ["1.00", "1.00"]
@@ -302,6 +314,9 @@ def test_rank_0_alone_writes_the_events(tmp_path):
     events = [json.loads(line) for line in path.read_text().splitlines()]
     assert [event["step"] for event in events] == list(range(29))
     assert events[-1]["value"] < events[0]["value"]
+    curve = one_rank.loss_curve(path)
+    assert list(curve["loss"]) == [event["value"] for event in events]
+    assert set(curve["candidate"]) == {"loss"}
 
 
 def test_the_message_of_a_meeting_ends_with_the_missing_rank():
@@ -320,7 +335,7 @@ def test_monitored_barrier_names_who_is_missing(all_ranks):
     zero, one, two, three = launch(workers.two_are_late, all_ranks, ranks=4)
     assert ("Ranks 1, 2" if all_ranks else "Rank 1") in zero
     assert "check rank 0 logs" in three
-    assert one and two  # those who come later fail as well
+    assert one and two  # a rank that comes later fails as well
 
 
 # What it says of nodes

@@ -1,5 +1,6 @@
 """Chapter 03's drawings, and their words, made of the same values."""
 
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -102,8 +103,8 @@ def test_the_words_of_the_store_say_who_waited_for_whom():
 def test_connections_plot_draws_each_pair_once():
     pairs = [(0, 1), (1, 0), (0, 2), (1, 2)]
     assert len(store.connections_plot(pairs, 3).axes[0].lines) == 3 + 3
-    alone = store.connections_plot([], 1, store=False)
-    assert len(alone.axes[0].lines) == 0 and "rank 0" in words(alone)
+    alone = store.connections_plot([], 1)  # only the dotted line to the store
+    assert len(alone.axes[0].lines) == 1 and "rank 0" in words(alone)
     assert "3 lines, between the ranks 0 and 1, 0 and 2, 1 and 2" in (
         store.alt_text_of_connections(pairs, 3)
     )
@@ -119,3 +120,8 @@ def test_lanes_plot_has_a_bar_for_each_span():
     assert {"rank 0", "rank 1", "writes an event"} <= set(words(figure))
     alt = waiting.alt_text_of_lanes(lanes)
     assert "it writes for 5 ms altogether" in alt and "it writes nothing" in alt
+
+
+def test_the_words_of_the_loss_say_where_it_begins_and_ends():
+    curve = pd.DataFrame({"step": [0, 1, 2], "loss": [2.34, 2.5, 0.81]})
+    assert "3 steps, read from the file: from 2.3 to 0.8" in waiting.alt_text_of_loss(curve)

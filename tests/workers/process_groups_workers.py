@@ -185,6 +185,14 @@ def counted_apart() -> None:
     dist.new_group([0, 1, 2, 3])  # all
 
 
+def members_of_unequally_many_groups() -> None:
+    """Ranks 1 and 2 make a group by themselves; rank 1 is in one more group than rank 2."""
+    dist.init_process_group("gloo")
+    dist.new_group([0, 1])
+    if dist.get_rank() in (1, 2):
+        dist.new_group([1, 2], use_local_synchronization=True)
+
+
 def group_source() -> float:
     """A broadcast whose source is named by its number in the group."""
     dist.init_process_group("gloo")

@@ -1,16 +1,16 @@
 """Add up a tensor over all ranks, so that little of it travels between the nodes.
 
-Sending is fast inside a node and slow between nodes. So the first rank of each node, its leader,
-communicates with the other nodes for all of them. All ranks call your function, with tensors of the
-same shape and dtype. Afterwards `tensor` itself holds the sum over all ranks, on every rank.
+Sending is fast inside a node and slow between nodes. So only one rank of each node, its leader,
+communicates with other nodes. All ranks call your function, with tensors of the same shape and
+dtype. Afterwards `tensor` itself holds the sum over all ranks, on every rank.
 
 The two groups exist already. `inside` holds the ranks of the calling rank's node, its leader first.
-`between` holds the leaders of all nodes, and is None on all other ranks.
+`between` holds the leaders of all nodes; on a rank that is no leader it is None.
 
-- Only leaders take part in an operation that joins ranks of several nodes. Each leader takes part
-  in one, in which it sends as many bytes as the tensor has, and receives as many.
+- Use a single operation between the nodes, in which only the leaders take part. Each leader sends
+  as many bytes as the tensor has, and receives as many.
 - Inside a node you may do what you like.
-- Nodes may have different numbers of ranks, also one. There may be only one node.
+- Nodes may differ in size. A node may have only one rank, and there may be only one node.
 - The tensor may be the transpose of another one.
 - When your function returns, no operation is still running. What it returns does not matter.
 """
@@ -67,7 +67,7 @@ def cases(size: int) -> list[Case]:
 
 
 def powers_of_ten(rank: int) -> Tensor:
-    """Numbers whose sum says by its digits how often each rank's are in it."""
+    """The digits of their sum say how often each rank's numbers are in it."""
     return torch.tensor([1, 2, 3]) * 10**rank
 
 
@@ -115,12 +115,12 @@ def ranks(case: Case) -> tuple[int, ...]:
 
 
 def node_of(nodes: Nodes, rank: int) -> tuple[int, ...]:
-    """The ranks of its node."""
+    """The ranks of this rank's node."""
     return next(node for node in nodes if rank in node)
 
 
 def leads(nodes: Nodes, rank: int) -> bool:
-    """Whether it is the first of its node."""
+    """Whether this rank is the first of its node."""
     return node_of(nodes, rank)[0] == rank
 
 
@@ -143,10 +143,18 @@ def crossing(seen: Seen) -> list[tuple[str, int, int]]:
     """Of each operation that has joined ranks of several nodes: name, bytes sent, received."""
     node = node_of(seen.case[0], seen.rank)
     return [
-        (row["op"], row["bytes"], row["received"])
+        (row["op"], sent(row, seen.rank), row["received"])
         for row in seen.wire
         if not set(met_in(row, seen)) <= set(node)
     ]
+
+
+def sent(row: dict, rank: int) -> int:
+    """The bytes that this rank has handed in; a rank that only receives has handed in none."""
+    receives = row["op"] == "recv" or (
+        row["op"] in ("broadcast", "scatter") and row["peer"] != rank
+    )
+    return 0 if receives else row["bytes"]
 
 
 def met_in(row: dict, seen: Seen) -> list[int]:
@@ -236,9 +244,8 @@ BETWEEN = Look(
         "What can another rank tell the other nodes that its leader cannot?": When(
             lambda seen: any(one.value for one in seen.everyone if one.right == [])
         ),
-        "Each operation is a trip between the nodes. Which single one gives all the sum?": When(
-            lambda seen: len(seen.value) > 1
-        ),
+        "Each operation is a trip between the nodes. Which single one gives the sum to every "
+        "leader?": When(lambda seen: len(seen.value) > 1),
         "How many bytes would each leader receive if there were a hundred nodes?": When(
             lambda seen: seen.value[0][1] > seen.value[0][0]
         ),
@@ -258,8 +265,8 @@ CHECK = OnRanks(
     observe=observe,
     looks=[SUM, BETWEEN],
     errors={
-        "hangs": "Which ranks call each operation? `between` is None on ranks that are not "
-        "leaders, and for a collective group=None means the world.",
+        "hangs": "Which ranks call each operation? A leader may be alone on its node. `between` is "
+        "None on ranks that are not leaders, and for a collective group=None means the world.",
         "is not part of group": "dst and src are ranks in the world. Which arguments take the rank "
         "inside the group?",
         "NoneType": "On which ranks is `between` None, and what should they do instead?",

@@ -1,4 +1,5 @@
 # wrong: one leader adds up and sends to the others: two trips
+# told: took part in reduce and broadcast
 # told: Each operation is a trip between the nodes
 # right at: 1
 import torch.distributed as dist

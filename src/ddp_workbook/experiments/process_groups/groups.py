@@ -1,7 +1,7 @@
 """Groups inside the world: two sums on a mesh, slices of a mesh, and what each backend can do."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -48,11 +48,20 @@ def slices() -> dict[str, list]:
     return ranks
 
 
-# What a sum in two goes costs
+def how_many_groups(slices_of: Sequence[Mapping[str, list]]) -> dict[str, Any]:
+    """The groups of each rank and of all ranks together, the world included.
+
+    `slices_of[rank]` is what `slices` returned there. A slice with one name is a group.
+    """
+    own = [{tuple(of[name]) for name in of if "," not in name} for of in slices_of]
+    return {"of each rank": [len(one) + 1 for one in own], "altogether": len(set().union(*own)) + 1}
+
+
+# What a sum in two stages costs
 
 
 def timed_sums(numbers: int, rounds: int) -> pd.DataFrame:
-    """Timings of a sum of `numbers` float32 over all ranks: in one go, and along a mesh."""
+    """Timings of a sum of `numbers` float32 over all ranks: at once, and in two stages."""
     device = setup()
     mesh, x = make_mesh(device), torch.zeros(numbers, device=device)
     ways = {
@@ -70,10 +79,10 @@ def timed_sums(numbers: int, rounds: int) -> pd.DataFrame:
     return times
 
 
-def one_go_or_two(ranks: int = 4, rounds: int = 5) -> pd.DataFrame:
+def one_stage_or_two(ranks: int = 4, rounds: int = 5) -> pd.DataFrame:
     """Median and quartiles of both ways, in milliseconds, for a small tensor and for a large one.
 
-    `ratio` compares the medians with those of one go.
+    `ratio` is a median divided by that of the sum over all ranks at once.
     """
     tables = []
     for size, numbers in {"19 kB": 4_810, "4 MiB": 2**20}.items():

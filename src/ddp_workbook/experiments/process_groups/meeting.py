@@ -15,27 +15,27 @@ from ddp_workbook.figures.process_groups.store import StoreEvent
 from ddp_workbook.launcher.launch import launch
 
 
-class ListeningStore(dist.Store):
-    """A store in Python: it hands every call on to `store`, and notes it with its times."""
+class RecordingStore(dist.Store):
+    """A store in Python: it passes every call on to `store`, and records it with its times."""
 
     def __init__(self, store: dist.Store):
         super().__init__()
-        self.store, self.notes = store, []
+        self.store, self.calls = store, []
 
-    def noted(self, what: str, key: str, call: Callable, *arguments: Any) -> Any:
+    def recorded(self, what: str, key: str, call: Callable, *arguments: Any) -> Any:
         start = time.monotonic()  # a clock that all processes of a machine share
         result = call(*arguments)
-        self.notes.append((what, key, start, time.monotonic()))
+        self.calls.append((what, key, start, time.monotonic()))
         return result
 
     def set(self, key, value):
-        return self.noted("set", key, self.store.set, key, value)
+        return self.recorded("set", key, self.store.set, key, value)
 
     def get(self, key):
-        return self.noted("get", key, self.store.get, key)
+        return self.recorded("get", key, self.store.get, key)
 
     def wait(self, keys, *limit):
-        return self.noted("wait", keys[0], self.store.wait, keys, *limit)
+        return self.recorded("wait", keys[0], self.store.wait, keys, *limit)
 
 
 class Met(NamedTuple):
@@ -45,22 +45,22 @@ class Met(NamedTuple):
     `after` all ranks had joined it.
     """
 
-    notes: list[tuple[str, str, float, float]]
+    calls: list[tuple[str, str, float, float]]  # what, key, start and end
     before: list[tuple[int, int]]
     after: list[tuple[int, int]]
 
 
 def meet() -> Met:
-    """Join the group over gloo, with a store that listens."""
+    """Join the group over gloo, and record what this rank asks of the store."""
     store, rank, world_size = next(dist.rendezvous("env://"))
     before = connections()
-    listening = ListeningStore(store)
-    dist.init_process_group("gloo", store=listening, rank=rank, world_size=world_size)
-    notes = list(listening.notes)
+    recording = RecordingStore(store)
+    dist.init_process_group("gloo", store=recording, rank=rank, world_size=world_size)
+    calls = list(recording.calls)
     dist.barrier()  # now all have connected
     after = connections()
-    dist.barrier()  # no rank leaves while another one still looks
-    return Met(notes, before, after)
+    dist.barrier()  # no rank leaves while another one still counts
+    return Met(calls, before, after)
 
 
 def connections() -> list[tuple[int, int]]:
@@ -83,7 +83,7 @@ def pairs(met: Sequence[Met]) -> set[tuple[int, int]]:
 def events(met: Sequence[Met]) -> Iterator[StoreEvent]:
     """What gloo asked of the store. The last part of a key is the rank whose address it is."""
     for rank, one in enumerate(met):
-        for what, key, start, end in one.notes:
+        for what, key, start, end in one.calls:
             yield StoreEvent(rank, what, int(key.rsplit("/", 1)[-1]), start, end)
 
 
@@ -91,7 +91,7 @@ def calls_of(met: Met) -> pd.DataFrame:
     """One rank's calls of the store, in order, and how long each took."""
     return pd.DataFrame(
         {"call": what, "key": key, "milliseconds": f"{1e3 * (end - start):.1f}"}
-        for what, key, start, end in met.notes
+        for what, key, start, end in met.calls
     )
 
 

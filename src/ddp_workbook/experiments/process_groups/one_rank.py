@@ -92,6 +92,12 @@ def train_and_write(path: Path) -> None:
                 print(json.dumps({"step": step, "name": "loss", "value": loss}), file=file)
 
 
+def loss_curve(path: Path) -> pd.DataFrame:
+    """The events in a file, as `loss_plot` takes them."""
+    events = pd.read_json(path, lines=True)
+    return events.rename(columns={"name": "candidate", "value": "loss"})
+
+
 def lane_with_events(steps: int) -> list[tuple[str, float, float]]:
     """What this rank did, in `steps` steps: (what, start, end) in seconds of a shared clock."""
     x = torch.zeros(4_810, device=setup())

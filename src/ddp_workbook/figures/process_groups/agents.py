@@ -73,7 +73,7 @@ def agents_plot(agents: Agents) -> Figure:
     finish(axes, across, height)
     keys = [
         Line2D([], [], color=INK, label="has started", **STARTS),
-        Line2D([], [], color=INK, label="knows its address", **ASKS),
+        Line2D([], [], color=INK, label="knows the store's address", **ASKS),
     ]
     figure.legend(handles=keys, loc="outside lower left", ncols=2)
     return figure

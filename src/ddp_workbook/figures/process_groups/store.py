@@ -84,22 +84,22 @@ def alt_text_of_store(events: Iterable[StoreEvent]) -> str:
 
 
 @style()
-def connections_plot(pairs: Iterable[tuple[int, int]], ranks: int, store: bool = True) -> Figure:
+def connections_plot(pairs: Iterable[tuple[int, int]], ranks: int) -> Figure:
     """Ranks on a circle, a line for each connection between two ranks, a dotted one to the store.
 
     `pairs` are the open connections, each listed once or from both ends.
     """
     pairs = {tuple(sorted(pair)) for pair in pairs}
-    figure = Figure((5.4, 3.0), layout="constrained")
-    axes = figure.subplots()
     spots = _circle(ranks)
+    lowest, highest = min(y for _, y in spots) - 0.25, max(y for _, y in spots) + 0.25
+    figure = Figure((5.4, 1.3 * (highest - lowest)), layout="constrained")
+    axes = figure.subplots()
     for one, other in pairs:
         axes.plot(*zip(spots[one], spots[other], strict=True), color=INK, linewidth=1.6, zorder=1)
-    if store:
-        for spot in spots:
-            axes.plot(*zip(spot, (1.75, 0), strict=True), color=INK, linestyle=(0, (1, 2)), lw=1.1)
-        box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": INK}
-        axes.text(1.75, 0, "store", ha="center", va="center", bbox=box)
+    for spot in spots:
+        axes.plot(*zip(spot, (1.75, 0), strict=True), color=INK, linestyle=(0, (1, 2)), lw=1.1)
+    box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": INK}
+    axes.text(1.75, 0, "store", ha="center", va="center", bbox=box)
     for rank, spot in enumerate(spots):
         colour = rank_colour(rank)
         look = {
@@ -109,7 +109,7 @@ def connections_plot(pairs: Iterable[tuple[int, int]], ranks: int, store: bool =
             "lw": 2,
         }
         axes.text(*spot, f"rank {rank}", ha="center", va="center", bbox=look, zorder=2)
-    axes.set(xlim=(-1.45, 2.1), ylim=(-1.15, 1.15), xticks=[], yticks=[])
+    axes.set(xlim=(-1.45, 2.1), ylim=(lowest, highest), xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     return figure
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -49,3 +50,9 @@ def alt_text_of_lanes(lanes: Sequence[Sequence[Span]]) -> str:
         words = f"it writes for {wrote:.0f} ms altogether" if wrote else "it writes nothing"
         parts.append(f"Rank {rank} is in its all-reduces for {', '.join(waits)} ms; {words}.")
     return f"A lane for each rank, over time. {' '.join(parts)}"
+
+
+def alt_text_of_loss(curve: pd.DataFrame) -> str:
+    """The loss over the steps, in words."""
+    first, last = curve["loss"].iloc[0], curve["loss"].iloc[-1]
+    return f"Loss over {len(curve)} steps, read from the file: from {first:.1f} to {last:.1f}."
