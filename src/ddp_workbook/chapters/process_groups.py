@@ -1,4 +1,4 @@
-"""Train on nodes x GPUs: the ranks form a mesh, and gradients are added along it, then across it.
+"""Train on nodes x GPUs: gradients are summed along the rows of a mesh, then down its columns.
 
     torchrun --standalone --nproc-per-node 4 src/ddp_workbook/chapters/process_groups.py
 
