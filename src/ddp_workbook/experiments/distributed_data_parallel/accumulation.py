@@ -1,6 +1,6 @@
-"""One step with several micro-batches on each rank, made in five ways: what is sent, what is wrong.
+"""A step with several micro-batches on each rank, in five ways: what each sends, and what is wrong.
 
-The right way is exercise `accumulate`, so pages show the two wrong ones.
+Pages show only the two wrong ways: the right one is the solution of exercise `accumulate`.
 """
 
 import contextlib
@@ -145,12 +145,10 @@ def in_digits(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def timeline_of_this_rank(ways: Sequence[str], width: int = 512, rows: int = 128) -> pd.DataFrame:
-    """When this rank computes and when buckets travel, in one step of each way.
+    """When this rank computes and when buckets travel, in the quickest of five steps of each way.
 
-    Each of its micro-batches has `rows` rows.
-
-    A row for each micro-batch and each all-reduce, whose micro_batch is 0: way, micro_batch, start
-    and end in milliseconds since the step began. Of five steps, the shortest.
+    A row for each micro-batch (of `rows` rows) and each all-reduce (micro_batch is 0): way,
+    micro_batch, start and end in milliseconds since the step began.
     """
     device = setup()
     torch.manual_seed(0)

@@ -13,7 +13,7 @@ from ddp_workbook.digits import DigitsDataset, DigitsMLP
 
 WIDTH, DEPTH, ROWS = 256, 8, 1024
 CAP = 0.5  # MiB
-STEPS = 5  # the first makes one bucket, the second rebuilds them; the shortest of the rest is told
+STEPS = 5  # the first has one bucket, the second makes the real ones; the quickest later one counts
 
 
 class Ready(NamedTuple):
@@ -25,7 +25,7 @@ class Ready(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A bucket on its way."""
+    """A bucket and its all-reduce."""
 
     names: list[str]
     size: int  # bytes

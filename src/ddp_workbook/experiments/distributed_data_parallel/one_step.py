@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 def step_of_this_rank() -> Step:
-    """Two steps on the first rows of the digits; what is told is the second one.
+    """The second of two steps on the first rows of the digits.
 
     In its first step DDP has a single bucket: it does not know the order of the gradients yet.
     """

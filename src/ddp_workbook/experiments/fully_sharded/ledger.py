@@ -74,8 +74,8 @@ class Recomputed(nn.Module):
 class Strategy:
     """A way of training: `fully_shard` by block with these `policies`, unless `kind` is another.
 
-    `replicas` groups hold the same (HSDP). `needs` is the number of ranks that it takes, if it is
-    no way at every number of them.
+    `replicas` groups of ranks hold the same (HSDP). A strategy with `needs` is measured at this
+    number of ranks only, another one at any.
     """
 
     name: str
@@ -321,7 +321,7 @@ def measured_steps(chosen: Sequence[Strategy], width: int, depth: int) -> dict[s
 def measured(
     strategy: Strategy, model: DigitsTransformer, images: Tensor, labels: Tensor
 ) -> Measured:
-    """A step that is like all later ones."""
+    """What this rank holds and sends in a step that is like all later ones."""
     wrapped = strategy.wrap(model.to(images.device), images.device)
     optimizer = strategy.optimizer(wrapped)
 
