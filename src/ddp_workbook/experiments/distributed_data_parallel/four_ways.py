@@ -29,7 +29,7 @@ def worker(folder: str) -> None:
 def train(batch_size: int = 256, learning_rate: float = 0.5) -> float:
     """One epoch with gradients that are added up by hand; the share of digits that are right.
 
-    No DDP and no optimizer: in a fresh Python, both first import torch._dynamo, which takes seconds.
+    No DDP and no optimizer: in a fresh Python, both import torch._dynamo, which takes seconds.
     """
     device, digits = setup(), DigitsDataset()
     mine = slice(dist.get_rank(), None, dist.get_world_size())
