@@ -4,7 +4,7 @@ Your function is called on all ranks, each with its own tensor. The tensors have
 one dimension or more. Only the first dimension, the length, may differ, and it may be 0. Return a
 list on every rank: entry r is rank r's tensor, with its length, shape and dtype.
 
-- Use at most two collectives a call, for any number of ranks, and no send or recv.
+- Use at most two collectives per call, for any number of ranks, and no send or recv.
 - From each rank, receive at most as many bytes as the longest tensor has, plus 64.
 - Leave `tensor` unchanged. A later call must not change what an earlier one has returned.
 - All ranks must bring tensors of the same size to a collective. With other sizes, gloo aborts the
@@ -247,6 +247,15 @@ CHECK = OnRanks(
             words=in_full,
         ),
         Look(
+            of=lambda seen: [op for op in ("send", "recv") if op in seen.ops],
+            right=[],
+            otherwise="The messages differ in length, and so do their tensors. What makes "
+            "tensors of one length, so that one collective moves them all?",
+            came="the right list, but rank {rank} called {value}",
+            required="at most two collectives, and no send or recv",
+            words=" and ".join,
+        ),
+        Look(
             of=lambda seen: sum(row["received"] for row in seen.wire),
             right=lambda case: (
                 len(case.lengths)
@@ -273,5 +282,5 @@ CHECK = OnRanks(
         "SIGABRT": UNLIKE,
         "contiguous": "A collective takes contiguous tensors. Is this one a view of another?",
     },
-    proves="tensors of 0 to 259 rows at 1 to 4 ranks: two collectives, padded to the longest",
+    proves="tensors of 0 to 259 rows at 1 to 4 ranks: two collectives per call",
 )

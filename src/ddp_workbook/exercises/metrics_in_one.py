@@ -5,7 +5,7 @@ many of them were right, and `count` is how many there were. Your function is ca
 rank, and returns the same two floats everywhere: the mean loss over the samples of all ranks, and
 the fraction of them that were right (0 to 1).
 
-- Use at most one collective a call, for any number of ranks.
+- Use at most one collective per call, for any number of ranks.
 - Both results must be right to 12 digits, for tiny losses and for many millions of samples. float32
   does not suffice: above 2 ** 24 it skips odd numbers, so 20,000,001 becomes 20,000,000.
 - A rank may have no samples; then its three numbers are 0. At least one rank has some.
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import Look, OnRanks, When, in_words
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
 from ddp_workbook.exercises.judging.same import is_number, kind
 
 MINUTES = 12
@@ -78,13 +78,14 @@ def added_means(case: Case) -> list[float]:
 
 
 def near(tolerance: float) -> Callable[[Any, Any], bool]:
-    """Whether two pairs of numbers are equal, but for a relative error."""
+    """Returns a function: whether two pairs of numbers are equal up to this relative error."""
+
+    def close(one: float, other: float) -> bool:
+        both_nan = math.isnan(one) and math.isnan(other)
+        return both_nan or math.isclose(one, other, rel_tol=tolerance)
 
     def equal(came: Any, right: Any) -> bool:
-        return is_pair(came) and is_pair(right) and all(map(close, came, right, [tolerance] * 2))
-
-    def close(one: float, other: float, tolerance: float) -> bool:
-        return math.isclose(one, other, rel_tol=tolerance) or (one != one and other != other)
+        return is_pair(came) and is_pair(right) and all(map(close, came, right))
 
     return equal
 
@@ -92,6 +93,12 @@ def near(tolerance: float) -> Callable[[Any, Any], bool]:
 def is_pair(came: Any) -> bool:
     """Whether it is two numbers, and no tensors."""
     return isinstance(came, list | tuple) and len(came) == 2 and all(map(is_number, came))
+
+
+def is_rounded(seen: Seen) -> bool:
+    """Whether these are the right numbers, rounded to a few decimal places."""
+    came = tuple(seen.came)
+    return any(came == tuple(round(one, places) for one in seen.right) for places in range(1, 12))
 
 
 def in_digits(came: Any) -> str:
@@ -111,7 +118,7 @@ MISTAKES = {
     "After reduce or gather, only one rank has the result. How do the others get it?": When(
         lambda seen: seen.rank and {"reduce", "gather"} & {*seen.ops}
     ),
-    "The numbers are right, and in each other's place. Which comes first?": (
+    "The numbers are right, but swapped. Which comes first?": (
         lambda case: divided(total(case))[::-1]
     ),
     "This accuracy is a percentage. A fraction from 0 to 1 is asked for.": (
@@ -127,6 +134,9 @@ MISTAKES = {
     ),
     "These are rank 0's numbers, on every rank. Where are the samples of the others?": (
         lambda case: divided(case[0])
+    ),
+    "Rank {rank} had no samples, and has returned zeros. Which mean do the other ranks return?": (
+        When(lambda seen: seen.case[seen.rank] == NOTHING and near(0)(seen.came, (0, 0)))
     ),
     "These are rank {rank}'s own numbers. Into which tensor does the collective write, and which "
     "numbers do you divide?": lambda case, rank: divided(case[rank]),
@@ -166,6 +176,9 @@ CHECK = OnRanks(
                 "Nearly right. A loss that is sent as a whole number is rounded. How many digits "
                 "are left of a tiny one?": When(
                     lambda seen: any(row["dtype"].startswith("int") for row in seen.wire)
+                ),
+                "Nearly right, but rounded. How many digits does the task ask for?": When(
+                    is_rounded
                 ),
                 "Nearly right: the last digits are lost. Which dtype does each tensor have when "
                 "you make it, and which of these numbers can it not hold?": When(lambda seen: True),

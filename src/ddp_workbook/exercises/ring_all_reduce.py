@@ -159,6 +159,9 @@ SUMS = Look(
         "Rank {rank} has neither sent nor received. Which rank adds up its numbers?": When(
             lambda seen: not seen.wire
         ),
+        "Rank {rank} has received nothing. Which rank comes before it in the ring?": When(
+            lambda seen: not any(row["op"] == "recv" for row in seen.wire)
+        ),
         "This is what rank {rank} had before. Which memory do you fill, and is it the tensor's "
         "own?": When(lambda seen: same(seen.value, tensor_of(seen.case, seen.rank))),
         "nan is 0 times inf, or inf - inf. What do you do with the old numbers of a piece?": When(
@@ -249,6 +252,8 @@ CHECK = OnRanks(
         "index out of range": "How many pieces are there? chunk and split may make fewer than "
         "there are ranks.",
         "size of tensor": "Does the arriving piece have the length of the one that it goes to?",
+        "invalid tensor size": "This collective takes tensors of one size only, and the task "
+        "allows no collective. Which sends and receives do the same?",
         "contiguous": "Messages must be contiguous. Which tensor is, and how do the numbers get "
         "back into the other one?",
     },

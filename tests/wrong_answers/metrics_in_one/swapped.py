@@ -1,5 +1,5 @@
 # wrong: accuracy first
-# told: in each other's place
+# told: but swapped
 import torch
 import torch.distributed as dist
 
