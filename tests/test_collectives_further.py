@@ -215,7 +215,7 @@ def test_work_hides_an_all_reduce_on_the_slow_wire():
 
 
 def test_all_rungs_add_up_the_same_gradients():
-    """One a parameter, one vector, buckets: each leaves the sum of both ranks' gradients."""
+    """One per parameter, one vector, buckets: each leaves the sum of both ranks' gradients."""
     for sums in launch(workers.by_each_rung, ranks=2):
         assert sums == [[3.0, 6.0, 9.0]] * 3
 
@@ -225,10 +225,21 @@ def test_the_ladder_times_all_rungs_on_both_networks():
     times = ladder.time_ladder(rounds=1)
     assert list(times["rung"]) == [*ladder.RUNGS, *ladder.RUNGS]
     seconds = times.set_index(["network", "rung"])["seconds"]
-    assert seconds[ladder.PRETEND, "one a parameter"] > 64 * slow_wire.LATENCY
+    assert seconds[ladder.PRETEND, "one per parameter"] > 64 * slow_wire.LATENCY
     words = ladder_figures.alt_text_of_ladder(times)
     assert all(rung in words for rung in ladder.RUNGS)
     show(ladder_figures.ladder_plot(times), alt=words)
+
+
+@pytest.mark.parametrize(("ddp", "disturbed"), [(1.1, False), (0.9, True)])
+def test_the_picture_says_so_if_communication_seems_to_save_time(ddp, disturbed):
+    """Only noise can make a way faster than no communication."""
+    rows = [("memory", "no communication", 1, 1.0), ("memory", "DDP", 1, ddp)]
+    times = pd.DataFrame(rows, columns=["network", "rung", "round", "seconds"])
+    figure, words = ladder_figures.ladder_plot(times), ladder_figures.alt_text_of_ladder(times)
+    assert (figure.get_suptitle() == ladder_figures.DISTURBED) is disturbed
+    assert words.endswith(ladder_figures.DISTURBED) is disturbed
+    show(figure, alt=words)
 
 
 def test_before_wait_the_sum_is_not_finished():

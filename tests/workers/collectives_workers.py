@@ -166,7 +166,7 @@ def by_each_rung() -> list[list[float]]:
     """Three gradients, summed by each rung that is written by hand."""
     dist.init_process_group("gloo")
     sums = []
-    for way in (ladder.one_a_parameter, ladder.one_flat_vector, ladder.in_buckets):
+    for way in (ladder.one_per_parameter, ladder.one_flat_vector, ladder.in_buckets):
         gradients = [torch.full((2, n), n * (dist.get_rank() + 1.0)) for n in (1, 2, 3)]
         way(gradients, lambda one: dist.all_reduce(one, async_op=True))
         sums.append([gradient.mean().item() for gradient in gradients])

@@ -1,7 +1,7 @@
 """Four ways to add up one model's gradients, timed: what each rung of the ladder saves.
 
 The model has many small parameters, as real ones have: 2 tensors a layer. The ways are those that
-DDP's authors describe (Li et al., 2020): a message a parameter, one message of all gradients,
+DDP's authors describe (Li et al., 2020): a message per parameter, one message of all gradients,
 buckets, and buckets that are sent while backward still computes.
 """
 
@@ -25,14 +25,14 @@ BUCKET = 2**20  # bytes
 HERE, PRETEND = "this machine's memory", "a pretend network, 1 Gbit/s"
 RUNGS = (
     "no communication",
-    "one a parameter",
+    "one per parameter",
     "one flat vector",
     "buckets, after backward",
     "buckets, during backward (DDP)",
 )
 
 
-def one_a_parameter(gradients: list[Tensor], send: Callable) -> None:
+def one_per_parameter(gradients: list[Tensor], send: Callable) -> None:
     """One all-reduce for each gradient, one after the other."""
     for gradient in gradients:
         send(gradient).wait()
@@ -98,7 +98,7 @@ def _timed(rounds: int, device: torch.device, wire: SlowWire | None) -> list[lis
 
     steps: list[Callable[[], None]] = [
         lambda: by_hand(None),
-        lambda: by_hand(one_a_parameter),
+        lambda: by_hand(one_per_parameter),
         lambda: by_hand(one_flat_vector),
         lambda: by_hand(in_buckets),
         lambda: ddp(rows).sum().backward(),

@@ -6,16 +6,21 @@ from matplotlib.figure import Figure
 from ddp_workbook.figures.palette import series_colour, tint
 from ddp_workbook.figures.style import INK, WIDTH, label_rows, style
 
+DISTURBED = "A bar ends left of the dashed line: here the noise is larger than what is measured."
+
 
 @style()
 def ladder_plot(times: pd.DataFrame) -> Figure:
     """A panel a network, a bar a rung: its fastest round, with a line to the median of the rounds.
 
-    `times` has the columns network, rung, round and seconds; the first rung communicates nothing,
-    and a dashed line goes on from its end: what is right of it is the cost of communication.
+    `times` has the columns network, rung, round and seconds. The first rung communicates nothing,
+    and a dashed line marks where it ends: what is right of the line is the cost of communication.
+    If a bar ends left of the line, a sentence above the panels says why.
     """
     rungs = list(times["rung"].unique())
     figure = Figure((WIDTH, 0.8 + 0.42 * len(rungs)), layout="constrained")
+    if is_disturbed(times):
+        figure.suptitle(DISTURBED, x=0.01, ha="left", size=10)
     networks = list(times["network"].unique())
     panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
     for axes, network in zip(panels, networks, strict=True):
@@ -34,11 +39,17 @@ def ladder_plot(times: pd.DataFrame) -> Figure:
 
 
 def alt_text_of_ladder(times: pd.DataFrame) -> str:
-    """The fastest rounds, by network and rung."""
+    """The fastest rounds, by network and rung; and whether other programs disturbed them."""
     fastest = times.groupby(["network", "rung"], sort=False)["seconds"].min() * 1e3
     texts = [
         f"{network}: " + ", ".join(f"{rung} {ms:.0f}" for (_, rung), ms in part.items())
         for network, part in fastest.groupby(level="network", sort=False)
     ]
     of = "Milliseconds of forward, backward and communication, in the fastest round"
-    return f"{of}. {'. '.join(texts)}."
+    return f"{of}. {'. '.join(texts)}." + (f" {DISTURBED}" if is_disturbed(times) else "")
+
+
+def is_disturbed(times: pd.DataFrame) -> bool:
+    """Whether some way was faster than no communication, which only noise can explain."""
+    fastest = times.groupby(["network", "rung"], sort=False)["seconds"].min()
+    return any((part < part.iloc[0]).any() for _, part in fastest.groupby(level="network"))
