@@ -69,6 +69,23 @@ def test_the_loss_hides_a_missing_set_epoch_and_missing_shuffling_hides_in_what_
     assert f"to {true['shuffle=False', 8]:.3f} after epoch 8" in text
 
 
+@pytest.mark.parametrize("seed", range(orders.SEEDS))
+def test_without_shuffling_an_epoch_ends_with_nine_for_every_digit(seed):
+    """In one process: without shuffling, the two ranks' batches are neighbouring rows."""
+    images, labels = map(torch.stack, zip(*orders.sorted_digits(seed), strict=True))
+    torch.manual_seed(seed)
+    model = evaluation.DigitsMLP()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    nines = []
+    for _ in range(orders.EPOCHS):
+        for rows in torch.arange(len(labels)).split(2 * orders.BATCH_SIZE):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()
+            optimizer.step()
+        nines.append((model(images).argmax(dim=1) == 9).sum())
+    assert nines[0] == len(labels) and nines[-1] > 2 * (labels == 9).sum()
+
+
 def test_the_padding_is_counted_and_the_chapters_accuracy_is_exact():
     torch.manual_seed(0)
     weights = evaluation.DigitsMLP().state_dict()

@@ -26,7 +26,8 @@ from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
 
 MINUTES = 20
 HINTS = [
-    "The cell imports two classes that its loop does not use. What does each of them do?",
+    "Two of PyTorch's classes are missing here: one deals the rows out, the other averages the "
+    "gradients. Which are they, and from where do you import them?",
     "The sampler takes the place of shuffle, and must be told before each epoch which epoch it is. "
     "How many rows of a batch belong to one rank?",
     "DDP is a module around yours. What must go through it? Which parameter names does your module "

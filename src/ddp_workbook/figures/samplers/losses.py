@@ -21,10 +21,11 @@ def losses_plot(losses: pd.DataFrame) -> Figure:
     for axes, column in zip(panels, TITLES, strict=True):
         for look, (way, rows) in enumerate(losses.groupby("way", sort=False)):
             each = rows.groupby("epoch")[column]
-            mean, colour = each.mean(), series_colour(2 * look + (look == 0))
+            mean, colour = each.mean(), series_colour(2 * look)
             axes.fill_between(mean.index, each.min(), each.max(), color=colour, alpha=0.15, lw=0)
             axes.plot(mean.index, mean, color=colour, marker=rank_marker(look), label=way)
         axes.set(title=TITLES[column], xlabel="epochs", yscale="log")
+        axes.set_yticks([0.1, 0.2, 0.5, 1, 2, 5])
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(axis="y")
     panels[0].set_ylabel("loss")
