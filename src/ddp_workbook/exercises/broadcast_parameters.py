@@ -141,6 +141,14 @@ def near(calculate: Callable) -> When:
     return When(holds)
 
 
+def in_another_order(seen: Seen) -> bool:
+    """Whether the first tensor that is wrong has rank 0's numbers, in other places."""
+    came, each = part(seen)
+    if not isinstance(came, Tensor) or came.shape != each[0].shape:
+        return False
+    return torch.equal(came.flatten().sort().values, each[0].flatten().sort().values)
+
+
 def has_own(seen: Seen) -> bool:
     """Whether the first tensor that is wrong is as it was."""
     came, each = part(seen)
@@ -205,9 +213,8 @@ CHECK = OnRanks(
                 "holds it?": own_where(lambda name: name in BUFFERS),
                 "A frozen parameter is a part of the model, too, and no training step will ever "
                 "make it equal. Which line skips it?": own_where(lambda n: n == "frozen"),
-                "Only the counter is wrong. It is an integer: which line skips it?": (
-                    own_where(lambda name: not CONTENT[name].is_floating_point())
-                ),
+                "Only the counter is wrong. It is an integer without dimensions: which line skips "
+                "it?": own_where(lambda name: not CONTENT[name].is_floating_point()),
                 "This weight is channels_last, so it is not contiguous. Is what you hand to the "
                 "collective its memory, or a copy?": own_where(lambda name: name == "kernel"),
                 "This parameter does not begin where its storage begins. Where does the memory "
@@ -219,6 +226,8 @@ CHECK = OnRanks(
                 "calculates with the values?": When(
                     lambda seen: torch.equal(part(seen)[0], part(seen)[1][0])
                 ),
+                "These are rank 0's numbers in another order. In which order does each rank read "
+                "this tensor, and in which order does it fill it?": When(in_another_order),
                 "This is nearly rank 0's value. In which dtype has it travelled?": (
                     near(lambda each: each[0])
                 ),

@@ -115,6 +115,7 @@ def packed(
     gradients: list[Tensor] | None = None,
     among: Callable = lambda buckets, one: buckets[-1:],
     mixed: bool = False,
+    size_of: Callable[[Tensor], int] = lambda flat: flat.nbytes,
 ) -> list[int]:
     """Bytes of each bucket, if a bucket may have limit(bucket) bytes.
 
@@ -130,7 +131,7 @@ def packed(
                 break
         else:
             buckets.append([one])
-    return [torch.cat([one.flatten() for one in bucket]).nbytes for bucket in buckets]
+    return [size_of(torch.cat([one.flatten() for one in bucket])) for bucket in buckets]
 
 
 def count_goes_on(call: Call) -> list[int]:
@@ -145,6 +146,11 @@ def count_goes_on(call: Call) -> list[int]:
     return buckets
 
 
+def in_float32(call: Call) -> list[int]:
+    """The buckets, if each travels in a flat tensor of float32, whatever its dtype."""
+    return packed(call, size_of=lambda flat: 4 * flat.numel())
+
+
 def with_zeros(call: Call) -> list[Tensor]:
     """The gradients, and zeros where there is none."""
     given = [MODEL[n] if one is None else one for n, one in call.held[0].items()]
@@ -155,6 +161,18 @@ def sent(seen: Seen) -> list[int]:
     """Bytes of each operation; a rank alone needs to send nothing."""
     alone = seen.size == 1 and not seen.wire
     return packed(seen.case) if alone else [row["bytes"] for row in seen.wire]
+
+
+def is_a_multiple(seen: Seen) -> bool:
+    """Whether the first gradient that is wrong is the mean times some number."""
+    for name, right in seen.right.items():
+        came = seen.value[name]
+        if right is None or came is None or came.shape != right.shape or right.numel() < 2:
+            continue  # a single number is a multiple of any other
+        if not torch.allclose(came.double(), right.double()):
+            ratios = came.double() / right.double()
+            return bool(ratios.abs().min() > 0) and torch.allclose(ratios, ratios.flatten()[0])
+    return False
 
 
 def bytes_and_ops(seen: Seen) -> str:
@@ -204,6 +222,9 @@ BUCKETS = Look(
         ),
         "The buckets of float64 are too large. How many bytes has one of its numbers?": (
             lambda call: packed(call, lambda bucket: call.cap * bucket[0].element_size() / 4)
+        ),
+        "Buckets of float64 travel in half of their bytes. Which dtype has your flat tensor?": (
+            in_float32
         ),
         "Two dtypes share a bucket, and cat widens one. What ends a bucket?": (
             lambda call: packed(call, mixed=True)
@@ -256,6 +277,7 @@ GRADIENTS = Look(
         "This is the mean, divided by the number of ranks once more.": (
             lambda call: total(call.held, 1 / len(call.held) ** 2)
         ),
+        "This is a multiple of the mean. By which number do you divide?": When(is_a_multiple),
         "In the bucket it was flat. Which shape must its part have in .grad?": lambda call: {
             name: one if one is None else one.flatten() for name, one in mean(call.held).items()
         },
