@@ -166,4 +166,5 @@ def calls_of_one_step(frozen: Sequence[str], ranks: int = 2) -> pd.DataFrame:
     for part in frozen:
         wire = record_collectives(one_step, part, ranks=ranks).query("rank == 0")
         calls[f"{part} frozen"] = wire["op"].value_counts()
-    return pd.DataFrame(calls).drop(index="barrier")  # the worker's own, at its end
+    barrier = "barrier"  # the worker's own, at its end
+    return pd.DataFrame(calls).drop(index=barrier).rename_axis(None)

@@ -2,6 +2,7 @@
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ddp_workbook.figures.distributed_data_parallel.step_times import loss_plot
 
@@ -9,7 +10,9 @@ from ddp_workbook.figures.distributed_data_parallel.step_times import loss_plot
 def losses_plot(losses: pd.DataFrame) -> Figure:
     """A line for each column of `losses`, which says when the optimizer was made."""
     named = losses.rename(columns="optimizer made {} sharding".format).reset_index()
-    return loss_plot(named.melt("step", var_name="candidate", value_name="loss"))
+    figure = loss_plot(named.melt("step", var_name="candidate", value_name="loss"))
+    figure.axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
 
 
 def alt_text_of_losses(losses: pd.DataFrame) -> str:
