@@ -76,6 +76,11 @@ def lists_of(value: object) -> str:
     return f"a list with {inner[0]}" if inner else f"a list with {len(value)} {lists} of int"
 
 
+def holds_lists_of_int(value: object) -> bool:
+    """Whether a value is a list of nothing but lists of int; it may be empty."""
+    return isinstance(value, list | tuple) and all(type_of(own) == "a list of int" for own in value)
+
+
 def totals(costs: list[int], lists: Lists) -> list[int]:
     """The work of each rank."""
     return [sum(costs[i] for i in own if 0 <= i < len(costs)) for own in lists]
@@ -176,10 +181,17 @@ TYPE = Look(
             "a list of int"
         ),
         "Does each rank have a list, also one that gets no sample?": When(
-            lambda seen: isinstance(seen.came, list | tuple) and len(seen.came) != seen.case[1]
+            lambda seen: holds_lists_of_int(seen.came) and len(seen.came) != seen.case[1]
+        ),
+        "Each rank's samples belong in a list. What are they in here?": When(
+            lambda seen: (
+                isinstance(seen.came, list | tuple)
+                and not any(isinstance(own, list | tuple | int) for own in seen.came)
+            )
         ),
     },
-    otherwise="The task asks for the numbers of the samples, nothing more. What do you append?",
+    otherwise="The task asks for the numbers of the samples, nothing more. What else is in these "
+    "lists?",
     came=lambda seen: f"{in_words(seen.came)}, {seen.value}",
     required=lambda seen: f"{seen.right}, one for each rank",
 )

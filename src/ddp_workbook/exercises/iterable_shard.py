@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from ddp_workbook.exercises import Alone, Look, Seen, in_words
+from ddp_workbook.exercises import Alone, Look, Seen, When, in_words
 from ddp_workbook.exercises.judging.same import kind
 
 MINUTES = 10
@@ -215,6 +215,13 @@ WHOSE = Look(
     of=lambda seen: seen.came["samples"],
     right=mine(right),
     mistakes={
+        "Worker 0 takes all samples of its rank. Which line treats id 0 as no worker?": mine(
+            lambda n, rank, world_size, worker, workers: (
+                right(n, rank, world_size, worker, workers)
+                if worker
+                else range(rank, n, world_size)
+            )
+        ),
         "Each sample comes once in every worker of its rank. Who else reads in this rank?": mine(
             lambda n, rank, world_size, worker, workers: range(rank, n, world_size)
         ),
@@ -270,6 +277,9 @@ WHOSE = Look(
                     if 10 * place % (world_size * workers) == rank + world_size * worker
                 ]
             )
+        ),
+        "These are not the samples themselves. What exactly does your function yield?": When(
+            lambda seen: any(one not in seen.case.samples for one in seen.value)
         ),
     },
     otherwise="Which samples come more than once, and which nowhere? Write a rank and a worker "

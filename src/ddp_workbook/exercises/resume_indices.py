@@ -108,6 +108,11 @@ def as_before(case: Stop, rank: int) -> list[list[int]]:
     return [own[share:] for own in whole(case, rank) for share in shares]
 
 
+def lists_swapped(seen: Seen) -> bool:
+    """Whether the ranks have got each other's lists."""
+    return sorted(one.value for one in seen.everyone) == sorted(o.right for o in seen.everyone)
+
+
 def only_added(seen: Seen) -> bool:
     """Whether the ranks' lists are right but for more at their ends, and equally long."""
     begin = all(one.value[: len(one.right)] == one.right for one in seen.everyone)
@@ -145,6 +150,8 @@ CHECK = Alone(
                 "These are the samples that are done. Which are left?": dealt(
                     lambda case: case.order[: case.done]
                 ),
+                "Left out are the last samples of the order. At which end are those that are "
+                "done?": dealt(lambda case: case.order[: case.n - case.done]),
                 "Some samples are left out, so that all ranks get equally many. Do they have to?": (
                     dealt(lambda case: case.right[: len(case.right) // case.size * case.size])
                 ),
@@ -162,6 +169,8 @@ CHECK = Alone(
                 "Some samples are added, so that all ranks get equally many. Do they have to?": (
                     When(only_added)
                 ),
+                "Each list is right, but on another rank. Which rank gets the first sample that is "
+                "left?": When(lists_swapped),
                 **UNEXPLAINED,
                 "The right samples are left, in another order than the epoch's. What is shuffled "
                 "again?": When(lambda seen: sorted(together(seen)) == sorted(seen.case.right)),
