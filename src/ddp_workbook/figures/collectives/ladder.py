@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from ddp_workbook.figures.palette import series_colour, tint
 from ddp_workbook.figures.style import INK, WIDTH, label_rows, style
 
-DISTURBED = "A bar ends left of the dashed line: the noise is larger than the cost of communication."
+DISTURBED = "A bar ends left of the dashed line: noise is larger than the cost of communication."
 
 
 @style()
