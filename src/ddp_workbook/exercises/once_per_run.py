@@ -78,7 +78,7 @@ STUMBLES = (AttributeError, LookupError, NameError, TypeError)
 
 @dataclass
 class Run:
-    """In a rank: what is to come of make_folder, and what has."""
+    """On this rank: what make_folder should do in a call, and what it has done."""
 
     case: str | Exception
     calls: int = 0
@@ -87,7 +87,7 @@ class Run:
 
 UNDER_WAY: list[Run] = []
 WENT_WRONG: list[bool] = []  # of each call: has this rank returned, where make_folder raised?
-WHERE: list[str] = []  # on a rank that makes folders; goes when the rank ends
+WHERE: list[str] = []  # this rank's temporary folder, removed when the rank ends
 
 
 def make_folder() -> str:
@@ -116,7 +116,7 @@ def given(case: str | Exception, rank: int) -> tuple[Callable[[], str]]:
 
 
 def call(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
-    """What came of a call: a path, whether its folder is ready, an error."""
+    """How a call ended: the path, whether its folder is ready, the error."""
     run = UNDER_WAY[0]
     came = {"path": None, "ready": False, "words": "", "raised": "", "meant": True}
     may_raise = isinstance(run.case, Exception) or any(WENT_WRONG)
@@ -180,8 +180,15 @@ def fails(seen: Seen) -> bool:
 
 def same_name(seen: Seen) -> bool:
     """Whether it is the right name in another folder."""
-    paths = [one.came["path"] for one in (seen, seen.everyone[0])]
-    return seen.value == "another path" and len({Path(path).name for path in paths if path}) == 1
+    path, made = seen.came["path"], seen.everyone[0].came["made"]
+    return seen.value == "another path" and Path(path).name == Path(made).name
+
+
+def cut_off(seen: Seen) -> bool:
+    """Whether it is only the beginning of the right path."""
+    return seen.value == "another path" and seen.everyone[0].came["made"].startswith(
+        seen.came["path"]
+    )
 
 
 CALLS = Look(
@@ -221,6 +228,7 @@ ENDS = Look(
         "Does the function return the path?": When(lambda seen: seen.value == "None"),
         "A path is a string. What is this?": When(lambda seen: seen.value == "no path"),
         "The name is right. In which folder would a rank look for it?": When(same_name),
+        "The end of the path is missing. How long may a path be?": When(cut_off),
     },
     otherwise="Only rank 0 can know this name. Who tells the others?",
     came=each,
@@ -241,8 +249,9 @@ CHECK = OnRanks(
     errors={
         "object_list": "Does every rank pass a list, and do all lists have the same length?",
         "overflow": "How many bytes does a character take, and what may a path hold?",
-        "hangs": "Do all ranks reach the same operations, also when make_folder raises, and "
-        "whatever it raises? Who tells the others that there will be no folder?",
+        "hangs": "Do all ranks reach the same operations with the same arguments, also when "
+        "make_folder raises, and whatever it raises? Who tells the others that there will be no "
+        "folder?",
     },
     proves="one folder a run for all ranks, never too early, and an error on every rank if rank 0 "
     "fails, at 1 to 4 ranks",

@@ -18,6 +18,7 @@ import json
 import operator
 from datetime import timedelta
 from itertools import count
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ def row_and_column_groups(rows: int, columns: int) -> tuple[ProcessGroup, Proces
 class Register:
     """Compares what the ranks ask new_group for: NotYet if these are not the same groups in order.
 
-    Otherwise it would be luck whether they hang. Groups that their members make alone pass.
+    Without it, luck decides whether the ranks hang. Groups that only their members make pass.
     """
 
     number = count()
@@ -83,7 +84,7 @@ class Register:
         self.compare(None)
 
     def compare_and_make(self, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """In place of the function; `ranks` as new_group takes them."""
+        """Replaces PyTorch's function; `ranks` are those of new_group."""
         if not kwargs.get("use_local_synchronization"):
             every = range(dist.get_world_size()) if ranks is None else ranks
             self.compare(sorted(map(operator.index, every)))
@@ -127,20 +128,37 @@ def given(grid: Grid) -> Grid:
 
 
 def observe(returned: Any, *_: int) -> Any:
-    """Of two groups their members; of anything else, what it is."""
+    """The members of two groups; of anything else, what it is."""
     REGISTERS.pop().close()
-    if isinstance(returned, ProcessGroup | DeviceMesh):
-        return "one group" if isinstance(returned, ProcessGroup) else "a DeviceMesh"
-    return list(map(members, returned)) if isinstance(returned, list | tuple) else returned
+    if isinstance(returned, ProcessGroup):
+        return "one group"
+    if isinstance(returned, DeviceMesh | dict):  # a group in it could not leave this process
+        return f"a {type(returned).__name__}"
+    if isinstance(returned, list | tuple):
+        return list(map(members, returned))
+    return None if returned is None else in_words(returned)
 
 
 def members(group: Any) -> list[int] | str:
     """The ranks of a group, or what else this is in words."""
     if isinstance(group, ProcessGroup):
-        return sorted(dist.get_process_group_ranks(group))
-    if isinstance(group, list) and any(isinstance(one, ProcessGroup) for one in group):
-        return f"a list of length {len(group)}"
+        return ranks_of(group)
+    if isinstance(group, tuple) and list(map(type, group[1:])) == [list]:
+        return "a group together with a list of groups"
+    if isinstance(group, list | tuple) and any(isinstance(one, ProcessGroup) for one in group):
+        return f"a {type(group).__name__} of length {len(group)}"
     return in_words(group)
+
+
+def ranks_of(group: ProcessGroup) -> list[int] | str:
+    """Its ranks; or in words, why no collective can use it."""
+    try:
+        ranks = dist.get_process_group_ranks(group)
+    except KeyError:
+        return "a group that has been destroyed"
+    if not all(isinstance(rank, Integral) for rank in ranks):  # src= would not find a tensor
+        return f"a group whose ranks are of type {type(ranks[0]).__name__}"
+    return sorted(map(int, ranks))
 
 
 def lines(grid: Grid, rank: int) -> list[list[int]]:
@@ -184,11 +202,21 @@ GROUPS = Look(
         "The mesh has made the groups. How do you get one from it?": When(
             lambda seen: seen.value == "a DeviceMesh"
         ),
+        "A caller who unpacks a dict gets its keys. How does a function return two values?": When(
+            lambda seen: seen.value == "a dict"
+        ),
         "Return two groups: that of the row, then that of the column.": When(
             lambda seen: not isinstance(seen.value, list) or len(seen.value) != 2
         ),
         "Return only one of these groups. In which row and in which column is this rank?": (
-            there_is("a list of length")
+            there_is("a list of length", "a tuple of length")
+        ),
+        "A slice of a mesh is a mesh. How do you get its group?": there_is("DeviceMesh"),
+        "This call returns the rank's own group, and a list of all groups that it made. Which of "
+        "the two belongs here?": there_is("a group together with"),
+        "Who needs this group after your function has returned?": there_is("a group that has been"),
+        "new_group takes ranks as ints. Which method turns a tensor into a list of them?": (
+            there_is("a group whose ranks")
         ),
         "None is not a group. To a collective, group=None means the whole world. Which ranks are "
         "in this rank's row, and which in its column?": there_is("None"),
@@ -221,7 +249,7 @@ GROUPS = Look(
     words=lambda value: (
         " and ".join(one if isinstance(one, str) else f"the group of {one}" for one in value)
         if isinstance(value, list)
-        else in_words(value)
+        else str(value)
     ),
 )
 CHECK = OnRanks(

@@ -54,7 +54,7 @@ CALLERS_LIST: list[int] = []
 
 
 def the_callers_list(gpus: list[int]) -> tuple[list[int]]:
-    """One list in all calls: what is remembered of it, is old in the next."""
+    """The same list in every call: an answer that is cached by its identity is out of date."""
     CALLERS_LIST[:] = gpus
     return (CALLERS_LIST,)
 
@@ -72,12 +72,12 @@ def is_place(value: Any) -> bool:
 
 
 def equal(came: Any, right: Any) -> bool:
-    """Equal in the way in which `index` would find a place."""
+    """Whether `came.index` would find each place of `right`."""
     return right is ANY or (isinstance(came, list) and all(map(is_place, came)) and came == right)
 
 
 def shown(value: Any) -> str:
-    """Places; numbers of a kind that looks like an int, but is none, with their type."""
+    """The places in words; if a number only looks like an int, also the types of its place."""
     if not isinstance(value, list):
         return in_words(value)
     odd = [one for one in value if isinstance(one, tuple) and not all(map(is_index, one))]
@@ -127,6 +127,9 @@ COUNTING = {
     "This assumes that every node has the mean number of GPUs. How many does each have?": (
         lambda gpus: as_if_each_had(gpus, sum(gpus) // len(gpus))
     ),
+    "This assumes that every node has as many GPUs as the smallest one. How many does each have?": (
+        lambda gpus: as_if_each_had(gpus, min(gpus))
+    ),
     "This assumes that every node has as many GPUs as the largest one. How many does each have?": (
         lambda gpus: as_if_each_had(gpus, max(gpus))
     ),
@@ -161,6 +164,16 @@ COUNTING = {
     ),
     "The entries are right, but their order is not. Where does rank 1 run?": When(
         lambda seen: sorted(seen.value) == seen.right
+    ),
+    "Return an entry for each rank. How many ranks are there?": When(
+        lambda seen: len(seen.value) != len(seen.right)
+    ),
+    "There is no such node. Which numbers do the nodes have?": When(
+        lambda seen: any(node not in range(len(seen.case)) for node, _ in seen.value)
+    ),
+    "A node has a local rank that does not exist there. Which local ranks does a node with two "
+    "GPUs have?": When(
+        lambda seen: any(local not in range(seen.case[node]) for node, local in seen.value)
     ),
 }
 CHECK = Alone(
