@@ -239,6 +239,9 @@ NUMBER = Look(
         "These are right guesses. What makes them a share?": gives(
             lambda seen: len(seen.case.right), lambda seen: sum(counts(seen))
         ),
+        "This is a percentage. The task asks for a number from 0 to 1.": gives(
+            lambda seen: 100 * seen.right
+        ),
         "A rank without samples has no accuracy. Which of its numbers exists anyway?": (
             gives(lambda seen: nan)
         ),
@@ -267,7 +270,8 @@ NUMBER = Look(
         ),
         "It was divided by the number of ranks, too.": gives(lambda seen: seen.right / seen.size),
     },
-    otherwise="Which samples are in this number, and how often does each count?",
+    otherwise="Which samples are in this number, how often does each count, and which guess is "
+    "compared with its label?",
     came=lambda seen: f"{seen.value!r} on rank {seen.rank}",
     required=lambda seen: f"{seen.right!r} on every rank, {len(seen.case.right)} / {seen.case.n}",
     same=lambda came, right: is_number(came) and float(came) == right,
@@ -321,6 +325,8 @@ CHECK = OnRanks(
     most=1,
     too_much="Which numbers have to be sent, and which does each rank know?",
     errors={
+        "positive integer value": "batch_size can be smaller than the world size. How many rows "
+        "may each rank's model get at once?",
         "by zero": "A rank may have no samples. Which line divides by a rank's own number of them?",
         "num_samples=0": "A rank may have no samples. Does the loader have to shuffle here?",
         "non-empty": "A rank may have no samples. What does it concatenate then?",

@@ -117,7 +117,7 @@ def wrong_lists(run: Any, epochs: int) -> str:
     if not isinstance(run, list | tuple):
         return type_of(run)
     if inner := [type_of(own) for own in run if type_of(own) != "a list of int"]:
-        return f"a list with {inner[0]} in it"
+        return f"in which an epoch is {inner[0]}"
     return "" if len(run) == epochs else f"{len(run)} lists"
 
 
