@@ -25,7 +25,7 @@ SEED = 0
 
 def shard_by_block(model: DigitsTransformer, device: torch.device) -> DigitsTransformer:
     """Shard each block by itself, then the rest. In place, and before the optimizer is made."""
-    # The mesh is given: on a Mac torch would take one of its GPU, although gloo is on the CPU.
+    # The mesh is given: on a Mac, torch would make one of its GPU, although gloo is on the CPU.
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for block in model.blocks:
         fully_shard(block, mesh=mesh)

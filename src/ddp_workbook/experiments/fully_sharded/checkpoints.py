@@ -1,7 +1,7 @@
 """Checkpoints of a sharded model: saved in pieces by all ranks, loaded by any number of them.
 
-`save` and `load` are what the page shows. `train` is the chapter's loop around them: it begins
-where a checkpoint ends, and writes one when it stops.
+`save` and `load` are what the page shows. `train` is the chapter's loop around them: it resumes
+from a checkpoint, and writes one on the way.
 """
 
 import linecache
@@ -82,7 +82,7 @@ def train(
 ) -> Run:
     """Train on all ranks until `steps` steps are done, those before the checkpoint included.
 
-    A checkpoint goes to `save_to` after step `save_at`, and the training goes on.
+    A checkpoint goes to `save_to` after step `save_at`, and the training continues.
     """
     device = setup()
     mine = slice(dist.get_rank(), None, dist.get_world_size())
@@ -119,7 +119,7 @@ def all_batches(batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
     """A copy of what model and optimizer hold, on rank 0; all ranks must call this."""
-    if not optimizer.state:  # to ask get_state_dict would make a step with zero gradients
+    if not optimizer.state:  # get_state_dict would first run a step with zero gradients
         return State(copied(get_model_state_dict(model, options=WHOLE_ON_RANK_0)), {})
     weights, state = get_state_dict(model, optimizer, options=WHOLE_ON_RANK_0)
     moments = {
@@ -131,7 +131,7 @@ def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
 
 
 def copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """With memory of their own: of one rank's pieces, the full state dict is the pieces."""
+    """With memory of their own: on one rank, the full state dict shares the model's memory."""
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
@@ -165,7 +165,7 @@ def rows_held(name: str = "output.weight", width: int = WIDTH, depth: int = DEPT
 
 
 def differences(resumed: dict[int, Run], never_stopped: Run) -> pd.DataFrame:
-    """The largest differences between runs that went on from a checkpoint and one that wrote it.
+    """The largest differences between resumed runs and the run that wrote the checkpoint.
 
     A column for each number of ranks in `resumed`.
     """

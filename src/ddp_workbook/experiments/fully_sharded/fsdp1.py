@@ -1,4 +1,4 @@
-"""The first version of FSDP, for those who meet it in older programs."""
+"""The first version of FSDP, for anyone who meets it in an older program."""
 
 import torch
 from torch import nn

@@ -50,7 +50,7 @@ def measured_steps(
     ranks: int = 2, width: int = WIDTH, depth: int = DEPTH, ways: Sequence[str] = WAYS
 ) -> dict:
     """For each of `ways`, and in it for each rank, what was Measured. One launch for all."""
-    of_ranks = launch(measured_on_this_rank, width, depth, ways, ranks=ranks)
+    of_ranks = launch(measured_on_this_rank, width, depth, ways, ranks=ranks, timeout=300)
     return {way: [of_rank[way] for of_rank in of_ranks] for way in ways}
 
 
@@ -133,7 +133,7 @@ def messages_in_order(steps: dict, ways: list[str]) -> pd.DataFrame:
 
 
 def _messages(timeline: list[Moment]) -> list[str]:
-    """A buffer that was not there a moment ago is the message that it was made for."""
+    """The messages in order: each new buffer stands for the message that it was allocated for."""
     names = {"gather buffers": "all-gather", "scatter buffers": "reduce-scatter"}
     found, before = [], set()
     for moment in timeline:

@@ -1,4 +1,4 @@
-"""One step of the program by hand, with everything that a rank holds noted as it changes."""
+"""One step of the program by hand, and what a rank holds after each change."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ def moments_of_a_step(width: int = 16, depth: int = 3) -> list[Moment]:
 
 
 class Notes:
-    """Looks on while the units of the blocks gather, free and reduce."""
+    """Records a moment whenever the unit of a block gathers, frees or reduces."""
 
     def __init__(self, sharded: FullyShardedByHand, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
@@ -73,7 +73,7 @@ class Notes:
         return PIECE if unit.shards[0] in self.optimizer.state else NONE
 
     def after(self, method: Callable, name: str, index: int) -> Callable:
-        """The method; when it is done, a moment."""
+        """The method, which then records a moment."""
 
         def noted(*args):
             result = method(*args)
@@ -83,7 +83,7 @@ class Notes:
         return noted
 
     def on_free(self, unit: Unit, index: int) -> Callable:
-        """Free: in forward a moment after it, in backward one before it, with whole gradients."""
+        """`free`, recorded: afterwards in forward, before in backward, with whole gradients."""
         free = unit.free
 
         def noted():
@@ -100,7 +100,7 @@ class Notes:
         return noted
 
     def on_reduce(self, unit: Unit, index: int) -> Callable:
-        """Reduce-scatter: afterwards the rank has its piece of the gradient, and no more."""
+        """`reduce_scatter`, recorded when this rank has only its piece of the gradient."""
         reduce = unit.reduce_scatter
 
         def noted(gradients):
