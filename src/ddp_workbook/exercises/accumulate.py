@@ -11,6 +11,7 @@ sends nothing.
 - Every forward goes through `ddp`, and DDP sends each gradient once: one all_reduce for each of
   its buckets, not one for each micro-batch.
 - `.grad` may still hold what an earlier step left there. It must not count.
+- Leave the settings of `ddp` and `optimizer`, such as the learning rate, as you found them.
 """
 
 from collections.abc import Callable
@@ -129,9 +130,17 @@ def note(ddp: DistributedDataParallel, what: str) -> None:
 
 
 def seen_of(_: None, ddp: DistributedDataParallel, *rest: object) -> dict:
-    """The final weights, and what was done in which order."""
-    weights = nn.utils.parameters_to_vector(ddp.module.parameters())
-    return {"weights": weights, "done": [what for what, _ in ddp.noted], "noted": ddp.noted}
+    """The final weights, what was done in which order, and the settings afterwards."""
+    optimizer = rest[-1]
+    return {
+        "weights": nn.utils.parameters_to_vector(ddp.module.parameters()),
+        "done": [what for what, _ in ddp.noted],
+        "noted": ddp.noted,
+        "settings": {
+            "the learning rate": optimizer.param_groups[0]["lr"],
+            "ddp.require_backward_grad_sync": ddp.require_backward_grad_sync,
+        },
+    }
 
 
 def outside(seen: Seen, what: str) -> list[bool]:
@@ -177,8 +186,9 @@ WEIGHTS = Look(
         "The step is too long, by a factor of the number of micro-batches. Is a sum of means a "
         "mean?": after(lambda step, rank: mean(step) * step.count),
         "Each rank has made a step with the sum of its own gradients. Which backward lets DDP "
-        "average, and what turns "
-        "the sum into a mean?": after(lambda step, rank: own(step, rank) * step.count),
+        "average, and what turns the sum into a mean?": after(
+            lambda step, rank: own(step, rank) * step.count
+        ),
         "The step is divided by the number of ranks, too. What has DDP done already?": after(
             lambda step, rank: mean(step) / step.size
         ),
@@ -243,6 +253,14 @@ BY_DDP = Look(
     required="DDP sends the gradients",
 )
 
+SETTINGS = Look(
+    of=lambda seen: seen.came["settings"],
+    right={"the learning rate": RATE, "ddp.require_backward_grad_sync": True},
+    otherwise="The caller's next steps depend on this setting. Which line changes it?",
+    came="the right weights, but {part} is {value} afterwards",
+    required="{part} is {right}, as before",
+)
+
 CHECK = OnRanks(
     cases=lambda size: [Step(0, 3, 2, size), Step(1, 1, 4, size), Step(2, 2, 3, size)],
     called=lambda step: (
@@ -251,7 +269,7 @@ CHECK = OnRanks(
     ),
     given=arguments,
     observe=seen_of,
-    looks=[DONE, WEIGHTS, WIRE, BY_DDP],
+    looks=[DONE, WEIGHTS, WIRE, BY_DDP, SETTINGS],
     proves="the weights of one process after 1 to 3 micro-batches a rank, every gradient sent "
     "once, at 1 to 4 ranks",
 )

@@ -65,7 +65,8 @@ CHECK = OnRanks(
             mistakes={
                 "This is the mean, divided by the number of ranks once more. Is it a mean "
                 "already?": lambda case: total(case, 1 / len(case) ** 2),
-                "This is the sum over the ranks. By how much is a sum larger than a mean?": total,
+                "This is the sum over the ranks. Which line makes it a mean, and does .grad hold "
+                "the result?": total,
                 "Nothing was sent. How does a rank learn the gradients of the others?": When(
                     lambda seen: not seen.wire
                 ),
@@ -84,11 +85,15 @@ CHECK = OnRanks(
                 ),
                 "After reduce or gather one rank alone has the result. How do the others get "
                 "it?": When(lambda seen: {"reduce", "gather"} & {*seen.ops} and seen.rank),
+                "This is rank 0's gradient, on every rank. Where are those of the others?": When(
+                    lambda seen: all(same(one.value, one.case[0]) for one in seen.everyone)
+                ),
                 "All gradients are as before, though something was sent. Which tensor does the "
                 "collective write into, and who holds it afterwards?": When(keeps_its_own),
                 "This is the rank's own gradient. Does your loop reach all of them: those of the "
-                "model itself, of inner modules, and after one "
-                "that is None?": (lambda case, rank: case[rank]),
+                "model itself, of inner modules, of each dtype, and after one that is None?": (
+                    lambda case, rank: case[rank]
+                ),
                 "Skip a parameter without a gradient. It needs no zeros.": (
                     lambda case: zeros_for_none(mean(case))
                 ),
@@ -100,7 +105,8 @@ CHECK = OnRanks(
                     lambda seen: any(row.get("under_way") for row in seen.wire)
                 ),
             },
-            otherwise="Which of the ranks' gradients are in this one, and how often?",
+            otherwise="Which of the ranks' gradients are in this one, how often, and divided by "
+            "what?",
         ),
     ],
     errors={

@@ -110,14 +110,26 @@ def all_rows(case: list[Own]) -> int:
     return sum(own.rows for own in case)
 
 
+def without_fractions(case: list[Own]) -> float:
+    """The mean over all rows, if each rank's sum loses its fraction."""
+    sums = [own.mean * own.rows for own in case if own.rows]
+    return sum(one - math.fmod(one, 1) for one in sums) / all_rows(case)
+
+
 def means(case: list[Own]) -> float:
     """The sum of the ranks' means, but those of no rows."""
     return sum(own.mean for own in case if own.rows)
 
 
-def nan_is_0(case: list[Own]) -> float:
-    """The mean over all rows, if a loss that is nan counts as 0."""
-    return sum(own.mean * own.rows for own in case if own.mean == own.mean) / all_rows(case)
+def known(case: list[Own]) -> list[Own]:
+    """The ranks whose loss is a number."""
+    return [own for own in case if own.mean == own.mean]
+
+
+def is_rounded(seen: Seen) -> bool:
+    """Whether this is the right mean with some of its digits."""
+    digits = [round(seen.right, places) for places in range(5)]
+    return seen.value in (*digits, seen.right // 1)
 
 
 def is_own(seen: Seen) -> bool:
@@ -154,8 +166,12 @@ CHECK = OnRanks(
         Look(
             of=lambda seen: seen.came["gradient"],
             right=lambda case, rank: case[rank].mean,
-            otherwise="Which line uses up, changes or cuts off the graph of loss? Its caller needs "
-            "it.",
+            mistakes={
+                "Which line uses up or cuts off the graph of loss? Its caller needs it.": When(
+                    lambda seen: isinstance(seen.value, str)
+                ),
+            },
+            otherwise="Which line changes the graph of loss? Its caller needs it.",
             came="loss.backward() then gives {value} on rank {rank}",
             required="{right} as the gradient there, as it is without your function",
         ),
@@ -183,7 +199,13 @@ CHECK = OnRanks(
                     sum(own.mean * own.rows for own in case) / all_rows(case)
                 ),
                 "Here a rank that has rows has the loss nan: its training is broken, and the "
-                "number should show it. Which line turns nan into a number?": nan_is_0,
+                "number should show it. Which line turns nan into a number?": lambda case: (
+                    total(known(case)) / all_rows(case)
+                ),
+                "A rank that has rows has the loss nan here, and its rows were left out. How would "
+                "anyone see from the number that something is wrong?": lambda case: (
+                    total(known(case)) / (all_rows(known(case)) or math.nan)
+                ),
                 "This is the sum over the rows of all ranks. What makes it a mean?": total,
                 "The sum over all rows was divided by the number of ranks.": (
                     lambda case: total(case) / len(case)
@@ -194,10 +216,13 @@ CHECK = OnRanks(
                 "This is the sum of the ranks' means. How much should each of them count?": means,
                 "The ranks' means were added up and divided by the number of all rows: is a mean "
                 "a sum?": (lambda case: means(case) / all_rows(case)),
+                "The sums over the rows have lost their fractions. Which dtype does your tensor "
+                "have?": without_fractions,
+                "This is the mean, rounded. Which line takes the other digits away?": When(
+                    is_rounded
+                ),
                 "It is nearly right, and the losses are bfloat16 here. In which dtype do your "
-                "sums travel, and up to "
-                "which number can that "
-                "dtype count rows?": When(
+                "sums travel, and up to which number can that dtype count rows?": When(
                     lambda seen: (
                         isinstance(seen.value, float)
                         and seen.case[0].dtype == torch.bfloat16

@@ -9,7 +9,7 @@ for the rank that holds the most (you need no process group; do not change the l
 |---|---|
 | `"parameters"`, `"gradients"` | what the rank has of them after backward |
 | `"optimizer"` | AdamW's two numbers for each parameter, without its step counters |
-| `"gathered"` | gathered parameters when `fully_shard` has the most; 0 without `fully_shard` |
+| `"gathered"` | the most parameters that are gathered at one moment; 0 without `fully_shard` |
 
 `fully_shard` cuts a tensor by rows, its first dimension. If n ranks share it, the fullest rank
 holds ceil(rows / n) rows, and the gathered tensor is padded to n times as many. A single rank
@@ -22,8 +22,8 @@ block that is prefetched. `strategy` is one of these:
   optimizer state of its own tensors.
 - `"zero_3"`: `fully_shard` on each block, then on the model, as in this chapter's program. The root
   is gathered from the beginning of forward to the end of backward, a block only while it computes.
-- `"zero_2"`: the same with `reshard_after_forward=False`. A block that is gathered in forward stays
-  gathered until its backward is over.
+- `"zero_2"`: like zero_3 with `reshard_after_forward=False`. A block that is gathered in forward
+  stays gathered until its backward is over.
 - `"whole"`: `fully_shard` on the model only.
 - `"hsdp"`: like zero_3, on a mesh of 2 x ranks / 2. Each half of the ranks cuts the model over its
   own ranks, and both halves hold the same. `ranks` is even.
@@ -400,6 +400,15 @@ GATHERED = {
     ),
     "Under whole, fully_shard knows no blocks. What does its only all-gather gather?": (
         gather("whole", root_and_block)
+    ),
+    "Under zero_2 the root is gathered as well. Until when?": (
+        gather("zero_2", lambda case: sum(case.units[1:]))
+    ),
+    "Under whole, the model is a single unit. Which blocks are in it?": (
+        gather("whole", lambda case: case.units[0])
+    ),
+    "The gathered tensor has room for this rank's own shard, which was added once more.": (
+        where(FULLY_SHARD, "gathered", lambda case: case.gathered + case.parameters)
     ),
     "bfloat16 takes 2 bytes an element, and it is what is gathered.": (
         where("bf16", "gathered", lambda case: 2 * case.gathered)
