@@ -7,7 +7,7 @@ of the batch, as a list with one tensor for each parameter.
 
 - Each tensor that you return has the shape and the dtype of that parameter's gradients.
 - Parameters differ in shape, and some are float64 or float16. The largest float16 number is 65504,
-  so nothing larger may occur on the way.
+  so `gradient * rows[r]` can become infinite although the result is not.
 - A gradient can be infinite, as in training with float16. Then the result is infinite, not nan.
 - Do not change `gradients` or `rows`.
 - The tensors that you return have memory of their own, even if there is only one replica.
@@ -189,8 +189,7 @@ CHECK = Alone(
             right=lambda case: kinds(weighted(lambda rows: rows)(case)),
             mistakes={
                 "What does your loop go through, and does it reach the end? gradients[0] has one "
-                "tensor for "
-                "each parameter.": When(
+                "tensor for each parameter.": When(
                     lambda seen: isinstance(seen.value, dict) and len(seen.value) != len(KINDS)
                 ),
                 "Is this a list, in which each parameter has its place?": When(
@@ -219,6 +218,9 @@ CHECK = Alone(
                 "Each gradient is weighted. What do the weights add up to?": (
                     weighted(lambda rows: rows)
                 ),
+                "With several replicas, all weights are 0 here. What does // do with a fraction?": (
+                    weighted(lambda rows: [own // sum(rows) for own in rows])
+                ),
                 "These are means already. Why is each divided by the number of all rows?": (
                     weighted(lambda rows: [1 / sum(rows) for _ in rows])
                 ),
@@ -233,6 +235,9 @@ CHECK = Alone(
                 ),
                 "You divide by the rows of replica 0. Of which rows is the mean?": (
                     weighted(lambda rows: [own / rows[0] for own in rows])
+                ),
+                "You divide by the largest number of rows. What do the weights add up to then?": (
+                    weighted(lambda rows: [own / max(rows) for own in rows])
                 ),
                 "You divide by the rows of the last replica. Of which rows is the mean?": (
                     weighted(lambda rows: [own / rows[-1] for own in rows])

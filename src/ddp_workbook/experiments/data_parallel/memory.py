@@ -17,7 +17,7 @@ def held_by_devices(devices: int = 2, size: Size = SIZE) -> pd.DataFrame:
     """Bytes on each device at the end of a step of the stand-in: a row a device, a column a kind.
 
     nn.DataParallel gathers the outputs of all rows on device 0. The stand-in needs none; they are
-    gathered here to be weighed.
+    gathered here to be counted.
     """
     model, images, labels = model_and_batch(size, torch.device("cpu"))
     optimizer = torch.optim.Adam(model.parameters())
