@@ -30,8 +30,7 @@ HINTS = [
     "results in order and raises their exceptions, and its `with` waits for the threads. How "
     "many threads do you need?",
     "Whether gradients are computed is a setting of each thread, and a new thread starts with "
-    "True. "
-    "Ask torch.is_grad_enabled() in the caller's thread; set it in the others.",
+    "True. Ask torch.is_grad_enabled() in the caller's thread; set it in the others.",
 ]
 
 
@@ -350,7 +349,7 @@ CHECK = Alone(
         "'Tensor' object is not callable": "submit takes the replica and its input, one after the "
         "other, and calls the replica in a thread. What does yours get?",
         "cannot pickle": "Threads share the caller's memory, so no replica has to be sent "
-        "anywhere.",
+        "anywhere, and no copy is needed.",
         "accelerator": "PyTorch's own function wants GPUs. Yours is to run on a CPU as well.",
         "for *: 'NoneType'": FEWER,
     },

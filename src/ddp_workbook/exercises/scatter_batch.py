@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddp_workbook.exercises import Alone, Look, When, in_words
+from ddp_workbook.exercises import Alone, Look, Seen, When, in_words
 
 MINUTES = 10
 HINTS = [
@@ -90,6 +90,11 @@ def last_takes_the_rest(case: Case) -> list[range]:
     return [*blocks(rows, rows // count)[: count - 1], range(rows // count * (count - 1), rows)]
 
 
+def a_small_batch_stays_whole(case: Case) -> list[tuple[Tensor, Tensor]]:
+    """One piece for fewer rows than devices; otherwise the right pieces."""
+    return cut(case, [range(case[0])]) if case[0] < case[1] else right(case)
+
+
 def evenly(rows: int, devices: int) -> list[list[int]]:
     """As tensor_split cuts."""
     return [one.tolist() for one in torch.arange(rows).tensor_split(min(rows, devices))]
@@ -132,6 +137,24 @@ def where(holds: Callable[[list[list], Case], bool]) -> When:
             in_pairs(seen.value) and holds([rows_of(images) for images, _ in seen.value], seen.case)
         )
     )
+
+
+def right_numbers(pieces: Any, right: list[tuple[Tensor, Tensor]]) -> bool:
+    """Whether these are pairs with the right numbers, whatever their shapes and dtypes."""
+    if not in_pairs(pieces) or len(pieces) != len(right):
+        return False
+    flat, wanted = (
+        [one.flatten().double() for piece in both for one in piece] for both in (pieces, right)
+    )
+    return all(map(torch.equal, flat, wanted))
+
+
+def kinds_too(seen: Seen, pieces: Any) -> str:
+    """Dtypes and shapes of the first pair of `pieces`, if they are all that is wrong."""
+    if not right_numbers(seen.value, seen.right):
+        return ""
+    images, labels = map(in_text, pieces[0])
+    return f"; the first piece: images {images}, labels {labels}"
 
 
 def in_text(pieces: Any) -> str:
@@ -181,9 +204,10 @@ CHECK = Alone(
                 "The rows are dealt out like cards. A piece is a block of consecutive rows.": (
                     lambda case: cut(case, [range(d, *case) for d in range(min(case))])
                 ),
-                "You have used the number of devices as the length of a piece.": (
-                    lambda case: cut(case, blocks(*case))
-                ),
+                "The pieces have as many rows as there are devices. Is devices the length of a "
+                "piece, or the number of pieces?": lambda case: cut(case, blocks(*case)),
+                "There are fewer rows than devices, and one device gets all of them. How short "
+                "can the pieces be?": a_small_batch_stays_whole,
                 "The last piece is the longest. It may be shorter than the others, not longer.": (
                     lambda case: cut(case, last_takes_the_rest(case))
                 ),
@@ -211,6 +235,8 @@ CHECK = Alone(
                 "There are more pieces than devices. Which way was a length rounded?": where(
                     lambda pieces, case: len(pieces) > case[1]
                 ),
+                "The rows are right, but not their shape or their dtype. Which line changes that, "
+                "and do you need it?": When(lambda seen: right_numbers(seen.value, seen.right)),
                 "Are the labels cut at the same places as the images?": where(
                     lambda pieces, case: pieces == [[*rows] for rows in blocks_of(case)]
                 ),
@@ -223,8 +249,10 @@ CHECK = Alone(
             },
             otherwise="A piece is a pair for one device. Which pieces have the same length, and "
             "would shorter ones be enough?",
-            required="[(images, labels), …] with {right}",
-            words=in_text,
+            came=lambda seen: in_text(seen.value) + kinds_too(seen, seen.value),
+            required=lambda seen: (
+                f"[(images, labels), …] with {in_text(seen.right)}" + kinds_too(seen, seen.right)
+            ),
         ),
         Look(
             of=lambda seen: seen.came["copy"],
