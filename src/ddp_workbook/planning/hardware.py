@@ -71,7 +71,7 @@ BETWEEN = (
 )  # fmt: skip
 # The share of these peaks that is reached. NCCL's cost model caps a ring on A100 at 235 of 300 GB/s
 # (tuning.cc, version 2.10, 2021). Arithmetic: PaLM reached 46 % of its chips' peak (Chowdhery et
-# al., 2022), torchtitan with FSDP2 52 to 58 % on A100 and 33 to 39 % on H100 (docs/performance.md
+# al., 2022), torchtitan with FSDP2 50 to 61 % on A100 and 33 to 39 % on H100 (docs/performance.md
 # and benchmarks, 2024); a plan takes half.
 LINK_SHARE = 235 / 300
 COMPUTE_SHARE = 0.5

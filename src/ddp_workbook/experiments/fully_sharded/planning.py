@@ -76,7 +76,7 @@ def published() -> pd.DataFrame:
             TORCHTITAN_A100,
         ),
         (
-            "the same: tokens/s on each GPU",
+            SPEED,
             "331",
             f"{large.tokens_per_second:.0f}",
             TORCHTITAN_A100,
@@ -88,7 +88,7 @@ def published() -> pd.DataFrame:
             TORCHTITAN_A100,
         ),
         (
-            "the same: tokens/s on each GPU",
+            SPEED,
             "2,162",
             f"{plain.tokens_per_second:,.0f}",
             TORCHTITAN_A100,
@@ -100,7 +100,7 @@ def published() -> pd.DataFrame:
             TORCHTITAN,
         ),
         (
-            "the same: tokens/s on each GPU that are left",
+            "the same: how much of the tokens/s on each GPU remains",
             "97%",
             f"{small[128].tokens_per_second / small[8].tokens_per_second:.0%}",
             TORCHTITAN,
