@@ -1,18 +1,20 @@
 """torchrun_line: lines are read as torchrun reads them, and the solution's ones start one job."""
 
 import os
+import platform
 import shlex
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
-from ddp_workbook.exercises.judging import torchrun
+from ddp_workbook.exercises.judging import torchrun, unordered
 from ddp_workbook.exercises.judging.torchrun import Reason, Unreadable
-from ddp_workbook.exercises.torchrun_line import torchrun_line
+from ddp_workbook.exercises.torchrun_line import on_host_of_its_own, torchrun_line
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
 LINE = "--nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=a:29500 --rdzv-id=7"
@@ -94,6 +96,25 @@ def test_assignments_are_gone_once_they_are_read():
 )
 def test_who_opens_the_store_is_read_as_torchrun_reads_it(conf, value):
     assert torchrun.read(["torchrun", "--rdzv-conf", conf, "x.py"]).is_host is value
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        lambda: os.getpid(),
+        lambda: int(time.time()),
+        lambda: socket.gethostname(),
+        lambda: socket.getfqdn(),
+        lambda: platform.node(),
+    ],
+    ids=["process", "time", "hostname", "full hostname", "node"],
+)
+def test_what_differs_between_hosts_differs_in_the_check(own, monkeypatch):
+    """An id or an endpoint that is made of it is not the same in all lines."""
+    monkeypatch.setattr(unordered.Unordered, "mixed", False)  # as it is afterwards
+    hosts = {"gpu-07": 4, "gpu-11": 2}
+    first, second = (on_host_of_its_own(lambda *_: own(), host, hosts) for host in hosts)
+    assert first != second
 
 
 @pytest.fixture

@@ -146,9 +146,7 @@ class Counted(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run the operator; add its new tensors to those of earlier ones that are still alive."""
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return (
-                NotImplemented  # a DTensor: operators on its pieces come here as well
-            )
+            return NotImplemented  # a DTensor: operators on its pieces come here as well
         result = func(*args, **(kwargs or {}))
         given = {memory_of(one) for one in tensors_in((args, kwargs))}
         for one in tensors_in(result):
@@ -203,6 +201,9 @@ def seen_of(returned: object, model: Small) -> dict:
                   for name, piece in model.pieces.items()},
         "most": model.most,
     }  # fmt: skip
+
+
+TENSORS = ("a tensor (", "a DTensor, ")  # how `form` begins
 
 
 def form(tensor: Any) -> str:
@@ -292,11 +293,6 @@ def row_in_words(seen: Seen, which: int) -> str:
     return f"row {row} of {name} is {in_words(pair[which][row])} on rank {seen.rank}"
 
 
-def pieces_of() -> list[str]:
-    """The parameters' names, each once."""
-    return [name for name, _ in Small().named_parameters()]
-
-
 def shape_in(words: str) -> str:
     """The shape in the words of `form`."""
     return words.partition(" of ")[0]
@@ -383,6 +379,9 @@ FORMS = Look(
     of=lambda seen: seen.came["forms"],
     right=on_rank_0(forms_of, {}),
     mistakes={
+        "A state dict holds tensors. Which line makes something else of this one?": When(
+            lambda seen: not all(one.startswith(TENSORS) for one in seen.value.values())
+        ),
         "This is still a DTensor, which holds only its piece. What makes it whole?": When(
             lambda seen: any("DTensor" in one for one in seen.value.values())
         ),
@@ -393,7 +392,8 @@ FORMS = Look(
                 for name, value in numbers_of(s.case).items()
             )
         ),
-        "It is longer than the parameter. Pieces are padded: which line removes the padding?": When(
+        "It is longer than the parameter. Some ranks have fewer rows than rank 0: what is in their "
+        "place, and which line removes the padding?": When(
             lambda s: any(rows(s, name)[0] > rows(s, name)[1] for name in PARAMETERS)
         ),
         "The dtype has changed on the way. Does every number survive that?": When(
@@ -431,7 +431,7 @@ VALUES = Look(
 )
 AFTERWARDS = Look(
     of=lambda seen: seen.came["model"],
-    right=lambda call: dict.fromkeys(pieces_of(), ""),
+    right=lambda call: {name: "" for name, _ in Small().named_parameters()},
     mistakes={
         "The model is left unsharded: each rank holds all of it. What shards it again?": When(
             lambda seen: "is whole" in seen.value.values()

@@ -124,6 +124,10 @@ ARGUMENTS = ("--epochs", "5")
 JOBS = (4711, 4712)  # the same script, submitted twice; in the second one training fails
 MARKS = {"slurm": "#SBATCH", "pbs": "#PBS"}
 EMPTY = re.compile(r"=$|(^|=):|:$")  # --nnodes=, and host:port without one of them
+NAMES_NODES = {  # options with which a script asks for certain nodes
+    "slurm": re.compile(r"(?<!\S)(-w|--nodelist)"),
+    "pbs": re.compile(r"\b(host|vnode)="),
+}
 OWN_COUNT = ("gpu", "auto")  # torchrun looks how many GPUs there are
 
 
@@ -135,6 +139,7 @@ class Fault(Enum):
     NO_DIRECTIVE = "a comment"
     LATE = "a line that comes too late"
     NODES = "the nodes"
+    CHOSEN = "the choice of the nodes"
     GPUS = "the GPUs"
     PLACE = "the placement"
     TIME = "the time limit"
@@ -192,6 +197,8 @@ def all_faults(scheduler: str, text: str) -> Found:
         yield Fault.REFUSED, f"{error}"
         return
     yield from wrongly_asked(scheduler, asked, ignored)
+    if named := [options for options in read if NAMES_NODES[scheduler].search(options)]:
+        yield Fault.CHOSEN, f"The job waits until certain nodes are free: {named[0]}"
     runs = []
     for job in JOBS:
         runs.append(job_scripts.play(scheduler, text, asked, job, fails=job == JOBS[1]))
@@ -385,6 +392,10 @@ TO_DO: dict[Fault, tuple[str, str]] = {  # what is required, and where to look
         "The scheduler reads directives at the top. At which line does it stop?",
     ),
     Fault.NODES: ("2 nodes", "Which directive says how many nodes the job gets?"),
+    Fault.CHOSEN: (
+        "any 2 nodes, chosen by the scheduler",
+        "Which directive names nodes? Tomorrow, others may be free.",
+    ),
     Fault.GPUS: (
         "4 GPUs on each of 2 nodes",
         "A job gets no GPU that it has not asked for. Which directive asks this scheduler for "

@@ -128,7 +128,7 @@ CASES = [
     # some of it is hidden; repeated rows first
     Case(
         45e-6, 0.8e-9, [(2, KIB)] * 2 + [(4, 2**20), (3, 2**22), (4, 2**20)],
-        0.045, [7_100_000, 26_300_000, 12_900_000], 0.55, 16,
+        0.045, [7_100_000, 26_300_000, 20_900_000], 0.55, 16,
     ),
     Case(18e-6, 2.5e-9, [(8, 4 * KIB), (2, 2**22)], 0.21, [60_000_000], 0.25, 6),  # one bucket
     Case(7e-6, 0.04e-9, [(4, KIB), (4, 2**24), (4, 2**20)], 0.3, [25_000_000] * 4, 0.6, 8),
@@ -168,12 +168,12 @@ def fitted(messages: Callable, data: Callable, which: int) -> Callable[[Case], f
     return found
 
 
-def rounds(n: Any) -> Any:
+def ring_messages(n: Any) -> Any:
     """Messages that follow one another in a ring."""
     return 2 * (n - 1)
 
 
-def parts(n: Any) -> Any:
+def ring_share(n: Any) -> Any:
     """What a rank sends, as a multiple of S."""
     return 2 * (n - 1) / n
 
@@ -229,19 +229,21 @@ ALPHA = {
     "The column of alpha counts N - 1 messages. A ring sends 2 (N - 1) of them, one after the "
     "other: which half is missing?": (lambda case: 2 * case.alpha),
     "The column of alpha is the same for all numbers of ranks. How many messages follow one "
-    "another on N ranks?": fitted(lambda n: 1, parts, 0),
+    "another on N ranks?": fitted(lambda n: 1, ring_share, 0),
     "The column of alpha counts N messages. Does a rank send to itself?": (
-        fitted(lambda n: 2 * n, parts, 0)
+        fitted(lambda n: 2 * n, ring_share, 0)
     ),
     "This is the column of a tree, log2(N). How many messages follow one another in a ring?": (
-        fitted(lambda n: 2 * np.log2(n), parts, 0)
+        fitted(lambda n: 2 * np.log2(n), ring_share, 0)
     ),
     "The column of beta is S. How many bytes does a rank send on N ranks?": (
-        fitted(rounds, lambda n: 1, 0)
+        fitted(ring_messages, lambda n: 1, 0)
     ),
     "The column of beta has N - 1 times the bytes. How large is a piece on N ranks?": (
-        fitted(rounds, rounds, 0)
+        fitted(ring_messages, ring_messages, 0)
     ),
+    "These are all the seconds of the smallest message, for its latency alone. It has bytes, too: "
+    "how can you use all rows?": lambda case: smallest_message(case),
     "This is beta. In which order are the columns?": lambda case: case.beta,
     "This is in milliseconds, not in seconds.": lambda case: 1e3 * case.alpha,
     "This is in microseconds, not in seconds.": lambda case: 1e6 * case.alpha,
@@ -267,14 +269,20 @@ BETA = {
 }
 
 
+def smallest_message(case: Case) -> float:
+    """Alpha if the smallest all-reduce took no time for its bytes."""
+    n, _, seconds = min(case.timings, key=lambda row: row[1])
+    return seconds / ring_messages(n)
+
+
 def of_one_n(case: Case) -> list[float]:
     """What two ways to fit the rows with the N of the first one give for alpha."""
     n = case.timings[0][0]
     size, seconds = np.array([row[1:] for row in case.timings if row[0] == n]).T
-    columns = np.stack([rounds(n) + 0 * size, parts(n) * size], axis=1)
+    columns = np.stack([ring_messages(n) + 0 * size, ring_share(n) * size], axis=1)
     with warnings.catch_warnings(action="ignore"):  # of polyfit: a single measurement
-        line = np.polyfit(parts(n) * size, seconds, 1)
-    return [line[1] / rounds(n), np.linalg.lstsq(columns, seconds, rcond=None)[0][0]]
+        line = np.polyfit(ring_share(n) * size, seconds, 1)
+    return [line[1] / ring_messages(n), np.linalg.lstsq(columns, seconds, rcond=None)[0][0]]
 
 
 def lost_digits(seen: Seen) -> bool:
@@ -338,6 +346,12 @@ WEAK = {
     ),
     "Only the first bucket was charged.": (
         weak(lambda case: case.latency + case.transfer * case.buckets[0] / sum(case.buckets))
+    ),
+    "Only the largest bucket was charged.": (
+        weak(lambda case: case._replace(buckets=[max(case.buckets)]).communication)
+    ),
+    "Half of each all-reduce is missing. How many messages does a ring send one after the other?": (
+        weak(lambda case: case.communication / 2)
     ),
     "This is strong scaling. In weak scaling each rank computes as much as the one rank did.": (
         lambda case: case.strong

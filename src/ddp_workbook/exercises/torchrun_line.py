@@ -16,8 +16,12 @@ is fine too; it is split as a shell would split it. Any spelling that torchrun a
 """
 
 import os
+import platform
 import shlex
+import socket
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -109,10 +113,24 @@ def given(case: Case, rank: int) -> tuple:
 
 
 def on_host_of_its_own(function: Callable, host: str, hosts: dict, *rest: Any) -> Any:
-    """Call it as on that host: a set of strings has another order in each process."""
+    """Call it as on that host, in a process of its own and at another time.
+
+    A set of strings has another order in each process, too.
+    """
     unordered.Unordered.mixed = True
     unordered.GONE_THROUGH.clear()
-    with patch.dict(os.environ, RANK=str([*hosts].index(host))):
+    number = [*hosts].index(host)
+    answers = {
+        (os, "getpid"): os.getpid() + number,
+        (time, "time"): time.time() + 5 * number,
+        (socket, "gethostname"): host,
+        (socket, "getfqdn"): host,
+        (platform, "node"): host,
+    }
+    with ExitStack() as patches:
+        patches.enter_context(patch.dict(os.environ, RANK=str(number)))
+        for (module, name), answer in answers.items():
+            patches.enter_context(patch.object(module, name, return_value=answer))
         return function(host, hosts, *rest)
 
 
