@@ -88,6 +88,8 @@ CHECK = OnRanks(
                 "This is the middle between the smallest and the largest number. Where are the "
                 "others?": lambda values: (min(values) + max(values)) / 2,
                 "This is the median. Which of the numbers does a mean add up?": statistics.median,
+                "This is the lower of the two middle numbers, torch's median. Which of the numbers "
+                "does a mean add up?": statistics.median_low,
                 "A nan counts as 0 here. What is the sum if one of the numbers is nan?": (
                     lambda values: sum(v for v in values if v == v) / len(values)
                 ),
