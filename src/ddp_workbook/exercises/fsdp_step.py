@@ -21,6 +21,7 @@ weight.
 - A rank holds at most one whole weight at any time, and none after the step.
 - A rank holds at most one whole gradient of a weight: it goes through `reduce_scatter` before the
   next block's backward.
+- Each block runs forward once and backward once.
 - With B blocks, a step makes at most 2 B - 1 all-gathers and B reduce-scatters. Only the blocks
   communicate.
 - `x` and the list `blocks` stay unchanged.
@@ -75,13 +76,13 @@ class Case(NamedTuple):
     blocks: int
     width: int
     lr: float
-    rows: int = 4  # of each rank
+    rows: int = 5  # of each rank; not 4, which would be the ranks as well
 
 
 def cases(size: int) -> list[Case]:
     """No weight divides by the ranks; of the smallest one, rank 3 has only padding."""
     return [
-        Case(size, 3, 3, 0.5),
+        Case(size, 3, 3, 0.375),
         Case(size, 2, 5, 0.25),
         Case(size, 4, 3, 2.0),
         Case(size, 1, 7, 0.125),
@@ -392,6 +393,8 @@ PIECES = Look(
         "sum be divided?": lambda case, rank: stepped(case, rank, 1),
         "The gradient was divided by the number of ranks twice. Is the sum a mean already after "
         "the first time?": lambda case, rank: stepped(case, rank, 1 / case.ranks**2),
+        "The gradient was divided by the number of rows, too. Of what does loss_grad return the "
+        "gradient?": lambda case, rank: stepped(case, rank, 1 / case.ranks / case.rows),
         "The piece moved uphill. Which sign does a step of SGD have?": (
             lambda case, rank: stepped(case, rank, -1 / case.ranks)
         ),

@@ -27,7 +27,7 @@ PLACEHOLDERS, NONE = "autograd keeps placeholders", "autograd keeps the weights"
 
 
 class KeptByAutograd(FullyShardedByHand):
-    """Without placeholders: what forward frees stays in memory, for autograd holds it."""
+    """Without placeholders: what forward frees stays in memory, because autograd holds it."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
