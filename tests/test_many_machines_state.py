@@ -29,7 +29,7 @@ def stop(state: Path, ranks: int, *words: str) -> None:
     launch(PROGRAM, "--state", str(state), *BATCHES, *words, ranks=ranks)
 
 
-# Stop and go on
+# Stop and resume
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -41,7 +41,7 @@ def test_a_training_with_stops_equals_one_without(ranks, tmp_path, capsys):
     """
     state = tmp_path / "run.state"
     stop(state, ranks)
-    first = f"[rank 0] Stopped after epoch 1. The same command goes on from {state}."
+    first = f"[rank 0] Stopped after epoch 1. The same command resumes from {state}."
     assert said(capsys) == [first]
     stop(state, ranks)
     assert said(capsys) == [first.replace("epoch 1", "epoch 2")]
@@ -236,7 +236,7 @@ def test_torchrun_ends_with_0_after_a_stop(tmp_path):
     *places, last = done.stdout.splitlines()
     assert [place.split(":")[0] for place in places] == ["rank 0", "rank 1"]
     assert last.startswith("Stopped after epoch 1.")
-    assert os.listdir(tmp_path) == ["run.state"]  # no row: the run that goes on writes one
+    assert os.listdir(tmp_path) == ["run.state"]  # no row: the run that resumes writes one
 
 
 # The roll call

@@ -1,16 +1,17 @@
-"""Train on any number of machines, and stop when asked, to go on later or somewhere else.
+"""Train on any number of machines; stop when asked, and resume later or on other machines.
 
     torchrun --standalone --nproc-per-node 4 src/ddp_workbook/chapters/many_machines.py
 
 On two hosts, the same line on both, with the name of one of them for HOST:
 
-    torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint HOST:29400 \\
-        src/ddp_workbook/chapters/many_machines.py --epochs 30 --state run.state
+    torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-id run1 \\
+        --rdzv-endpoint HOST:29500 src/ddp_workbook/chapters/many_machines.py \\
+        --epochs 30 --state run.state
 
 New since distributed_data_parallel.py: nothing for the machines, since torchrun tells each rank its
 place; `roll_call` shows them. With --state FILE the ranks look after every epoch for FILE.stop. If
-it is there, they save the training in FILE and end. The same command goes on from FILE later, also
-with more or fewer ranks, and ends with the same model, up to rounding.
+it is there, they save the training in FILE and end. The same command resumes from FILE, also with
+more or fewer ranks, and ends with the same model, up to rounding.
 """
 
 import os
@@ -55,7 +56,7 @@ def roll_call(device: torch.device) -> list[Place]:
     places = [place] * dist.get_world_size()
     dist.all_gather_object(places, place)
     if place.rank == 0:
-        print(*places, sep="\n", flush=True)  # at once, for those who watch the log of a long job
+        print(*places, sep="\n", flush=True)  # at once, in the log of a long job too
     return places
 
 
@@ -88,8 +89,8 @@ def save_and_leave(
         with part.open("wb") as file:
             torch.save(saved, file)
             os.fsync(file.fileno())  # all on the disk, before it takes the place of an older state
-        part.replace(state)  # in one step: nobody ever finds half a state
-        print(f"Stopped after epoch {done}. The same command goes on from {state}.")
+        part.replace(state)  # atomically: nobody ever finds half a state
+        print(f"Stopped after epoch {done}. The same command resumes from {state}.")
     cleanup()
     raise SystemExit(0)
 
@@ -97,7 +98,7 @@ def save_and_leave(
 def resume(
     state: str, epochs: int, settings: dict, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[int, Tensor]:
-    """Go on from the file `state`, if there is one; how many epochs are done, and their losses.
+    """Resume from the file `state`, if there is one; how many epochs are done, and their losses.
 
     Rank 0 reads it for all: other hosts may have no such file. If it cannot be used, rank 0 says
     why, and every rank ends with exit code 2.

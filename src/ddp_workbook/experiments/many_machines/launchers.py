@@ -67,12 +67,12 @@ def on_one_host(
 
 
 def program() -> str:
-    """The path of the chapter's program, as one types it in the notebook's folder."""
+    """The path of the chapter's program, relative to the notebook's folder."""
     return os.path.relpath(PROGRAM)
 
 
 def free_port() -> int:
-    """A port where nobody listens at this moment; the next moment may be another's."""
+    """A port where nobody listens now; another process may take it at any time."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return probe.getsockname()[1]
