@@ -59,7 +59,8 @@ def differences_with_factors(steps: int = 20, ranks: int = 2) -> pd.DataFrame:
         "last block, doubled": (2.0, False),
         "all gradients, doubled": (2.0, True),
     }
-    found = launch(with_all_factors, list(mistakes.values()), steps, ranks=ranks)[0]
+    # Six trainings in one launch take seconds, but more than a minute on a very busy machine.
+    found = launch(with_all_factors, list(mistakes.values()), steps, ranks=ranks, timeout=300)[0]
     return pd.DataFrame(found, index=mistakes).rename_axis("gradients")
 
 
