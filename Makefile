@@ -1,6 +1,7 @@
 # Thin on purpose: each target is a command of tools/set_up.py, which also runs without make:
 #     python3 -m tools.set_up lab
 # Words to add:  TORCH=cpu|cuda|site   PYTHON=/path/to/python3.12   ARGS="--port 9000"
+#                WHEELS=DIR            install from this folder, without a network
 
 # The first suitable Python; python3 before others, because `module load` or conda put it there.
 FITS = import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))

@@ -9,6 +9,7 @@ from tools import book
 CELLS = [
     ("markdown", "# 01 Meeting & greeting\nSee [chapter 00](00_start_here.ipynb)."),
     ("code", "print('hello from a cell')"),
+    ("code", "from IPython.display import HTML; HTML('<a href=\"05_collectives.ipynb\">05</a>')"),
     ("markdown", "![a red square](../figs/square.svg)"),
 ]
 
@@ -31,7 +32,7 @@ def test_a_page_stands_alone(tmp_path):
     text = book.page(small_notebook(tmp_path), tmp_path / "notebooks")
     assert "hello from a cell" in text
     assert "<title>01 Meeting &amp; greeting</title>" in text
-    assert 'href="00_start_here.html"' in text
+    assert 'href="00_start_here.html"' in text and 'href="05_collectives.html"' in text
     assert "sliders" in text
     loaded = re.findall(r'<(?:script|img|link)\b[^>]*?\b(?:src|href)="([^"]+)"', text)
     assert loaded

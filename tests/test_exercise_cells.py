@@ -1,6 +1,7 @@
 """`%%exercise` cells: what is kept of an attempt, how verdicts look, what a real kernel says."""
 
 import errno
+import html
 import html.parser
 import re
 import time
@@ -11,8 +12,9 @@ import pytest
 from ddp_workbook.errors import TooBusyToTell, WorkbookError
 from ddp_workbook.exercises import CHAPTERS
 from ddp_workbook.exercises.judging import attempts, on_ranks, reader
-from ddp_workbook.exercises.judging.catalogue import UnknownExercise, find
+from ddp_workbook.exercises.judging.catalogue import UnknownExercise, find, names
 from ddp_workbook.exercises.judging.judge import examine
+from ddp_workbook.exercises.judging.magics import ExerciseMagics
 from ddp_workbook.exercises.judging.reader import hint, progress, solution
 from ddp_workbook.exercises.judging.verdict import (
     COLOURS,
@@ -25,6 +27,7 @@ from ddp_workbook.exercises.judging.verdict import (
 from ddp_workbook.exercises.judging.yours import yours
 from ddp_workbook.files import temporary_folders
 from ddp_workbook.launcher.launch import launch
+from ddp_workbook.notebook import pages
 from tests.leftovers import (  # noqa: F401 (fixtures)
     alive,
     no_rank_left,
@@ -252,6 +255,51 @@ def test_progress_is_a_line(own_folder):
     assert repr(progress(stem)).endswith(f"solved ({', '.join(names)}).")
 
 
+def test_a_table_of_contents_knows_what_is_solved(own_folder):
+    """On every page, also on one without exercises: all pages with links, minutes and counts."""
+    attempts.note_solved(attempts.save("my_indices", "x = 1\n"), "yes")
+    for page in progress()._repr_html_(), progress("start_here")._repr_html_():
+        assert f"All pages: 1 of {len(names())} exercises solved" in page
+        for path in pages.all_pages():
+            assert f'<a href="{path.name}">{html.escape(title(path))}</a>' in page
+        row = page.partition('<a href="04_samplers.ipynb">')[2].partition("</tr>")[0]
+        assert "1 of 2 solved" in row and re.search(r"\d+ \+ \d+ min", row)
+    assert repr(progress()) == f"Exercises of all pages: 1 of {len(names())} solved."
+
+
+def title(path: Path) -> str:
+    """The first heading of a page."""
+    return pages.title(pages.load(path))
+
+
+def test_the_page_says_where_you_were_last(own_folder):
+    """An exercise that is tried and open, on another page; nothing before, nothing once solved."""
+    assert "You were last at" not in progress("start_here")._repr_html_()
+    attempt = attempts.save("my_indices", "x = 1\n")
+    shown = progress("start_here")._repr_html_()
+    assert 'You were last at <a href="04_samplers.ipynb">' in shown and "my_indices" in shown
+    assert "You were last at" not in progress("samplers")._repr_html_()
+    attempts.note_solved(attempt, "yes")
+    assert "You were last at" not in progress("start_here")._repr_html_()
+
+
+def test_progress_works_without_a_folder_of_pages(own_folder, monkeypatch):
+    monkeypatch.setattr(pages, "FOLDER", Path("nowhere"))
+    assert f"0 of {len(names())} exercises solved" in progress()._repr_html_()
+
+
+def test_a_verdict_offers_hints_and_then_a_solution(own_folder):
+    """Each hint inside the one before: each takes a click. After two attempts a solution, too."""
+    magics, wrong = ExerciseMagics(), cell(RIGHT).replace("total.item() /", "total.item() +")
+    first = magics.exercise(NAME, wrong)._repr_html_()
+    at = [first.index(f"Hint {number} of 2</summary>") for number in (1, 2)]
+    assert at == sorted(at) and first.endswith("</details></details></div>")
+    assert "One solution" not in first
+    again = magics.exercise(NAME, wrong.replace("+", "-"))._repr_html_()
+    assert "One solution</summary>" in again and html.escape(EXERCISE.solution) in again
+    assert "<summary" not in magics.exercise(NAME, cell(RIGHT))._repr_html_()
+
+
 @pytest.mark.parametrize("ask", [hint, solution, find])
 @pytest.mark.parametrize(
     ("name", "near"), [("mean_over_rank", NAME), ("averge_gradients", "average_gradients")]
@@ -266,8 +314,9 @@ def test_an_unknown_exercise_is_an_error_with_the_nearest_name(ask, name, near):
 def test_names_that_resemble_nothing_are_refused_too(name):
     with pytest.raises(UnknownExercise, match="There are: mean_over_ranks"):
         hint(name)
-    with pytest.raises(UnknownExercise, match="There are: start_here"):
-        progress(name)
+    if name is not None:  # progress() is about all pages
+        with pytest.raises(UnknownExercise, match="There are: start_here"):
+            progress(name)
 
 
 def test_an_unknown_chapter_is_an_error_with_the_nearest_name():

@@ -5,6 +5,7 @@ Sliders and progress bars live in JupyterLab only; the pages say so.
 """
 
 import html
+import re
 import shutil
 import sys
 import tempfile
@@ -20,6 +21,9 @@ from nbconvert import HTMLExporter
 from tools.set_up import ROOT
 
 FURTHER = "_further_"  # NN_further_<topic>: beside a chapter's page, for those who want more
+ON_PAPER = """<style>@media print {
+.frames { flex-wrap: wrap !important; overflow: visible !important }
+}</style>"""
 NOTE = (
     "This page was made by `make book`. In JupyterLab (`make lab`) its cells run, and sliders and "
     "progress bars work; here they are missing."
@@ -91,7 +95,11 @@ def page(notebook: nbformat.NotebookNode, folder: Path) -> str:
             cell.source = cell.source.replace(".ipynb)", ".html)")
             # nbconvert embeds only files below the given folder
             cell.source = cell.source.replace("../figs/", "figs/")
-    notebook.cells.insert(1, nbformat.v4.new_markdown_cell(f"> {NOTE}"))
+        for output in cell.get("outputs", []):  # such as the table of contents
+            if "text/html" in output.get("data", {}):
+                shown = output.data["text/html"]
+                output.data["text/html"] = re.sub(r'(<a href="\w+)\.ipynb"', r'\1.html"', shown)
+    notebook.cells.insert(1, nbformat.v4.new_markdown_cell(f"> {NOTE}\n\n{ON_PAPER}"))
     exporter = HTMLExporter(
         embed_images=True, mathjax_url="", require_js_url="", jquery_url="", mermaid_js_url=""
     )

@@ -21,6 +21,7 @@ PYTHON, LOG = VENV / "bin" / "python", VENV / "set_up.log"
 STAMP = VENV / "workbook.json"  # what .venv was made from; absent while it is being made
 PIP = ["pip", "install", "-c", str(CONSTRAINTS)]
 UV = ["uv", *PIP]
+PORT = re.compile(r"--(port|ServerApp\.port|LabApp\.port)\b(?!_)")
 BUILDS = ("cpu", "cuda", "site")  # of torch; site: what a cluster's module offers
 
 # The Python to build on: not .venv's own, which is deleted when .venv is made again.
@@ -39,6 +40,9 @@ COMMANDS = {
     "gpu": ["-m", "tools.gpu"],
     "lint": ["-m", "pre_commit", "run", "--all-files"],
 }
+KERNEL_SETTINGS = """# Written by tools/set_up.py.
+c.InteractiveShellApp.extensions = ["ddp_workbook.notebook.after_restart"]
+"""
 MEND = (
     "fix it (the network, HTTPS_PROXY, space on the disk), or copy the workbook to a folder of "
     "your own, and run this again."
@@ -144,6 +148,7 @@ def install(what, build, *ways):
     env = dict(variables(build), UV_PYTHON=str(PYTHON), UV_COMPILE_BYTECODE="1")
     if build == "site":  # what a site has may be old, so it does not count as installed
         env["PIP_IGNORE_INSTALLED"] = "1"
+    env.update(from_wheels())
     for way in ways:
         line = [str(PYTHON), "-m", *way]
         with open(str(LOG), "a") as log:
@@ -151,7 +156,32 @@ def install(what, build, *ways):
             if not subprocess.call(line, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log):
                 return
     print("", *LOG.read_text(errors="replace").splitlines()[-10:], sep="\n", file=sys.stderr)
-    sys.exit(f"\n{what} could not be installed, for the reason above: {MEND} Log: {LOG}")
+    mend = (
+        MEND
+        if not from_wheels()
+        else (
+            f"does WHEELS={os.environ['WHEELS']} have the packages for Python "
+            f"{sys.version.split()[0]} on this system? {MEND}"
+        )
+    )
+    sys.exit(f"\n{what} could not be installed, for the reason above: {mend} Log: {LOG}")
+
+
+def from_wheels():
+    """Variables for pip and uv that make them install from the folder WHEELS=, without a network.
+
+    Empty without WHEELS=. `ddp-workbook wheels` fills such a folder.
+    """
+    if not os.environ.get("WHEELS"):
+        return {}
+    folder = Path(os.environ["WHEELS"]).expanduser().absolute()
+    if not any(folder.glob("*.whl")):
+        sys.exit(
+            f"WHEELS={os.environ['WHEELS']}: there are no wheels in {folder}. "
+            "`ddp-workbook wheels --to DIR` fills such a folder, on a machine with a network."
+        )
+    links = folder.as_uri()  # a path with a space would be several
+    return dict(PIP_FIND_LINKS=links, UV_FIND_LINKS=links, PIP_NO_INDEX="1", UV_NO_INDEX="1")
 
 
 def pinned(name):
@@ -242,9 +272,17 @@ def ensure(wanted, dev):
         if kept:  # an installer gave up before it changed anything, so .venv still works
             STAMP.write_text(json.dumps(old, indent=1) + "\n")
         raise
+    write_kernel_settings()
     new["python"] = python_version()
     STAMP.write_text(json.dumps(new, indent=1) + "\n")
     print(f"Ready after {time.monotonic() - started:.0f} s: torch {version}.", flush=True)
+
+
+def write_kernel_settings():
+    """Let every kernel of .venv say what to do when a page's first cells have not run."""
+    settings = VENV / "etc" / "ipython" / "ipython_kernel_config.py"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(KERNEL_SETTINGS)
 
 
 def python_version():
@@ -265,6 +303,9 @@ def command_line(command, arguments):
         env["JUPYTER_CONFIG_DIR"] = str(VENV / "etc" / "jupyter")
         env["JUPYTER_CONFIG_PATH"] = str(ROOT / "tools" / "lab")
         env["JUPYTER_PREFER_ENV_PATH"] = "1"  # .venv's kernel before the reader's own
+        if any(PORT.match(word) for word in arguments):
+            # JupyterLab would silently take the next port, and a tunnel would end elsewhere.
+            arguments = ["--ServerApp.port_retries=0", *arguments]
     return [str(PYTHON), *COMMANDS[command], *arguments], env
 
 

@@ -42,6 +42,8 @@ HOMES = {
     "solution": "exercises.judging.reader",
     "progress": "exercises.judging.reader",
     "yours": "exercises.judging.yours",
+    "join_room": "room.report",
+    "leave_room": "room.report",
     "WorkbookError": "errors",
     "LaunchRefused": "errors",
     "LaunchInterrupted": "errors",

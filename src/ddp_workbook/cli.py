@@ -1,7 +1,11 @@
-"""Commands: `ddp-workbook check` says whether a machine is ready, `plan` whether a model fits."""
+"""Commands for people who run the workshop: is a machine ready, what is solved, what fits."""
 
-import time
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -9,6 +13,14 @@ from rich.markup import escape
 from rich.table import Table
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+Pages = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PAGE", help="Such as 02, samplers or 04_samplers.ipynb; else all."),
+]
+Exercises = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME", help="Such as mean_over_ranks; else all with attempts."),
+]
 
 
 @app.callback()
@@ -16,18 +28,182 @@ def commands() -> None:
     """Commands for people who run the workshop."""
 
 
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """End with exit code 2 and the error's own text if a name or a folder cannot be used."""
+    from ddp_workbook.errors import WorkbookError
+
+    try:
+        yield
+    except WorkbookError as error:
+        typer.echo(error.explain(), err=True)
+        raise typer.Exit(2) from None
+
+
 @app.command()
 def check(
     ranks: int = typer.Option(4, min=1, help="How many ranks to try."),
 ) -> None:
-    """Show this machine, and try what every notebook needs; exit with 1 if that fails."""
+    """Try what every page needs of this machine, and say what to mend.
+
+    The exit code is 1 if the workbook does not run here. After a
+    note it runs, and something is different, such as a timing.
+    """
+    from ddp_workbook.instructor.machine_check import State, trials, tried
+
     console = Console()
-    console.print(machine_summary())
-    failed = [name for name, trial in trials(ranks).items() if not report(console, name, trial)]
+    lines = []
+    for name, trial in trials(ranks).items():
+        found = tried(trial)
+        lines.append((name, found.state))
+        words = f"{found.text}. {found.mend}" if found.mend else found.text
+        style = {State.OK: "green", State.NOTE: "yellow", State.FAILED: "bold red"}[found.state]
+        console.print(f"[{style}]{found.state.value:7}[/] {name}: {escape(words)}", highlight=False)
+    failed = [name for name, state in lines if state is State.FAILED]
     if failed:
         console.print(f"[bold]Not ready:[/bold] {', '.join(failed)}.")
         raise typer.Exit(1)
     console.print("[bold]Ready.[/bold] Start the workbook with `make lab`.")
+
+
+@app.command()
+def solve(
+    names: Pages = None,
+    *,
+    to: Annotated[Path, typer.Option(help="The folder for the solved copies.")],
+) -> None:
+    """Write copies of pages with a solution in each exercise's cell.
+
+    The exit code is 2 if a page is unknown, or if a copy would
+    overwrite a file that differs from it.
+    """
+    from ddp_workbook.instructor.solving import solve as write_copies
+
+    with plain_errors():
+        for copy, solved in write_copies(names or [], to).items():
+            typer.echo(f"{copy}: {', '.join(solved)}")
+
+
+@app.command()
+def grade(
+    names: Exercises = None,
+    work: Annotated[
+        Path | None, typer.Option(help="The folder work/ of an attendee; else this checkout's.")
+    ] = None,
+    words: Annotated[
+        bool, typer.Option("--words", help="Also print each verdict that is not a pass.")
+    ] = False,
+) -> None:
+    """Judge the latest saved attempts, as their pages do. This runs them.
+
+    The exit code is 1 if one of them is not solved, and 2 if a
+    name is unknown or there are no attempts.
+    """
+    from ddp_workbook.exercises.judging.verdict import SOLVED
+    from ddp_workbook.instructor.grading import attempts_folder
+    from ddp_workbook.instructor.grading import grade as judge
+
+    console = Console()
+    with plain_errors():
+        folder = attempts_folder(work)
+        table = Table("exercise", "attempts", "verdict", title=str(folder), title_justify="left")
+        grades = []
+        for one in judge(names or [], folder):
+            grades.append(one)
+            table.add_row(one.name, str(one.attempts), one.verdict.kind)
+    console.print(table)
+    missed = [one for one in grades if one.verdict.kind != SOLVED]
+    for one in missed if words else []:
+        typer.echo(f"\n{one.verdict!r}")
+    typer.echo(f"{len(grades) - len(missed)} of {len(grades)} solved.")
+    raise typer.Exit(int(bool(missed)))
+
+
+@app.command()
+def reset(
+    name: Annotated[str, typer.Argument(help="The exercise, such as mean_over_ranks.")],
+    notebook: Annotated[
+        Path | None, typer.Option(help="The notebook; by default the exercise's own page.")
+    ] = None,
+) -> None:
+    """Put an exercise's stub back into its cell, and keep the attempt as a file.
+
+    Save the notebook in JupyterLab first. If it is open there, reload
+    it afterwards: File > Reload Notebook from Disk.
+    """
+    from ddp_workbook.instructor.resetting import reset as put_back
+
+    with plain_errors():
+        kept = put_back(name, notebook)
+    typer.echo(f"The cell of {name} holds its stub" + ("." if kept else " already."))
+    if kept:
+        typer.echo(f"The attempt is kept in {kept}. Reload the notebook if it is open.")
+
+
+@app.command("time")
+def time_pages(
+    names: Pages = None,
+    run: Annotated[
+        bool, typer.Option(help="Also run each page, to see how long that takes here.")
+    ] = True,
+) -> None:
+    """Show the minutes that pages take, and how long their cells run here.
+
+    The exit code is 1 if a cell failed.
+    """
+    from ddp_workbook.instructor.page_times import page_times
+
+    headings = ["page", "teaching", "exercises", "states", *(["its cells run"] if run else [])]
+    table = Table(*headings, caption="minutes, computed from words, code, questions and exercises")
+    failed = []
+    with plain_errors():
+        for one in page_times(names or [], run):
+            stated = "{} + {}".format(*one.stated) if one.stated else "none"
+            row = [one.stem, f"{one.teaching:.0f}", str(one.exercises), stated]
+            table.add_row(*row, *([f"{one.seconds:.0f} s"] if run else []))
+            failed += [f"{one.stem}, {error}" for error in one.failed]
+    Console().print(table)
+    for line in failed:
+        typer.echo(line, err=True)
+    raise typer.Exit(int(bool(failed)))
+
+
+@app.command()
+def wheels(
+    to: Annotated[Path, typer.Option(help="The folder; it is made if it is missing.")],
+) -> None:
+    """Fill a folder from which `make lab WHEELS=DIR` installs without a network.
+
+    It serves machines of the same system and Python as this one:
+    run it once on each kind of machine, into one folder.
+    """
+    from ddp_workbook.notebook.pages import CHECKOUT
+
+    line = [sys.executable, "-m", "tools.wheels", str(to.expanduser().absolute())]
+    raise typer.Exit(subprocess.run(line, cwd=CHECKOUT, check=False).returncode)
+
+
+@app.command()
+def room(
+    folder: Annotated[
+        Path, typer.Option(envvar="WORKBOOK_ROOM", help="The folder that the attendees share.")
+    ],
+    page: Annotated[
+        Path | None, typer.Option(help="Also write a page to project, without names of the stuck.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 5.0,
+    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
+) -> None:
+    """Show who is where, and at which exercise most are stuck, until Ctrl-C.
+
+    Attendees who want to be seen run join_room("a name") in a page.
+    Their answers are not shared. The exit code of --once is 1 if
+    the folder cannot be read.
+    """
+    from ddp_workbook.room.watching import watch
+
+    with plain_errors():
+        raise typer.Exit(watch(folder, page, every, once))
 
 
 @app.command()
@@ -82,78 +258,3 @@ def plan(
         raise typer.BadParameter(str(refused)) from None
     typer.echo(made)
     raise typer.Exit(0 if made.fits else 1)
-
-
-def machine_summary() -> Table:
-    """The table of the machine from chapter 00, for the terminal."""
-    from ddp_workbook.notebook.machine import machine_table
-
-    frame = machine_table()
-    table = Table(*frame.columns, title="This machine", title_justify="left")
-    for row in frame.itertuples(index=False):
-        table.add_row(*(escape(str(cell)) for cell in row))
-    return table
-
-
-def report(console: Console, name: str, trial: Callable[[], str]) -> bool:
-    """Run one trial and print a line about it; True if it worked."""
-    try:
-        console.print(f"ok      {name}: {escape(trial())}")
-    except Exception as error:
-        console.print(f"[bold]failed[/bold]  {name}: {escape(str(error))}")
-        return False
-    return True
-
-
-def trials(ranks: int) -> dict[str, Callable[[], str]]:
-    """Trials of what a notebook needs, by name: each returns a sentence, or raises."""
-    return {"data": try_data, "ranks": lambda: try_ranks(ranks), "JupyterLab": try_jupyterlab}
-
-
-def try_data() -> str:
-    """Read the digits."""
-    from ddp_workbook.digits import DigitsDataset
-
-    return f"{len(DigitsDataset()):,} digits"
-
-
-def try_ranks(ranks: int) -> str:
-    """Let `ranks` processes meet twice, because the first launch also starts the fork server."""
-    first, warm = timed_meeting(ranks), timed_meeting(ranks)
-    return f"{ranks} ranks met in {warm:.2f} s (the first time in {first:.2f} s)"
-
-
-def timed_meeting(ranks: int) -> float:
-    """Seconds of one launch; raises RuntimeError unless all ranks have the right sum."""
-    from ddp_workbook.launcher.launch import launch
-
-    start = time.perf_counter()
-    sums = launch(meet, ranks=ranks)
-    if set(sums) != {ranks * (ranks + 1) / 2}:
-        raise RuntimeError(f"an all-reduce of 1 to {ranks} gave {sums}")
-    return time.perf_counter() - start
-
-
-def meet() -> float:
-    """In a rank: the sum of 1 to world size, by one all-reduce."""
-    import torch
-    import torch.distributed as dist
-
-    from ddp_workbook.launcher.process_group import set_up
-
-    device = set_up(bare=False)
-    number = torch.tensor([dist.get_rank() + 1.0], device=device)
-    dist.all_reduce(number)
-    return number.item()
-
-
-def try_jupyterlab() -> str:
-    """Find JupyterLab and a Python kernel."""
-    import jupyterlab
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    if "python3" not in KernelSpecManager().find_kernel_specs():
-        raise RuntimeError(
-            "there is no kernel python3; try `python -m ipykernel install --sys-prefix`"
-        )
-    return f"version {jupyterlab.__version__}"

@@ -86,6 +86,23 @@ def test_the_first_page_is_the_first_notebook():
     assert env["PATH"].split(os.pathsep)[0].startswith(str(book.ROOT / ".venv"))
 
 
+@pytest.mark.parametrize("words", [["--port", "9000"], ["--port=9000"], ["--ServerApp.port=9000"]])
+def test_a_port_that_the_reader_names_is_taken_or_refused(words):
+    """JupyterLab would take the next free one, where a tunnel to 9000 does not end."""
+    assert "--ServerApp.port_retries=0" in set_up.command_line("lab", words)[0]
+    assert "--ServerApp.port_retries=0" not in set_up.command_line("lab", ["--no-browser"])[0]
+
+
+def test_a_port_that_is_taken_is_an_error():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line, env = set_up.command_line("lab", [f"--port={port}", "--no-browser"])
+        line[0] = sys.executable
+        done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0
+    assert f"port {port} " in done.stderr
+
+
 @pytest.fixture(scope="module")
 def open_notebook(tmp_path_factory):
     """One JupyterLab and one browser for all notebooks, at a copy of their folders."""

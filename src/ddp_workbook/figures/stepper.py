@@ -1,7 +1,7 @@
 """A slider over pictures: one frame at a time, each with its own alt text.
 
-A widget needs a running kernel. A page exported from the notebook has none; it shows all frames,
-one below the other.
+A widget needs a running kernel. A page exported from the notebook has none; it shows one frame and
+scrolls sideways to the others. `make book` prints all of them, one below the other.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,14 @@ import ipywidgets
 
 from ddp_workbook.figures.style import Picture
 
+# A click or an arrow key moves by a frame; no script is needed.
+STRIP = "display:flex; overflow-x:auto; scroll-snap-type:x mandatory; border-bottom:1px solid"
+FRAME = "flex:0 0 100%; scroll-snap-align:start"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 class Stepper:
-    """What `stepper` returns: a widget in JupyterLab, all frames everywhere else."""
+    """What `stepper` returns: a widget in JupyterLab, a strip of its frames everywhere else."""
 
     def __init__(self, pictures: list[Picture], name: str):
         self.pictures = pictures
@@ -32,8 +35,11 @@ class Stepper:
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
         box = ipywidgets.VBox([self.slider, self.frame])
         bundle = dict(box._repr_mimebundle_())
-        stills = "".join(f"<p>{picture._repr_html_()}</p>" for picture in self.pictures)
-        return bundle | {"text/html": stills, "text/plain": repr(self)}
+        frames = "".join(f'<div style="{FRAME}">{p._repr_html_()}</div>' for p in self.pictures)
+        words = f"{len(self.pictures)} pictures in a row, to scroll sideways"
+        about = f'class="frames" tabindex="0" role="group" aria-label="{words}"'
+        strip = f'<div {about} style="{STRIP}">{frames}</div>'
+        return bundle | {"text/html": strip, "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         return "\n".join(repr(picture) for picture in self.pictures)

@@ -41,7 +41,7 @@ def save(name: str, code: str) -> Attempt:
     page. If the folder is read-only, a temporary one is used. Raises WorkbookError if nothing
     can be written.
     """
-    text = f"# %%exercise {name}\n{_writable(code)}"
+    text = saved_text(name, code)
     problem = None
     for folder in _folders_to_write():
         latest = folder / f"{name}.py"
@@ -57,6 +57,22 @@ def save(name: str, code: str) -> Attempt:
         OWN[name] = path
         return Attempt(name, path)
     raise WorkbookError(f"Your attempt could not be saved, so it was not run: {problem}.")
+
+
+def saved_text(name: str, code: str) -> str:
+    """What an attempt's file holds: the magic's line as a comment, then the cell."""
+    return f"# %%exercise {name}\n{_writable(code)}"
+
+
+def keep(folder: Path, name: str, code: str) -> Path:
+    """Write the cell to a numbered file in `folder` and run nothing; return that file.
+
+    Raises WorkbookError if it cannot be written.
+    """
+    try:
+        return _numbered(folder, name, saved_text(name, code).encode())
+    except OSError as error:
+        raise WorkbookError(f"The attempt could not be saved: {error}. Nothing changed.") from None
 
 
 def _folders_to_write() -> Iterator[Path]:
@@ -100,6 +116,12 @@ def earlier(folder: Path, name: str) -> dict[int, Path]:
     """The numbered attempts at `name` in this folder."""
     found = [(path.name.split(".")[1], path) for path in folder.glob(f"{name}.*.py")]
     return {int(number): path for number, path in sorted(found) if number.isdecimal()}
+
+
+def of(name: str) -> list[Path]:
+    """All different attempts at `name` that are saved, the oldest first."""
+    folders = (FOLDER.absolute(), *(made / "exercises" for made in temporary_folders()))
+    return [path for folder in folders for path in earlier(folder, name).values()]
 
 
 def saved(name: str) -> Path | None:

@@ -38,19 +38,22 @@ OUTSIDE = {  # a worker's state, in words for the reader's function
 
 def examine(exercise: Exercise, code: str) -> Verdict:
     """The verdict on a cell, which is saved and then checked; an untouched stub is neither."""
-    name, code = (
-        exercise.name,
-        code.removeprefix("\ufeff"),
-    )  # byte order mark
+    name = exercise.name
+    code = code.removeprefix("\ufeff")  # byte order mark
     if same_code(code, exercise.stub):
         return _not_attempted(name)
     attempt = attempts.save(name, code)
-    if problem := unreadable(code):
-        return Verdict(NOT_YET, f"Not yet: {name} is not valid Python", problem)
-    verdict = judge(exercise, attempt)
+    verdict = judge_saved(exercise, attempt, code)
     if verdict.kind == SOLVED:
         attempts.note_solved(attempt, verdict.title)
     return verdict
+
+
+def judge_saved(exercise: Exercise, attempt: Attempt, code: str) -> Verdict:
+    """The verdict on an attempt whose file holds the cell `code`, which may not be valid Python."""
+    if problem := unreadable(code):
+        return Verdict(NOT_YET, f"Not yet: {exercise.name} is not valid Python", problem)
+    return judge(exercise, attempt)
 
 
 def judge(exercise: Exercise, attempt: Attempt, **choice: Sequence[int]) -> Verdict:

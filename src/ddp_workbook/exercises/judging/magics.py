@@ -2,9 +2,12 @@
 
 from IPython.core.magic import Magics, cell_magic, magics_class
 
+from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.exercises.judging.judge import examine
-from ddp_workbook.exercises.judging.verdict import Verdict
+from ddp_workbook.exercises.judging.reader import next_steps
+from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED, Verdict
+from ddp_workbook.room.report import note_verdict
 
 
 @magics_class
@@ -13,5 +16,16 @@ class ExerciseMagics(Magics):
 
     @cell_magic
     def exercise(self, line: str, cell: str) -> Verdict:
-        """Save the cell as the reader's attempt, check it on real ranks, and show the verdict."""
-        return examine(find(line.strip()), cell)
+        """Save the cell as the reader's attempt, check it on real ranks, and show the verdict.
+
+        One that is not a pass offers hints. A room that was joined hears of each attempt.
+        """
+        name = line.strip()
+        verdict = examine(find(name), cell)
+        if verdict.kind == NOT_YET:
+            verdict.help = next_steps(name, len(attempts.of(name)))
+        if verdict.kind in (SOLVED, NOT_YET):
+            advice = dict(verdict.rows).get("look at", "")
+            if problem := note_verdict(name, verdict.kind, advice):
+                print(problem)
+        return verdict

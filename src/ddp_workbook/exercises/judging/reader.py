@@ -3,10 +3,15 @@
 import html
 from collections import Counter
 
-from ddp_workbook.exercises.judging import attempts
-from ddp_workbook.exercises.judging.catalogue import find, of_chapter
+from ddp_workbook.exercises.judging.catalogue import find
+from ddp_workbook.exercises.judging.contents import Progress
 from ddp_workbook.exercises.judging.verdict import FOLDED, TEXT
+from ddp_workbook.room.report import note_page
 
+ENOUGH = 2  # attempts that did not pass, before the page offers a solution
+BUTTON = (
+    "display:inline-block; padding:0.1em 0.8em; border:1px solid; border-radius:4px; cursor:pointer"
+)
 GIVEN: Counter[str] = Counter()  # hints that were shown, by exercise
 
 
@@ -53,24 +58,31 @@ def solution(name: str) -> Folded:
     return Folded([(f"One solution of {name}", find(name).solution)], code=True)
 
 
-class Progress:
-    """A line about some exercises, read from what is saved under `work/`."""
+def next_steps(name: str, tried: int) -> str:
+    """HTML with a button for the first hint, in it one for the next, and so on.
 
-    def __init__(self, names: list[str]):
-        self.solved = [name for name in names if attempts.solved(name)]
-        self.open = [name for name in names if name not in self.solved]
-
-    def __repr__(self) -> str:
-        total = len(self.solved) + len(self.open)
-        line = f"Exercises of this chapter: {len(self.solved)} of {total} solved"
-        if self.solved:
-            line += f" ({', '.join(self.solved)})"
-        return line + (f"; still open: {', '.join(self.open)}." if self.open else ".")
-
-
-def progress(stem: str) -> Progress:
-    """Which exercises of the chapter `stem` ("data_parallel") are solved, and which are open.
-
-    Raises UnknownExercise.
+    After two attempts that did not pass, beside it a button for a solution. Raises UnknownExercise.
     """
-    return Progress(of_chapter(stem))
+    exercise = find(name)
+    inner, count = "", len(exercise.hints)
+    for number, text in reversed(list(enumerate(exercise.hints, start=1))):
+        inner = _button(f"Hint {number} of {count}", f"<p>{html.escape(text)}</p>{inner}")
+    if tried < ENOUGH:
+        return inner
+    code = f'<pre style="{TEXT}">{html.escape(exercise.solution)}</pre>'
+    return inner + _button("One solution", code)
+
+
+def _button(words: str, body: str) -> str:
+    """Something to click that shows the body; it needs no kernel."""
+    return f'<details style="{FOLDED}"><summary style="{BUTTON}">{words}</summary>{body}</details>'
+
+
+def progress(stem: str | None = None) -> Progress:
+    """What is solved: of the page `stem` ("samplers") first, then of all pages, with links.
+
+    Raises UnknownExercise if there is no page with exercises of that name.
+    """
+    found = Progress(stem)
+    note_page(stem or "")
+    return found

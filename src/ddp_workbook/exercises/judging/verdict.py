@@ -37,6 +37,7 @@ class Verdict:
     title: str
     rows: list[tuple[str, str]] = field(default_factory=list)
     printed: str = ""
+    help: str = ""  # HTML below the verdict, on a page only
 
     def __post_init__(self) -> None:
         self.rows = [(label, cut(str(text).strip())) for label, text in self.rows]
@@ -62,7 +63,7 @@ class Verdict:
             f'<pre style="{TEXT}">{html.escape(self.printed)}</pre></details>'
         )
         box = BOX.format(colour=COLOURS[self.kind])
-        body = title + grid + (printed if self.printed else "")
+        body = title + grid + (printed if self.printed else "") + self.help
         return f'<div role="status" style="{box}">{body}</div>'
 
 

@@ -1,0 +1,104 @@
+"""A table of contents that knows what is solved."""
+
+import contextlib
+import html
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddp_workbook.exercises.judging import attempts
+from ddp_workbook.exercises.judging.catalogue import names, of_chapter
+from ddp_workbook.exercises.judging.verdict import FOLDED
+from ddp_workbook.notebook import pages
+
+CELL = "text-align:left; padding:0.1em 1em 0.1em 0"
+INDENT = "padding-left:1.5em"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A page with its exercises."""
+
+    stem: str
+    title: str
+    minutes: str
+    solved: list[str]
+    open: list[str]
+
+    @property
+    def count(self) -> str:
+        """ "1 of 2 solved", or "" for a page without exercises."""
+        total = len(self.solved) + len(self.open)
+        return f"{len(self.solved)} of {total} solved" if total else ""
+
+
+class Progress:
+    """What is solved on one page and on all of them, read from what is saved under `work/`.
+
+    Without a stem, of all pages. Raises UnknownExercise if the page has no exercises.
+    """
+
+    def __init__(self, stem: str | None):
+        self.stem = stem
+        listed = names() if stem is None else of_chapter(stem)
+        self.solved = [name for name in listed if attempts.solved(name)]
+        self.open = [name for name in listed if name not in self.solved]
+
+    def __repr__(self) -> str:
+        count = f"{len(self.solved)} of {len(self.solved + self.open)} solved"
+        if self.stem is None:
+            return f"Exercises of all pages: {count}."
+        line = f"Exercises of this chapter: {count}"
+        if self.solved:
+            line += f" ({', '.join(self.solved)})"
+        return line + (f"; still open: {', '.join(self.open)}." if self.open else ".")
+
+    def _repr_html_(self) -> str:
+        entries = contents()
+        total = [sum(len(one.solved) for one in entries), len(names())]
+        left = last_place(entries)
+        continued = ""
+        if left and left[0].stem[3:] != self.stem:
+            page, name = left
+            where = f"{link(page)}, exercise {html.escape(name)}"
+            continued = f"<p>You were last at {where}, which is open.</p>"
+        table = "".join(map(row, entries))
+        return (
+            f"<p>{html.escape(repr(self))}</p>{continued}"
+            f'<details style="{FOLDED}"><summary>All pages: {total[0]} of {total[1]} exercises '
+            f"solved</summary><table>{table}</table></details>"
+        )
+
+
+def contents() -> list[Entry]:
+    """All pages in their order; empty if this is not a checkout with notebooks."""
+    entries = []
+    with contextlib.suppress(pages.BadPage):
+        for path in pages.all_pages():
+            page = pages.load(path)
+            listed = [name for name, _ in pages.exercises(page)]
+            solved = [name for name in listed if attempts.solved(name)]
+            left = [name for name in listed if name not in solved]
+            entries.append(Entry(path.stem, pages.title(page), pages.minutes(page), solved, left))
+    return entries
+
+
+def last_place(entries: list[Entry]) -> tuple[Entry, str] | None:
+    """The page and name of the exercise that was tried last, if it is open; else None."""
+    tried: list[tuple[float, str]] = []
+    for path in Path(attempts.FOLDER).glob("*.py"):
+        with contextlib.suppress(OSError):
+            tried.append((path.stat().st_mtime, path.stem.partition(".")[0]))
+    name = max(tried)[1] if tried else ""
+    return next(((one, name) for one in entries if name in one.open), None)
+
+
+def link(page: Entry) -> str:
+    """The page's title as a link, for notebooks of the same folder."""
+    return f'<a href="{page.stem}.ipynb">{html.escape(page.title)}</a>'
+
+
+def row(page: Entry) -> str:
+    """A page in the table; a further one stands a little to the right."""
+    first = f"{CELL}; {INDENT}" if pages.FURTHER in page.stem else CELL
+    cells = f'<td style="{first}">{link(page)}</td>'
+    return f'<tr>{cells}<td style="{CELL}">{page.minutes}</td><td>{page.count}</td></tr>'

@@ -1,0 +1,57 @@
+"""Executes notebooks, in copies of the folders that they refer to."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import nbformat
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+from ddp_workbook.notebook import pages
+
+
+def copy_layout(folder: Path) -> Path:
+    """Copy what notebooks refer to by a relative path; return the folder of the copied notebooks.
+
+    They save cells under work/, which must not appear in the checkout.
+    """
+    ignored = shutil.ignore_patterns(".ipynb_checkpoints", "work")
+    for original in (pages.FOLDER, pages.CHECKOUT / "figs"):
+        if original.is_dir():
+            shutil.copytree(original, folder / original.name, ignore=ignored)
+    return folder / "notebooks"
+
+
+def execute(path: Path, cell_timeout: float = 300) -> nbformat.NotebookNode:
+    """Run the notebook at `path` in its folder; return it with outputs, errors included."""
+    notebook = nbformat.read(path, as_version=4)
+    with tempfile.TemporaryDirectory(prefix="kernel-") as sockets:
+        # On every page ipykernel would warn about TCP without encryption; a relative ip would be
+        # looked for both in the kernel's folder and in ours
+        manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{sockets}/zmq")
+        client = NotebookClient(
+            notebook,
+            km=manager,
+            timeout=cell_timeout,
+            allow_errors=True,
+            coalesce_streams=True,
+            resources={"metadata": {"path": os.fspath(path.parent)}},
+        )
+        return client.execute(cleanup_kc=True)
+
+
+def errors(notebook: nbformat.NotebookNode) -> list[str]:
+    """What went wrong: a cell that failed, or one that was meant to fail and did not."""
+    found = []
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        raised = [output for output in cell.outputs if output.output_type == "error"]
+        meant = "raises-exception" in cell.metadata.get("tags", [])
+        if raised and not meant:
+            found.append(f"cell {cell.id}: {raised[0].ename}: {raised[0].evalue}")
+        elif meant and not raised:
+            found.append(f"cell {cell.id} is tagged raises-exception and raised nothing")
+    return found

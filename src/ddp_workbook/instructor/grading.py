@@ -1,0 +1,75 @@
+"""`ddp-workbook grade`: the saved attempts, judged as on the page."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddp_workbook.diagnostics import user_code
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.exercises.judging import attempts
+from ddp_workbook.exercises.judging.catalogue import Exercise, find, names
+from ddp_workbook.exercises.judging.judge import judge_saved
+from ddp_workbook.exercises.judging.source import same_code
+from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, UNDECIDED, Verdict
+from ddp_workbook.notebook.pages import CHECKOUT
+
+
+@dataclass(frozen=True)
+class Grade:
+    """An exercise, how many different attempts are saved, and the verdict on the latest."""
+
+    name: str
+    attempts: int
+    verdict: Verdict
+
+
+def attempts_folder(work: Path | None = None) -> Path:
+    """The folder with attempts: in `work`, or by default where the notebooks save them.
+
+    Raises WorkbookError if there is none.
+    """
+    here, of_notebooks = Path("work"), CHECKOUT / "notebooks" / "work"
+    work = work or (here if (here / "exercises").is_dir() else of_notebooks)
+    for folder in (work / "exercises", work):
+        if folder.is_dir() and (folder.name == "exercises" or any(folder.glob("*.py"))):
+            return folder.absolute()
+    raise WorkbookError(
+        f"There are no attempts in {work}: they are saved in work/exercises, beside the notebook, "
+        "when an exercise's cell runs. --work names another folder."
+    )
+
+
+def grade(wanted: Sequence[str], folder: Path) -> Iterator[Grade]:
+    """The exercises with these names, or all that have attempts in the folder, in their order.
+
+    Judging runs the attempts' code, and changes none of their files. Raises UnknownExercise at
+    once for an unknown name.
+    """
+    exercises = [find(name) for name in wanted or names()]
+    return (
+        one
+        for one in (_grade(exercise, folder) for exercise in exercises)
+        if wanted or one.verdict.kind != NOT_ATTEMPTED
+    )
+
+
+def _grade(exercise: Exercise, folder: Path) -> Grade:
+    name = exercise.name
+    count = len(attempts.earlier(folder, name))
+    try:
+        saved = (folder / f"{name}.py").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Grade(name, count, Verdict(NOT_ATTEMPTED, f"{name}: not attempted yet"))
+    except (OSError, UnicodeDecodeError) as error:
+        problem = f"{name}: the attempt cannot be read: {error}"
+        return Grade(name, count, Verdict(UNDECIDED, problem))
+    code = saved.partition("\n")[2] if saved.startswith("# %%exercise") else saved
+    if same_code(code, exercise.stub):
+        return Grade(name, count, Verdict(NOT_ATTEMPTED, f"{name}: not attempted yet"))
+    with tempfile.TemporaryDirectory(prefix="ddp-workbook-grade-") as own:
+        # A copy: its author may save the next attempt while this one is judged.
+        path = Path(own, f"{name}.py")
+        path.write_text(attempts.saved_text(name, code), encoding="utf-8")
+        user_code.call_it(str(path), attempts.YOUR_CELL)
+        return Grade(name, max(count, 1), judge_saved(exercise, attempts.Attempt(name, path), code))

@@ -1,0 +1,53 @@
+"""Computes how many minutes a page takes.
+
+Teaching is words read at 180 a minute, code read at 30 lines a minute, half a minute for each
+question to predict, and the seconds that its cells run. Code that a cell shows counts once the page
+has been executed. Exercises take the minutes that each of them states. A page gives both numbers
+under its question.
+"""
+
+import re
+
+import nbformat
+
+from ddp_workbook.exercises.judging.catalogue import find
+from ddp_workbook.notebook.pages import STATED
+
+WORDS, LINES, PREDICTION = 180, 30, 0.5
+SHOWS_CODE = ("show_code(", "what_changed(")
+
+
+def stated(notebook: nbformat.NotebookNode) -> tuple[int, int] | None:
+    """The minutes that a page gives for teaching and for its exercises; None if it gives none."""
+    found = STATED.search(notebook.cells[0].source)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def teaching(notebook: nbformat.NotebookNode, seconds: float = 0.0) -> float:
+    """Minutes to read a page and its code, to predict, and to wait `seconds` for its cells.
+
+    An exercise's cells, whose ids begin with ex-, are left out: its own minutes include them.
+    """
+    words = lines = predictions = 0
+    for cell in notebook.cells:
+        if cell.id.startswith("ex-"):
+            continue
+        if cell.cell_type == "markdown":
+            words += len(re.findall(r"\w[\w'.-]*", cell.source))
+            predictions += cell.source.count("**Predict.**")
+        elif cell.cell_type == "code":
+            lines += lines_of(cell.source)
+            if cell.source.startswith(SHOWS_CODE):
+                lines += sum(lines_of(output.data["text/plain"]) for output in cell.outputs)
+    return words / WORDS + lines / LINES + predictions * PREDICTION + seconds / 60
+
+
+def lines_of(code: str) -> int:
+    """Lines that are not empty."""
+    return sum(bool(line.strip()) for line in code.splitlines())
+
+
+def exercises(notebook: nbformat.NotebookNode) -> int:
+    """Minutes for all exercises of a page, as their files state them."""
+    names = [re.match(r"%%exercise (\w+)", cell.source) for cell in notebook.cells]
+    return sum(find(name[1]).module.MINUTES for name in names if name)

@@ -1,0 +1,121 @@
+"""The notebooks as files: found by name, read and written without losing anything."""
+
+import difflib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.files import write_whole
+
+CHECKOUT = Path(__file__).parents[3]
+FOLDER = CHECKOUT / "notebooks"
+FURTHER = "_further_"  # NN_further_<topic>: beside a chapter's page, for those who want more
+STATED = re.compile(r"\*teaching (\d+) min · exercises (\d+) min\*")
+EXERCISE = re.compile(r"%%exercise (\w+)\n?")
+
+
+class BadPage(WorkbookError, ValueError):
+    """A page that does not exist, or that cannot be read or written."""
+
+
+def in_order(stem: str) -> tuple[str, bool, str]:
+    """Sort key of a page: by chapter, and a chapter's own page before its further ones."""
+    return stem[:2], FURTHER in stem, stem
+
+
+def all_pages() -> list[Path]:
+    """The notebooks of this checkout, in their order. Raises BadPage if there are none."""
+    found = sorted(FOLDER.glob("*.ipynb"), key=lambda path: in_order(path.stem))
+    if not found:
+        raise BadPage(
+            f"There are no notebooks in {FOLDER}. The workbook is used from its own folder, which "
+            "`git clone` makes: set it up there, with `make setup`."
+        )
+    return found
+
+
+def find_pages(names: Sequence[str]) -> list[Path]:
+    """The pages with these names, such as 02, samplers, 04_samplers or a path; all without names.
+
+    Raises BadPage for a name that fits no page, with the nearest one.
+    """
+    pages = all_pages()
+    return [_find(name, pages) for name in names] if names else pages
+
+
+def _find(name: str, pages: list[Path]) -> Path:
+    wanted = Path(name).name.removesuffix(".ipynb")
+    for page in pages:
+        core = FURTHER not in page.stem
+        if wanted in (page.stem, page.stem[3:]) or (core and wanted == page.stem[:2]):
+            return page
+    stems = [page.stem for page in pages]
+    near = difflib.get_close_matches(wanted, [*stems, *(stem[3:] for stem in stems)], 1, 0.5)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    raise BadPage(f"There is no page called {name!r}.{meant}\nThere are: {', '.join(stems)}.")
+
+
+def page_of(exercise: str) -> Path:
+    """The page whose cell has this exercise."""
+    return next(
+        path for path in all_pages() if any(name == exercise for name, _ in exercises(load(path)))
+    )
+
+
+def load(path: Path) -> dict:
+    """The notebook as JSON, with everything that a newer Jupyter may have put into it.
+
+    Raises BadPage if it is not a notebook of format 4.
+    """
+    try:
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        version = notebook["nbformat"]
+    except OSError as error:
+        raise BadPage(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError):
+        raise BadPage(f"{path} is not a notebook, or only a part of one.") from None
+    if version != 4:
+        raise BadPage(
+            f"{path} has notebook format {version}, and the workbook reads format 4. In the "
+            "JupyterLab that saved it, download it again, or take the page from git."
+        )
+    return notebook
+
+
+def save(path: Path, notebook: dict) -> None:
+    """Write the notebook as Jupyter does. If that fails, raises BadPage and changes nothing."""
+    try:
+        write_whole(path, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise BadPage(f"{path} cannot be written: {error.strerror}. Nothing was changed.") from None
+
+
+def source(cell: dict) -> str:
+    """A cell's text."""
+    return "".join(cell["source"])
+
+
+def title(notebook: dict) -> str:
+    """The page's first heading."""
+    return source(notebook["cells"][0]).partition("\n")[0].lstrip("# ")
+
+
+def minutes(notebook: dict) -> str:
+    """ "16 + 22 min", as the page states them for teaching and exercises; "" if it states none."""
+    found = STATED.search(source(notebook["cells"][0]))
+    return f"{found[1]} + {found[2]} min" if found else ""
+
+
+def exercises(notebook: dict) -> list[tuple[str, dict]]:
+    """(name, cell) of each exercise on the page."""
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    found = [(EXERCISE.match(source(cell)), cell) for cell in code]
+    return [(match[1], cell) for match, cell in found if match]
+
+
+def fill(cell: dict, name: str, code: str) -> None:
+    """Put this code into the exercise's cell, and remove what the cell had shown."""
+    cell["source"] = f"%%exercise {name}\n{code}".rstrip("\n").splitlines(keepends=True)
+    cell["outputs"], cell["execution_count"] = [], None

@@ -1,0 +1,58 @@
+"""A kernel in which a page's first cells have not run says what to do, in words."""
+
+import nbformat
+import pytest
+
+from ddp_workbook.instructor.execution import execute
+from ddp_workbook.notebook.after_restart import ADVICE
+from tools import set_up
+
+CELLS = [
+    "%%ranks 2\nrank",
+    "%%exercise mean_over_ranks\npass",
+    "launch(print)",
+    "%load_ext ddp_workbook",
+    "launch(print)",
+    "from ddp_workbook import launch",
+    "lunch(print)",
+    "1 / 0",
+    "%%ranks 2\nrank",
+]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory) -> list[str]:
+    """What each of CELLS shows in one kernel of the environment that `make lab` sets up."""
+    path = tmp_path_factory.mktemp("page") / "page.ipynb"
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    return [
+        "\n".join(
+            output.get("text") or "\n".join(output.get("traceback", [])) or str(output.get("data"))
+            for output in cell.outputs
+        )
+        for cell in execute(path).cells
+    ]
+
+
+def test_the_environment_has_the_setting():
+    settings = set_up.VENV / "etc" / "ipython" / "ipython_kernel_config.py"
+    assert settings.read_text() == set_up.KERNEL_SETTINGS
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_magic_that_is_not_loaded(shown, number):
+    assert ADVICE in shown[number] and "not found" not in shown[number]
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_a_name_that_is_not_imported(shown, number):
+    """Also after %load_ext: the imports come in the cell after it."""
+    assert shown[number].endswith(ADVICE) and "name 'launch' is not defined" in shown[number]
+
+
+def test_after_the_first_cells_nothing_is_added(shown):
+    """A misspelled name and other errors are the reader's own; the magics work."""
+    assert "name 'lunch' is not defined" in shown[6] and "division by zero" in shown[7]
+    assert not [text for text in shown[5:] if ADVICE in text]
+    assert "rank 1: 1" in shown[8]

@@ -1,0 +1,293 @@
+"""solve, grade, reset and time, as typed by an instructor."""
+
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+from typer.testing import CliRunner
+
+from ddp_workbook import cli
+from ddp_workbook.exercises.judging import attempts
+from ddp_workbook.exercises.judging.catalogue import Exercise, names
+from ddp_workbook.exercises.judging.source import same_code
+from ddp_workbook.instructor import minutes
+from ddp_workbook.instructor.execution import copy_layout
+from ddp_workbook.notebook import pages
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+
+RIGHT = Exercise("mean_over_ranks").solution
+WRONG = RIGHT.replace("total.item() / dist.get_world_size()", "total.item()")
+PAGE = "00_start_here.ipynb"
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch) -> Path:
+    """A copy of the notebooks, on which the commands work, as the current folder."""
+    monkeypatch.setattr(pages, "FOLDER", copy_layout(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*words) -> tuple[int, str]:
+    """The command's exit code, and all that it printed, on one line."""
+    result = CliRunner().invoke(cli.app, list(map(str, words)), terminal_width=200)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, " ".join(result.output.split())
+
+
+def cell_of(path: Path, name: str) -> str:
+    """The code in an exercise's cell, without its first line."""
+    return next(
+        pages.source(cell).partition("\n")[2]
+        for one, cell in pages.exercises(pages.load(path))
+        if one == name
+    )
+
+
+def put(path: Path, name: str, code: str) -> None:
+    """Write this code into an exercise's cell, as an attendee would."""
+    page = pages.load(path)
+    for one, cell in pages.exercises(page):
+        if one == name:
+            pages.fill(cell, name, code)
+    pages.save(path, page)
+
+
+def test_every_command_has_help():
+    """With its purpose, and nothing missing in an option's words."""
+    code, output = run("--help")
+    assert code == 0
+    for command in ("check", "solve", "grade", "reset", "time", "wheels", "plan"):
+        assert f" {command} " in output
+        assert run(command, "--help")[0] == 0
+
+
+# Pages by name
+
+
+@pytest.mark.parametrize("name", ["04", "samplers", "04_samplers", "notebooks/04_samplers.ipynb"])
+def test_a_page_has_several_names(name):
+    assert [path.stem for path in pages.find_pages([name])] == ["04_samplers"]
+
+
+def test_the_nearest_page_is_offered():
+    with pytest.raises(pages.BadPage, match=r"no page called 'sampler'. Did you mean samplers\?"):
+        pages.find_pages(["sampler"])
+    assert run("time", "--no-run", "further_the_bach")[0] == 2
+
+
+def test_every_exercise_has_its_page():
+    assert {pages.page_of(name).stem for name in names()} == {
+        path.stem for path in pages.all_pages() if pages.exercises(pages.load(path))
+    }
+
+
+def test_a_folder_without_notebooks_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(pages, "FOLDER", tmp_path / "notebooks")
+    code, output = run("time", "--no-run")
+    assert code == 2 and "There are no notebooks in" in output
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "is not a notebook, or only a part of one"),
+        ("[]", "is not a notebook"),
+        ('{"nbformat": 5, "cells": []}', "has notebook format 5, and the workbook reads format 4"),
+    ],
+)
+def test_a_notebook_that_cannot_be_read_is_named(copy, text, told):
+    (copy / "notebooks" / PAGE).write_text(text)
+    code, output = run("solve", "00", "--to", copy / "solved")
+    assert code == 2 and told in output
+    assert not (copy / "solved").exists()
+
+
+# solve
+
+
+def test_solved_copies_differ_in_the_exercises_only(copy):
+    code, output = run("solve", "--to", "solved")
+    assert code == 0
+    written = sorted((copy / "solved").glob("*.ipynb"))
+    assert len(written) > 20
+    for path in written:
+        before, after = (
+            pages.load(folder / path.name) for folder in (copy / "notebooks", path.parent)
+        )
+        assert f"{path.name}: " in output
+        for old, new in zip(before["cells"], after["cells"], strict=True):
+            if old != new:
+                name = pages.EXERCISE.match(pages.source(new))[1]
+                assert (
+                    pages.source(new).partition("\n")[2].strip() == Exercise(name).solution.strip()
+                )
+        nbformat.validate(nbformat.read(path, as_version=4))
+
+
+def test_a_copy_that_somebody_has_changed_is_not_overwritten(copy):
+    assert run("solve", "00", "01", "--to", "solved")[0] == 0
+    assert run("solve", "00", "01", "--to", "solved")[0] == 0, "the same copies again"
+    changed = copy / "solved" / PAGE
+    put(changed, "mean_over_ranks", "my_own = 1")
+    (copy / "solved" / "01_data_parallel.ipynb").unlink()
+    code, output = run("solve", "00", "01", "--to", "solved")
+    assert code == 2 and "may be somebody's work" in output
+    assert cell_of(changed, "mean_over_ranks") == "my_own = 1"
+    assert not (copy / "solved" / "01_data_parallel.ipynb").exists(), "nothing was written"
+
+
+def test_a_page_without_exercises_cannot_be_solved(copy):
+    code, output = run("solve", "02_further_launchers", "--to", "solved")
+    assert code == 2 and "has no exercises" in output
+
+
+def test_a_folder_that_cannot_be_made_is_named(copy):
+    (copy / "solved").write_text("a file")
+    code, output = run("solve", "00", "--to", "solved")
+    assert code == 2 and "cannot be written" in output and "Nothing was changed" in output
+
+
+# reset
+
+
+def test_the_stub_comes_back_and_the_attempt_is_kept(copy):
+    page = copy / "notebooks" / PAGE
+    shipped = page.read_text()
+    put(page, "mean_over_ranks", WRONG)
+    code, output = run("reset", "mean_over_ranks")
+    assert code == 0 and "holds its stub." in output
+    assert page.read_text() == shipped, "all else is as it was"
+    (kept,) = (copy / "notebooks" / "work" / "exercises").glob("mean_over_ranks.*.py")
+    assert same_code(kept.read_text().partition("\n")[2], WRONG)
+    assert str(kept) in output
+    assert run("reset", "mean_over_ranks") == (
+        0,
+        "The cell of mean_over_ranks holds its stub already.",
+    )
+
+
+def test_a_newer_notebook_keeps_what_we_do_not_know(copy):
+    """A later minor format, with fields of its own, at every level."""
+    page = copy / "notebooks" / PAGE
+    put(page, "mean_over_ranks", WRONG)
+    notebook = json.loads(page.read_text())
+    notebook |= {"nbformat_minor": 99, "news": {"ä": 1}}
+    notebook["cells"][0]["news"] = [2]
+    page.write_text(json.dumps(notebook))
+    assert run("reset", "mean_over_ranks")[0] == 0
+    after = json.loads(page.read_text())
+    assert (after["nbformat_minor"], after["news"]) == (99, {"ä": 1})
+    assert after["cells"][0]["news"] == [2]
+
+
+def test_nothing_is_reset_if_the_attempt_cannot_be_kept(copy):
+    page = copy / "notebooks" / PAGE
+    put(page, "mean_over_ranks", WRONG)
+    (copy / "notebooks" / "work").write_text("a file in the way")
+    code, output = run("reset", "mean_over_ranks")
+    assert code == 2 and "could not be saved" in output
+    assert same_code(cell_of(page, "mean_over_ranks"), WRONG)
+
+
+def test_unknown_exercises_and_pages_without_the_cell(copy):
+    code, output = run("reset", "mean_over_rank")
+    assert code == 2 and "Did you mean mean_over_ranks?" in output
+    other = copy / "notebooks" / "06_further_mistakes.ipynb"
+    code, output = run("reset", "mean_over_ranks", "--notebook", other)
+    assert code == 2 and "no cell that begins with %%exercise mean_over_ranks" in output
+
+
+# grade
+
+
+def attempt(name: str, *codes: str) -> None:
+    """Save these attempts one after the other, as the exercise's cell does."""
+    for code in codes:
+        attempts.save(name, code)
+
+
+def test_the_latest_attempts_are_judged_and_none_is_touched(copy):
+    attempt("mean_over_ranks", WRONG, RIGHT)
+    attempt("where_is", "def where_is(:\n")
+    saved = {path: path.read_bytes() for path in (copy / "work").rglob("*.*")}
+    code, output = run("grade", "--words")
+    assert code == 1
+    assert "mean_over_ranks │ 2 │ solved" in output
+    assert "where_is │ 1 │ not yet" in output
+    assert "where_is is not valid Python" in output and "1 of 2 solved." in output
+    assert {path: path.read_bytes() for path in (copy / "work").rglob("*.*")} == saved
+
+
+def test_all_solved_is_exit_code_0(copy):
+    attempt("mean_over_ranks", RIGHT)
+    assert run("grade")[0] == 0
+    assert run("grade", "--work", copy / "work")[0] == 0
+
+
+def test_a_named_exercise_without_an_attempt_is_not_solved(copy):
+    attempt("mean_over_ranks", RIGHT)
+    code, output = run("grade", "mean_over_ranks", "where_is")
+    assert code == 1 and "where_is │ 0 │ not attempted" in output
+    attempt("where_is", Exercise("where_is").stub)
+    assert "where_is │ 1 │ not attempted" in run("grade", "where_is")[1]
+
+
+def test_an_attempt_that_cannot_be_read_is_shown_as_such(copy):
+    attempt("mean_over_ranks", RIGHT)
+    Path("work/exercises/mean_over_ranks.py").write_bytes(b"\xff\xfe")
+    code, output = run("grade", "--words")
+    assert code == 1 and "undecided" in output and "cannot be read" in output
+
+
+def test_no_attempts_and_unknown_names(copy, monkeypatch):
+    code, output = run("grade", "--work", copy / "nowhere")
+    assert code == 2 and "There are no attempts in" in output
+    attempt("mean_over_ranks", RIGHT)
+    code, output = run("grade", "mean_of_ranks")
+    assert code == 2 and "Did you mean mean_over_ranks?" in output
+
+
+# time
+
+
+def test_minutes_without_running(copy):
+    code, output = run("time", "--no-run")
+    assert code == 0
+    for path in pages.all_pages():
+        said = minutes.stated(nbformat.read(path, as_version=4))
+        assert f"{path.stem} │" in output and f"│ {said[0]} + {said[1]}" in output
+
+
+def test_a_page_is_run_in_a_copy_and_its_failures_are_named(copy):
+    cells = [nbformat.v4.new_markdown_cell("*teaching 1 min · exercises 0 min*", id="first")]
+    cells.append(nbformat.v4.new_code_cell("open('left behind', 'w').close(); 1 / 0", id="fails"))
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), copy / "notebooks" / "99_faulty.ipynb")
+    code, output = run("time", "99")
+    assert code == 1 and "99_faulty, cell fails: ZeroDivisionError: division by zero" in output
+    assert not (copy / "notebooks" / "left behind").exists()
+
+
+def test_a_read_only_folder(copy, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)  # root may write everywhere
+    code, output = run("solve", "00", "--to", "solved")
+    assert code == 2 and "cannot be written: Permission denied" in output
+
+
+def test_a_full_disk(copy, monkeypatch):
+    """The copy that is there stays whole."""
+    put(copy / "notebooks" / PAGE, "mean_over_ranks", WRONG)
+    before = (copy / "notebooks" / PAGE).read_bytes()
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    code, output = run("reset", "mean_over_ranks")
+    monkeypatch.undo()
+    assert code == 2 and "No space left on device" in output
+    assert (copy / "notebooks" / PAGE).read_bytes() == before

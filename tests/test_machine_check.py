@@ -1,0 +1,271 @@
+"""`ddp-workbook check`: each line that it can print, on a machine where that is so."""
+
+import builtins
+import math
+import socket
+import sys
+from collections import namedtuple
+
+import pytest
+import torch
+from jupyter_client.kernelspec import NoSuchKernel
+from typer.testing import CliRunner
+
+from ddp_workbook import cli
+from ddp_workbook.instructor import machine_check
+from ddp_workbook.instructor.machine_check import GIB, State, trials, tried
+
+Disk = namedtuple("Disk", "total used free")
+
+
+def check(*words):
+    """The command's exit code, and its output on one line."""
+    result = CliRunner().invoke(cli.app, ["check", *words], terminal_width=200)
+    return result.exit_code, " ".join(result.output.split())
+
+
+def found(name, ranks=4):
+    """What one trial finds."""
+    return tried(trials(ranks)[name])
+
+
+def test_every_trial_has_its_line_and_four_ranks_meet():
+    code, output = check()
+    assert code == 0, output
+    for name in trials(4):
+        assert f" {name}: " in output
+    assert "4 ranks met in" in output and "1,797 digits" in output
+    assert output.endswith("Ready. Start the workbook with `make lab`.")
+
+
+def test_what_is_missing_is_named_with_its_mend(monkeypatch):
+    monkeypatch.setattr("ddp_workbook.digits.DigitsDataset", raises(FileNotFoundError("digits")))
+    monkeypatch.setattr("ddp_workbook.instructor.meeting.timed_meeting", lambda ranks: 0.1)
+    code, output = check()
+    assert code == 1
+    assert "failed data: digits. The folder data/ is incomplete" in output
+    assert output.endswith("Not ready: data.")
+
+
+def test_a_note_is_not_a_failure(monkeypatch):
+    monkeypatch.setattr("ddp_workbook.instructor.meeting.timed_meeting", lambda ranks: 0.1)
+    monkeypatch.setattr("ddp_workbook.launcher.limits.usable_cores", lambda: 1)
+    code, output = check()
+    assert code == 0
+    assert "note cores: 1 usable of" in output and "ranks take turns" in output
+
+
+def test_no_ranks_are_refused():
+    assert check("--ranks", "0")[0] == 2
+
+
+def raises(error):
+    """A function that raises it, whatever it is given."""
+
+    def function(*args, **kwargs):
+        raise error
+
+    return function
+
+
+def without(module):
+    """An import statement that does not find this module."""
+    original = builtins.__import__
+
+    def find(name, *args, **kwargs):
+        if name == module:
+            raise ImportError(f"No module named {module!r}")
+        return original(name, *args, **kwargs)
+
+    return find
+
+
+def limits(open_files=math.inf, processes=math.inf):
+    """Limits of this process."""
+    return lambda name: {"RLIMIT_NOFILE": open_files, "RLIMIT_NPROC": processes}[name]
+
+
+class OtherKernel:
+    """A kernel specification of a Python in another folder."""
+
+    argv = ("/usr/bin/python3", "-m", "ipykernel_launcher")
+
+
+KERNELS = "jupyter_client.kernelspec.KernelSpecManager"
+CUDA = "torch.cuda.device_count", lambda: 2
+TWO_GPUS = [CUDA, ("torch.cuda.get_device_name", lambda number: "H200")]
+DRIVER = machine_check.__name__ + ".NVIDIA", machine_check.CHECKOUT  # a folder that is not empty
+SHM, SELF = machine_check.__name__ + ".SHARED_MEMORY", machine_check.__name__
+BROKEN = {  # case -> trial, what is replaced, the state, words of the finding
+    "old Python": ("Python", [("sys.version_info", (3, 10, 4))], State.FAILED, "3.11, 3.12 or"),
+    "new Python": ("Python", [("sys.version_info", (3, 14, 0))], State.FAILED, "3.11, 3.12 or"),
+    "no torch": ("PyTorch", [("builtins.__import__", without("torch"))], State.FAILED, "No module"),
+    "old torch": ("PyTorch", [("torch.__version__", "2.10.1+cpu")], State.FAILED, "2.11 or newer"),
+    "CUDA build": ("PyTorch", [("torch.version.cuda", "12.8")], State.OK, "built with CUDA 12.8"),
+    "no gloo": (
+        "backends",
+        [("torch.distributed.is_gloo_available", lambda: False)],
+        State.FAILED,
+        "another build",
+    ),
+    "few cores": (
+        "cores",
+        [("ddp_workbook.launcher.limits.usable_cores", lambda: 2)],
+        State.NOTE,
+        "4 ranks take turns",
+    ),
+    "no memory": (
+        "memory",
+        [("ddp_workbook.launcher.limits.free_memory", lambda: GIB)],
+        State.FAILED,
+        "close other programs",
+    ),
+    "little memory": (
+        "memory",
+        [("ddp_workbook.launcher.limits.free_memory", lambda: 2 * GIB)],
+        State.NOTE,
+        "one notebook open",
+    ),
+    "no shared memory": (
+        "shared memory",
+        [(SHM, machine_check.Path("/no/such/folder"))],
+        State.OK,
+        "needs none",
+    ),
+    "shared memory read-only": (
+        "shared memory",
+        [("os.access", lambda path, mode: False)],
+        State.FAILED,
+        "cannot be written",
+    ),
+    "little shared memory": (
+        "shared memory",
+        [("shutil.disk_usage", lambda path: Disk(64 << 20, 0, 64 << 20))],
+        State.NOTE,
+        "--shm-size",
+    ),
+    "very few files": (
+        "open files",
+        [(f"{SELF}.limit_of", limits(open_files=64))],
+        State.FAILED,
+        "ulimit -n",
+    ),
+    "few files": (
+        "open files",
+        [(f"{SELF}.limit_of", limits(open_files=256))],
+        State.NOTE,
+        "at most 256. Cells with many ranks",
+    ),
+    "any number of files": ("open files", [(f"{SELF}.limit_of", limits())], State.OK, "no limit"),
+    "very few processes": (
+        "processes",
+        [(f"{SELF}.limit_of", limits(processes=32))],
+        State.FAILED,
+        "ulimit -u",
+    ),
+    "few processes": (
+        "processes",
+        [(f"{SELF}.container_processes", lambda: 100.0)],
+        State.NOTE,
+        "pids of Docker",
+    ),
+    "read-only folder": ("disk", [("os.access", lambda path, mode: False)], State.NOTE, "your own"),
+    "full disk": (
+        "disk",
+        [("shutil.disk_usage", lambda path: Disk(GIB, GIB, 0))],
+        State.NOTE,
+        "delete something",
+    ),
+    "no loopback": (
+        "loopback",
+        [("socket.create_connection", raises(ConnectionRefusedError("refused")))],
+        State.FAILED,
+        "firewall",
+    ),
+    "nameless host": (
+        "host name",
+        [("socket.gethostbyname", raises(socket.gaierror(-2, "Name or service not known")))],
+        State.NOTE,
+        "/etc/hosts",
+    ),
+    "GPU and CPU build": ("GPUs", [DRIVER, ("torch.version.cuda", None)], State.NOTE, "TORCH=cuda"),
+    "hidden GPU": (
+        "GPUs",
+        [DRIVER, ("torch.version.cuda", "12.8"), ("torch.cuda.device_count", lambda: 0)],
+        State.NOTE,
+        "CUDA_VISIBLE_DEVICES",
+    ),
+    "one GPU": (
+        "GPUs",
+        [*TWO_GPUS, ("torch.cuda.device_count", lambda: 1)],
+        State.OK,
+        "1 x H200; cells with several ranks run on the CPU",
+    ),
+    "two GPUs": (
+        "GPUs",
+        [
+            *TWO_GPUS,
+            ("torch.distributed.is_nccl_available", lambda: True),
+            ("torch.cuda.nccl.version", lambda: (2, 27, 5)),
+        ],
+        State.OK,
+        "2 x H200, NCCL 2.27.5",
+    ),
+    "two GPUs without NCCL": (
+        "GPUs",
+        [*TWO_GPUS, ("torch.distributed.is_nccl_available", lambda: False)],
+        State.FAILED,
+        "without NCCL",
+    ),
+    "wrong sum": (
+        "ranks",
+        [("ddp_workbook.instructor.meeting.launch", lambda worker, ranks: [3.0, 4.0])],
+        State.FAILED,
+        "an all-reduce of 1 to 4 gave [3.0, 4.0]",
+    ),
+    "no JupyterLab": (
+        "JupyterLab",
+        [("builtins.__import__", without("jupyterlab"))],
+        State.FAILED,
+        "not installed",
+    ),
+    "no kernel": (
+        "JupyterLab",
+        [(f"{KERNELS}.get_kernel_spec", raises(NoSuchKernel("python3")))],
+        State.FAILED,
+        "without a kernel python3",
+    ),
+    "kernel of another Python": (
+        "JupyterLab",
+        [(f"{KERNELS}.get_kernel_spec", lambda manager, name: OtherKernel)],
+        State.FAILED,
+        "/usr/bin/python3",
+    ),
+    "unforeseen": ("data", [(f"{SELF}.fine", raises(RuntimeError("odd")))], State.FAILED, "odd"),
+}
+
+
+@pytest.mark.parametrize(("name", "replaced", "state", "words"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_machine(monkeypatch, name, replaced, state, words):
+    """Each trial, where what it looks at is not as it should be."""
+    trial = trials(4)[name]
+    for what, value in replaced:
+        monkeypatch.setattr(what, value)
+    result = tried(trial)
+    monkeypatch.undo()
+    assert result.state is state
+    assert words in f"{result.text}. {result.mend}"
+    assert bool(result.mend) is (state is not State.OK)
+
+
+def test_a_limit_of_the_process_and_of_the_container_are_read(tmp_path):
+    if sys.platform != "win32":
+        assert machine_check.limit_of("RLIMIT_NOFILE") > 64
+    (tmp_path / "pids.max").write_text("512\n")
+    assert machine_check.container_processes(tmp_path / "pids.max") == 512
+    assert machine_check.container_processes(tmp_path / "absent") == math.inf
+
+
+def test_a_machine_without_gpus_is_fine():
+    if not torch.cuda.is_available():
+        assert found("GPUs").state is State.OK

@@ -1,0 +1,318 @@
+"""A room: what attendees share when they want to, and what the instructor sees of it."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ddp_workbook import cli
+from ddp_workbook.exercises.judging.catalogue import Exercise
+from ddp_workbook.exercises.judging.magics import ExerciseMagics
+from ddp_workbook.room import board, report, watching
+from ddp_workbook.room.report import BadRoom, join_room, leave_room, note_page, note_verdict
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+
+ADVICE = "This is the sum. By how many numbers must it be divided?"
+
+
+@pytest.fixture
+def room(tmp_path, monkeypatch) -> Path:
+    """An empty room; the current folder is an attendee's."""
+    folder, own = tmp_path / "room", tmp_path / "own"
+    folder.mkdir()
+    own.mkdir()
+    monkeypatch.chdir(own)
+    monkeypatch.setenv(report.VARIABLE, str(folder))
+    return folder
+
+
+def one_file(room: Path) -> Path:
+    """The only file in the room, hidden ones included."""
+    (found,) = room.iterdir()
+    return found
+
+
+def seen(room: Path) -> board.Attendee:
+    """The only attendee."""
+    (found,) = board.read_room(room).attendees
+    return found
+
+
+def show(*words) -> tuple[int, str]:
+    """`ddp-workbook room --once`: exit code, and all words on one line."""
+    result = CliRunner().invoke(cli.app, ["room", "--once", *map(str, words)], terminal_width=200)
+    return result.exit_code, " ".join(result.output.split())
+
+
+# An attendee
+
+
+def test_nothing_is_shared_without_joining(room):
+    note_page("samplers")
+    assert note_verdict("my_indices", "solved", "") == ""
+    assert list(room.iterdir()) == [] and not Path("work").exists()
+
+
+def test_what_is_shared(room):
+    """The chosen name, the page, states, counts and advice; no answer, no name of user or host."""
+    assert "blue otter" in join_room("  blue\notter ")
+    note_page("start_here")
+    note_verdict("mean_over_ranks", "not yet", ADVICE)
+    note_verdict("mean_over_ranks", "solved", "")
+    note_verdict("mean_over_ranks", "not yet", ADVICE)
+    attendee = seen(room)
+    assert (attendee.name, attendee.page) == ("blue otter", "start_here")
+    work = attendee.exercises["mean_over_ranks"]
+    assert (work.state, work.attempts) == ("solved", 3), "what is solved stays solved"
+    told = json.loads(one_file(room).read_text())
+    assert told.keys() == {"name", "page", "time", "exercises"}
+    assert told["exercises"]["mean_over_ranks"].keys() == {"state", "attempts", "advice", "time"}
+
+
+def test_an_exercise_cell_tells_the_room_and_keeps_its_code(room):
+    join_room("otter")
+    code = Exercise("mean_over_ranks").solution
+    wrong = code.replace("total.item() / dist.get_world_size()", "total.item()")
+    ExerciseMagics().exercise("mean_over_ranks", wrong)
+    text = one_file(room).read_text()
+    assert seen(room).exercises["mean_over_ranks"].advice == ADVICE
+    assert "all_reduce" not in text and "total" not in text
+    ExerciseMagics().exercise("mean_over_ranks", code)
+    assert seen(room).solved == ["mean_over_ranks"]
+
+
+def test_leaving_removes_the_file(room):
+    join_room("otter")
+    assert "have left" in leave_room()
+    assert list(room.iterdir()) == []
+    note_verdict("my_indices", "solved", "")
+    assert list(room.iterdir()) == [] and leave_room() == "You are in no room."
+
+
+def test_a_new_name_replaces_the_old_one(room):
+    join_room("otter")
+    join_room("heron")
+    assert seen(room).name == "heron"
+
+
+@pytest.mark.parametrize("name", ["", "  \n ", "x" * 41])
+def test_a_bad_name_is_refused(room, name):
+    with pytest.raises(BadRoom, match="Choose a name of 1 to 40 letters"):
+        join_room(name)
+
+
+def test_a_room_that_is_not_named_or_not_there(room, monkeypatch):
+    with pytest.raises(BadRoom, match="There is no folder"):
+        join_room("otter", room / "nowhere")
+    (room / "file").touch()
+    with pytest.raises(BadRoom, match="There is no folder"):
+        join_room("otter", room / "file")
+    monkeypatch.delenv(report.VARIABLE)
+    with pytest.raises(BadRoom, match=r"join_room\('otter', 'folder'\)"):
+        join_room("otter")
+    assert not report.OWN.exists() and leave_room() == "You are in no room."
+
+
+def test_a_room_that_vanishes_loses_nothing(room):
+    """The verdict says it; the news comes with the next one, when the room is there again."""
+    join_room("otter")
+    elsewhere = room.rename(room.with_name("unmounted"))
+    told = note_verdict("where_is", "not yet", "Count the nodes.")
+    assert "is not there" in told and "Nothing is lost" in told
+    assert not room.exists(), "the folder of a disk that is not mounted is not made"
+    elsewhere.rename(room)
+    assert note_verdict("my_indices", "solved", "") == ""
+    assert seen(room).exercises.keys() == {"where_is", "my_indices"}
+
+
+def test_two_pages_of_one_attendee_keep_each_other_s_news(room):
+    """Two kernels work in one folder, and write at the same time."""
+    join_room("otter")
+    code = "import sys; from ddp_workbook.room.report import note_verdict\n"
+    code += "for _ in range(50): assert note_verdict(sys.argv[1], 'not yet', 'x') == ''"
+    names = ["where_is", "my_indices"]
+    writers = [subprocess.Popen([sys.executable, "-c", code, name]) for name in names]
+    assert [writer.wait(600) for writer in writers] == [0, 0]
+    report.send()
+    assert {name: work.attempts for name, work in seen(room).exercises.items()} == {
+        "where_is": 50,
+        "my_indices": 50,
+    }
+
+
+# The instructor
+
+
+def news(name: str, age: float = 0.0, **exercises: tuple[str, int, str]) -> dict:
+    """What an attendee's file holds; `age` in seconds."""
+    now = time.time() - age
+    works = {
+        exercise: {"state": state, "attempts": attempts, "advice": advice, "time": now}
+        for exercise, (state, attempts, advice) in exercises.items()
+    }
+    return {"name": name, "page": "samplers", "time": now, "exercises": works}
+
+
+def put(room: Path, *told: dict) -> None:
+    """Write these files as attendees do."""
+    for number, one in enumerate(told):
+        (room / f"{number:016x}.json").write_text(json.dumps(one))
+
+
+def test_the_exercise_at_which_most_are_stuck_comes_first(room):
+    stuck, other = ("not yet", 3, ADVICE), ("not yet", 4, "Another thought.")
+    put(
+        room,
+        news("ant", mean_over_ranks=stuck, where_is=("not yet", 2, "x")),
+        news("bee", mean_over_ranks=other),
+        news("cat", mean_over_ranks=stuck, my_indices=other),
+        news("dog", mean_over_ranks=("solved", 9, "")),
+    )
+    found = board.read_room(room)
+    assert [(one.exercise, one.people, one.times) for one in found.stuck] == [
+        ("mean_over_ranks", ["ant", "bee", "cat"], 2),
+        ("my_indices", ["cat"], 1),
+    ]
+    assert found.stuck[0].advice == ADVICE
+    code, output = show()
+    assert code == 0
+    assert f"Stuck at mean_over_ranks: 3 (ant, bee, cat). 2 of them were told: {ADVICE}" in output
+    assert "4 in the room" in output
+
+
+def test_a_row_says_where_somebody_is(room):
+    put(room, news("ant", 700.0, where_is=("not yet", 2, "x"), my_indices=("solved", 1, "")))
+    (row,) = board.rows(board.read_room(room), time.time())
+    assert row == ("ant", "samplers", "1", "where_is", "2", "12 (away?)")
+    assert board.rows(board.read_room(room), 0.0)[0][-1] == "0", "a clock that is behind"
+
+
+def test_two_attendees_with_one_name_are_two_rows(room):
+    put(room, news("ant"), news("bee"), news("ant"))
+    assert [one.name for one in board.read_room(room).attendees] == ["ant", "ant (2)", "bee"]
+
+
+DAMAGED = {
+    "torn": b'{"name": "ant", "exer',
+    "empty": b"",
+    "not text": b"\xff\xfe\x00",
+    "a list": b"[]",
+    "no exercises": b'{"name": "ant", "page": "", "time": 1}',
+    "odd values": b'{"name": "ant", "page": "", "time": "x", "exercises": {}}',
+    "odd exercises": b'{"name": "ant", "page": "", "time": 1, "exercises": {"a": 3}}',
+    "huge": b" " * (board.LARGEST + 1),
+}
+
+
+@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_file_is_shown_as_such_and_skipped(room, data):
+    put(room, news("ant"))
+    (room / "ffff.json").write_bytes(data)
+    code, output = show()
+    assert code == 0 and "This file is damaged, and was skipped: ffff.json." in output
+    assert "ant" in output and "1 in the room" in output
+
+
+def test_half_written_files_are_not_looked_at(room):
+    (room / ".0.json.17.abcd").write_text("{")
+    assert board.read_room(room) == board.Room()
+
+
+def test_a_room_that_is_gone_is_said_with_the_last_view(room, tmp_path):
+    put(room, news("ant"))
+    before = watching.look(room, None, 5, board.Room())
+    room.rename(tmp_path / "unmounted")
+    gone = watching.look(room, None, 5, before)
+    assert [one.name for one in gone.attendees] == ["ant"]
+    assert board.sentences(gone, names=True) == [
+        f"The room cannot be read now: {room} is not there."
+    ]
+    assert show() == (1, show()[1]) and "cannot be read now" in show()[1]
+
+
+def test_the_page_to_project_names_nobody_who_is_stuck(room, tmp_path):
+    """It loads itself again, and what attendees wrote cannot become HTML."""
+    put(room, news("<b>ant</b>", mean_over_ranks=("not yet", 5, "<script>x</script>")))
+    page = tmp_path / "page.html"
+    assert show("--page", page, "--every", 7)[0] == 0
+    text = page.read_text()
+    assert "<b>" not in text and "<script>" not in text and "&lt;b&gt;ant&lt;/b&gt;" in text
+    assert 'content="7"' in text
+    assert re.search(r"<p>Stuck at mean_over_ranks: 1\. 1 of them", text)
+
+
+def test_a_page_that_cannot_be_written_is_named(room, tmp_path):
+    (tmp_path / "file").touch()
+    code, output = show("--page", tmp_path / "file" / "page.html")
+    assert code == 2 and "cannot be written" in output
+
+
+def test_which_room_must_be_said(monkeypatch):
+    monkeypatch.delenv(report.VARIABLE, raising=False)
+    assert show()[0] == 2
+
+
+def test_watching_goes_on_until_an_interrupt(room, monkeypatch):
+    put(room, news("ant"))
+    looks = []
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(watching.time, "sleep", sleep)
+    assert watching.watch(room, None, 0.5, once=False) == 0
+    assert looks == [0.5] * 3
+
+
+# Many at once
+
+WRITERS, UPDATES = 50, 200
+
+
+def test_fifty_writers_lose_nothing_and_tear_nothing(room, tmp_path):
+    """Each from a folder of its own, as on a shared disk, while the instructor looks."""
+    code = f"""
+import sys
+from ddp_workbook.room.report import join_room, note_verdict
+join_room(sys.argv[1])
+print("in", flush=True)
+sys.stdin.readline()
+for number in range({UPDATES}):
+    told = note_verdict(f"exercise_{{number % 7}}", "not yet", "x" * 200)
+    assert told == "", told
+"""
+    writers = []
+    for number in range(WRITERS):
+        own = tmp_path / f"own-{number}"
+        own.mkdir()
+        line = [sys.executable, "-c", code, f"attendee {number}"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        writers.append(subprocess.Popen(line, cwd=own, **pipes))
+    try:
+        for writer in writers:
+            assert writer.stdout.readline() == "in\n"
+        for writer in writers:
+            writer.stdin.close()
+        looks = 0
+        while any(writer.poll() is None for writer in writers):
+            found = board.read_room(room)
+            assert found.corrupt == [] and len(found.attendees) == WRITERS
+            looks += 1
+        assert looks > 1
+        assert [writer.returncode for writer in writers] == [0] * WRITERS
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+            writer.stdout.close()
+    found = board.read_room(room)
+    counts = [sum(work.attempts for work in one.exercises.values()) for one in found.attendees]
+    assert counts == [UPDATES] * WRITERS
+    assert len(list(room.iterdir())) == WRITERS, "nothing half-written is left"
