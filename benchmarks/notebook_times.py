@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from benchmarks.table import Line
+from ddp_workbook.notebook.pages import FURTHER
 from tools import book
 
 # Seconds on 2 cores: for these pages together, and for the longest of them.
@@ -19,7 +20,7 @@ def measure(quick: bool = False) -> list[Line]:
         stems = [
             path.stem
             for path in book.NOTEBOOKS
-            if path.stem[:2] <= last and book.FURTHER not in path.stem
+            if path.stem[:2] <= last and FURTHER not in path.stem
         ]
         took, failed = {}, []
         for stem in stems[:1] if quick else stems:

@@ -15,7 +15,8 @@ import nbformat
 import pytest
 
 from ddp_workbook.exercises.judging.catalogue import find
-from tools import book, minutes
+from ddp_workbook.instructor import minutes
+from tools import book
 
 # Seconds of this run, on any machine: about ten times what two quiet cores took. What readers wait
 # for is a row of the benchmark.

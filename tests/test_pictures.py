@@ -130,7 +130,14 @@ def test_a_rank_keeps_its_colour_marker_and_hatch_and_the_eighth_begins_anew():
 
 
 def test_ansi_wraps_the_text_and_ends_the_colour():
-    assert palette.ansi("#0010ff", "[rank 1]") == "\x1b[1;38;2;0;16;255m[rank 1]\x1b[0m"
+    assert palette.ansi("#797979", "[rank 1]") == "\x1b[1;38;2;121;121;121m[rank 1]\x1b[0m"
+
+
+@pytest.mark.parametrize("page", palette.PAGES)
+@pytest.mark.parametrize("rank", range(8))
+def test_coloured_text_can_be_read_in_both_themes(rank, page):
+    """Small text needs more than a line does; both pages together allow no more."""
+    assert palette.contrast(palette.for_text(palette.rank_colour(rank)), page) > 4.2
 
 
 def test_black_text_can_be_read_on_a_tint():

@@ -14,13 +14,12 @@ from itertools import groupby
 from pathlib import Path
 
 import nbformat
-from jupyter_client.manager import AsyncKernelManager
-from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
+from ddp_workbook.instructor.execution import copy_layout, errors, execute
+from ddp_workbook.notebook.pages import all_pages, in_order
 from tools.set_up import ROOT
 
-FURTHER = "_further_"  # NN_further_<topic>: beside a chapter's page, for those who want more
 ON_PAPER = """<style>@media print {
 .frames { flex-wrap: wrap !important; overflow: visible !important }
 }</style>"""
@@ -30,57 +29,7 @@ NOTE = (
 )
 
 
-def in_order(stem: str) -> tuple[str, bool, str]:
-    """Sort key of a page: by chapter, and a chapter's own page before its further ones."""
-    return stem[:2], FURTHER in stem, stem
-
-
-NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"), key=lambda path: in_order(path.stem))
-
-
-def copy_layout(folder: Path) -> Path:
-    """Copy what notebooks refer to by a relative path; return the folder of the copied notebooks.
-
-    They save cells under work/, which must not appear in the checkout.
-    """
-    for name in ("notebooks", "figs"):
-        ignored = shutil.ignore_patterns(".ipynb_checkpoints", "work")
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    return folder / "notebooks"
-
-
-def execute(path: Path, cell_timeout: float = 300) -> nbformat.NotebookNode:
-    """Run the notebook at `path` in its folder; return it with outputs, errors included."""
-    notebook = nbformat.read(path, as_version=4)
-    with tempfile.TemporaryDirectory(prefix="kernel-") as sockets:
-        # On every page ipykernel would warn about TCP without encryption; a relative ip would be
-        # looked for both in the kernel's folder and in ours
-        manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{sockets}/zmq")
-        client = NotebookClient(
-            notebook,
-            km=manager,
-            timeout=cell_timeout,
-            allow_errors=True,
-            coalesce_streams=True,
-            resources={"metadata": {"path": str(path.parent)}},
-        )
-        return client.execute(cleanup_kc=True)
-
-
-def errors(notebook: nbformat.NotebookNode) -> list[str]:
-    """What went wrong: a cell that failed, or one that was meant to fail and did not."""
-    found = []
-    for cell in notebook.cells:
-        if cell.cell_type != "code":
-            continue
-        raised = [output for output in cell.outputs if output.output_type == "error"]
-        meant = "raises-exception" in cell.metadata.get("tags", [])
-        if raised and not meant:
-            found.append(f"cell {cell.id}: {raised[0].ename}: {raised[0].evalue}")
-        elif meant and not raised:
-            found.append(f"cell {cell.id} is tagged raises-exception and raised nothing")
-    return found
+NOTEBOOKS = all_pages()
 
 
 def title(notebook: nbformat.NotebookNode) -> str:

@@ -51,12 +51,23 @@ def tint(colour: str, share: float = 0.25) -> str:
 
 
 def ansi(colour: str, text: str) -> str:
-    """`text` in `colour` ("#rrggbb") and bold, as 24-bit ANSI: terminals and JupyterLab show it.
-
-    Bold, because 3 : 1 is enough for large or bold text only.
-    """
-    red, green, blue = _rgb(colour)
+    """`text` in `colour` ("#rrggbb") and bold, as 24-bit ANSI: terminals and JupyterLab show it."""
+    red, green, blue = _rgb(for_text(colour))
     return f"\x1b[1;38;2;{red};{green};{blue}m{text}\x1b[0m"
+
+
+def for_text(colour: str) -> str:
+    """`colour`, made as light or dark as small text needs to stand out equally on both pages.
+
+    3 : 1 is enough for lines and bars; dark blue text on a dark page is hard to read. Both pages
+    together allow 4.3 : 1.
+    """
+    end = 255 if contrast(colour, PAGES[0]) > contrast(colour, PAGES[1]) else 0
+    mixes = [
+        "#" + "".join(f"{round(part + share / 100 * (end - part)):02x}" for part in _rgb(colour))
+        for share in range(100)
+    ]
+    return max(mixes, key=lambda mixed: min(contrast(mixed, page) for page in PAGES))
 
 
 def contrast(one: str, other: str) -> float:
