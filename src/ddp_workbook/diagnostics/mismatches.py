@@ -6,19 +6,17 @@ from enum import Enum
 from ddp_workbook.diagnostics.positions import Position
 from ddp_workbook.diagnostics.user_code import short
 
-ALL_MUST = "Every rank of the world must call it in the same order, even those outside the group."
+ALL_MUST = (
+    "Every rank of the world must call it in the same order, even those outside the group. (With "
+    "use_local_synchronization=True only the members do, and each must be in equally many groups.)"
+)
 STORE_CALLS = {  # they go through the store, so the flight recorder does not see them
     "new_group": ALL_MUST,
     "init_device_mesh": "It makes groups, so every rank of the world must call it.",
     "monitored_barrier": "It waits for every rank of its group.",
     "init_process_group": "It waits until all WORLD_SIZE ranks have called it.",
 }
-UNEVEN = (
-    "scatter",
-    "gather",
-    "all_to_all",
-    "all_to_all_single",
-)  # shapes may differ
+UNEVEN = ("scatter", "gather", "all_to_all", "all_to_all_single")  # shapes may differ
 
 
 class Kind(Enum):
