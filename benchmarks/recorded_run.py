@@ -30,23 +30,28 @@ def measure(quick: bool = False) -> list[Line]:
     names = list(steps["candidate"].unique())  # the baseline first
     if not quick:
         parts = step_times.breakdown(rounds=5, seconds=0.3)
-        record(steps, parts, names[0])
+        record(steps, parts)
     return lines(steps, names)
 
 
-def record(steps: pd.DataFrame, parts: pd.DataFrame, baseline: str) -> list[Path]:
+def record(steps: pd.DataFrame, parts: pd.DataFrame) -> list[Path]:
     """Write both tables and the three pictures, with the date after the machine's name."""
     steps, parts = _dated(steps), _dated(parts)
     return [
         step_times.record_timings(steps, step_times.STEP_TIMES),
         step_times.record_timings(parts, step_times.BREAKDOWN),
-        save(step_time_plot(steps), FIGURES / f"{STEM}_step_time.svg", alt_of_steps(steps)),
-        save(
-            speed_up_plot(speed_up(steps, baseline), baseline),
-            FIGURES / f"{STEM}_speed_up.svg",
-            alt_of_speed_up(steps, baseline),
-        ),
-        save(breakdown_plot(parts), FIGURES / f"{STEM}_breakdown.svg", alt_of_parts(parts)),
+        *draw(steps, parts, FIGURES),
+    ]
+
+
+def draw(steps: pd.DataFrame, parts: pd.DataFrame, folder: Path) -> list[Path]:
+    """Write the pictures of a recorded run to `folder`; its first candidate is the baseline."""
+    baseline = steps["candidate"].iloc[0]
+    faster = speed_up_plot(speed_up(steps, baseline), baseline)
+    return [
+        save(step_time_plot(steps), folder / f"{STEM}_step_time.svg", alt_of_steps(steps)),
+        save(faster, folder / f"{STEM}_speed_up.svg", alt_of_speed_up(steps, baseline)),
+        save(breakdown_plot(parts), folder / f"{STEM}_breakdown.svg", alt_of_parts(parts)),
     ]
 
 

@@ -147,9 +147,9 @@ def chapter_of(path: Path) -> str:
 
 
 def test_figures_belong_to_a_chapter():
-    """figs/<stem>_*.svg; page.png is the README's."""
+    """figs/<stem>_*.svg; readme.svg is the README's."""
     stems = tuple(path.stem.partition("_")[2] + "_" for path in NOTEBOOKS)
-    figures = [path.name for path in CHECKOUT.glob("figs/*") if path.name != "page.png"]
+    figures = [path.name for path in CHECKOUT.glob("figs/*") if path.name != "readme.svg"]
     assert [figure for figure in figures if not figure.startswith(stems)] == []
 
 

@@ -36,6 +36,7 @@ COMMANDS = {
     "test": PYTEST,
     "test-all": [*PYTEST, "--all"],
     "book": ["-m", "tools.book"],
+    "figures": ["-m", "tools.figures"],
     "benchmark": ["-m", "benchmarks"],
     "gpu": ["-m", "tools.gpu"],
     "lint": ["-m", "pre_commit", "run", "--all-files"],
