@@ -1,39 +1,69 @@
 """The pages of `make book`: complete, and readable without a network."""
 
+import json
 import re
+import subprocess
+import sys
 
 import nbformat
+import pytest
 
 from tools import book
+from tools.book.answers import cut, fold_answers, mark_answers
+from tools.book.contents import with_contents
+from tools.book.links import broken_links
+from tools.book.search import SCRIPT, entries, search_index
 
 CELLS = [
     ("markdown", "# 01 Meeting & greeting\nSee [chapter 00](00_start_here.ipynb)."),
     ("code", "print('hello from a cell')"),
     ("code", "from IPython.display import HTML; HTML('<a href=\"05_collectives.ipynb\">05</a>')"),
-    ("markdown", "![a red square](../figs/square.svg)"),
+    (
+        "code",
+        "from ddp_workbook import stepper\nstepper([HTML('<b>first</b>'), HTML('<b>second</b>')])",
+    ),
+    ("markdown", "![a red square](../figs/square.svg) and [a file](../src/x.py)"),
+    ("markdown", "## A question\n**Predict.** What does it print?"),
+    ("code", "print('the', 'answer')"),
+    ("markdown", "It printed two words, which nobody knew.\n\n## Next\n**Predict.** And now?"),
+    ("code", "1 + 1"),
+    ("markdown", "Two."),
+    ("code", "hint('x')"),
+    ("code", "solution('x')"),
 ]
+IDS = ["title", "hello", "link", "slider", "picture", "ask", "tell", "told", "sum", "two"]
+IDS += ["ex-x-hint", "ex-x-solution"]
 
 
-def small_notebook(folder):
-    """Three cells, executed where their picture can be found."""
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """The cells, executed where their picture can be found; and the folder."""
+    folder = tmp_path_factory.mktemp("checkout")
     (folder / "notebooks").mkdir()
     (folder / "figs").mkdir()
     square = '<svg xmlns="http://www.w3.org/2000/svg"><title>red</title></svg>'
     (folder / "figs/square.svg").write_text(square)
     make = {"markdown": nbformat.v4.new_markdown_cell, "code": nbformat.v4.new_code_cell}
-    cells = [make[kind](text) for kind, text in CELLS]
+    cells = [make[kind](text, id=id) for (kind, text), id in zip(CELLS, IDS, strict=True)]
     path = folder / "notebooks" / "01_greeting.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    return book.execute(path)
+    return nbformat.writes(book.execute(path)), folder / "notebooks"
 
 
-def test_a_page_stands_alone(tmp_path):
+def small_notebook(executed) -> nbformat.NotebookNode:
+    """A copy of the notebook."""
+    return nbformat.reads(executed[0], as_version=4)
+
+
+def test_a_page_stands_alone(executed):
     """Outputs, title and pictures are in it; nothing is loaded from anywhere."""
-    text = book.page(small_notebook(tmp_path), tmp_path / "notebooks")
+    text = book.page(small_notebook(executed), executed[1])
     assert "hello from a cell" in text
     assert "<title>01 Meeting &amp; greeting</title>" in text
     assert 'href="00_start_here.html"' in text and 'href="05_collectives.html"' in text
-    assert "sliders" in text
+    assert "a file (<code>src/x.py</code>)" in text, "what is not in the book is no link"
+    assert "sliders" in text and "<b>second</b>" in text, "every picture of a slider"
+    assert "unpkg" not in text and "widget-view" not in text
     loaded = re.findall(r'<(?:script|img|link)\b[^>]*?\b(?:src|href)="([^"]+)"', text)
     assert loaded
     assert [target[:40] for target in loaded if not target.startswith("data:")] == []
@@ -52,3 +82,91 @@ def test_a_chapter_comes_before_its_further_pages():
     text = book.index({stem: stem for stem in stems})
     assert re.findall(r'href="(\w+).html"', text) == ["01_zebra", "01_further_a", "02_b"]
     assert text.count("<ul>") == 2
+
+
+def test_each_page_has_the_contents_at_its_side(executed):
+    """With the open page marked, and the search, which is one file beside the pages."""
+    text = with_contents(
+        book.page(small_notebook(executed), executed[1]), {"00_a": "A", "01_b": "B"}, "01_b"
+    )
+    assert '<a href="01_b.html" aria-current="page">B</a>' in text
+    assert '<a href="00_a.html">A</a>' in text
+    assert f'<script src="{SCRIPT}" defer></script>' in text
+
+
+# Without answers
+
+
+def test_hints_and_solutions_are_left_out_and_what_follows_a_prediction_is_folded(executed):
+    notebook = small_notebook(executed)
+    answers = mark_answers(notebook)
+    assert answers == [["tell", "told-answer"], ["sum", "two-answer"]]
+    text = fold_answers(book.page(notebook, executed[1]), answers)
+    assert "hint(" not in text and "solution(" not in text
+    folds = re.findall(r'(?s)<details class="answer">(.*?)</details>', text)
+    assert len(folds) == 2
+    assert "which nobody knew" in folds[0] and "Next" not in folds[0]
+    assert "Two." in folds[1]
+    visible = re.sub(r'(?s)<details class="answer">.*?</details>', "", text)
+    assert "nobody knew" not in visible and "And now?" in visible and "A question" in visible
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "rest"),
+    [
+        ("Yes.", "Yes.", ""),
+        ("Yes.\n\n## More\nText", "Yes.", "## More\nText"),
+        ("Yes.\n\n**Predict.** Why?", "Yes.", "**Predict.** Why?"),
+        ("## More", "", "## More"),
+    ],
+)
+def test_an_answer_ends_where_something_else_begins(text, answer, rest):
+    assert cut(text) == (answer, rest)
+
+
+def test_every_prediction_of_the_workbook_has_something_to_fold():
+    """Cells that it asks about, and the text that explains them, which comes soon."""
+    for path in book.NOTEBOOKS:
+        notebook = nbformat.read(path, as_version=4)
+        asked = sum(cell.source.count("**Predict.**") > 0 for cell in notebook.cells)
+        answers = mark_answers(notebook)
+        assert len(answers) == asked, path.stem
+        assert all(1 < len(ids) < 8 for ids in answers), (path.stem, answers)
+
+
+# Search
+
+
+def test_the_search_knows_every_section_and_no_answer(executed):
+    notebook = small_notebook(executed)
+    hidden = [id for ids in mark_answers(notebook) for id in ids]
+    found = entries("01_greeting", notebook, hidden)
+    assert {one["heading"] for one in found} == {"01 Meeting & greeting", "A question", "Next"}
+    texts = " ".join(one["text"] for one in found)
+    assert "hello from a cell" in texts and "nobody knew" not in texts
+    script = search_index([*found, {"text": "</script>"}])
+    assert "</script>" not in script
+    written = script.partition("const TEXTS = ")[2].partition(";\n")[0]
+    assert json.loads(written.replace("<\\/", "</"))[0]["page"] == "01_greeting"
+
+
+# Links
+
+
+def test_links_that_lead_nowhere_are_named(tmp_path):
+    (tmp_path / "a.html").write_text(
+        '<h2 id="x&amp;y"></h2><a href="#x%26y"></a><a href="b.html#here"></a>'
+        '<a href="b.html#gone"></a><a href="c.html"></a><a href="https://a.example/#no"></a>'
+    )
+    (tmp_path / "b.html").write_text('<p id="here"></p><a href="a.html"></a>')
+    assert broken_links(tmp_path) == [
+        "a.html: there is no place b.html#gone",
+        "a.html: there is no file c.html",
+    ]
+
+
+def test_other_words_are_refused():
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.book", "--with"], cwd=book.ROOT, capture_output=True
+    )
+    assert done.returncode == 2

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -196,6 +197,12 @@ def test_writefile_says_what_ipythons_own_says(two):
     assert (two.folder / "link.py").is_symlink()
     assert (two.folder / "work/new.py").read_text() == "x = 3\n"
     assert (two.folder / "work/new.py").stat().st_mode & 0o777 == 0o755
+
+
+def test_the_first_file_below_work_makes_that_folder(two):
+    """On page 00, a reader may have skipped the cells that made it before."""
+    shutil.rmtree(two.folder / "work", ignore_errors=True)
+    assert write(two.a, "first", "x = 1\n") == "Writing work/first.py\n"
 
 
 # Guesses

@@ -19,6 +19,7 @@ class WritefileMagics(Magics):
     def writefile(self, line: str, cell: str) -> None:
         """Write the cell to a file, at its end with -a. See `%%writefile` of IPython.
 
+        The first file below work/ makes that folder, as everything of the workbook does.
         The file is replaced atomically, so that no rank of another kernel reads half of it. This
         kernel remembers what it wrote, so that a launch can say when someone else has changed it.
         """
@@ -49,7 +50,7 @@ def can_be_replaced(path: Path) -> bool:
     """
     if path.exists():
         return path.is_file() and os.access(path, os.W_OK)
-    return path.parent.is_dir()
+    return path.parent.is_dir() or path.parent == Path("work").resolve()
 
 
 def after_a_cell(*_: object) -> None:

@@ -1,0 +1,22 @@
+"""`make book`: every notebook executed, as HTML to read without a network, in build/book."""
+
+import nbformat
+
+from ddp_workbook.instructor.execution import copy_layout, errors, execute
+from ddp_workbook.notebook.pages import all_pages
+from tools.book.contents import index
+from tools.book.page import page, title
+from tools.set_up import ROOT
+
+NOTEBOOKS = all_pages()
+__all__ = [
+    "NOTEBOOKS",
+    "ROOT",
+    "copy_layout",
+    "errors",
+    "execute",
+    "index",
+    "nbformat",
+    "page",
+    "title",
+]

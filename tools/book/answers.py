@@ -1,0 +1,76 @@
+"""A book without answers: what follows a prediction is folded, solutions are left out."""
+
+import re
+
+import nbformat
+
+PREDICT = "**Predict.**"
+LEFT_OUT = ("-hint", "-solution")  # ends of the ids of an exercise's cells
+FOLD = '<details class="answer"><summary>Show what happens</summary>\n'
+
+
+def mark_answers(notebook: nbformat.NotebookNode) -> list[list[str]]:
+    """Leave out hints and solutions; return, for each prediction, the ids of the cells to fold.
+
+    These are the cells that it asks about, up to the text that explains them. If that text goes on
+    to something else, it is cut in two cells.
+    """
+    notebook.cells = [cell for cell in notebook.cells if not cell.id.endswith(LEFT_OUT)]
+    answers, asked = [], None
+    cells = []
+    for cell in notebook.cells:
+        if asked is None or cell.cell_type != "markdown":
+            if asked is not None:
+                asked.append(cell.id)
+            cells.append(cell)
+        else:
+            answer, rest = cut(cell.source)
+            if answer:
+                own = nbformat.v4.new_markdown_cell(answer, id=f"{cell.id}-answer")
+                cells.append(own)
+                asked.append(own.id)
+            answers.append(asked)
+            asked = None
+            cell.source = rest
+            if rest:
+                cells.append(cell)
+        if cell.cell_type == "markdown" and PREDICT in cell.source:
+            asked = []
+    notebook.cells = cells
+    return answers + ([asked] if asked else [])
+
+
+def cut(text: str) -> tuple[str, str]:
+    """The answer at the beginning of a text, and what comes after it.
+
+    A paragraph with a heading or with the next question is no part of it.
+    """
+    paragraphs = text.split("\n\n")
+    others = (n for n, one in enumerate(paragraphs) if one.startswith("##") or PREDICT in one)
+    end = next(others, len(paragraphs))
+    return "\n\n".join(paragraphs[:end]), "\n\n".join(paragraphs[end:])
+
+
+def fold_answers(page: str, answers: list[list[str]]) -> str:
+    """The page with each of these runs of cells inside something to click on."""
+    for ids in answers:
+        if not ids:
+            continue
+        first, last = place_of(page, ids[0]), end_of(page, ids[-1])
+        page = f"{page[:first]}{FOLD}{page[first:last]}</details>\n{page[last:]}"
+    return page
+
+
+def place_of(page: str, cell: str) -> int:
+    """Where the cell's part of the page begins."""
+    return re.search(rf'<div class="jp-Cell[^>]*id="cell-id={re.escape(cell)}"', page).start()
+
+
+def end_of(page: str, cell: str) -> int:
+    """Where it ends: at the next cell, at a fold, or at the end of all cells."""
+    start = place_of(page, cell) + 1
+    return (
+        re.compile(r'<div class="jp-Cell |<details class="answer">|</main>')
+        .search(page, start)
+        .start()
+    )

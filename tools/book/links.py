@@ -1,0 +1,28 @@
+"""Links inside the book: each must lead to a page, and to a place on it."""
+
+import html
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+OUTSIDE = ("http:", "https:", "mailto:", "data:")
+
+
+def broken_links(book: Path) -> list[str]:
+    """What leads nowhere: "page: link" for each; links to other sites are not followed."""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted(book.glob("*.html"))}
+    places = {
+        name: {html.unescape(place) for place in re.findall(r'\bid="([^"]+)"', text)}
+        for name, text in texts.items()
+    }
+    broken = []
+    for name, text in texts.items():
+        for link in map(html.unescape, re.findall(r'<a\b[^>]*?\bhref="([^"]+)"', text)):
+            if link.startswith(OUTSIDE):
+                continue
+            page, _, place = unquote(link).partition("#")
+            if not (book / (page or name)).is_file():
+                broken.append(f"{name}: there is no file {link}")
+            elif place and place not in places[page or name]:
+                broken.append(f"{name}: there is no place {link}")
+    return broken
