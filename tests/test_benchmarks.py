@@ -155,7 +155,7 @@ def test_a_wrong_verdict_is_counted(monkeypatch):
 
 
 def test_leaks_are_counted(monkeypatch, tmp_path):
-    """One more descriptor, thread, file and process are leaks; torch's own cache is not."""
+    """Two more descriptors, a thread, a file and a process are leaks; torch's own cache is not."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv(traces.MARK, "a-test")
     before = traces.traces()
@@ -164,16 +164,16 @@ def test_leaks_are_counted(monkeypatch, tmp_path):
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
-    process = subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=os.environ
-    )
+    line = [sys.executable, "-c", "print(flush=True); input()"]
+    process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdout.readline()  # it runs
     try:
         more = traces.leaked(before, patience=0.0)
     finally:
         process.communicate(b"\n")
         stop.set()
         thread.join()
-    assert more == {"descriptors": 1, "threads": 1, "files": 1, "orphans": 1}
+    assert more == {"descriptors": 2, "threads": 1, "files": 1, "orphans": 1}
 
 
 @pytest.mark.parametrize("kind", ["SIGKILL", "early return", "stuck in gloo"])
@@ -227,7 +227,7 @@ def test_the_recorded_run(monkeypatch, tmp_path):
     steps = step_times.dp_against_ddp(sizes, rounds=1, seconds=0.01)
     parts = step_times.breakdown(sizes, rounds=1, seconds=0.01)
     names = list(steps["candidate"].unique())
-    written = recorded_run.record(steps, parts, names[0])
+    written = recorded_run.record(steps, parts)
     assert [path.suffix for path in written] == [".csv"] * 2 + [".svg"] * 3
     back = step_times.recorded_timings(folder=tmp_path)
     assert len(back) == len(steps)

@@ -186,9 +186,8 @@ def same_name(seen: Seen) -> bool:
 
 def cut_off(seen: Seen) -> bool:
     """Whether it is only the beginning of the right path."""
-    return seen.value == "another path" and seen.everyone[0].came["made"].startswith(
-        seen.came["path"]
-    )
+    path, made = seen.came["path"], seen.everyone[0].came["made"]
+    return seen.value == "another path" and bool(path) and made.startswith(path)
 
 
 CALLS = Look(
@@ -227,8 +226,8 @@ ENDS = Look(
         ),
         "Does the function return the path?": When(lambda seen: seen.value == "None"),
         "A path is a string. What is this?": When(lambda seen: seen.value == "no path"),
-        "The name is right. In which folder would a rank look for it?": When(same_name),
         "The end of the path is missing. How long may a path be?": When(cut_off),
+        "The name is right. In which folder would a rank look for it?": When(same_name),
     },
     otherwise="Only rank 0 can know this name. Who tells the others?",
     came=each,

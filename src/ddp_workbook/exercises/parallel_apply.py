@@ -76,6 +76,10 @@ class Meeting:
         self.called, self.running, self.done = [], [], []
         self.most, self.threads, self.timeouts = 0, set(), 0
 
+    def __deepcopy__(self, memo: dict) -> "Meeting":
+        """Refuse: a copied thread would close, when it is freed, what the real one reads from."""
+        raise TypeError("cannot pickle what replicas share")
+
     def wait(self, holds: Callable[[], bool]) -> None:
         """Until that holds, or for so long that it will not."""
         end = time.monotonic() + LONGEST
