@@ -9,6 +9,7 @@ import nbformat
 import pytest
 
 from tools import book
+from tools.book.__main__ import write_book
 from tools.book.answers import cut, fold_answers, mark_answers
 from tools.book.contents import with_contents
 from tools.book.links import broken_links
@@ -163,6 +164,14 @@ def test_links_that_lead_nowhere_are_named(tmp_path):
         "a.html: there is no place b.html#gone",
         "a.html: there is no file c.html",
     ]
+
+
+def test_every_link_between_the_pages_leads_somewhere(tmp_path):
+    """In the whole book without answers; the pages are not executed for it."""
+    pages = [(path.stem, nbformat.read(path, as_version=4)) for path in book.NOTEBOOKS]
+    notebooks = book.ROOT / "notebooks"
+    assert write_book(tmp_path, pages, notebooks, without_answers=True) == []
+    assert len(list(tmp_path.glob("*.html"))) == len(pages) + 1
 
 
 def test_other_words_are_refused():
