@@ -1,6 +1,8 @@
 """What pages show besides pictures: the values of all ranks side by side, and text tables."""
 
 import html
+import io
+import shutil
 
 import pandas as pd
 from pandas.io.formats.style import Styler
@@ -41,11 +43,37 @@ class RankValues:
         )
 
 
-def text_table(frame: pd.DataFrame) -> Styler:
+class TextTable(Styler):
+    """What `text_table` returns: a table in a notebook, the same as lines in a terminal."""
+
+    def __repr__(self) -> str:
+        # A Styler's own is <pandas.io.formats.style.Styler object>, and pandas cuts long cells.
+        from rich import box  # late: %load_ext does not wait for it
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for name in self.data.columns:
+            table.add_column(Text(str(name)), overflow="fold")
+        for row in self.data.itertuples(index=False):
+            table.add_row(*(Text(_in_a_cell(value)) for value in row))
+        lines = io.StringIO()
+        Console(file=lines, width=shutil.get_terminal_size((100, 24)).columns).print(table)
+        return "\n".join(line.rstrip() for line in lines.getvalue().rstrip().splitlines())
+
+
+def _in_a_cell(value: object) -> str:
+    """As the table of a page shows it."""
+    return f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
+def text_table(frame: pd.DataFrame) -> TextTable:
     """The frame as a table to read in a notebook: left-aligned, long cells wrapped, no index.
 
     Screen readers stumble over an empty header cell, which an index would have.
     """
     left = {"text-align": "left", "white-space": "normal", "vertical-align": "top"}
     headers = [{"selector": "th", "props": [("text-align", "left")]}]
-    return frame.style.hide(axis="index").set_properties(**left).set_table_styles(headers)
+    table = TextTable(frame).hide(axis="index").set_properties(**left)
+    return table.set_table_styles(headers)
