@@ -98,6 +98,14 @@ def test_without_widgets_all_frames_are_there():
     assert bundle["text/html"].count("<img ") == 3 == bundle["text/plain"].count("Frame")
 
 
+def test_a_stepper_can_count_from_another_number():
+    """Its number is the one that the picture itself names."""
+    made = stepper(listed := some_pictures(), first=11)
+    made.slider.value = 12
+    assert made.frame.value == listed[1]._repr_html_()
+    assert (made.slider.min, made.slider.max) == (11, 10 + len(listed))
+
+
 def test_a_stepper_of_one_frame_has_nowhere_to_go():
     """It is shown all the same."""
     assert stepper(some_pictures(1)).slider.max == 0

@@ -1,10 +1,14 @@
 """Tables of words."""
 
 import re
+from itertools import pairwise
 
 import pandas as pd
+from IPython.core.formatters import DisplayFormatter
 
 from ddp_workbook import text_table
+from ddp_workbook.notebook.display import RankValues, show_frames
+from ddp_workbook.notebook.pages import all_pages, load, source
 
 
 def test_a_text_table_has_no_empty_header_and_keeps_every_word():
@@ -23,3 +27,25 @@ def test_a_text_table_in_a_terminal_keeps_every_word(monkeypatch):
     assert max(map(len, lines)) <= 60 < len(words)
     assert lines[0].split() == ["what", "meaning"]
     assert " ".join(lines[2:]).split() == ["1.500000", *words.split()]
+
+
+def test_a_frame_has_no_empty_header_in_a_kernel_and_in_a_rank():
+    """Named columns and a named index make a row of them each."""
+    frame = pd.DataFrame({"bytes": [4]}, index=pd.Index([0], name="rank")).rename_axis(
+        columns="sent"
+    )
+    formatter = DisplayFormatter()
+    show_frames(formatter)
+    shown = formatter.format(frame)[0]
+    values = RankValues([{"text/plain": repr(frame), "text/html": frame._repr_html_()}])
+    assert "<th></th>" in frame._repr_html_()
+    for page in (shown["text/html"], values._repr_html_()):
+        assert "<th></th>" not in page and "<th>rank</th>" in page and "<td>4</td>" in page
+
+
+def test_no_table_of_the_pages_has_an_empty_header():
+    for path in all_pages():
+        for cell in load(path)["cells"]:
+            lines = source(cell).splitlines()
+            heads = [line for line, next in pairwise(lines) if next.startswith("|-")]
+            assert not [head for head in heads if re.search(r"\| *\|", head)], path.name

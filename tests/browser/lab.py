@@ -65,6 +65,11 @@ RUNS = """index => {
     const model = window.jupyterapp.shell.currentWidget.content.widgets[index].model;
     return [model.executionCount, model.executionState === 'running'];
 }"""
+SOURCE = """index => window.jupyterapp.shell.currentWidget.content.widgets[index]
+    .model.sharedModel.source"""
+TEXT = "() => window.jupyterapp.shell.currentWidget.context.model.toString()"
+SAVED = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
+SHUT_DOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext?.shutdown()"
 THEME = """theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"""
 BOTTOM = """() => {
     document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0;
@@ -74,12 +79,68 @@ BOTTOM = """() => {
 UNRENDERED = ".jp-OutputArea-output >> text=/Error displaying widget|Loading widget/"
 
 
-class Notebook:
-    """A notebook that is open in JupyterLab."""
+THEMES = ("JupyterLab Light", "JupyterLab Dark")
+
+
+class Document:
+    """Something that is open in JupyterLab, in a browser tab of its own."""
 
     def __init__(self, page: Page, address: str) -> None:
         self.page = page
         page.goto(address, wait_until="domcontentloaded")
+
+    def menu(self, name: str, command: str) -> None:
+        """Choose a line of a menu."""
+        self.page.click(f'#jp-MainMenu >> text="{name}"')
+        self.page.click(f'.lm-Menu li[data-command="{command}"]')
+
+    def wait_for(self, reached: Callable[[], bool], timeout: float = 60) -> None:
+        """Wait until this is so."""
+        deadline = time.monotonic() + timeout
+        while not reached():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"it is not so after {timeout} s")
+            self.page.wait_for_timeout(50)
+
+    def agree(self) -> None:
+        """Answer the question that is laid over the page with its coloured button."""
+        self.page.click(".jp-Dialog .jp-mod-accept")
+        self.page.wait_for_selector(".jp-Dialog", state="detached")
+
+    def save(self) -> None:
+        """Ctrl + S; wait until it is on disk."""
+        self.page.keyboard.press("ControlOrMeta+S")
+        self.page.wait_for_function(SAVED, timeout=60_000)
+
+    def close(self) -> None:
+        """Close the tab, and end the kernel behind it, if it has one."""
+        self.page.evaluate(SHUT_DOWN)
+        self.page.close()
+
+
+class Editor(Document):
+    """A file that is open in JupyterLab's editor."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        super().__init__(page, address)
+        page.wait_for_selector(".jp-FileEditor .cm-content", timeout=300_000)
+
+    def text(self) -> str:
+        """What the file holds, with the changes that are not saved."""
+        return self.page.evaluate(TEXT)
+
+    def write(self, text: str) -> None:
+        """Put this in place of all that is there, by mouse and keyboard."""
+        self.page.click(".jp-FileEditor .cm-content")
+        self.page.keyboard.press("ControlOrMeta+A")
+        self.page.keyboard.insert_text(text)
+
+
+class Notebook(Document):
+    """A notebook that is open in JupyterLab."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        super().__init__(page, address)
         page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=300_000)
         page.wait_for_function(READY, timeout=300_000)
         if self.faults():  # such as: which kernel shall it be?
@@ -89,12 +150,25 @@ class Notebook:
         """Run > Run All Cells, by the menu as a reader does, and wait for the last cell."""
         deadline = time.monotonic() + timeout
         for _ in range(5):  # a click just after opening gets lost now and then
-            self.page.click('#jp-MainMenu >> text="Run"')
-            self.page.click('.lm-Menu li[data-command="runmenu:run-all"]')
+            self.menu("Run", "runmenu:run-all")
             with contextlib.suppress(TimeoutError):
                 self._wait(lambda state: state["started"], time.monotonic() + 5)
                 break
         self._wait(lambda state: state["idle"] and state["done"] == state["cells"], deadline)
+
+    def settle(self, timeout: float = 300) -> None:
+        """Wait until the kernel has nothing left to do."""
+        self._wait(lambda state: state["started"] and state["idle"], time.monotonic() + timeout)
+
+    def press(self, name: str) -> None:
+        """Press a button of the notebook's toolbar: "interrupt" or "restart"."""
+        self.page.click(f'.jp-NotebookPanel-toolbar [data-jp-item-name="{name}"] jp-button')
+
+    def restart(self) -> None:
+        """The button with the round arrow, and Restart in the question that follows."""
+        self.press("restart")
+        self.agree()
+        self.page.wait_for_function(READY, timeout=300_000)
 
     def cell(self, name: str) -> tuple[int, Locator]:
         """Place and element of the cell with this id."""
@@ -103,21 +177,38 @@ class Notebook:
             raise LookupError(f"there is no cell {name!r} on this page")
         return index, self.page.locator(".jp-Notebook .jp-Cell").nth(index)
 
+    def source(self, name: str) -> str:
+        """The cell's code."""
+        return self.page.evaluate(SOURCE, self.cell(name)[0])
+
     def write(self, name: str, code: str) -> None:
         """Put `code` into the cell in place of what is there, by mouse and keyboard."""
-        _, cell = self.cell(name)
-        cell.scroll_into_view_if_needed()
-        cell.locator(".cm-content").click()
+        self.select(name)
         self.page.keyboard.press("ControlOrMeta+A")
         self.page.keyboard.insert_text(code)
 
-    def run(self, name: str, timeout: float = 300) -> str:
-        """Run one cell with Shift + Enter; what it then shows, as text."""
-        index, cell = self.cell(name)
-        count, _ = self.page.evaluate(RUNS, index)
+    def select(self, name: str) -> None:
+        """Click into the cell."""
+        _, cell = self.cell(name)
         cell.scroll_into_view_if_needed()
         cell.locator(".cm-content").click()
+
+    def run(self, name: str, timeout: float = 300) -> str:
+        """Run one cell with Shift + Enter; what it then shows, as text."""
+        count = self.start(name)
+        return self.wait(name, count, timeout)
+
+    def start(self, name: str) -> int | None:
+        """Press Shift + Enter in the cell; the number it had before, for `wait`."""
+        index, _ = self.cell(name)
+        count, _ = self.page.evaluate(RUNS, index)
+        self.select(name)
         self.page.keyboard.press("Shift+Enter")
+        return count
+
+    def wait(self, name: str, count: int | None, timeout: float = 300) -> str:
+        """Wait until the cell, started when its number was `count`, has ended; what it shows."""
+        index, cell = self.cell(name)
         end, state = time.monotonic() + timeout, (count, True)
         while state[0] in (count, None) or state[1]:
             if time.monotonic() > end:
@@ -138,9 +229,9 @@ class Notebook:
         return ["a widget is missing"] * widgets + questions
 
     def theme(self, name: str) -> None:
-        """Settings > Theme: "JupyterLab Light" or "JupyterLab Dark"."""
+        """Settings > Theme, one of THEMES."""
         self.page.evaluate(THEME, name)
-        light = str(name == "JupyterLab Light").lower()
+        light = str(name == THEMES[0]).lower()
         self.page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached")
 
     def screenshot(self, path: Path | str) -> None:
@@ -165,19 +256,19 @@ class Notebook:
 
 
 @contextlib.contextmanager
-def lab(root: Path) -> Iterator[Callable[[str], Notebook]]:
-    """JupyterLab at the folder `root`, and a browser; gives `open(notebook below root)`."""
+def lab(root: Path) -> Iterator[Callable[..., Document]]:
+    """JupyterLab at the folder `root`, and a browser; gives `open(path, kind=Notebook)`."""
     from playwright.sync_api import sync_playwright
 
     with server(root) as about, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
 
-        def open_notebook(name: str) -> Notebook:
+        def open_document(path: str, kind: type[Document] = Notebook) -> Document:
             page = browser.new_page(viewport={"width": WIDTH, "height": 900})
             # /doc is one document without side bar; reset forgets the workspace of the page before
-            return Notebook(page, f"{about['url']}doc/tree/{name}?reset&token={about['token']}")
+            return kind(page, f"{about['url']}doc/tree/{path}?reset&token={about['token']}")
 
-        yield open_notebook
+        yield open_document
         browser.close()
 
 
@@ -194,7 +285,7 @@ def main() -> int:
         notebook = open_notebook(path.relative_to(root).as_posix())
         notebook.run_all()
         notebook.screenshot(options.picture)
-        notebook.theme("JupyterLab Dark")
+        notebook.theme(THEMES[1])
         notebook.screenshot(dark)
         wrong = notebook.errors() + notebook.faults()
     print("\n".join(wrong) or f"{options.picture} and {dark}: every cell ran")

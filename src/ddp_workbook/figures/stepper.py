@@ -19,18 +19,19 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 class Stepper:
     """What `stepper` returns: a widget in JupyterLab, a strip of its frames everywhere else."""
 
-    def __init__(self, pictures: list[Picture], name: str):
+    def __init__(self, pictures: list[Picture], name: str, first: int):
         self.pictures = pictures
+        self.first = first
         # Continuous: the arrow keys and a dragged handle show every frame on the way.
         self.slider = ipywidgets.IntSlider(
-            0, 0, len(pictures) - 1, description=name, continuous_update=True
+            first, first, first + len(pictures) - 1, description=name, continuous_update=True
         )
         self.frame = ipywidgets.HTML()
         self.slider.observe(self._show, names="value")
         self._show()
 
     def _show(self, _change: object = None) -> None:
-        self.frame.value = self.pictures[self.slider.value]._repr_html_()
+        self.frame.value = self.pictures[self.slider.value - self.first]._repr_html_()
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
         box = ipywidgets.VBox([self.slider, self.frame])
@@ -45,9 +46,9 @@ class Stepper:
         return "\n".join(repr(picture) for picture in self.pictures)
 
 
-def stepper(pictures: Sequence[Picture], name: str = "step") -> Stepper:
+def stepper(pictures: Sequence[Picture], name: str = "step", first: int = 0) -> Stepper:
     """A slider called `name` over pictures from `show`; the last line of a cell.
 
-    The left and right arrow keys move it.
+    Its numbers begin with `first`. The left and right arrow keys move it.
     """
-    return Stepper(list(pictures), name)
+    return Stepper(list(pictures), name, first)

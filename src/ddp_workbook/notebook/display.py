@@ -5,6 +5,7 @@ import io
 import shutil
 
 import pandas as pd
+from IPython.core.formatters import DisplayFormatter
 from pandas.io.formats.style import Styler
 
 from ddp_workbook.figures.palette import rank_colour
@@ -13,6 +14,22 @@ ROW = "display:flex; flex-wrap:wrap; gap:0.6em 1.4em; margin:0.3em 0"
 BOX = "border-left:4px solid {colour}; padding-left:0.6em; max-width:100%; overflow-x:auto"
 NAME = "font-weight:600; font-size:90%"
 TEXT = "margin:0.15em 0 0 0; padding:0; background:transparent; line-height:1.35"
+
+
+def show_frames(formatter: DisplayFormatter) -> None:
+    """Let a kernel show data frames as `frame_as_html` does."""
+    formatter.formatters["text/html"].for_type(pd.DataFrame, frame_as_html)
+
+
+def frame_as_html(frame: pd.DataFrame) -> str | None:
+    """pandas' own table, without headers that are empty: screen readers stumble over them."""
+    shown = frame._repr_html_()
+    return shown and without_empty_headers(shown)
+
+
+def without_empty_headers(table: str) -> str:
+    """This HTML with plain cells in their place."""
+    return table.replace("<th></th>", "<td></td>")
 
 
 class RankValues:
@@ -30,6 +47,7 @@ class RankValues:
         value = value or {"text/plain": "None"}
         text = html.escape(value["text/plain"])
         body = value.get("text/html") or f'<pre style="{TEXT}">{text}</pre>'
+        body = without_empty_headers(body)
         return (
             f'<div role="listitem" style="{BOX.format(colour=rank_colour(rank))}">'
             f'<div style="{NAME}">rank {rank}</div>{body}</div>'

@@ -1,0 +1,149 @@
+"""What a reader does in JupyterLab, by mouse and keyboard, in Chromium."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddp_workbook.exercises.judging.catalogue import find
+from ddp_workbook.notebook.after_restart import ADVICE
+from tests.browser.lab import Editor, lab
+from tools import book
+
+pytestmark = pytest.mark.browser
+FIRST_PAGE = "notebooks/00_start_here.ipynb"
+BELOW = "import psutil\n[child.pid for child in psutil.Process().children(recursive=True)]"
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Path:
+    """A copy of the notebooks' folders."""
+    root = tmp_path_factory.mktemp("checkout")
+    book.copy_layout(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def opened(checkout):
+    """One JupyterLab and one browser for all tests: opens a notebook or a file."""
+    with lab(checkout) as open_document:
+        yield open_document
+
+
+@pytest.fixture(scope="module")
+def notebook(opened):
+    """The first page, its imports done; what a test writes into a cell stays there."""
+    notebook = opened(FIRST_PAGE)
+    for name in ("load", "imports"):
+        notebook.run(name)
+    yield notebook
+    notebook.close()
+
+
+WRONG = """%%exercise mean_over_ranks
+import torch
+import torch.distributed as dist
+
+
+def mean_over_ranks(value):
+    total = torch.tensor(value)
+    dist.all_reduce(total)
+    return total.item()
+"""
+
+
+def test_an_exercise_wrongly_and_then_rightly(notebook):
+    """Type, run, read, open a hint, type again."""
+    cell = "ex-mean-over-ranks"
+    assert "not attempted yet" in notebook.run(cell)
+    notebook.write(cell, WRONG)
+    said = notebook.run(cell)
+    assert "Not yet: mean_over_ranks at 4 ranks" in said
+    assert "This is the sum" in said
+    texts = find("mean_over_ranks").hints
+    assert not any(text in notebook.run(f"{cell}-hint") for text in texts), "a hint is folded"
+    notebook.cell(f"{cell}-hint")[1].locator("summary").last.click()
+    shown = " ".join(notebook.cell(f"{cell}-hint")[1].inner_text().split())
+    assert any(text in shown for text in texts) or "shows one solution" in shown
+    notebook.write(cell, WRONG.replace("total.item()", "total.item() / dist.get_world_size()"))
+    assert "every rank returns the same mean of all" in notebook.run(cell)
+    assert "1 of 1 solved" in notebook.run("progress")
+    assert notebook.errors() == []
+    assert notebook.faults() == []
+
+
+def test_a_stub_comes_back_when_the_page_is_loaded_again(notebook, checkout):
+    """An answer that is beyond repair: save, `ddp-workbook reset`, Reload Notebook from Disk."""
+    cell = "ex-mean-over-ranks"
+    ruined = "%%exercise mean_over_ranks\nnothing is left of it"
+    notebook.write(cell, ruined)
+    notebook.save()
+    command = Path(sys.executable).with_name("ddp-workbook")
+    line = [command, "reset", "mean_over_ranks", "--notebook", checkout / FIRST_PAGE]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    notebook.menu("File", "docmanager:reload")
+    notebook.wait_for(lambda: notebook.source(cell) != ruined)
+    assert notebook.source(cell).endswith(find("mean_over_ranks").stub.rstrip("\n"))
+    kept = (checkout / "notebooks/work/exercises").glob("mean_over_ranks*.py")
+    assert any("nothing is left of it" in path.read_text() for path in kept)
+
+
+HANG = """%%ranks 2
+import time
+if rank == 0:
+    dist.all_reduce(torch.ones(1))
+time.sleep(600)
+"""
+
+
+def test_the_stop_button_ends_a_hang_with_its_report(notebook):
+    """The kernel lives, its variables too, and no rank is left."""
+    notebook.write("secret", BELOW)
+    before = notebook.run("secret")
+    notebook.write("greeting", HANG)
+    count = notebook.start("greeting")
+    notebook.write("secret", BELOW)  # time for the ranks to come to their lines
+    notebook.press("interrupt")
+    said = notebook.wait("greeting", count)
+    assert "all_reduce" in said and "time.sleep(600)" in said
+    assert notebook.run("secret") == before
+
+
+def test_after_a_restart_the_page_says_what_to_do(notebook):
+    """Run All Above Selected Cell then brings everything back."""
+    notebook.restart()
+    assert ADVICE in notebook.run("greeting")
+    notebook.select("secret")
+    notebook.menu("Run", "notebook:run-all-above")
+    notebook.settle()
+    assert "I am rank 3 of 4" in notebook.run("greeting")
+
+
+USES_THE_FILE = "from work.sum_of_ranks import sum_of_ranks\nlaunch(sum_of_ranks, ranks=2)"
+
+
+def test_a_worker_edited_in_the_editor_is_what_the_next_launch_runs(notebook, opened):
+    """The file is open in another tab; Ctrl + S there, Shift + Enter here."""
+    notebook.run("guess-file")
+    notebook.write("guess-reveal", USES_THE_FILE)
+    assert "[3.0, 3.0]" in notebook.run("guess-reveal")
+    editor = opened("notebooks/work/sum_of_ranks.py", Editor)
+    editor.write(editor.text().replace("return x.item()", "return 10 * x.item()"))
+    editor.save()
+    assert "[30.0, 30.0]" in notebook.run("guess-reveal")
+    editor.close()
+
+
+def test_two_pages_at_once(notebook, opened):
+    """One page hangs for three seconds; the other runs its ranks meanwhile."""
+    other = opened("notebooks/03_process_groups.ipynb")
+    for name in ("load", "imports"):
+        other.run(name)
+    count = notebook.start("missed-meeting")
+    other.write("imports", "%%ranks 4\nx = torch.ones(1)\ndist.all_reduce(x)\nx.item()")
+    assert other.run("imports").count("4.0") == 4
+    assert "all_reduce" in notebook.wait("missed-meeting", count)
+    assert notebook.faults() == other.faults() == []
+    other.close()

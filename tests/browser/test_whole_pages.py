@@ -1,0 +1,104 @@
+"""Whole pages in JupyterLab in Chromium: every cell, every slider, and who else can read them.
+
+A push looks at three of them, `--all` at all.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from PIL import Image, ImageStat
+
+from tests.browser.accessibility import JUPYTERLABS_OWN, findings
+from tests.browser.lab import THEMES, lab
+from tools import book
+
+pytestmark = pytest.mark.browser
+in_full = pytest.mark.release("whole pages in a browser")
+# The first page, one that trains, and one with a slider.
+ON_A_PUSH = ("00_start_here", "02_distributed_data_parallel", "05_further_ring")
+PAGES = [
+    pytest.param(path, id=path.stem, marks=[] if path.stem in ON_A_PUSH else [in_full])
+    for path in book.NOTEBOOKS
+]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    """One JupyterLab and one browser for all pages, at a copy of their folders."""
+    pytest.importorskip("playwright")
+    root = tmp_path_factory.mktemp("checkout")
+    book.copy_layout(root)
+    with lab(root) as open_document:
+        yield open_document
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def page(request, opened):
+    """A page after Run > Run All Cells."""
+    notebook = opened(f"notebooks/{request.param.name}")
+    notebook.run_all()
+    yield notebook
+    notebook.close()
+
+
+def test_every_cell_runs_and_shows_what_it_should(page):
+    """No error, no missing widget, no question laid over the page."""
+    assert page.errors() == []
+    assert page.faults() == []
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_axe_finds_nothing_of_ours(page, theme):
+    """Contrast, names for screen readers, tables, what a keyboard reaches."""
+    page.theme(theme)
+    ours, others = findings(page.page)
+    assert ours == []
+    assert sorted(others.keys() - JUPYTERLABS_OWN) == [], others
+
+
+def test_its_sliders_move_by_arrow_key_and_by_mouse(page, request):
+    """Each step has a picture, with words of its own; a page without sliders shows none."""
+    sliders = page.page.locator(".noUi-target").all()
+    has_sliders = "stepper(" in request.node.callspec.params["page"].read_text(encoding="utf-8")
+    assert bool(sliders) == has_sliders
+    for slider in sliders:
+        area = page.page.locator(".jp-OutputArea-output").filter(has=slider).last
+        picture = area.locator("img")
+        seen = [picture.get_attribute("alt")]
+        slider.locator(".noUi-handle").focus()
+        for _ in range(2):
+            page.page.keyboard.press("ArrowRight")
+            seen.append(another(page, picture, seen[-1]))
+        track = slider.bounding_box()
+        middle = track["y"] + track["height"] / 2
+        page.page.mouse.click(track["x"] + track["width"] - 1, middle)
+        seen.append(another(page, picture, seen[-1]))
+        assert len(set(seen)) == 4
+
+
+def another(page, picture, before: str) -> str:
+    """The picture's words, once they are not these."""
+    page.wait_for(lambda: picture.get_attribute("alt") != before)
+    return picture.get_attribute("alt")
+
+
+@in_full
+def test_the_driver_sees_what_is_wrong(tmp_path):
+    """As a command, on a notebook with a failing cell: exit code 1, the error, the pictures."""
+    cells = [nbformat.v4.new_code_cell(text) for text in ("1 + 1", "1 / 0")]
+    path, picture = tmp_path / "faulty.ipynb", tmp_path / "page.png"
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
+    line = [sys.executable, "-m", "tests.browser.lab", str(path), str(picture)]
+    done = subprocess.run(line, cwd=book.ROOT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "ZeroDivisionError: division by zero" in done.stdout
+    assert brightness(picture) > 200 > 100 > brightness(picture.with_stem("page-dark"))
+
+
+def brightness(picture: Path) -> float:
+    """Mean grey of a picture: 0 is black, 255 white."""
+    return ImageStat.Stat(Image.open(picture).convert("L")).mean[0]
