@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -111,3 +112,10 @@ def test_all_that_is_installed_is_pinned():
     other = {n: str(v) for n, v in ours.items() if pins.get(n) != Version(v.public)}
     assert other == {}
     assert {"jupyterlab", "tornado"} <= set(ours)
+
+
+def test_every_pin_accepts_the_oldest_python():
+    """A package may ask for 3.11.5, and Debian 12 has 3.11.2: pip would find no such version."""
+    oldest = f"{PROJECT['requires-python'].removeprefix('>=').partition(',')[0]}.0"
+    asked = {name: distribution(name).metadata["Requires-Python"] or "" for name in closure()}
+    assert {name: text for name, text in asked.items() if oldest not in SpecifierSet(text)} == {}
