@@ -77,7 +77,9 @@ class TextTable(Styler):
         for row in self.data.itertuples(index=False):
             table.add_row(*(Text(_in_a_cell(value)) for value in row))
         lines = io.StringIO()
-        Console(file=lines, width=shutil.get_terminal_size((100, 24)).columns).print(table)
+        width = shutil.get_terminal_size((100, 24)).columns
+        # In a kernel, rich would show the table itself, above the one that the page shows
+        Console(file=lines, width=width, force_jupyter=False).print(table)
         return "\n".join(line.rstrip() for line in lines.getvalue().rstrip().splitlines())
 
 
