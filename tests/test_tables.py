@@ -4,6 +4,7 @@ import re
 from itertools import pairwise
 
 import pandas as pd
+import pytest
 from IPython.core.formatters import DisplayFormatter
 
 from ddp_workbook import text_table
@@ -27,6 +28,13 @@ def test_a_text_table_in_a_terminal_keeps_every_word(monkeypatch):
     assert max(map(len, lines)) <= 60 < len(words)
     assert lines[0].split() == ["what", "meaning"]
     assert " ".join(lines[2:]).split() == ["1.500000", *words.split()]
+
+
+def test_a_text_table_in_a_kernel_is_shown_once(monkeypatch):
+    """rich, which draws it for a terminal, would show it by itself."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *_: pytest.fail("shown by rich"))
+    assert "cores" in repr(text_table(pd.DataFrame({"what": ["cores"]})))
 
 
 def test_a_frame_has_no_empty_header_in_a_kernel_and_in_a_rank():
