@@ -13,6 +13,11 @@ from ddp_workbook.figures.style import Picture
 # A click or an arrow key moves by a frame; no script is needed.
 STRIP = "display:flex; overflow-x:auto; scroll-snap-type:x mandatory; border-bottom:1px solid"
 FRAME = "flex:0 0 100%; scroll-snap-align:start"
+# Some systems hide scroll bars. On paper, `make book` prints the frames one below the other.
+HOW = (
+    "<style>@media print {{ .how-to-scroll {{ display: none }} }}</style>"
+    '<div class="how-to-scroll" aria-hidden="true" style="font-size:90%">{words}</div>'
+)
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -39,7 +44,7 @@ class Stepper:
         frames = "".join(f'<div style="{FRAME}">{p._repr_html_()}</div>' for p in self.pictures)
         words = f"{len(self.pictures)} pictures in a row, to scroll sideways"
         about = f'class="frames" tabindex="0" role="group" aria-label="{words}"'
-        strip = f'<div {about} style="{STRIP}">{frames}</div>'
+        strip = f'{HOW.format(words=words)}<div {about} style="{STRIP}">{frames}</div>'
         return bundle | {"text/html": strip, "text/plain": repr(self)}
 
     def __repr__(self) -> str:
