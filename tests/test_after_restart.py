@@ -3,8 +3,8 @@
 import nbformat
 import pytest
 
-from ddp_workbook.instructor.execution import execute
-from ddp_workbook.notebook.after_restart import ADVICE
+from ddp_workbook.instructor.execution import copy_layout, errors, execute
+from ddp_workbook.notebook.after_restart import ADVICE, UNWRITTEN
 from tools import set_up
 
 CELLS = [
@@ -17,6 +17,10 @@ CELLS = [
     "lunch(print)",
     "1 / 0",
     "%%ranks 2\nrank",
+    "from work.train import train",
+    "%%writefile work/other.py\npass",
+    "from work.train import train",
+    "import no_such_library",
 ]
 
 
@@ -56,3 +60,26 @@ def test_after_the_first_cells_nothing_is_added(shown):
     assert "name 'lunch' is not defined" in shown[6] and "division by zero" in shown[7]
     assert not [text for text in shown[5:] if ADVICE in text]
     assert "rank 1: 1" in shown[8]
+
+
+@pytest.mark.parametrize("number", [9, 11])
+def test_a_file_that_no_cell_has_written_yet(shown, number):
+    """Before there is a folder work, and in one that holds other files."""
+    assert shown[number].endswith(UNWRITTEN) and "No module named 'work" in shown[number]
+
+
+def test_a_library_that_is_missing_is_another_matter(shown):
+    assert shown[12].endswith("No module named 'no_such_library'")
+
+
+def test_the_first_page_runs_from_its_last_cell_to_its_first(tmp_path):
+    """Whatever a reader skips: a cell needs the first two, and the one that writes its file."""
+    path = copy_layout(tmp_path) / "00_start_here.ipynb"
+    page = nbformat.read(path, as_version=4)
+    first, second, *others = [cell for cell in page.cells if cell.cell_type == "code"]
+    page.cells = [first, second, *reversed(others)]
+    nbformat.write(page, path)
+    done = execute(path)
+    assert [error.partition(":")[0] for error in errors(done)] == ["cell guess-reveal"]
+    told = next(cell for cell in done.cells if cell.id == "guess-reveal").outputs[-1]
+    assert told.traceback[-1].endswith(UNWRITTEN)

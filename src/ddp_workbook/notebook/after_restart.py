@@ -13,6 +13,10 @@ ADVICE = (
     "This kernel knows nothing of the cells above: it was restarted, or they were not run. In the "
     "menu, choose Run > Run All Above Selected Cell, and run this cell again."
 )
+UNWRITTEN = (
+    "A cell of this page writes that file. Run the one that begins with %%writefile, and then this "
+    "cell again."
+)
 MAGICS = ("ranks", "exercise")
 
 
@@ -20,7 +24,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Give the page's own magics, and unknown names, an answer that says what to do."""
     for name in MAGICS:
         shell.register_magic_function(_refuse, "cell", name)
-    shell.set_custom_exc((NameError,), _explain)
+    shell.set_custom_exc((NameError, ModuleNotFoundError), _explain)
 
 
 def _refuse(line: str, cell: str) -> None:
@@ -35,11 +39,14 @@ def _explain(
     trace: TracebackType,
     tb_offset: int | None = None,
 ) -> None:
-    """Show the error as usual, with the advice as its last line if the page's imports are missing.
+    """Show the error as usual, with advice as its last line if a cell above has not run.
 
-    After them, an unknown name is the reader's own.
+    After a page's imports, an unknown name is the reader's own.
     """
-    if not any(belongs_here(value) for value in list(shell.user_ns.values())):
+    if isinstance(error, ModuleNotFoundError):
+        if (error.name or "").partition(".")[0] == "work":
+            error.add_note(UNWRITTEN)
+    elif not any(belongs_here(value) for value in list(shell.user_ns.values())):
         error.add_note(ADVICE)
     shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
