@@ -76,11 +76,17 @@ PLANS = {match[0]: in_minutes(match[2]) for match in PLAN.finditer(TEXT)}
 ROWS = [(heading, row) for heading in PLANS for row in plan_rows(heading) if row.pages]
 
 
-def share(path: Path, parts: list[tuple[str, str]]) -> float:
+def parts(row: Row) -> list[tuple[str, str]]:
+    """The first and the last cell of each part that a row takes of its page."""
+    ends = re.findall(r"#cell-id=([\w-]+)\)", row.what) if row.is_part else []
+    return list(zip(ends[::2], ends[1::2], strict=True))
+
+
+def share(path: Path, taken: list[tuple[str, str]]) -> float:
     """How much of a page's teaching is in the cells from the first to the last id of each pair."""
     whole, part = page(path), page(path)
     ids = [cell.id for cell in whole.cells]
-    spans = [range(ids.index(first), ids.index(last) + 1) for first, last in parts]
+    spans = [range(ids.index(first), ids.index(last) + 1) for first, last in taken]
     if spans[0].start > 0:  # the opening belongs to the first part
         spans[0] = range(spans[0].stop)
     part.cells = [whole.cells[i] for span in spans for i in span]
@@ -93,10 +99,8 @@ def due(row: Row) -> tuple[int, int]:
     teaching, exercises = minutes.stated(page(path))
     if not row.is_part:
         return teaching, exercises
-    ends = re.findall(r"#cell-id=([\w-]+)\)", row.what)
     taken = re.findall(r"exercise `(\w+)`", row.what)
-    parts = list(zip(ends[::2], ends[1::2], strict=True))
-    return round(teaching * share(path, parts)), sum(find(one).module.MINUTES for one in taken)
+    return round(teaching * share(path, parts(row))), sum(find(one).module.MINUTES for one in taken)
 
 
 # The plans

@@ -1,0 +1,78 @@
+"""The instructor's plan for ninety minutes, walked through in a browser with a clock.
+
+Only the cells of the plan are run, with Shift + Enter, and every exercise wrongly before rightly.
+"""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ddp_workbook.exercises.judging.catalogue import find
+from ddp_workbook.notebook.pages import EXERCISE
+from tests.browser.lab import lab
+from tests.test_exercises import WRONG
+from tests.test_guide import PLANS, Row, parts, plan_rows
+from tests.test_lessons import page as read_page
+from tools import book
+
+(HEADING,) = [heading for heading, length in PLANS.items() if length == 90]
+
+
+@pytest.mark.browser
+@pytest.mark.release("whole pages in a browser")
+def test_the_plan_for_ninety_minutes(tmp_path):
+    """Every cell runs although others are left out, and the room does not wait for the machine."""
+    pytest.importorskip("playwright")
+    book.copy_layout(tmp_path)
+    rows = [row for row in plan_rows(HEADING) if row.pages]
+    waits = []
+    with lab(tmp_path) as opened:
+        for row in rows:
+            (path,) = row.pages
+            began = time.monotonic()
+            page = opened(f"notebooks/{path.name}")
+            for name, code in steps(row, path):
+                if code is not None:
+                    page.write(name, code)
+                said = page.run(name)
+                if EXERCISE.match(page.source(name)):
+                    solved = page.source(name) == solution(EXERCISE.match(page.source(name))[1])
+                    assert ("Not yet" in said) != solved, said
+            assert page.errors() == page.faults() == []
+            page.close()
+            waits.append(time.monotonic() - began)
+            print(
+                f"{row.start // 60}:{row.start % 60:02} {path.stem}: {waits[-1]:.0f} s of waiting"
+            )
+    spare = 60 * (PLANS[HEADING] - sum(row.minutes for row in plan_rows(HEADING)))
+    # two minutes on a quiet machine; ten times that is still less than reading takes
+    assert sum(waits) < 20 * 60, f"{sum(waits):.0f} s, where {spare} s are to spare"
+
+
+def steps(row: Row, path: Path) -> Iterator[tuple[str, str | None]]:
+    """(cell, what to type into it, or None) for everything that the row has people do."""
+    cells = read_page(path).cells
+    ids = [cell.id for cell in cells]
+    spans = [range(ids.index(a), ids.index(b) + 1) for a, b in parts(row)] or [range(len(ids))]
+    chosen = re.findall(r"exercise `(\w+)`", row.what)
+    code = [place for place, cell in enumerate(cells) if cell.cell_type == "code"]
+    for place in code:
+        exercise = EXERCISE.match(cells[place].source)
+        if exercise and (not row.is_part or exercise[1] in chosen):
+            yield ids[place], f"%%exercise {exercise[1]}\n{wrong_answer(exercise[1])}"
+            yield ids[place], solution(exercise[1])
+        elif not exercise and (place in code[:2] or any(place in span for span in spans)):
+            yield ids[place], None
+
+
+def wrong_answer(name: str) -> str:
+    """The first of tests/wrong_answers."""
+    return sorted((WRONG / name).glob("*.py"))[0].read_text(encoding="utf-8")
+
+
+def solution(name: str) -> str:
+    """The exercise's cell, solved."""
+    return f"%%exercise {name}\n{find(name).solution}".rstrip("\n")
