@@ -1,6 +1,7 @@
 """A room: what attendees share when they want to, and what the instructor sees of it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from ddp_workbook import cli
@@ -92,6 +94,17 @@ def test_leaving_removes_the_file(room):
     assert list(room.iterdir()) == []
     note_verdict("my_indices", "solved", "")
     assert list(room.iterdir()) == [] and leave_room() == "You are in no room."
+
+
+def test_the_instructor_may_read_what_a_careful_account_has_written(room):
+    """On many clusters, files that a user makes are for that user only."""
+    before = os.umask(0o077)
+    try:
+        join_room("otter")
+        note_verdict("my_indices", "solved", "")
+    finally:
+        os.umask(before)
+    assert one_file(room).stat().st_mode & 0o777 == 0o644
 
 
 def test_a_new_name_replaces_the_old_one(room):
@@ -181,7 +194,9 @@ def test_the_exercise_at_which_most_are_stuck_comes_first(room):
     assert found.stuck[0].advice == ADVICE
     code, output = show()
     assert code == 0
-    assert f"Stuck at mean_over_ranks: 3 (ant, bee, cat). 2 of them were told: {ADVICE}" in output
+    assert (
+        f"Stuck at mean_over_ranks: 3 (ant, bee, cat). 2 of 3 got this advice: {ADVICE}" in output
+    )
     assert "4 in the room" in output
 
 
@@ -190,6 +205,16 @@ def test_a_row_says_where_somebody_is(room):
     (row,) = board.rows(board.read_room(room), time.time())
     assert row == ("ant", "samplers", "1", "where_is", "2", "12 (away?)")
     assert board.rows(board.read_room(room), 0.0)[0][-1] == "0", "a clock that is behind"
+
+
+def test_no_name_of_an_exercise_is_cut_off(room):
+    """In a terminal of the usual width; a name may be folded."""
+    put(room, news("a name of some length", row_and_column_groups=("not yet", 2, "x")))
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(board.table(board.read_room(room)))
+    words = "".join(line.split("│")[4].strip() for line in shown.get().splitlines() if "│" in line)
+    assert words == "row_and_column_groups"
 
 
 def test_two_attendees_with_one_name_are_two_rows(room):
@@ -243,7 +268,19 @@ def test_the_page_to_project_names_nobody_who_is_stuck(room, tmp_path):
     text = page.read_text()
     assert "<b>" not in text and "<script>" not in text and "&lt;b&gt;ant&lt;/b&gt;" in text
     assert 'content="7"' in text
-    assert re.search(r"<p>Stuck at mean_over_ranks: 1\. 1 of them", text)
+    assert re.search(r"<p>Stuck at mean_over_ranks: 1\. 1 of 1 got this advice", text)
+    assert "<td>mean_over_ranks" not in text and "<td>5" not in text, "the table tells it, too"
+
+
+def test_the_page_to_project_has_no_damaged_files(room, tmp_path):
+    (room / "ffff.json").touch()
+    assert "ffff.json" in show("--page", tmp_path / "page.html")[1]
+    assert "ffff.json" not in (tmp_path / "page.html").read_text()
+
+
+def test_a_file_in_place_of_a_room(room):
+    code, output = show("--folder", Path(__file__))
+    assert code == 1 and "is not a folder" in output
 
 
 def test_a_page_that_cannot_be_written_is_named(room, tmp_path):

@@ -83,7 +83,7 @@ def read_room(folder: Path) -> Room:
     """Read every file of the room; one that is damaged is named, and the others are shown."""
     room = Room()
     if not folder.is_dir():
-        room.problem = f"{folder} is not there"
+        room.problem = f"{folder} is {'not a folder' if folder.exists() else 'not there'}"
         return room
     for path in sorted(folder.glob("*.json")):
         if path.name.startswith("."):
@@ -123,7 +123,8 @@ def with_own_names(room: Room) -> Room:
     return room
 
 
-HEADINGS = ("who", "page", "solved", "working on", "attempts", "minutes since")
+HEADINGS = ("who", "page", "solved", "working on", "attempts", "minutes ago")
+TO_ALL = 3  # the first columns may be projected: the others show who is stuck
 
 
 def rows(room: Room, now: float) -> list[tuple[str, ...]]:
@@ -141,17 +142,18 @@ def rows(room: Room, now: float) -> list[tuple[str, ...]]:
 
 
 def sentences(room: Room, *, names: bool) -> list[str]:
-    """What an instructor wants to know first, and what is wrong with the room's files.
+    """What an instructor wants to know first, and what is wrong with the room.
 
-    `names` lists who is stuck, which is for the instructor's own screen.
+    `names` lists who is stuck, and the files that are damaged, for the instructor's own screen.
     """
     told = [f"The room cannot be read now: {room.problem}."] if room.problem else []
     told += [
         f"Stuck at {one.exercise}: {len(one.people)}{listed(one.people) * names}. "
-        f"{one.times} of them were told: {one.advice or 'nothing'}"
+        f"{one.times} of {len(one.people)} got this advice: {one.advice or 'none'}"
         for one in room.stuck
     ]
-    return told + [f"This file is damaged, and was skipped: {name}." for name in room.corrupt]
+    damaged = room.corrupt if names else []
+    return told + [f"This file is damaged, and was skipped: {name}." for name in damaged]
 
 
 def listed(people: Sequence[str]) -> str:
@@ -161,7 +163,9 @@ def listed(people: Sequence[str]) -> str:
 
 def table(room: Room, now: float | None = None) -> Table:
     """The room for a terminal."""
-    shown = Table(*HEADINGS, caption=f"{len(room.attendees)} in the room", caption_justify="left")
+    shown = Table(caption=f"{len(room.attendees)} in the room", caption_justify="left")
+    for heading in HEADINGS:
+        shown.add_column(heading, overflow="fold")  # an exercise's name is not cut off
     for row in rows(room, time.time() if now is None else now):
         shown.add_row(*row)
     return shown
@@ -175,10 +179,13 @@ th, td { text-align: left; padding: 0.2em 1em 0.2em 0; border-bottom: 1px solid 
 
 
 def page(room: Room, seconds: float, now: float | None = None) -> str:
-    """The room as a page to project, which loads itself again after so many seconds."""
+    """The room as a page to project, which loads itself again after so many seconds.
+
+    Nobody's attempts are on it.
+    """
     body = "".join(f"<p>{html.escape(words)}</p>\n" for words in sentences(room, names=False))
-    lines = [cells("th", HEADINGS)]
-    lines += [cells("td", row) for row in rows(room, time.time() if now is None else now)]
+    lines = [cells("th", HEADINGS[:TO_ALL])]
+    lines += [cells("td", row[:TO_ALL]) for row in rows(room, time.time() if now is None else now)]
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         f'<meta http-equiv="refresh" content="{max(1, round(seconds))}">\n'

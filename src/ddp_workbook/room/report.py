@@ -21,6 +21,7 @@ VARIABLE = "WORKBOOK_ROOM"
 OWN = Path("work") / "room"
 JOINED, PAGE = "joined.json", "page.json"
 LONGEST_NAME = 40
+READABLE = 0o644  # by the instructor, whatever this account's umask is
 LOST = (
     "The room's folder cannot be written now, so the instructor does not see this yet: {why}. "
     "Nothing is lost; it is sent with your next answer."
@@ -123,7 +124,9 @@ def send() -> str:
     if not room.is_dir():  # do not make it again: it may be a disk that is not mounted now
         return f"{room} is not there"
     try:
-        write_whole(room / f"{joined['id']}.json", json.dumps(told, indent=1))
+        own = write_whole(room / f"{joined['id']}.json", json.dumps(told, indent=1))
+        with contextlib.suppress(OSError):  # not every file system has permissions
+            own.chmod(READABLE)
     except OSError as error:
         return error.strerror or str(error)
     return ""
