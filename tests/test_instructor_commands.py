@@ -258,6 +258,7 @@ def test_minutes_without_running(copy):
     for path in pages.all_pages():
         said = minutes.stated(nbformat.read(path, as_version=4))
         assert f"{path.stem} │" in output and f"│ {said[0]} + {said[1]}" in output
+    assert "without a run, code that cells show does not count" in output
 
 
 def test_a_page_is_run_in_a_copy_and_its_failures_are_named(copy):

@@ -38,6 +38,18 @@ def test_every_trial_has_its_line_and_four_ranks_meet():
     assert output.endswith("Ready. Start the workbook with `make lab`.")
 
 
+def test_every_line_begins_with_its_state(monkeypatch):
+    """Also a long one in a narrow terminal: attendees are told to look at the beginnings."""
+    monkeypatch.setattr("ddp_workbook.instructor.meeting.timed_meeting", lambda ranks: 0.1)
+    monkeypatch.setattr("ddp_workbook.launcher.limits.usable_cores", lambda: 1)
+    monkeypatch.setenv("COLUMNS", "60")
+    result = CliRunner().invoke(cli.app, ["check"])
+    *lines, last = result.output.splitlines()
+    assert len(lines) == len(trials(4))
+    assert {line.split()[0] for line in lines} <= {state.value for state in State}
+    assert last.startswith("Ready.")
+
+
 def test_what_is_missing_is_named_with_its_mend(monkeypatch):
     monkeypatch.setattr("ddp_workbook.digits.DigitsDataset", raises(FileNotFoundError("digits")))
     monkeypatch.setattr("ddp_workbook.instructor.meeting.timed_meeting", lambda ranks: 0.1)

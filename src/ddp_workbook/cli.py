@@ -58,7 +58,8 @@ def check(
         lines.append((name, found.state))
         words = f"{found.text}. {found.mend}" if found.mend else found.text
         style = {State.OK: "green", State.NOTE: "yellow", State.FAILED: "bold red"}[found.state]
-        console.print(f"[{style}]{found.state.value:7}[/] {name}: {escape(words)}", highlight=False)
+        line = f"[{style}]{found.state.value:7}[/] {name}: {escape(words)}"
+        console.print(line, highlight=False, soft_wrap=True)  # one line each, also in a mail
     failed = [name for name, state in lines if state is State.FAILED]
     if failed:
         console.print(f"[bold]Not ready:[/bold] {', '.join(failed)}.")
@@ -153,8 +154,11 @@ def time_pages(
     """
     from ddp_workbook.instructor.page_times import page_times
 
-    headings = ["page", "teaching", "exercises", "states", *(["its cells run"] if run else [])]
-    table = Table(*headings, caption="minutes, computed from words, code, questions and exercises")
+    headings = ["page", "teaching", "exercises", "page says", *(["its cells run"] if run else [])]
+    caption = "minutes, computed from words, code, questions and exercises"
+    if not run:
+        caption += "; without a run, code that cells show does not count"
+    table = Table(*headings, caption=caption)
     failed = []
     with plain_errors():
         for one in page_times(names or [], run):
@@ -189,16 +193,17 @@ def room(
         Path, typer.Option(envvar="WORKBOOK_ROOM", help="The folder that the attendees share.")
     ],
     page: Annotated[
-        Path | None, typer.Option(help="Also write a page to project, without names of the stuck.")
+        Path | None, typer.Option(help="Also write a page to project: it has nobody's attempts.")
     ] = None,
     every: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
 ) -> None:
     """Show who is where, and at which exercise most are stuck, until Ctrl-C.
 
-    Attendees who want to be seen run join_room("a name") in a page.
-    Their answers are not shared. The exit code of --once is 1 if
-    the folder cannot be read.
+    Attendees who want to be seen run two lines in a page:
+    `from ddp_workbook import join_room`, `join_room("a name",
+    "folder")`. Their answers are not shared. The exit code of
+    --once is 1 if the folder cannot be read.
     """
     from ddp_workbook.room.watching import watch
 
