@@ -121,6 +121,16 @@ def wordless_pictures(done: Executed) -> list[str]:
     return bare + raw
 
 
+def addresses(done: Executed) -> list[str]:
+    """HTML in whose place IPython in a terminal would show no more than an object's address."""
+    address = re.compile(r"<[^<>]* at 0x[0-9a-f]+>|<IPython\..*>")
+    return [
+        f"cell {cell}: {output.data['text/plain']}"
+        for cell, output in done.outputs()
+        if "text/html" in output.get("data", {}) and address.fullmatch(output.data["text/plain"])
+    ]
+
+
 def test_no_cell_fails(executed):
     """Cells tagged raises-exception must raise, the others must not."""
     assert book.errors(executed.notebook) == []
@@ -134,6 +144,11 @@ def test_no_warning_is_shown(executed):
 def test_pictures_have_words(executed):
     """A reader who cannot see a figure can read it."""
     assert wordless_pictures(executed) == []
+
+
+def test_a_terminal_shows_words(executed):
+    """What is shown in place of HTML is no object's address, as in <Styler at 0x7f…>."""
+    assert addresses(executed) == []
 
 
 def test_a_picture_is_in_the_first_screen(executed):
@@ -202,4 +217,5 @@ def test_each_fault_is_seen(tmp_path):
     assert "ValueError: meant" in failed
     assert [line[:11] for line in warnings(done)] == ["cell cell-1"]
     assert len(wordless_pictures(done)) == 2
+    assert [line[:11] for line in addresses(done)] == ["cell cell-2", "cell cell-6"]
     assert len(pictures(done)) == 2
