@@ -90,11 +90,12 @@ def test_a_stub_comes_back_when_the_page_is_loaded_again(notebook, checkout):
     assert any("nothing is left of it" in path.read_text() for path in kept)
 
 
-HANG = """%%ranks 2
+HANG = """%%ranks 2 --timeout 900
 import time
+print("here")
 if rank == 0:
     dist.all_reduce(torch.ones(1))
-time.sleep(600)
+time.sleep(900)
 """
 
 
@@ -104,10 +105,10 @@ def test_the_stop_button_ends_a_hang_with_its_report(notebook):
     before = notebook.run("secret")
     notebook.write("greeting", HANG)
     count = notebook.start("greeting")
-    notebook.write("secret", BELOW)  # time for the ranks to come to their lines
+    notebook.wait_for(lambda: notebook.cell("greeting")[1].inner_text().count("] here") == 2)
     notebook.press("interrupt")
     said = notebook.wait("greeting", count)
-    assert "all_reduce" in said and "time.sleep(600)" in said
+    assert "Interrupted." in said and "time.sleep(900)" in said
     assert notebook.run("secret") == before
 
 
