@@ -1,4 +1,4 @@
-"""What axe finds on a page that is open in Chromium, JupyterLab's own findings apart."""
+"""What axe finds on a page that is open in Chromium, JupyterLab's and nbconvert's own apart."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ JUPYTERLABS_OWN = {
     "label-title-only",  # the page's name
     "region",  # the links that skip to a part of the page
 }
+# The same of nbconvert 7, in the pages of the book.
+NBCONVERTS_OWN: set[str] = set()
 # Whether elements lie in OURS; a path into a shadow tree, where none of ours is, begins with "['".
 BELONG = """([places, ours, not_ours]) => places.map(place => {
     const element = place.startsWith("['") ? null : document.querySelector(place);
@@ -28,19 +30,31 @@ BELONG = """([places, ours, not_ours]) => places.map(place => {
 
 def findings(page: Page) -> tuple[list[str], dict[str, list[str]]]:
     """Ours, as "rule: element"; and JupyterLab's, by rule."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    found = [
-        (violation["id"], node)
-        for violation in Axe().run(page).response["violations"]
-        for node in violation["nodes"]
-    ]
+    found = violations(page)
     places = [str(node["target"][0]) for _, node in found]
     ours, others = [], defaultdict(list)
     belong = page.evaluate(BELONG, [places, OURS, NOT_OURS])
     for (rule, node), is_ours in zip(found, belong, strict=True):
         if is_ours:
-            ours.append(f"{rule}: {node['html']} {node['failureSummary']}")
+            ours.append(in_words(rule, node))
         else:
             others[rule].append(node["html"])
     return ours, dict(others)
+
+
+def book_findings(page: Page) -> list[str]:
+    """The same of a page of the book, where all is ours but what nbconvert itself gets wrong."""
+    return [in_words(rule, node) for rule, node in violations(page) if rule not in NBCONVERTS_OWN]
+
+
+def violations(page: Page) -> list[tuple[str, dict]]:
+    """Each rule with an element that breaks it."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [(violation["id"], node) for violation in found for node in violation["nodes"]]
+
+
+def in_words(rule: str, node: dict) -> str:
+    """A finding as "rule: element"."""
+    return f"{rule}: {node['html']} {node['failureSummary']}"

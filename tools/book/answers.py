@@ -6,23 +6,29 @@ import nbformat
 
 PREDICT = "**Predict.**"
 LEFT_OUT = ("-hint", "-solution")  # ends of the ids of an exercise's cells
+BEFORE = ("predict(", "%%writefile", "show_code(")  # beginnings of cells that show no answer
 FOLD = '<details class="answer"><summary>Show what happens</summary>\n'
 
 
 def mark_answers(notebook: nbformat.NotebookNode) -> list[list[str]]:
     """Leave out hints and solutions; return, for each prediction, the ids of the cells to fold.
 
-    These are the cells that it asks about, up to the text that explains them. If that text goes on
-    to something else, it is cut in two cells.
+    These are what the cell that it asks about shows, all cells after that one, and the text that
+    explains them. If that text goes on to something else, it is cut in two cells. The cell itself
+    can be read: the question is about it.
     """
     notebook.cells = [cell for cell in notebook.cells if not cell.id.endswith(LEFT_OUT)]
     answers, asked = [], None
     cells = []
     for cell in notebook.cells:
         if asked is None or cell.cell_type != "markdown":
-            if asked is not None:
-                asked.append(cell.id)
             cells.append(cell)
+            if asked:
+                asked.append(cell.id)
+            elif asked is not None and not cell.source.startswith(BEFORE):
+                shown = shown_by(cell)
+                cells.append(shown)
+                asked.append(shown.id)
         else:
             answer, rest = cut(cell.source)
             if answer:
@@ -38,6 +44,14 @@ def mark_answers(notebook: nbformat.NotebookNode) -> list[list[str]]:
             asked = []
     notebook.cells = cells
     return answers + ([asked] if asked else [])
+
+
+def shown_by(cell: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Take the outputs from the cell, and return a cell that has nothing else."""
+    shown = nbformat.from_dict({**cell, "id": f"{cell.id}-shows", "source": ""})
+    shown.metadata = nbformat.from_dict({"transient": {"remove_source": True}})
+    cell.outputs = []
+    return shown
 
 
 def cut(text: str) -> tuple[str, str]:

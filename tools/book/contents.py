@@ -4,22 +4,10 @@ import html
 from itertools import groupby
 
 from ddp_workbook.notebook.pages import in_order
+from tools.book.look import CONTENTS, PAGE, SCRIPT, rank_names
 from tools.book.search import FORM
 
 NAME = "The Distributed PyTorch Workbook"
-STYLE = """
-.book-contents { font: 0.95rem/1.5 system-ui, sans-serif }
-.book-contents ul { list-style: none; padding-left: 0; margin: 0.3em 0 }
-.book-contents ul ul { padding-left: 1em }
-.book-contents a[aria-current] { font-weight: 600 }
-.book-contents input { width: 100%; box-sizing: border-box; font: inherit; padding: 0.3em }
-@media screen and (min-width: 80rem) {
-  nav.book-contents { position: fixed; top: 0; bottom: 0; left: 0; width: 17rem; padding: 1rem;
-    overflow-y: auto; box-sizing: border-box; border-right: 1px solid #ccc }
-  body.jp-Notebook { margin-left: 18rem }
-}
-@media print { .book-contents { display: none } }
-"""
 
 
 def listed(titles: dict[str, str], here: str = "") -> str:
@@ -42,11 +30,12 @@ def with_contents(page: str, titles: dict[str, str], stem: str) -> str:
     """The page of a notebook with the contents and a search field at its side."""
     side = (
         f'<nav class="book-contents" aria-label="Contents"><a href="index.html">{NAME}</a>\n'
-        f"{FORM}{listed(titles, stem)}</nav>\n"
+        f'{FORM}<details class="book-pages"><summary>All pages</summary>\n'
+        f"{listed(titles, stem)}</details></nav>\n<script>{SCRIPT}</script>\n"
     )
     start = page.index(">", page.index("<body ")) + 1
     page = f"{page[:start]}\n{side}{page[start:]}"
-    return page.replace("</head>", f"<style>{STYLE}</style>\n</head>", 1)
+    return page.replace("</head>", f"<style>{CONTENTS}{PAGE}{rank_names()}</style>\n</head>", 1)
 
 
 def index(titles: dict[str, str]) -> str:
@@ -54,7 +43,7 @@ def index(titles: dict[str, str]) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{NAME}</title>\n<style>{STYLE}\n"
+        f"<title>{NAME}</title>\n<style>{CONTENTS}\n"
         "body { max-width: 40rem; margin: 3rem auto; padding: 0 1rem }</style></head>\n"
         f'<body><main class="book-contents">\n<h1>{NAME}</h1>\n{FORM}{listed(titles)}'
         "</main>\n</body>\n</html>\n"

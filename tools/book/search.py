@@ -5,35 +5,47 @@ import re
 
 import nbformat
 
-from tools.book.page import NOTE_ID, title
+from tools.book.page import NOTE_ID, PROGRESS, title
 
 SCRIPT = "search.js"
 LONGEST = 20  # results to show
 FORM = (
-    '<form role="search" onsubmit="return false"><input type="search" id="book-search" '
+    '<form role="search"><input type="search" id="book-search" name="search" '
     'placeholder="Search" aria-label="Search in all pages" autocomplete="off">'
-    '<ul id="book-results" aria-live="polite"></ul></form>\n'
+    '<ul id="book-results"></ul><p id="book-count" role="status"></p></form>\n'
     f'<script src="{SCRIPT}" defer></script>\n'
 )
-# Every word must be there; results with all words in a heading come first.
+# Every word must be there; results with all words in a heading come first. all_reduce also finds
+# all-reduce. The words travel in the address, so that they are still there on the page found.
 FINDS = """
 const field = document.getElementById('book-search');
 const results = document.getElementById('book-results');
-field.addEventListener('input', () => {
-  const words = field.value.toLowerCase().split(/\\s+/).filter(word => word);
-  const has = text => words.every(word => text.toLowerCase().includes(word));
+const count = document.getElementById('book-count');
+const plain = text => text.toLowerCase().replace(/-/g, '_');
+function find() {
+  const words = plain(field.value).split(/\\s+/).filter(word => word);
+  const has = text => words.every(word => plain(text).includes(word));
   const found = words.length === 0 ? []
     : TEXTS.filter(one => has(one.heading + ' ' + one.text));
   found.sort((a, b) => has(b.heading) - has(a.heading));
   results.replaceChildren(...found.slice(0, MOST).map(one => {
     const link = document.createElement('a');
-    link.href = one.page + '.html#cell-id=' + one.cell;
+    const typed = encodeURIComponent(field.value);
+    link.href = one.page + '.html?search=' + typed + '#cell-id=' + one.cell;
     link.textContent = one.title + ': ' + one.heading;
     const item = document.createElement('li');
     item.append(link);
     return item;
   }));
-  if (words.length && !found.length) results.textContent = 'Nothing found.';
+  count.textContent = !words.length ? '' : !found.length ? 'Nothing found.'
+    : found.length > MOST ? MOST + ' of ' + found.length + ' places' : '';
+}
+field.value = new URLSearchParams(location.search).get('search') ?? '';
+field.addEventListener('input', find);
+field.addEventListener('focus', find);
+field.form.addEventListener('submit', event => {
+  event.preventDefault();
+  results.querySelector('a')?.click();
 });
 """
 
@@ -42,12 +54,12 @@ def entries(stem: str, notebook: nbformat.NotebookNode, hidden: list[str]) -> li
     """The page's texts and programs by section; the cells in `hidden` are left out."""
     heading, found = title(notebook), []
     for cell in notebook.cells:
-        if cell.id in hidden or cell.id == NOTE_ID:
+        if cell.id in hidden or cell.id == NOTE_ID or PROGRESS.fullmatch(cell.source):
             continue
         is_text = cell.cell_type == "markdown"
         for part in re.split(r"(?m)^(?=##+ )", cell.source) if is_text else [cell.source]:
             if is_text and (named := re.match(r"##+ (.*)", part)):
-                heading = named[1]
+                heading = named[1].replace("`", "")
             if text := " ".join(part.split()):
                 place = {"page": stem, "title": title(notebook), "cell": cell.id}
                 found.append(place | {"heading": heading, "text": text})

@@ -1,0 +1,221 @@
+"""The book in Chromium with the network off: read, search, unfold, print; axe on every page.
+
+A push looks at a small book with one real page, `--all` at all pages, executed for it.
+"""
+
+import re
+import shutil
+import subprocess
+
+import nbformat
+import pytest
+
+from tests.browser.accessibility import book_findings
+from tests.browser.lab import CHROMIUM_OPTIONS, WIDTH
+from tests.conftest import chromium
+from tests.test_book import write_small
+from tools import book
+from tools.book.__main__ import run_all, write_book
+
+pytestmark = pytest.mark.browser
+SMALL, REAL = "01_greeting", "05_further_ring"  # the real page is short, and has a slider
+FORMS = ("with", "without")  # answers
+PHONE = 400  # pixels
+WIDER = """() => [...document.querySelectorAll('main *')].filter(element => {
+    if (element.getBoundingClientRect().right <= document.documentElement.clientWidth + 1)
+        return false;
+    for (let one = element; one !== document.body; one = one.parentElement)
+        if (getComputedStyle(one).overflowX !== 'visible') return false;
+    return true;
+}).map(element => element.outerHTML.slice(0, 200))"""
+NO_ALT = """() => [...document.images].filter(image => !image.alt.trim())
+    .map(image => image.outerHTML.slice(0, 200))"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, without a network."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as run:
+        started = run.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def reader(browser):
+    """`open(path)` gives its page; what pages asked the network for, and errors, in `wrong`."""
+    context = browser.new_context(viewport={"width": WIDTH, "height": 900}, offline=True)
+    wrong = []
+
+    def asked(request):
+        if not request.url.startswith(("file:", "data:")):
+            wrong.append(request.url)
+
+    context.on("request", asked)
+    context.on("weberror", lambda error: wrong.append(str(error.error)))
+
+    def open_page(path, width=WIDTH):
+        page = context.new_page()
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    context.close()
+    assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Folders with two pages, in both forms."""
+    checkout = tmp_path_factory.mktemp("checkout")
+    notebooks = book.copy_layout(checkout)
+    write_small(checkout)
+    executed = {stem: book.execute(notebooks / f"{stem}.ipynb") for stem in (SMALL, REAL)}
+    assert [book.errors(one) for one in executed.values()] == [[], []]
+    return {form: write_form(form, executed, notebooks, checkout) for form in FORMS}
+
+
+def write_form(form, executed, notebooks, folder):
+    """The folder of a book in this form."""
+    place = folder / form
+    place.mkdir()
+    copies = {
+        stem: nbformat.reads(nbformat.writes(one), as_version=4) for stem, one in executed.items()
+    }
+    broken = write_book(place, copies.items(), notebooks, without_answers=form == "without")
+    there = {f"{stem}.ipynb" for stem in executed}
+    pages = {path.name for path in book.NOTEBOOKS} - there  # the small book has not all of them
+    missing = {f"there is no file {name.replace('.ipynb', '.html')}" for name in pages}
+    unknown = [one for one in broken if one.partition(": ")[2].partition("#")[0] not in missing]
+    assert unknown == []
+    return place
+
+
+def look(page):
+    """What is wrong with an open page, for eyes and for screen readers."""
+    assert book_findings(page) == []
+    assert page.evaluate(NO_ALT) == []
+    assert page.evaluate(WIDER) == []
+
+
+@pytest.mark.parametrize("width", [WIDTH, PHONE])
+@pytest.mark.parametrize("stem", ["index", SMALL, REAL])
+def test_nothing_is_wrong_on_a_page(small, reader, stem, width):
+    """axe, alt texts, nothing cut off at the right; the fixture saw no request to the network."""
+    for form in FORMS if width == WIDTH else ["without"]:
+        look(reader(small[form] / f"{stem}.html", width))
+
+
+def test_the_contents_lead_to_the_other_page(small, reader):
+    """At the side they are open; on a phone a click opens them."""
+    page = reader(small["with"] / "index.html")
+    page.click("text=01 Meeting & greeting")
+    page.click("nav >> text=The ring")
+    assert page.inner_text("nav [aria-current]") in page.inner_text("h1")
+    page = reader(small["with"] / f"{SMALL}.html", PHONE)
+    link = page.locator("nav >> text=The ring")
+    assert not link.is_visible()
+    page.click("summary >> text=All pages")
+    link.click()
+    page.wait_for_url(f"**/{REAL}.html")
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        ("greeting", f"{SMALL}.html?search=greeting#cell-id=title"),
+        ("Hello CELL", f"{SMALL}.html?search=Hello%20CELL#cell-id=hello"),
+        ("reduce_scatter", f"{REAL}.html?search=reduce_scatter#cell-id="),
+    ],
+)
+def test_search_leads_to_the_place_and_keeps_the_words(small, reader, words, place):
+    """By keyboard alone: Enter opens the first result, and so does Tab."""
+    for key in ("Enter", "Tab"):
+        page = reader(small["with"] / "index.html")
+        page.focus("#book-search")
+        page.keyboard.type(words)
+        page.keyboard.press(key)
+        if key == "Tab":
+            page.keyboard.press("Enter")
+        page.wait_for_url(lambda url: place in url)
+        target = page.url.partition("#")[2]
+        found = page.locator(f'[id="{target}"]').bounding_box()
+        assert -1 <= found["y"] < 900
+        assert page.input_value("#book-search") == words
+
+
+def test_search_says_that_there_is_nothing(small, reader):
+    page = reader(small["with"] / f"{SMALL}.html")
+    page.fill("#book-search", "zebra")
+    assert page.inner_text("#book-count") == "Nothing found."
+    page.fill("#book-search", "")
+    assert page.inner_text("#book-count") == ""
+
+
+def test_search_finds_no_answer_in_the_form_without(small, reader):
+    for form, found in (("with", 1), ("without", 0)):
+        page = reader(small[form] / f"{SMALL}.html")
+        page.fill("#book-search", "nobody knew")
+        assert page.locator("#book-results a").count() == found
+
+
+def test_an_answer_opens_by_keyboard(small, reader):
+    """The code that the question is about is there before."""
+    page = reader(small["without"] / f"{SMALL}.html")
+    answer = page.get_by_text("It printed two words, which nobody knew.")
+    assert page.locator("pre", has_text="print('the', 'answer')").is_visible()
+    assert not answer.is_visible()
+    page.locator("summary", has_text="Show what happens").first.focus()
+    page.keyboard.press("Enter")
+    assert answer.is_visible()
+    assert not page.get_by_text("hint('mean_over_ranks')").is_visible()
+
+
+def test_paper_has_all_pictures_and_neither_contents_nor_search(small, reader):
+    """Every frame of a slider stands on the paper; nothing is cut off at its right."""
+    page = reader(small["with"] / f"{REAL}.html")
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 720, "height": 900})  # a sheet of A4
+    assert not page.locator("nav").is_visible()
+    assert page.evaluate(WIDER) == []
+    frames = page.locator(".frames img").all()
+    boxes = [frame.bounding_box() for frame in frames]
+    assert len(boxes) > 2
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 720 for box in boxes)
+    assert len({box["y"] for box in boxes}) == len(boxes)
+
+
+def test_paper_has_hints_and_solutions_open(small, reader, tmp_path):
+    """Answers that a reader left folded are not printed; afterwards all is folded as before."""
+    page = reader(small["with"] / f"{REAL}.html")
+    closed = "() => document.querySelectorAll('main details:not([open])').length"
+    assert page.evaluate(closed) > 0
+    page.evaluate(f"addEventListener('beforeprint', () => {{ window.left = ({closed})() }})")
+    before = page.evaluate(closed)
+    page.pdf(path=tmp_path / "page.pdf", format="A4")
+    assert page.evaluate("window.left") == 0
+    assert page.evaluate(closed) == before
+    printed = (tmp_path / "page.pdf").read_bytes()
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 2
+    if shutil.which("pdftotext"):
+        line = ["pdftotext", str(tmp_path / "page.pdf"), "-"]
+        text = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+        assert "One solution" in text and "All pages" not in text
+
+
+@pytest.mark.release("whole pages in a browser")
+def test_every_page_of_the_book(tmp_path, reader):
+    """All of them, executed: links, axe, alt texts, wide tables, in both forms, also on a phone."""
+    notebooks = book.copy_layout(tmp_path)
+    failed = []
+    executed = dict(run_all(notebooks, failed))
+    assert failed == []
+    for form in FORMS:
+        place = write_form(form, executed, notebooks, tmp_path)
+        for path in sorted(place.glob("*.html")):
+            for width in (WIDTH, PHONE):
+                page = reader(path, width)
+                look(page)
+                page.close()
