@@ -146,7 +146,7 @@ def test_a_page_without_exercises_cannot_be_solved(copy):
 def test_a_folder_that_cannot_be_made_is_named(copy):
     (copy / "solved").write_text("a file")
     code, output = run("solve", "00", "--to", "solved")
-    assert code == 2 and "cannot be written" in output and "Nothing was changed" in output
+    assert code == 2 and "solved is a file: copies cannot be written there" in output
 
 
 # reset
@@ -230,6 +230,7 @@ def test_a_named_exercise_without_an_attempt_is_not_solved(copy):
     attempt("mean_over_ranks", RIGHT)
     code, output = run("grade", "mean_over_ranks", "where_is")
     assert code == 1 and "where_is │ 0 │ not attempted" in output
+    assert output.endswith("1 of 2 solved. --words prints the verdicts.")
     attempt("where_is", Exercise("where_is").stub)
     assert "where_is │ 1 │ not attempted" in run("grade", "where_is")[1]
 

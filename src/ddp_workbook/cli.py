@@ -116,7 +116,8 @@ def grade(
     missed = [one for one in grades if one.verdict.kind != SOLVED]
     for one in missed if words else []:
         typer.echo(f"\n{one.verdict!r}")
-    typer.echo(f"{len(grades) - len(missed)} of {len(grades)} solved.")
+    more = " --words prints the verdicts." if missed and not words else ""
+    typer.echo(f"{len(grades) - len(missed)} of {len(grades)} solved.{more}")
     raise typer.Exit(int(bool(missed)))
 
 

@@ -17,6 +17,10 @@ def solve(names: Sequence[str], folder: Path) -> dict[Path, list[str]]:
         BadPage: an unknown page, a copy that would be overwritten, or a folder that cannot be
             written.
     """
+    if folder.exists() and not folder.is_dir():
+        raise pages.BadPage(
+            f"{folder} is a file: copies cannot be written there. Nothing was changed."
+        )
     copies: dict[Path, tuple[dict, list[str]]] = {}
     for path in pages.find_pages(names):
         page, solved = pages.load(path), []
