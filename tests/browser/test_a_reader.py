@@ -54,7 +54,7 @@ def mean_over_ranks(value):
 
 
 def test_an_exercise_wrongly_and_then_rightly(notebook):
-    """Type, run, read, open a hint, type again."""
+    """Type, run, read, open a hint; the second time a solution is offered, too; then rightly."""
     cell = "ex-mean-over-ranks"
     assert "not attempted yet" in notebook.run(cell)
     notebook.write(cell, WRONG)
@@ -62,10 +62,15 @@ def test_an_exercise_wrongly_and_then_rightly(notebook):
     assert "Not yet: mean_over_ranks at 4 ranks" in said
     assert "This is the sum" in said
     texts = find("mean_over_ranks").hints
+    verdict = notebook.cell(cell)[1]
+    assert "One solution" not in verdict.inner_text() and "Hint 2" not in verdict.inner_text()
+    verdict.get_by_text("Hint 1 of 2").click()
+    assert texts[0] in " ".join(verdict.inner_text().split())
+    notebook.write(cell, WRONG + "# once more\n")
+    notebook.run(cell)
+    verdict.get_by_text("One solution").click()
+    assert "/ dist.get_world_size()" in verdict.locator(".jp-OutputArea").inner_text()
     assert not any(text in notebook.run(f"{cell}-hint") for text in texts), "a hint is folded"
-    notebook.cell(f"{cell}-hint")[1].locator("summary").last.click()
-    shown = " ".join(notebook.cell(f"{cell}-hint")[1].inner_text().split())
-    assert any(text in shown for text in texts) or "shows one solution" in shown
     notebook.write(cell, WRONG.replace("total.item()", "total.item() / dist.get_world_size()"))
     assert "every rank returns the same mean of all" in notebook.run(cell)
     assert "1 of 1 solved" in notebook.run("progress")
