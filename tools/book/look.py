@@ -41,6 +41,7 @@ details.answer > summary { cursor: pointer; font-weight: 600;
 @media screen and (max-width: 50rem) {
   body.jp-Notebook { padding: 0.5rem }
   details.answer > summary { padding-left: 0 }
+  .ddpw-diff { min-width: 44rem }  /* two programs side by side: its output scrolls */
   .highlight pre { white-space: pre-wrap !important; overflow-wrap: anywhere }
   .jp-RenderedMarkdown { padding-left: 0; padding-right: 0 }
 }
