@@ -15,8 +15,9 @@ FORM = (
     '<ul id="book-results"></ul><p id="book-count" role="status"></p></form>\n'
     f'<script src="{SCRIPT}" defer></script>\n'
 )
-# Every word must be there; results with all words in a heading come first. all_reduce also finds
-# all-reduce. The words travel in the address, so that they are still there on the page found.
+# Every word must be there. Each section is listed once, those with all words in a heading first.
+# all_reduce also finds all-reduce. The words travel in the address, so that they are still there on
+# the page found.
 FINDS = """
 const field = document.getElementById('book-search');
 const results = document.getElementById('book-results');
@@ -26,7 +27,8 @@ function find() {
   const words = plain(field.value).split(/\\s+/).filter(word => word);
   const has = text => words.every(word => plain(text).includes(word));
   const found = words.length === 0 ? []
-    : TEXTS.filter(one => has(one.heading + ' ' + one.text));
+    : TEXTS.filter(one => has(one.heading + ' ' + one.text)).filter((one, place, all) =>
+      !place || one.page !== all[place - 1].page || one.heading !== all[place - 1].heading);
   found.sort((a, b) => has(b.heading) - has(a.heading));
   results.replaceChildren(...found.slice(0, MOST).map(one => {
     const link = document.createElement('a');
