@@ -242,6 +242,15 @@ def test_an_attempt_that_cannot_be_read_is_shown_as_such(copy):
     assert code == 1 and "undecided" in output and "cannot be read" in output
 
 
+def test_files_of_no_exercise_are_named(copy):
+    """A saved file that somebody has renamed; earlier attempts are no such files."""
+    attempt("mean_over_ranks", WRONG, RIGHT)
+    assert "not judged" not in run("grade")[1]
+    Path("work/exercises/mean_over_rank.py").write_text(RIGHT)
+    code, output = run("grade")
+    assert code == 0 and "No exercise has the name of mean_over_rank.py: not judged." in output
+
+
 def test_no_attempts_and_unknown_names(copy, monkeypatch):
     code, output = run("grade", "--work", copy / "nowhere")
     assert code == 2 and "There are no attempts in" in output

@@ -101,7 +101,7 @@ def grade(
     name is unknown or there are no attempts.
     """
     from ddp_workbook.exercises.judging.verdict import SOLVED
-    from ddp_workbook.instructor.grading import attempts_folder
+    from ddp_workbook.instructor.grading import attempts_folder, unknown_files
     from ddp_workbook.instructor.grading import grade as judge
 
     console = Console()
@@ -118,6 +118,8 @@ def grade(
         typer.echo(f"\n{one.verdict!r}")
     more = " --words prints the verdicts." if missed and not words else ""
     typer.echo(f"{len(grades) - len(missed)} of {len(grades)} solved.{more}")
+    if not names and (others := unknown_files(folder)):
+        typer.echo(f"No exercise has the name of {', '.join(others)}: not judged.")
     raise typer.Exit(int(bool(missed)))
 
 

@@ -54,6 +54,16 @@ def grade(wanted: Sequence[str], folder: Path) -> Iterator[Grade]:
     )
 
 
+def unknown_files(folder: Path) -> list[str]:
+    """Names of the folder's Python files that belong to no exercise, so that nobody judges them."""
+    return sorted({path.name for path in folder.glob("*.py") if _owner(path) not in names()})
+
+
+def _owner(path: Path) -> str:
+    """ "where_is" for where_is.py, and for where_is.2.py, an earlier attempt."""
+    return path.name.partition(".")[0]
+
+
 def _grade(exercise: Exercise, folder: Path) -> Grade:
     name = exercise.name
     count = len(attempts.earlier(folder, name))
