@@ -14,7 +14,7 @@ fault after another. A correct script does this:
 
 The two schedulers differ. (`$PBS_O_WORKDIR` is the folder where qsub was typed.)
 
-| | Slurm | PBS |
+| what | Slurm | PBS |
 |---|---|---|
 | The script runs on | the first node | the first node |
 | in which folder | where it was submitted | the home folder |

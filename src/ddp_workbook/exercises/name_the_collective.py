@@ -4,7 +4,7 @@ Each letter stands for one call on four ranks: what each rank held before the ca
 call gave it. A dash means that the rank got nothing. If a call has a root (`src` or `dst`), the
 root is rank 0.
 
-| | rank 0 | rank 1 | rank 2 | rank 3 |
+| call | rank 0 | rank 1 | rank 2 | rank 3 |
 |---|---|---|---|---|
 | **A** before | 1 2 3 4 | 10 20 30 40 | 100 200 300 400 | 1000 2000 3000 4000 |
 | after | 1111 2222 3333 4444 | - | - | - |
