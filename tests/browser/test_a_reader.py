@@ -108,11 +108,11 @@ def test_the_stop_button_ends_a_hang_with_its_report(notebook):
     """The kernel lives, its variables too, and no rank is left."""
     notebook.write("secret", BELOW)
     before = notebook.run("secret")
-    notebook.write("greeting", HANG)
-    count = notebook.start("greeting")
-    notebook.wait_for(lambda: notebook.cell("greeting")[1].inner_text().count("] here") == 2)
+    notebook.write("secret-ranks", HANG)
+    count = notebook.start("secret-ranks")
+    notebook.wait_for(lambda: notebook.cell("secret-ranks")[1].inner_text().count("] here") == 2)
     notebook.press("interrupt")
-    said = notebook.wait("greeting", count)
+    said = notebook.wait("secret-ranks", count)
     assert "Interrupted." in said and "time.sleep(900)" in said
     assert notebook.run("secret") == before
 
