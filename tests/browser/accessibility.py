@@ -1,4 +1,4 @@
-"""What axe finds on a page that is open in Chromium, JupyterLab's and nbconvert's own apart."""
+"""What axe finds on a page that is open in Chromium, JupyterLab's own apart."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ JUPYTERLABS_OWN = {
     "label-title-only",  # the page's name
     "region",  # the links that skip to a part of the page
 }
-# The same of nbconvert 7, in the pages of the book.
-NBCONVERTS_OWN: set[str] = set()
 # Whether elements lie in OURS; a path into a shadow tree, where none of ours is, begins with "['".
 BELONG = """([places, ours, not_ours]) => places.map(place => {
     const element = place.startsWith("['") ? null : document.querySelector(place);
@@ -43,8 +41,8 @@ def findings(page: Page) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def book_findings(page: Page) -> list[str]:
-    """The same of a page of the book, where all is ours but what nbconvert itself gets wrong."""
-    return [in_words(rule, node) for rule, node in violations(page) if rule not in NBCONVERTS_OWN]
+    """The same of a page of the book, where all is ours."""
+    return [in_words(rule, node) for rule, node in violations(page)]
 
 
 def violations(page: Page) -> list[tuple[str, dict]]:

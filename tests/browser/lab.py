@@ -156,10 +156,6 @@ class Notebook(Document):
                 break
         self._wait(lambda state: state["idle"] and state["done"] == state["cells"], deadline)
 
-    def settle(self, timeout: float = 300) -> None:
-        """Wait until the kernel has nothing left to do."""
-        self._wait(lambda state: state["started"] and state["idle"], time.monotonic() + timeout)
-
     def press(self, name: str) -> None:
         """Press a button of the notebook's toolbar: "interrupt" or "restart"."""
         self.page.click(f'.jp-NotebookPanel-toolbar [data-jp-item-name="{name}"] jp-button')

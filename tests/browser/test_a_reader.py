@@ -123,7 +123,6 @@ def test_after_a_restart_the_page_says_what_to_do(notebook):
     assert ADVICE in notebook.run("greeting")
     notebook.select("secret")
     notebook.menu("Run", "notebook:run-all-above")
-    notebook.settle()
     assert "I am rank 3 of 4" in notebook.run("greeting")
 
 

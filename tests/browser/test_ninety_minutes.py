@@ -47,9 +47,7 @@ def test_the_plan_for_ninety_minutes(tmp_path):
             print(
                 f"{row.start // 60}:{row.start % 60:02} {path.stem}: {waits[-1]:.0f} s of waiting"
             )
-    spare = 60 * (PLANS[HEADING] - sum(row.minutes for row in plan_rows(HEADING)))
-    # two minutes on a quiet machine; ten times that is still less than reading takes
-    assert sum(waits) < 20 * 60, f"{sum(waits):.0f} s, where {spare} s are to spare"
+    assert sum(waits) < 20 * 60  # two minutes on a quiet machine; five are to spare in the plan
 
 
 def steps(row: Row, path: Path) -> Iterator[tuple[str, str | None]]:
