@@ -1,15 +1,20 @@
 """Two kernels in one folder: what one writes never takes the place of the other's unseen."""
 
+import gc
+import importlib
+import itertools
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import nbformat
 import pytest
 
 from ddp_workbook.exercises.judging import attempts
+from ddp_workbook.launcher import reader_files
 from ddp_workbook.launcher.launch import launch
 from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (a fixture)
 from tests.test_kernels import Kernel
@@ -74,6 +79,52 @@ def test_a_ranks_cell_runs_what_stands_in_it_whatever_is_saved_under_its_name(tw
         assert "raise ValueError('mine')" in page and "theirs" not in page
     finally:
         two.b.run("stop.set()")
+
+
+# What the kernel remembers of its imports
+
+
+@pytest.fixture
+def imports_all_the_time(monkeypatch):
+    """Other imports happen whenever memory is handed out: a collection starts, and makes them."""
+    numbers, made = itertools.count(), []
+
+    def import_one(phase: str, info: dict) -> None:
+        made.append(f"made_meanwhile_{next(numbers)}")
+        sys.modules[made[-1]] = ModuleType(made[-1])
+
+    before = gc.get_threshold()
+    gc.callbacks.append(import_one)
+    gc.set_threshold(1)
+    yield
+    gc.set_threshold(*before)
+    gc.callbacks.remove(import_one)
+    for name in made:
+        del sys.modules[name]
+
+
+def test_another_thread_may_import_meanwhile(imports_all_the_time):
+    for _ in range(3):
+        reader_files.note_imports()
+
+
+class Odd(ModuleType):
+    """Some libraries put objects into sys.modules that answer nothing."""
+
+    @property
+    def __dict__(self):
+        raise RuntimeError("this module answers nothing")
+
+
+def test_a_module_that_cannot_be_looked_at_hides_no_other(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "odd", Odd("odd"))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "imported_after_odd.py").write_text(WORKER.format(whose="mine"))
+    module = importlib.import_module("imported_after_odd")
+    monkeypatch.setitem(sys.modules, "imported_after_odd", module)
+    reader_files.note_imports()
+    known = reader_files.KNOWN.pop(os.path.realpath(tmp_path / "imported_after_odd.py"))
+    assert known.did == reader_files.IMPORTED
 
 
 # Workers in files

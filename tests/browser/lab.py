@@ -49,7 +49,7 @@ STATE = """() => {
         errors: code.flatMap(cell => cell.model.outputs.toJSON()
             .filter(output => output.output_type === 'error'
                 && !(cell.model.getMetadata('tags') ?? []).includes('raises-exception'))
-            .map(output => `${output.ename}: ${output.evalue}`)),
+            .map(output => [`${output.ename}: ${output.evalue}`, ...output.traceback].join('\\n'))),
     };
 }"""
 # The dot that shows an idle kernel comes too early: Run All then asks which kernel to take.
@@ -215,8 +215,10 @@ class Notebook(Document):
         return "\n".join(cell.locator(".jp-OutputArea-output").all_inner_texts())
 
     def errors(self) -> list[str]:
-        """The errors that cells show, other than those that are meant to fail."""
-        return self.page.evaluate(STATE)["errors"]
+        """The errors that cells show, with their tracebacks, other than those that are meant."""
+        from nbconvert.filters import strip_ansi
+
+        return [strip_ansi(error) for error in self.page.evaluate(STATE)["errors"]]
 
     def faults(self) -> list[str]:
         """What is wrong on the page itself: missing widgets, and questions laid over it."""

@@ -9,11 +9,13 @@ only some of the ranks, or pass unnoticed.
 import _io
 import ast
 import io
+import logging
 import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from ddp_workbook.diagnostics import user_code
 
@@ -23,6 +25,7 @@ CHANGED = (
 )
 MEND = " To have this notebook's own again, run the cell that writes it."
 WROTE, IMPORTED = "wrote", "imported"
+LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -52,21 +55,31 @@ def wrote(path: str | os.PathLike, data: bytes, *, behind: bytes = b"") -> None:
 def note_imports() -> None:
     """Remember the reader's files that this kernel has imported, or reloaded, since the last call.
 
-    Launches look at files from the first call of this function on.
+    Launches look at files from the first call of this function on. It runs after each cell and
+    before each launch, which would take the blame for an error in here: so that is only logged.
     """
-    for name, module in list(sys.modules.items()):
-        namespace = getattr(module, "__dict__", {})
-        spec, file = namespace.get("__spec__"), namespace.get("__file__")
-        if spec is None or SPECS.get(name) is spec:
-            continue
-        SPECS[name] = spec
-        if not isinstance(file, str) or not _is_the_readers(file):
-            continue
-        real = os.path.realpath(file)
-        if real not in KNOWN or KNOWN[real].did == IMPORTED:
-            data = _read(real)
-            if data is not None:
-                KNOWN[real] = Known(data, IMPORTED)
+    # A copy, made in one step: another thread of the kernel may import meanwhile, and
+    # `list(sys.modules.items())` lets it.
+    for name, module in sys.modules.copy().items():
+        try:
+            _note_import(name, module)
+        except Exception:
+            LOG.debug("%s was not looked at", name, exc_info=True)
+
+
+def _note_import(name: str, module: ModuleType) -> None:
+    namespace = getattr(module, "__dict__", {})
+    spec, file = namespace.get("__spec__"), namespace.get("__file__")
+    if spec is None or SPECS.get(name) is spec:
+        return
+    SPECS[name] = spec
+    if not isinstance(file, str) or not _is_the_readers(file):
+        return
+    real = os.path.realpath(file)
+    if real not in KNOWN or KNOWN[real].did == IMPORTED:
+        data = _read(real)
+        if data is not None:
+            KNOWN[real] = Known(data, IMPORTED)
 
 
 def as_of_now(starts: Iterable[str], text: str = "") -> dict[str, bytes]:
@@ -122,7 +135,7 @@ def _imports(source: str | bytes) -> list[str]:
     """The known files that `source` imports anywhere in its text."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):  # the rank that imports it says so
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the rank says so
         return []
     names = set()
     for node in ast.walk(tree):
