@@ -12,6 +12,8 @@ from ddp_workbook.chapters import (
     single_process,
 )
 from ddp_workbook.experiments.fully_sharded.one_process import one_process
+from ddp_workbook.experiments.start_here import one_sum
+from ddp_workbook.launcher import rank_environment
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.collectives import record_collectives
 from tests.leftovers import no_rank_left  # noqa: F401
@@ -45,6 +47,13 @@ def test_more_ranks_than_gpus_meet_on_the_cpu():
     ranks = torch.cuda.device_count() + 1
     found = launch(workers.of_chapters, ranks=ranks)
     assert found == [("cpu", "gloo", [3.0 * ranks] * 2)] * ranks
+
+
+@gpu1
+def test_page_00s_sum_where_every_rank_sees_a_gpu(monkeypatch):
+    monkeypatch.setattr(rank_environment, "a_gpu_each", lambda ranks: True)
+    assert launch(workers.sees_a_gpu, ranks=2) == [True, True]
+    assert [held.after for held in launch(one_sum, ranks=4)] == [10] * 4
 
 
 @gpu1

@@ -1,8 +1,15 @@
-"""Page 00: its picture has the values of real ranks."""
+"""Page 00: its picture has the values of real ranks, also where each rank sees a GPU."""
+
+import ast
+
+import nbformat
 
 from ddp_workbook import launch
+from ddp_workbook.diagnostics import advice
 from ddp_workbook.experiments.start_here import Held, one_sum
 from ddp_workbook.figures.start_here import alt_text_of_one_sum, one_sum_plot
+from tools import book
+from tools.set_up import ROOT
 
 
 def test_four_processes_have_one_sum():
@@ -18,3 +25,53 @@ def test_picture_and_words_have_the_values_that_they_are_given():
     assert "rank 1, process 72: x = 2.5" in shown and shown.count("x = 4") == 2
     words = alt_text_of_one_sum(of_ranks)
     assert "numbered 71, 72" in words and "begin with 1.5, 2.5" in words
+
+
+PRETEND = """import os, sys
+os.environ["PYTHONPATH"] = {root!r}  # for the fork server
+sys.path.insert(0, {root!r})
+from ddp_workbook import launch
+from ddp_workbook.launcher import fork_server
+fork_server.preload("tests.workers.visible_gpu")
+from tests.workers import visible_gpu
+launch(visible_gpu.without_a_backend, ranks=2)"""
+
+
+def test_it_runs_where_torch_would_choose_the_backend_of_gpus(tmp_path):
+    """`init_process_group()` without a backend is simulated as on a node with a GPU a rank."""
+    path = book.copy_layout(tmp_path) / "00_start_here.ipynb"
+    book.begin_with(path, PRETEND.format(root=str(ROOT)))
+    page = book.execute(path)
+    refused = ["No backend type associated with device type cpu"] * 2
+    assert ast.literal_eval(page.cells[0].outputs[0].data["text/plain"]) == refused
+    assert book.errors(page) == []
+
+
+def test_a_rank_that_sees_a_gpu_is_told_why_its_tensor_is_refused():
+    words = advice.for_error("RuntimeError", "No backend type associated with device type cpu")
+    assert 'init_process_group("cpu:gloo,cuda:nccl")' in words
+
+
+def code_that_readers_run() -> list[tuple[str, str]]:
+    """(place, code) of cells and of the package's files; magics are left out."""
+    files = [(str(p.relative_to(ROOT)), p.read_text()) for p in ROOT.glob("src/**/*.py")]
+    cells = [
+        (f"{page.name}, {cell.id}", "\n".join(li for li in lines if not li.startswith(("%", "!"))))
+        for page in book.NOTEBOOKS
+        for cell in nbformat.read(page, 4).cells
+        if cell.cell_type == "code" and (lines := cell.source.splitlines())
+    ]
+    return files + cells
+
+
+def test_nothing_leaves_the_choice_of_the_backend_to_torch():
+    """With a GPU visible torch takes the GPU's alone, which refuses tensors on the CPU."""
+    calls = [
+        (place, call)
+        for place, code in code_that_readers_run()
+        for call in ast.walk(ast.parse(code))
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("init_process_group")
+    ]
+    assert len(calls) > 10
+    chosen = [c for _, c in calls if c.args or any(k.arg in ("backend", None) for k in c.keywords)]
+    assert [place for place, call in calls if call not in chosen] == []

@@ -29,3 +29,7 @@ def of_cells() -> tuple[str, list[float], list[float]]:
 def on_the_device() -> torch.Tensor:
     """A tensor that a rank returns from its device."""
     return torch.arange(3.0, device=setup())
+
+
+def sees_a_gpu():
+    return torch.cuda.is_available()

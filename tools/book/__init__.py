@@ -2,7 +2,7 @@
 
 import nbformat
 
-from ddp_workbook.instructor.execution import copy_layout, errors, execute
+from ddp_workbook.instructor.execution import begin_with, copy_layout, errors, execute
 from ddp_workbook.notebook.pages import all_pages
 from tools.book.contents import index
 from tools.book.page import page, title
@@ -12,6 +12,7 @@ NOTEBOOKS = all_pages()
 __all__ = [
     "NOTEBOOKS",
     "ROOT",
+    "begin_with",
     "copy_layout",
     "errors",
     "execute",

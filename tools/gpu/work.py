@@ -11,6 +11,11 @@ import torch
 
 from ddp_workbook.experiments import one_gpu
 
+# All ranks of these pages see the one GPU, as they see theirs on a node with a GPU for each.
+RANKS_SEE_IT = ("00_start_here",)
+SHOW_IT = """from ddp_workbook.launcher import rank_environment
+rank_environment.a_gpu_each = lambda ranks: True"""
+
 
 def measure(name: str, device: torch.device, folder: Path = one_gpu.FOLDER, **smaller) -> str:
     """Measure and record; return what failed in words, or "".
@@ -33,6 +38,8 @@ def page(stem: str) -> str:
 
     with tempfile.TemporaryDirectory() as folder:
         path = book.copy_layout(Path(folder)) / f"{stem}.ipynb"
+        if stem in RANKS_SEE_IT:
+            book.begin_with(path, SHOW_IT)
         return "; ".join(book.errors(book.execute(path)))
 
 

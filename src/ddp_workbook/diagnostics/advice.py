@@ -40,6 +40,11 @@ FOR_ERRORS = [
         'init_process_group("gloo"), or leave out the backend and let PyTorch choose.',
     ),
     (
+        r"No backend type associated with device type cpu",
+        "This group carries tensors of GPUs only. Move the tensor to the rank's GPU, or make the "
+        'group with init_process_group("cpu:gloo,cuda:nccl"), which carries both.',
+    ),
+    (
         r"Cannot access accelerator device|not compiled with CUDA|_cuda_setDevice|No CUDA GPUs"
         r"|no NVIDIA driver|deserialize object on a CUDA|tensor to be on GPU|without ATen_cuda"
         r"|device_ids .* module parameters \{device\(type='cpu'\)",

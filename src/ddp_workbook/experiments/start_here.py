@@ -17,7 +17,7 @@ class Held(NamedTuple):
 
 def one_sum() -> Held:
     """Each rank begins with its rank plus one; afterwards all have the sum."""
-    dist.init_process_group()
+    dist.init_process_group("gloo")  # x is on the CPU, also where each rank has a GPU
     x = torch.tensor(dist.get_rank() + 1.0)
     before = x.item()
     dist.all_reduce(x)

@@ -24,6 +24,13 @@ def copy_layout(folder: Path) -> Path:
     return folder / "notebooks"
 
 
+def begin_with(path: Path, code: str) -> None:
+    """Put a cell with this code before the first cell of a (copied) notebook."""
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(code))
+    nbformat.write(notebook, path)
+
+
 def execute(path: Path, cell_timeout: float = 300) -> nbformat.NotebookNode:
     """Run the notebook at `path` in its folder; return it with outputs, errors included."""
     notebook = nbformat.read(path, as_version=4)

@@ -65,10 +65,14 @@ class RankEnvironment:
                 "NCCL_SOCKET_IFNAME": LOOPBACK_INTERFACE,
                 "TP_SOCKET_IFNAME": LOOPBACK_INTERFACE,
             }
-        if self.ranks > torch.cuda.device_count():
-            # Too few GPUs for all ranks: hide them all, so that all ranks agree on gloo.
+        if not a_gpu_each(self.ranks):  # hide them all, so that all ranks agree on gloo
             variables["CUDA_VISIBLE_DEVICES"] = ""
         return variables
+
+
+def a_gpu_each(ranks: int) -> bool:
+    """True if this machine shows a GPU for each of so many ranks."""
+    return ranks <= torch.cuda.device_count()
 
 
 def torchrun_line(call: Call, ranks: int) -> str:
