@@ -1,5 +1,6 @@
 """What the ranks run: a function or a script, and the arguments that each rank gets."""
 
+import contextlib
 import inspect
 import os
 import runpy
@@ -59,6 +60,8 @@ class Call:
         """The file of the worker, if it has one."""
         if self.script:
             return self.script.path
+        if self.cell:
+            return self.worker.path
         module = sys.modules.get(getattr(self.worker, "__module__", None) or "")
         return getattr(module, "__file__", None)
 
@@ -99,19 +102,25 @@ class Script:
         """In a rank: run the file as `__main__`."""
         sys.argv = [self.path, *words]
         sys.path.insert(0, os.path.dirname(self.path))
-        rank, leave = os.getpid(), os._exit
-
-        def leave_the_script(code: int) -> None:
-            """What os._exit does in a script; many scripts call it to avoid crashes at shutdown."""
-            if os.getpid() != rank or threading.current_thread() is not threading.main_thread():
-                leave(code)
-            raise SystemExit(code)
-
-        os._exit = leave_the_script
-        try:
+        with exit_ends_the_worker():
             runpy.run_path(self.path, run_name="__main__")
-        finally:
-            os._exit = leave
+
+
+@contextlib.contextmanager
+def exit_ends_the_worker() -> Iterator[None]:
+    """In a rank: make os._exit end the script, not the process; scripts avoid crashes with it."""
+    rank, leave = os.getpid(), os._exit
+
+    def leave_the_script(code: int) -> None:
+        if os.getpid() != rank or threading.current_thread() is not threading.main_thread():
+            leave(code)
+        raise SystemExit(code)
+
+    os._exit = leave_the_script
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def _call_of_script(path: Path, args: tuple, kwargs: dict) -> Call:

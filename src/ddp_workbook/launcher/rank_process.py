@@ -96,7 +96,7 @@ def main(
         error=error,
         time=time.monotonic(),
         record=flight_recorder.read(),
-        joined=meeting_point.groups > 0 or dist.is_initialized(),
+        joined=meeting_point.joined or dist.is_initialized(),
     )
     if ending is Ending.RETURNED:
         reporter.may_go.wait()  # others may still be connecting to this rank

@@ -58,13 +58,16 @@ class MeetingPoint:
     that sets its own MASTER_PORT, or passes `init_method="tcp://..."`, would wait at a port where
     nobody listens (torch 2.13, under torchrun as well). Each group gets a prefix of its own in the
     store; otherwise a second group would find the first one's addresses there and call dead peers.
+    Groups are counted where the store is handed out, because parts of torch, such as
+    init_device_mesh, know `init_process_group` by a name of their own.
     """
 
     def __init__(self, environment: dict[str, str]):
         self.rank, self.world_size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
         self.host, self.port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
         self.pid = os.getpid()
-        self.groups = 0  # that this rank has joined or begun to join
+        self.groups = 0  # of all ranks, for which this rank has asked for the store
+        self.called = False  # whether the worker has called `init_process_group`
         self.said = False
 
     def install(self) -> None:
@@ -85,12 +88,17 @@ class MeetingPoint:
         @functools.wraps(make_group)
         def init_process_group(*args: Any, **kwargs: Any) -> Any:
             if os.getpid() == self.pid:
-                self.groups += 1
+                self.called = True
                 self.check(signature.bind_partial(*args, **kwargs).arguments)
             return make_group(*args, **kwargs)
 
         module._create_c10d_store = create_store
         dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
+
+    @property
+    def joined(self) -> bool:
+        """Whether this rank has ever joined a group, or begun to."""
+        return self.called or self.groups > 0
 
     def check(self, given: dict[str, Any]) -> None:
         """Raise ValueError for arguments with which ranks never meet; `store` checks env and tcp.
@@ -130,6 +138,7 @@ class MeetingPoint:
             self._say_once(host, port)
         with no_name_lookups():
             store = dist.TCPStore(self.host, self.port, world_size, False, timeout)
+        self.groups += 1
         return dist.PrefixStore(f"group {self.groups}", store)
 
     def _say_once(self, host: str, port: int) -> None:

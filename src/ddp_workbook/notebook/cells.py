@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.files import temporary_folder, write_whole
+from ddp_workbook.launcher.calls import exit_ends_the_worker
 from ddp_workbook.launcher.process_group import set_up
 
 FOLDER = Path("work") / "cells"
@@ -23,19 +24,25 @@ VALUE = "__value_of_the_cell__"
 class Cell:
     """A worker that runs `text`, also saved at `path`. `bare` makes no process group.
 
-    Ranks get the text itself, because another kernel may overwrite the file meanwhile.
+    `words` are the cell's command line. Ranks get the text itself, because another kernel may
+    overwrite the file meanwhile.
     """
 
     path: str
     text: str
     bare: bool = False
+    words: tuple[str, ...] = ()
 
     def __call__(self) -> dict[str, str] | None:
         """In a rank: run the cell, see `run_cell`."""
-        return run_cell(self.path, self.bare, self.text)
+        sys.argv = [self.path, *self.words]
+        with exit_ends_the_worker():
+            return run_cell(self.path, self.bare, self.text)
 
 
-def save_cell(header: str, source: str, bare: bool = False) -> Cell:
+def save_cell(
+    header: str, source: str, bare: bool = False, words: tuple[str, ...] = ()
+) -> Cell:
     """Write the cell to a file below `work/` in the current folder, where the reader can open it.
 
     `header` (the magic's own line) becomes a comment, so that line numbers are those of the page.
@@ -47,7 +54,7 @@ def save_cell(header: str, source: str, bare: bool = False) -> Cell:
         path = write_whole(FOLDER.absolute() / name, text)
     except OSError:
         path = write_whole(temporary_folder() / name, text)
-    return Cell(str(path), text, bare)
+    return Cell(str(path), text, bare, words)
 
 
 def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
@@ -69,11 +76,12 @@ def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
 def run_cell(path: str, bare: bool, text: str | None = None) -> dict[str, str] | None:
     """In a rank: run the cell; return its last value by MIME type, or None if it has none.
 
-    rank, world_size, device, torch and dist are in scope. `bare` makes no process group.
+    rank, world_size, device, torch and dist are in scope. `bare` makes no process group. The cell
+    is `__main__`, so a script that is pasted into it runs what stands under its guard.
     """
-    module = types.ModuleType(Path(path).stem)
+    module = types.ModuleType("__main__")
     module.__file__ = path
-    sys.modules[module.__name__] = module  # so that a class of the cell can be pickled
+    sys.modules["__main__"] = module  # so that a class of the cell can be pickled
     device = set_up(bare)
     names = {
         "rank": int(os.environ["RANK"]),
