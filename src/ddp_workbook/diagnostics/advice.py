@@ -85,17 +85,13 @@ FOR_ERRORS = [
     ),
     (
         r"attempted relative import",
-        "A script is not part of a package: launch a function that you import from the package.",
+        'A file that runs by its path is in no package. launch("-m", "package.module") runs it as '
+        "`python -m` does.",
     ),
     (
         r"ModuleNotFoundError|ImportError",
         "Is it installed? The ranks import from the same folders (sys.path) as the process that "
         "launched them, and a script also from its own folder.",
-    ),
-    (
-        r"^SystemExit: 2$",
-        "argparse ends a script like this if it does not know the arguments. The rank is not one "
-        'of them: read os.environ["LOCAL_RANK"], not --local_rank.',
     ),
     (
         r"EOFError: EOF when reading a line|^BdbQuit",
@@ -112,10 +108,19 @@ FOR_ERRORS = [
         "leave before it ends.",
     ),
 ]
+LOCAL_RANK = (
+    "Neither torchrun nor launch passes --local_rank: read "
+    'int(os.environ["LOCAL_RANK"]) in its place.'
+)
+COMMAND_LINE = (
+    'A script gets arguments by launch("train.py", "--epochs", "3"), a cell by '
+    "`%%ranks 2 -- --epochs 3`. A function has none."
+)
 REPLACED = (
     "exec replaces the whole rank, so nothing can report how it ended. Start the program with "
     "subprocess.run instead."
 )
+USAGE = re.compile(r"^\s*usage:", flags=re.I | re.M)  # of argparse, click and typer
 ALL_RANKS = "A collective needs every rank of its group: each must call it."
 UNDER_AN_IF = f"{ALL_RANKS} Is it under an `if`?"
 SAME_ORDER = "Every rank must call the same collectives in the same order."
@@ -150,6 +155,14 @@ def for_error(kind: str, reason: str) -> str:
     """Advice for a Python error of type `kind`; its text `reason` may begin with the type."""
     text = reason if reason.startswith(kind) else f"{kind}: {reason}"
     return next((sentence for pattern, sentence in FOR_ERRORS if re.search(pattern, text)), "")
+
+
+def for_exit(said: Sequence[str]) -> str:
+    """Advice for a worker that left by SystemExit after it had `said` these lines."""
+    text = "\n".join(said)
+    if not USAGE.search(text):
+        return ""
+    return LOCAL_RANK if re.search(r"--local[-_]rank\b", text) else COMMAND_LINE
 
 
 def for_death(code: int | None, call: str) -> str:

@@ -1,5 +1,6 @@
 """What is known of one rank: how far it got, how it ended, and its stack."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -30,8 +31,9 @@ class Outcome:
 
     `value` holds the packed result, `error` the exception as `exceptions.as_data` describes it,
     `returncode` the exit status of a rank that died, which may come a moment later. `joined` tells
-    whether the rank ever joined a process group. `program` is the program that replaced the rank in
-    its process (exec).
+    whether the rank ever joined a process group. `left` holds the frames, innermost first, from
+    which the worker left by sys.exit(0). `program` is the program that replaced the rank in its
+    process (exec).
     """
 
     ending: Ending
@@ -40,6 +42,7 @@ class Outcome:
     error: dict = field(default_factory=dict)
     returncode: int | None = None
     joined: bool = False
+    left: list[Frame] = field(default_factory=list)
     program: str = ""
 
     @property
@@ -64,6 +67,7 @@ class Evidence:
     stack: list[Frame] = field(default_factory=list)
     record: dict | None = None
     stopped: bool = False  # by SIGSTOP
+    said: Sequence[str] = ()  # the last lines that it printed
 
     @property
     def returned(self) -> bool:

@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Iterator
 
+from ddp_workbook.diagnostics.evidence import Frame
 from ddp_workbook.diagnostics.user_code import HIDDEN, is_own, short
 from ddp_workbook.errors import Unsendable
 
@@ -26,9 +27,9 @@ def as_data(error: BaseException) -> dict:
     `arguments` are the error's arguments that are strings; `frames` is its whole stack, innermost
     first.
     """
-    stack = traceback.walk_tb(error.__traceback__)
-    frames = [(f.f_code.co_filename, line, f.f_code.co_name) for f, line in stack]
     pages = traceback.TracebackException.from_exception(error)
+    if isinstance(error, SystemExit):  # what a parser of arguments caught before is not news
+        pages.__suppress_context__ = True
     shorten(pages)
     name, text = type(error).__name__, text_of(error)
     return {
@@ -39,8 +40,15 @@ def as_data(error: BaseException) -> dict:
         "waited": any(lost_peer(e) or timed_out(e) for e in chain(error)),
         "unsendable": isinstance(error, Unsendable),
         "arguments": [cut(arg, LONGEST) for arg in error.args if type(arg) is str],
-        "frames": frames[: -DEEPEST - 1 : -1],
+        "frames": frames(error),
     }
+
+
+def frames(error: BaseException) -> list[Frame]:
+    """The whole stack of the error, innermost first."""
+    stack = traceback.walk_tb(error.__traceback__)
+    found = [(f.f_code.co_filename, line, f.f_code.co_name) for f, line in stack]
+    return found[: -DEEPEST - 1 : -1]
 
 
 def shorten(pages: traceback.TracebackException | None, depth: int = 20) -> None:

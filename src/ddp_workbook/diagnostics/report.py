@@ -26,6 +26,8 @@ TOO_BUSY = (
     "This machine is too busy to tell whether the ranks hang or are only slow. They had not "
     "finished after {seconds:g} s, and were stopped.\nTry again when less is running here."
 )
+LEFT_WITH_A_CODE = re.compile(r"SystemExit: -?\d+$")
+LAST_WORDS = 3  # lines shown of what a rank printed before it left
 SOURCE = re.compile(r"\[/\S+\.(?:cc|cpp|h|cu):\d+\] ?")  # a line of PyTorch's own code
 
 
@@ -113,7 +115,9 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         found = mismatches(_records(ranks), others, failed=True)
         lines += _rows(others) + [f"  {mismatch}" for mismatch in found]
         places = sorted([*places, *others], key=lambda place: place.rank)
-    lines += _look_at(advice.for_error(error["type"], error["reason"]))
+    said = _said(first) if LEFT_WITH_A_CODE.match(error["reason"]) else []
+    lines += [f"  {'it said' if i == 0 else '':<10}{line}" for i, line in enumerate(said)]
+    lines += _look_at(advice.for_exit(said) or advice.for_error(error["type"], error["reason"]))
     return RankFailed(
         "\n".join(lines),
         rank=first.rank,
@@ -124,6 +128,13 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         positions=places,
         missed=found,
     )
+
+
+def _said(rank: Evidence) -> list[str]:
+    """The last lines that a rank printed: those of its parser's usage, or a few."""
+    lines = [line.rstrip() for line in rank.said if line.strip()]
+    starts = [number for number, line in enumerate(lines) if advice.USAGE.match(line)]
+    return lines[starts[-1] :] if starts else lines[-LAST_WORDS:]
 
 
 def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:

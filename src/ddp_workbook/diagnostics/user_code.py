@@ -59,11 +59,16 @@ def is_own(file: str) -> bool:
     return not is_library(file) and not is_machinery(file) and not file.startswith("<")
 
 
+def is_cell(file: str) -> bool:
+    """True for the file of a notebook cell."""
+    return bool(CELL.search(file))
+
+
 def short(file: str) -> str:
     """The path below the current folder, else name and folder; "cell" for a cell's file."""
     if file in NAMES:
         return NAMES[file]
-    if CELL.search(file):
+    if is_cell(file):
         return "cell"
     with_folder = os.path.join(*file.split(os.sep)[-2:])
     try:

@@ -1,18 +1,15 @@
 """What the ranks run: a function or a script, and the arguments that each rank gets."""
 
-import contextlib
 import inspect
 import os
-import runpy
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from ddp_workbook.errors import LaunchRefused
+from ddp_workbook.launcher.scripts import Script, ranks_meant, script_of
 
 
 class Own(Enum):
@@ -50,7 +47,7 @@ class Call:
     kwargs: dict = field(default_factory=dict)
 
     @property
-    def script(self) -> "Script | None":
+    def script(self) -> Script | None:
         """The script that is the worker, recorded or not; None for a function."""
         worker = getattr(self.worker, "__wrapped__", self.worker)
         return worker if isinstance(worker, Script) else None
@@ -89,78 +86,13 @@ def _own_value(value: Any) -> Any:
     return value.value_here if isinstance(value, Own) else value
 
 
-# Scripts
-
-
-@dataclass(frozen=True)
-class Script:
-    """A worker that is a file; it runs as `python path arguments` would."""
-
-    path: str
-
-    def __call__(self, *words: str) -> None:
-        """In a rank: run the file as `__main__`."""
-        sys.argv = [self.path, *words]
-        sys.path.insert(0, os.path.dirname(self.path))
-        with exit_ends_the_worker():
-            runpy.run_path(self.path, run_name="__main__")
-
-
-@contextlib.contextmanager
-def exit_ends_the_worker() -> Iterator[None]:
-    """In a rank: make os._exit end the script, not the process; scripts avoid crashes with it."""
-    rank, leave = os.getpid(), os._exit
-
-    def leave_the_script(code: int) -> None:
-        if os.getpid() != rank or threading.current_thread() is not threading.main_thread():
-            leave(code)
-        raise SystemExit(code)
-
-    os._exit = leave_the_script
-    try:
-        yield
-    finally:
-        os._exit = leave
-
-
-def _call_of_script(path: Path, args: tuple, kwargs: dict) -> Call:
-    if path.is_dir():
-        raise LaunchRefused(f"{path} is a folder: give the path of a script in it.")
-    if not path.is_file():
-        words = str(path).split()
-        hint = ""
-        if len(words) > 1 and Path(words[0]).is_file():
-            hint = (
-                " Pass its arguments separately: " + ", ".join(f'"{word}"' for word in words) + "."
-            )
-        raise LaunchRefused(f"There is no script {path} (seen from {Path.cwd()}).{hint}")
-    if path.suffix == ".ipynb":
-        raise LaunchRefused(f"{path} is a notebook: ranks run functions and Python scripts.")
-    if kwargs:
-        name, value = next(iter(kwargs.items()))
-        raise LaunchRefused(
-            f"{name}={value!r}: a script takes command-line arguments, "
-            f'such as "--{name.replace("_", "-")}", "{value}".'
-        )
-    for word in args:
-        if not isinstance(word, str | int | float | os.PathLike) or isinstance(word, bool):
-            raise LaunchRefused(f"{word!r}: a script's arguments must be strings or numbers.")
-    try:
-        compile(path.read_bytes(), str(path), "exec")
-    except (SyntaxError, ValueError, UnicodeError) as error:
-        where = f", line {error.lineno}" if getattr(error, "lineno", None) else ""
-        problem = getattr(error, "msg", None) or error
-        raise LaunchRefused(f"{path}{where} is not valid Python: {problem}.") from None
-    return Call(Script(str(path.absolute())), tuple(map(str, args)))
-
-
 # Functions
 
 
 def call_of(worker: Callable | str | os.PathLike, args: tuple, kwargs: dict, ranks: int) -> Call:
     """The call that `launch` was asked for; raises LaunchRefused if it cannot be made."""
     if isinstance(worker, str | os.PathLike):
-        return _call_of_script(Path(worker).expanduser(), args, kwargs)
+        return Call(*script_of(worker, args, kwargs, ranks))
     if not callable(worker):
         raise LaunchRefused(
             f"The worker must be a function, or the path of a script; got {worker!r} of type "
@@ -202,6 +134,7 @@ def _with_own_numbers(worker: Callable, args: tuple, kwargs: dict, ranks: int) -
     name = getattr(worker, "__name__", type(worker).__name__)
     known = ", ".join(one for one in signature.parameters if one in NAMES)
     hint = f" launch fills in {known} if the call does not." if known else ""
+    hint += "".join(ranks_meant(one, kwargs[one]) for one in kwargs.keys() - signature.parameters)
     raise LaunchRefused(
         f"{name}{signature} cannot be called with these arguments: {problems[0]}.{hint}"
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any, TextIO
 
-from ddp_workbook.diagnostics import report
+from ddp_workbook.diagnostics import alone, report
 from ddp_workbook.diagnostics.evidence import Evidence
 from ddp_workbook.errors import (
     LaunchInterrupted,
@@ -41,11 +41,6 @@ NO_GUARD = (
 STILL_BUSY = (
     "Rank {ranks}: threads or processes still ran {seconds:g} s after the worker had returned, and "
     "were stopped. Join them before you return, or what they write is lost."
-)
-NEVER_JOINED = (
-    "No rank ever joined a process group: the script ran {ranks} times, each time on its own. "
-    "Under torchrun a script calls dist.init_process_group() and reads its rank from the "
-    "environment (LOCAL_RANK), not from --local_rank."
 )
 
 
@@ -120,8 +115,8 @@ def run_ranks(
     finally:
         surely(_end, handles, printer)
         store = None  # an error keeps this frame alive, but must not keep the socket and the thread
-    if call.script and not any(h.outcome.joined for h in handles):
-        print(NEVER_JOINED.format(ranks=ranks))
+    if call.script and ranks > 1 and not any(h.outcome.joined for h in handles):
+        print(alone.in_words(_evidence(handles), call.script.text))
     return results
 
 
@@ -235,6 +230,9 @@ def _settle(handles: list[RankHandle], printer: Printer) -> None:
         if waited >= SETTLE and any(h.evidence.failed and h.outcome.primary for h in handles):
             break
         _read(handles, 0.02, printer)
+    for handle in handles:
+        if handle.outcome:
+            handle.drain()  # what it said last
     if report.first_to_fail(_evidence(handles)).outcome.error.get("waited"):
         _collect_positions(handles, printer)  # where are the ranks that it waited for?
 

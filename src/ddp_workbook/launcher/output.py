@@ -21,6 +21,7 @@ class RankOutput:
         self.partial, self.cut = bytearray(), 0
         self.shown = self.hidden = self.hidden_bytes = 0
         self.last: deque[str] = deque(maxlen=LAST_LINES)
+        self.recent: deque[str] = deque(maxlen=LAST_LINES)  # shown or not
 
     def feed(self, data: bytes) -> None:
         """Take new bytes; show each complete line."""
@@ -74,6 +75,7 @@ class RankOutput:
         text = self.partial.decode("utf-8", "backslashreplace").rstrip("\r")
         if self.cut or len(text) > LONGEST:
             text = f"{text[:LONGEST]} … ({self.cut + len(self.partial):,} bytes in this line)"
+        self.recent.append(text)
         if self.shown < self.most_lines:
             self.shown += 1
             self.show(self.rank, text)

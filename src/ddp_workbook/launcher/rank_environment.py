@@ -81,7 +81,9 @@ def torchrun_line(call: Call, ranks: int) -> str:
     with contextlib.suppress(OSError, ValueError):  # ValueError: another drive, on Windows
         if file and (call.script or made_to_be_run(file)):
             words = call.args if call.script else ()
-            command = shlex.join([os.path.relpath(file), *words])
+            module = call.script.module if call.script else ""
+            named = ["-m", module] if module else [os.path.relpath(file)]
+            command = shlex.join([*named, *words])
             return f"torchrun --standalone --nproc-per-node {ranks} {command}"
     return ""
 

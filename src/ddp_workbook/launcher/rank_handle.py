@@ -32,6 +32,7 @@ class RankHandle:
         self.dump = bytearray()  # what `faulthandler` wrote
         self.decoder = framing.Decoder()
         self.text = RankOutput(self.rank, printer.line, printer.most_lines)
+        self.evidence.said = self.text.recent
         self.silent_since: float | None = None  # when `report` ended without an outcome
         self.may_go = self.ended = False
         self.pipes: list[Connection] = []
@@ -108,6 +109,7 @@ class RankHandle:
                 value=body,
                 error=message["error"],
                 joined=message["joined"],
+                left=message["left"],
             )
 
     def _end_of(self, pipe: Connection) -> None:

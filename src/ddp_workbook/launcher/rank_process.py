@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.diagnostics import exceptions, flight_recorder
-from ddp_workbook.diagnostics.evidence import Ending, Phase
+from ddp_workbook.diagnostics.evidence import Ending, Frame, Phase
 from ddp_workbook.diagnostics.user_code import is_library
 from ddp_workbook.errors import ScriptRunsAgain
 from ddp_workbook.launcher import framing, serialization, workarounds
@@ -75,12 +75,13 @@ def main(
     reporter.enter(Phase.IMPORTING)
     threading.Thread(target=answer_questions, args=(report, reporter), daemon=True).start()
     meeting_point = MeetingPoint(orders.environment)
+    left: list[Frame] = []
     try:
         adopt(orders, meeting_point)
         call = serialization.unpack(orders.call)
         make_way_for(call.file)
         reporter.enter(Phase.WORKING)
-        value = work(call)
+        value = work(call, left)
         reporter.enter(Phase.RETURNING)
         ending, body, error = Ending.RETURNED, serialization.pack(value), {}
     except BaseException as problem:
@@ -97,6 +98,7 @@ def main(
         time=time.monotonic(),
         record=flight_recorder.read(),
         joined=meeting_point.joined or dist.is_initialized(),
+        left=left,
     )
     if ending is Ending.RETURNED:
         reporter.may_go.wait()  # others may still be connecting to this rank
@@ -110,12 +112,16 @@ def make_way_for(file: str | None) -> None:
         sys.path.append(os.path.dirname(file))
 
 
-def work(call: Any) -> Any:
-    """Call the worker; `sys.exit(0)` is a return of None, as it is under torchrun."""
+def work(call: Any, left: list[Frame]) -> Any:
+    """Call the worker; `sys.exit(0)` is a return of None, as it is under torchrun.
+
+    `left` then gets the frames from which it left, innermost first.
+    """
     try:
         return call.run()
     except SystemExit as leaving:
         if leaving.code in (None, 0):
+            left += exceptions.frames(leaving)
             return None
         raise
 

@@ -16,11 +16,20 @@ from typing import Any
 import torch.distributed as dist
 import torch.multiprocessing
 
+from ddp_workbook.diagnostics import user_code
 from ddp_workbook.launcher.calls import starts_as_a_rank
 
 KEPT: list[dist.ProcessGroup] = []
 AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 NAMELESS = b"The hostname of the client socket cannot be retrieved"  # a line of TCPStore's log
+LAUNCH_IT = (
+    "Launch {name} itself, from its file: launch fills in its rank and world size. Or launch the "
+    "script with ranks=1: a single rank may start the others."
+)
+CALL_IT = (
+    "In a %%ranks cell, call {name}(rank, …) itself in place of this line. If it makes the process "
+    "group, too, begin the cell with `%%ranks N --bare`."
+)
 RESOLVER = threading.Lock()  # the environment and descriptor 2 belong to the whole process
 
 
@@ -102,10 +111,10 @@ def no_second_launch_inside() -> None:
         others = os.getpid() == rank and int(os.environ.get("WORLD_SIZE", 1)) > 1
         own = not getattr(function, "__module__", "").startswith("torch.")
         if others and own and starts_as_a_rank(function):
+            mend = CALL_IT if user_code.is_cell(main_file()) else LAUNCH_IT
             raise RuntimeError(
                 f"The ranks have been started already, and here a rank starts {function.__name__} "
-                f"as further ranks. Launch {function.__name__} itself, from its file: launch fills "
-                "in its rank and world size."
+                f"as further ranks.\n{mend.format(name=function.__name__)}"
             )
 
     @functools.wraps(spawn)
@@ -140,6 +149,11 @@ def children_are_no_ranks() -> None:
                 os.environ[AGENT] = agent
 
     BaseProcess.start = start_as_a_process_of_its_own
+
+
+def main_file() -> str:
+    """The file that runs as `__main__` in this process; "" if there is none."""
+    return getattr(sys.modules["__main__"], "__file__", None) or ""
 
 
 class WithoutMain(str):

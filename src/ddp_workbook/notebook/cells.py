@@ -2,7 +2,6 @@
 
 import ast
 import hashlib
-import linecache
 import os
 import sys
 import types
@@ -13,8 +12,9 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.files import temporary_folder, write_whole
-from ddp_workbook.launcher.calls import exit_ends_the_worker
 from ddp_workbook.launcher.process_group import set_up
+from ddp_workbook.launcher.reader_files import keep_lines
+from ddp_workbook.launcher.scripts import exit_ends_the_worker
 
 FOLDER = Path("work") / "cells"
 VALUE = "__value_of_the_cell__"
@@ -40,9 +40,7 @@ class Cell:
             return run_cell(self.path, self.bare, self.text)
 
 
-def save_cell(
-    header: str, source: str, bare: bool = False, words: tuple[str, ...] = ()
-) -> Cell:
+def save_cell(header: str, source: str, bare: bool = False, words: tuple[str, ...] = ()) -> Cell:
     """Write the cell to a file below `work/` in the current folder, where the reader can open it.
 
     `header` (the magic's own line) becomes a comment, so that line numbers are those of the page.
@@ -63,8 +61,7 @@ def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
     `text` is what runs and what errors show, whatever the file holds; without it, the file is read.
     """
     text = Path(path).read_text(encoding="utf-8") if text is None else text
-    # Without a modification time, linecache keeps these lines and does not read the file again.
-    linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
+    keep_lines(str(path), text)
     tree = ast.parse(text, str(path))
     if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
         last = tree.body[-1]

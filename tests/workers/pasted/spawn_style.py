@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -74,6 +75,18 @@ def joins_again(rounds):
         pair = dist.new_group()
         dist.all_reduce(torch.ones(1), group=pair)
         dist.barrier()
+        dist.destroy_process_group()
+    return sums
+
+
+def meshes(rounds):
+    """Each mesh makes the default group, and leaving it ends the mesh."""
+    sums = []
+    for _ in range(rounds):
+        mesh = init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))
+        ones = torch.ones(1)
+        dist.all_reduce(ones, group=mesh.get_group())
+        sums.append(ones.item())
         dist.destroy_process_group()
     return sums
 

@@ -1,0 +1,213 @@
+"""Workers that are scripts: found, read and checked before anything starts, run as `__main__`."""
+
+import contextlib
+import difflib
+import importlib.util
+import io
+import os
+import re
+import runpy
+import shlex
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from ddp_workbook.errors import LaunchRefused
+from ddp_workbook.launcher import reader_files
+
+RANKS_NAMES = ("nproc_per_node", "nproc", "nprocs", "np", "world_size", "num_processes", "nranks")
+PYTHON = re.compile(r"python[\d.]*(\.exe)?$")
+RUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+
+
+@dataclass(frozen=True)
+class Script:
+    """A worker that is a file; it runs as `python path arguments` would, or `python -m module`.
+
+    `source` is the file's text at the launch: the script may delete or rewrite itself meanwhile.
+    """
+
+    path: str
+    source: bytes
+    module: str = ""
+
+    @property
+    def text(self) -> str:
+        """The source, decoded as Python does."""
+        return importlib.util.decode_source(self.source)
+
+    def __call__(self, *words: str) -> None:
+        """In a rank: run the file as `__main__`."""
+        sys.argv = [self.path, *words]
+        reader_files.run_these({os.path.realpath(self.path): self.source})
+        reader_files.keep_lines(self.path, self.text)
+        with exit_ends_the_worker():
+            if self.module:
+                runpy.run_module(self.module, run_name="__main__", alter_sys=True)
+            else:
+                sys.path.insert(0, os.path.dirname(self.path))
+                runpy.run_path(self.path, run_name="__main__")
+
+
+@contextlib.contextmanager
+def exit_ends_the_worker() -> Iterator[None]:
+    """In a rank: make os._exit end the script, not the process; scripts avoid crashes with it."""
+    rank, leave = os.getpid(), os._exit
+
+    def leave_the_script(code: int) -> None:
+        if os.getpid() != rank or threading.current_thread() is not threading.main_thread():
+            leave(code)
+        raise SystemExit(code)
+
+    os._exit = leave_the_script
+    try:
+        yield
+    finally:
+        os._exit = leave
+
+
+def script_of(
+    named: str | os.PathLike, words: Sequence[Any], kwargs: dict[str, Any], ranks: int
+) -> tuple[Script, tuple[str, ...]]:
+    """The script that `launch` was asked for, and its command line.
+
+    Raises LaunchRefused, with the right call if one can be told.
+    """
+    module = ""
+    if named == "-m" and words:
+        module, *words = words
+        path = _file_of_module(str(module))
+    else:
+        path = Path(named).expanduser()
+        _refuse_if_missing(path, os.fspath(named), ranks)
+    if path.suffix == ".ipynb":
+        raise LaunchRefused(f"{path} is a notebook: ranks run functions and Python scripts.")
+    for name, value in kwargs.items():
+        raise LaunchRefused(_about_keyword(name, value))
+    for word in words:
+        if not isinstance(word, str | int | float | os.PathLike) or isinstance(word, bool):
+            raise LaunchRefused(f"{word!r}: a script's arguments must be strings or numbers.")
+    script = Script(str(path.absolute()), path.read_bytes(), module)
+    _refuse_bad_syntax(path, script.source)
+    reader_files.keep_lines(script.path, script.text)
+    return script, tuple(map(str, words))
+
+
+def _refuse_bad_syntax(path: Path, source: bytes) -> None:
+    try:
+        compile(source, str(path), "exec")
+    except (SyntaxError, ValueError, UnicodeError) as error:
+        where = f", line {error.lineno}" if getattr(error, "lineno", None) else ""
+        problem = getattr(error, "msg", None) or error
+        raise LaunchRefused(f"{path}{where} is not valid Python: {problem}.") from None
+
+
+def _about_keyword(name: str, value: Any) -> str:
+    """Why a script cannot get `name=value`, and what was probably meant."""
+    option = f'"--{name.replace("_", "-")}", "{value}"'
+    problem = f"{name}={value!r}: a script takes command-line arguments, such as {option}."
+    return problem + ranks_meant(name, value)
+
+
+def ranks_meant(name: str, value: Any) -> str:
+    """A sentence about an argument that names the number of ranks as torchrun and others do."""
+    if name not in RANKS_NAMES:
+        return ""
+    return f" If it is the number of ranks, launch takes it as ranks={value!r}."
+
+
+# What is no file
+
+
+def _refuse_if_missing(path: Path, text: str, ranks: int) -> None:
+    """Raise LaunchRefused for what is no file, with the call that was meant if it can be told."""
+    if path.is_dir():
+        inside = " `python -m` would run it: launch" + as_call("-m", [path.name], ranks)
+        inside = inside if (path / "__main__.py").is_file() else ""
+        raise LaunchRefused(f"{path} is a folder: give the path of a script in it.{inside}")
+    if path.is_file():
+        return
+    meant = _meant(text, ranks)
+    hint = f" Write launch{meant}." if meant else _nearest(path)
+    raise LaunchRefused(f"There is no script {path} (seen from {Path.cwd()}).{hint}")
+
+
+def as_call(script: str, words: Sequence[str], ranks: int | str) -> str:
+    """The parentheses of a call of `launch`."""
+    given = ", ".join(f'"{word}"' for word in (script, *words))
+    return f"({given}, ranks={ranks})"
+
+
+def _meant(text: str, ranks: int) -> str:
+    """The parentheses of the call that a command line or a name without its end stands for."""
+    if Path(f"{text}.py").is_file():
+        return as_call(f"{text}.py", [], ranks)
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return ""
+    if words and PYTHON.match(Path(words[0]).name):
+        words = words[1:]
+        while words and words[0] in ("-u", "-O", "-B", "-s", "-E", "-I"):
+            words = words[1:]
+    if words[:1] == ["-m"] and len(words) > 1 and words[1] in RUN_MODULES:
+        words = ["torchrun", *words[2:]]
+    if words and Path(words[0]).name == "torchrun":
+        return _meant_by_torchrun(words[1:], ranks)
+    if words[:1] == ["-m"] and len(words) > 1:
+        return as_call("-m", words[1:], ranks)
+    if words and Path(words[0]).is_file():
+        return as_call(words[0], words[1:], ranks)
+    if PathFinder.find_spec(text.partition(".")[0], [os.getcwd()]) and "/" not in text:
+        return as_call("-m", [text], ranks)
+    return ""
+
+
+def _meant_by_torchrun(words: list[str], ranks: int) -> str:
+    """The call for a torchrun line, read by torchrun's own parser."""
+    from torch.distributed.run import get_args_parser
+
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            given = get_args_parser().parse_args(words)
+    except SystemExit:
+        return ""
+    ranks = int(given.nproc_per_node) if given.nproc_per_node.isdigit() else ranks
+    script = ["-m", given.training_script] if given.module else [given.training_script]
+    first, *rest = [*script, *given.training_script_args]
+    return as_call(first, rest, ranks)
+
+
+def _nearest(path: Path) -> str:
+    """A file of a similar name in the same folder."""
+    with contextlib.suppress(OSError):
+        names = [file.name for file in path.parent.iterdir() if file.suffix == ".py"]
+        for near in difflib.get_close_matches(path.name, names, 1):
+            return f" Did you mean {path.with_name(near)}?"
+    return ""
+
+
+# Modules
+
+
+def _file_of_module(name: str) -> Path:
+    """The file that `python -m name` runs, found without importing anything of it."""
+    folders, spec = [os.getcwd(), *sys.path], None
+    for part in name.split("."):
+        spec = PathFinder.find_spec(part, folders)
+        if spec is None:
+            raise LaunchRefused(
+                f"There is no module {name} in {os.getcwd()} or in the folders of sys.path."
+            )
+        folders = list(spec.submodule_search_locations or [])
+    if spec.submodule_search_locations is not None:
+        spec = PathFinder.find_spec("__main__", folders)
+        if spec is None:
+            raise LaunchRefused(f"{name} is a package without a __main__.py: name a module in it.")
+    if not str(spec.origin).endswith(".py"):
+        raise LaunchRefused(f"{name} is not a Python file: {spec.origin}.")
+    return Path(spec.origin)

@@ -1,0 +1,215 @@
+"""Scripts under `launch`: what they ask for, what they say as they leave, how they are named."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddp_workbook.errors import LaunchRefused, RankFailed
+from ddp_workbook.launcher.launch import launch
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """Writes train.py into the current folder, which is empty."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str, name: str = "train.py") -> Path:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+        return Path(name)
+
+    return write
+
+
+# A script in which no rank joins a group
+
+ALONE = "No rank joined a process group: the script ran 2 times, each time on its own."
+JOINS = "import torch.distributed as dist\n{before}\ndist.init_process_group('gloo')\n"
+
+
+def told_by(script: Path, capsys, *words: str) -> str:
+    """What `launch` says after a script that ends well on both ranks."""
+    assert launch(script, *words, ranks=2) == [None, None]
+    return capsys.readouterr().out.partition(ALONE)[2].strip()
+
+
+def test_a_script_that_joins_in_its_own_way_is_left_in_peace(script, capsys):
+    mesh = "from torch.distributed.device_mesh import init_device_mesh\n"
+    mesh += "import torch.distributed as dist\ninit_device_mesh('cpu', (2,))\n"
+    mesh += "dist.destroy_process_group()\n"
+    launch(script(mesh), ranks=2)
+    launch(script(JOINS.format(before="import os") + "dist.destroy_process_group()\n"), ranks=2)
+    launch(script("print('one process')"), ranks=1)
+    assert "No rank" not in capsys.readouterr().out
+
+
+def test_a_script_without_any_group_is_told_what_joins(script, capsys):
+    told = told_by(script("print('here', __name__)"), capsys)
+    assert told.startswith("Under torchrun a script calls dist.init_process_group() on every rank")
+    assert told.endswith("The last line of rank 0: here __main__")
+    assert "local_rank" not in told
+
+
+def test_a_script_that_leaves_early_is_quoted_and_no_cause_is_guessed(script, capsys):
+    """It has no GPU, or was asked for --help."""
+    needs = "import sys, torch\nif not torch.cuda.is_available():\n    print('needs a GPU')\n"
+    told = told_by(script(JOINS.format(before=needs + "    sys.exit()")), capsys)
+    assert "It left at train.py:5  sys.exit()" in told
+    assert "No rank reached init_process_group in line 6." in told
+    assert told.endswith("The last line of rank 0: needs a GPU")
+    parser = "import argparse\nparser = argparse.ArgumentParser(epilog='the end')\n"
+    told = told_by(script(JOINS.format(before=parser + "parser.parse_args()")), capsys, "--help")
+    assert "It left at train.py:4  parser.parse_args()" in told
+    assert told.endswith("The last line of rank 0: the end")
+    assert "local_rank" not in told and "LOCAL_RANK" not in told
+
+
+def test_a_script_that_waits_for_local_rank_is_told_so(script, capsys):
+    """As torch.distributed.launch passed it, years ago."""
+    text = "import argparse\nparser = argparse.ArgumentParser()\n"
+    text += "parser.add_argument('--local_rank', type=int, default=-1)\n"
+    text += "if parser.parse_args().local_rank != -1:\n    "
+    text += "import torch.distributed as dist; dist.init_process_group('gloo')\n"
+    told = told_by(script(text), capsys)
+    assert "No rank reached init_process_group in line 5." in told
+    assert 'read int(os.environ["LOCAL_RANK"])' in told
+
+
+# A script whose parser refuses its arguments
+
+PARSERS = {
+    "argparse": (
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--lr', type=float, required=True)\nparser.parse_args()\n"
+    ),
+    "typer": "import typer\ndef main(lr: float = typer.Option(...)):\n    pass\ntyper.run(main)\n",
+}
+
+
+@pytest.mark.parametrize("words", [(), ("--lr", "abc")], ids=["missing", "wrong"])
+@pytest.mark.parametrize("parser", PARSERS)
+def test_the_parsers_own_words_are_the_report(script, parser, words):
+    with pytest.raises(RankFailed) as caught:
+        launch(script(PARSERS[parser]), *words, ranks=2)
+    error, _, look_at = str(caught.value).partition("look at")
+    said = error.partition("it said")[2]
+    assert "usage: train.py" in said.lower() and "--lr" in said
+    assert ("invalid" in said.lower()) == bool(words)
+    assert 'launch("train.py", "--epochs", "3")' in look_at and "LOCAL_RANK" not in look_at
+    assert error.count("Traceback") == 1  # not the parser's own errors before it
+
+
+def test_only_an_argument_of_that_name_is_about_the_local_rank(script):
+    text = PARSERS["argparse"].replace("'--lr', type=float", "'--local_rank', type=int")
+    with pytest.raises(RankFailed) as caught:
+        launch(script(text), ranks=2)
+    assert 'int(os.environ["LOCAL_RANK"])' in str(caught.value).partition("look at")[2]
+
+
+def test_a_script_that_leaves_with_a_code_is_quoted(script):
+    text = "import sys\nprint('no such folder: data')\nsys.exit(2)\n"
+    with pytest.raises(RankFailed) as caught:
+        launch(script(text), ranks=2)
+    assert "it said   no such folder: data" in str(caught.value)
+    assert "look at" not in str(caught.value)  # 2 is not always a parser's
+
+
+# How a script is named
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("torchrun --nproc-per-node 3 train.py --lr 0.1", '("train.py", "--lr", "0.1", ranks=3)'),
+        ("torchrun --standalone --nproc_per_node=4 -m pkg.train", '("-m", "pkg.train", ranks=4)'),
+        ("python -m torch.distributed.run --nproc-per-node 4 train.py", '("train.py", ranks=4)'),
+        ("python train.py", '("train.py", ranks=2)'),
+        ("/usr/bin/python3.11 -u train.py x", '("train.py", "x", ranks=2)'),
+        ("train.py --lr 0.1", '("train.py", "--lr", "0.1", ranks=2)'),
+        ("train", '("train.py", ranks=2)'),
+        ("-m pkg.train", '("-m", "pkg.train", ranks=2)'),
+        ("pkg.train", '("-m", "pkg.train", ranks=2)'),
+        ("pkg", 'pkg is a folder: .* launch("-m", "pkg", ranks=2)'),
+        ("tran.py", "Did you mean train.py?"),
+        ("nothing like it", "There is no script nothing like it"),
+        ("torchrun 'open quote", "There is no script torchrun"),
+        ("torchrun --no-such-option", "There is no script torchrun"),
+    ],
+)
+def test_a_command_line_is_answered_with_the_right_call(script, asked, says):
+    script("pass\n")
+    script("pass\n", "pkg/train.py")
+    script("pass\n", "pkg/__main__.py")
+    with pytest.raises(LaunchRefused) as caught:
+        launch(asked)
+    assert all(part in str(caught.value) for part in says.split(".*"))
+
+
+@pytest.mark.parametrize("name", ["nproc_per_node", "nprocs", "world_size", "num_processes"])
+def test_the_number_of_ranks_by_another_name(script, name):
+    with pytest.raises(LaunchRefused, match=f"{name}=2: .* launch takes it as ranks=2"):
+        launch(script("pass\n"), **{name: 2})
+    if name != "world_size":  # which launch fills in
+        with pytest.raises(LaunchRefused, match="launch takes it as ranks=2"):
+            launch(print_nothing, **{name: 2})
+
+
+def print_nothing():
+    pass
+
+
+def test_a_module_runs_as_under_torchrun(script, capsys):
+    """`-m`, with an import from its own package and a command line."""
+    script("SUMS = 'sums'\n", "pkg/names.py")
+    main = script(
+        "import sys\nimport torch.distributed as dist\nfrom .names import SUMS\n"
+        "dist.init_process_group('gloo')\ndist.barrier()\n"
+        "print(__name__, SUMS, *sys.argv[1:])\nassert '-x' not in sys.argv, 'asked to fail'\n",
+        "pkg/train.py",
+    )
+    assert launch("-m", "pkg.train", "--lr", 0.1, ranks=2) == [None, None]
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].endswith("--nproc-per-node 2 -m pkg.train --lr 0.1")
+    assert out.count("__main__ sums --lr 0.1") == 2
+    with pytest.raises(RankFailed, match="asked to fail") as caught:
+        launch("-m", "pkg.train", "-x", ranks=2)
+    assert f'File "{main}", line 7' in str(caught.value)
+    with pytest.raises(RankFailed, match=r'launch\("-m", "package.module"\)'):
+        launch(main, ranks=2)  # by its path it is in no package
+    with pytest.raises(LaunchRefused, match=r"There is no module pkg.missing"):
+        launch("-m", "pkg.missing")
+    with pytest.raises(LaunchRefused, match=r"pkg is a package without a __main__.py"):
+        launch("-m", "pkg")
+
+
+# A script that is not there any more
+
+
+def test_a_script_that_deletes_itself_runs_on_all_ranks_and_its_lines_are_shown(script):
+    text = "import os, sys, time\nif os.environ['RANK'] == '0':\n    os.remove(sys.argv[0])\n"
+    text += "import torch.distributed as dist\ndist.init_process_group('gloo')\ndist.barrier()\n"
+    path = script(text)
+    assert launch(path, ranks=4) == [None] * 4
+    assert not path.exists()
+    path = script(text + "raise ValueError('shown')\n")
+    with pytest.raises(RankFailed, match=r"raise ValueError\('shown'\)") as caught:
+        launch(path, ranks=2)
+    assert "line 7" in str(caught.value)
+
+
+def test_a_script_with_an_encoding_of_its_own(script, capsys):
+    path = script("")
+    path.write_bytes("# -*- coding: latin-1 -*-\nprint('caf\xe9')\n".encode("latin-1"))
+    launch(path, ranks=1)
+    assert "[rank 0] café" in capsys.readouterr().out
+
+
+def test_the_shown_command_is_torchruns(script):
+    """What `launch` prints for a module runs under torchrun."""
+    script("import torch.distributed as dist\ndist.init_process_group('gloo')\n", "pkg/train.py")
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run([*line, "-m", "pkg.train"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
