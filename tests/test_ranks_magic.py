@@ -8,6 +8,31 @@ import pytest
 
 from tools import book
 
+# What a reader pastes first: a whole script, as tutorials print it.
+PASTED = """MAGIC
+import os
+import torch
+import torch.distributed as dist
+
+def main():
+    dist.init_process_group("gloo")
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    print("sum", x.item(), __name__)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    main()
+"""
+SPAWNS = """MAGIC
+import torch.multiprocessing as mp
+
+def train(rank, name):
+    print("trains", name, rank)
+
+if __name__ == "__main__":
+    mp.spawn(train, args=("net",), nprocs=2)
+"""
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -45,11 +70,26 @@ def page(tmp_path_factory):
         "hang": "%%ranks 2 --timeout 1\nif rank == 0:\n    dist.barrier()\n"
         "else:\n    import time; time.sleep(60)",
         "zero": "%%ranks 0\n1",
-        "words": "%%ranks four\n1",
+        "number": "%%ranks four\n1",
         "missing": "%%ranks\n1",
         "class": "%%ranks 2\nclass Digit:\n    pass\nboxes = [None, None]\n"
         "dist.all_gather_object(boxes, Digit())\ntype(boxes[1 - rank]).__name__",
         "html": "%%ranks 1\nimport pandas as pd\npd.DataFrame({'loss': [0.5]})",
+        "pasted": PASTED.replace("MAGIC", "%%ranks 2 --bare"),
+        "twice": PASTED.replace("MAGIC", "%%ranks 2"),
+        "guards": "%%ranks 1\n" + 2 * "if __name__ == '__main__':\n    print('guarded')\n",
+        "words": "%%ranks 1 --timeout 30 -- --lr 0.5 'a b'\nimport sys\nsys.argv[1:]",
+        "no words": "%%ranks 2\nimport argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--lr', required=True)\nparser.parse_args()",
+        "open quote": "%%ranks 2 -- 'open\n1",
+        "exit": "%%ranks 2\nimport sys\nprint('before')\nsys.exit()\nprint('after')",
+        "exit in words": "%%ranks 2\nimport sys\nsys.exit('no data here')",
+        "os._exit": "%%ranks 1\nimport os\nprint('before', flush=True)\nos._exit(0)",
+        "shell": "%%ranks 2\nx = 1\nfiles = !ls",
+        "magic": "%%ranks 2\n%matplotlib inline\nx = 1",
+        "help": "%%ranks 2\nprint?",
+        "spawn": SPAWNS.replace("MAGIC", "%%ranks 2 --bare"),
+        "spawn alone": SPAWNS.replace("MAGIC", "%%ranks 1 --bare"),
         "fine": "1 + 1",
     }
     folder = tmp_path_factory.mktemp("page")
@@ -97,8 +137,47 @@ def test_a_hang_names_lines_and_the_missed_collective(page):
 
 def test_bad_arguments_are_refused_in_words(page):
     assert "ranks=0" in page["zero"] and "whole number" in page["zero"]
-    assert "invalid int value: 'four'" in page["words"]
+    assert "invalid int value: 'four'" in page["number"]
     assert "required: N" in page["missing"]
+
+
+def test_a_pasted_script_runs_what_stands_under_its_guard(page):
+    assert page["pasted"].count("sum 2.0 __main__") == 2
+    assert page["guards"].count("guarded") == 2
+    assert "The group exists already. A %%ranks cell makes it" in page["twice"]
+
+
+def test_a_cell_has_a_command_line(page):
+    assert page["words"] == "rank 0: ['--lr', '0.5', 'a b']"
+    assert "the following arguments are required: --lr" in page["no words"].partition("it said")[2]
+    assert "`%%ranks 2 -- --epochs 3`" in page["no words"].partition("look at")[2]
+    assert "No closing quotation" in page["open quote"]
+
+
+def test_a_cell_may_leave_as_a_script_does(page):
+    assert page["exit"].count("before") == 2 and "after" not in page["exit"]
+    assert "SystemExit: no data here" in page["exit in words"]
+    assert page["os._exit"].strip() == "[rank 0] before"
+
+
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [("shell", "3 of this cell is for IPython: files = !ls"), ("help", "2 of this cell"),
+     ("magic", "2 of this cell is for IPython: %matplotlib inline")],
+)  # fmt: skip
+def test_magics_do_not_work_in_a_rank_and_the_page_says_so(page, cell, line):
+    assert page[cell].startswith(f"LaunchRefused: line {line}")
+    assert "Put this line into a cell of its own" in page[cell]
+
+
+def test_ranks_within_the_ranks_of_a_cell_are_named(page):
+    """A cell has no file to launch the function from."""
+    assert "call train(rank, …) itself in place of this line" in page["spawn"]
+    assert "from its file" not in page["spawn"]
+    assert sorted(re.findall(r"trains net \d", page["spawn alone"])) == [
+        "trains net 0",
+        "trains net 1",
+    ]
 
 
 def test_a_class_of_the_cell_travels_between_the_ranks(page):
