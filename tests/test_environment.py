@@ -15,6 +15,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tools import set_up
+
 CHECKOUT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
 CONDA = yaml.safe_load((CHECKOUT / "environment.yml").read_text())
@@ -80,10 +82,9 @@ def test_each_package_has_its_reason():
     assert [line for line in lines if not re.search(r"\",\s+# \S", line)] == []
 
 
-def closure() -> dict[str, Version]:
-    """Everything that pyproject.toml brings into the running environment, with its version."""
-    wanted = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"] + ["setuptools"]
-    wanted = [(Requirement(line), "") for line in wanted]
+def closure(build: str = "") -> dict[str, Version]:
+    """Everything that the set-up brings into the running environment, with its version."""
+    wanted = [(Requirement(line), "") for line in set_up.requirements(dev=True, build=build)]
     found = {}
     while wanted:
         requirement, extra = wanted.pop()
@@ -114,6 +115,11 @@ def test_all_that_is_installed_is_pinned():
     other = {n: str(v) for n, v in ours.items() if pins.get(n) != Version(v.public)}
     assert other == {}
     assert {"jupyterlab", "tornado"} <= set(ours)
+
+
+def test_nothing_brings_a_second_torch_beside_the_one_of_a_site():
+    assert "torch" in closure()  # accelerate and lightning need it
+    assert "torch" not in closure("site")
 
 
 def test_every_pin_accepts_the_oldest_python():

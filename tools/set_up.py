@@ -23,6 +23,7 @@ PIP = ["pip", "install", "-c", str(CONSTRAINTS)]
 UV = ["uv", *PIP]
 PORT = re.compile(r"--(port|ServerApp\.port|LabApp\.port)\b(?!_)")
 BUILDS = ("cpu", "cuda", "site")  # of torch; site: what a cluster's module offers
+NEED_TORCH = ("accelerate", "lightning")  # would bring a second torch beside a site's
 
 # The Python to build on: not .venv's own, which is deleted when .venv is made again.
 BASE = sys._base_executable if Path(sys.prefix) == VENV else sys.executable
@@ -205,13 +206,19 @@ def ways_to_torch(build):
     return ([*PIP, torch],)  # macOS, or CUDA on a login node, which has no driver to ask
 
 
-def requirements(dev):
-    """The requirements of pyproject.toml without torch, and setuptools for the package itself."""
+def requirements(dev, build=""):
+    """The requirements of pyproject.toml without torch, and setuptools for the package itself.
+
+    Installers do not count a site's torch as installed, so there packages that need torch are left
+    out, too.
+    """
     import tomllib  # older Pythons, which are refused, lack it
 
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     wanted = project["dependencies"] + (project["optional-dependencies"]["dev"] if dev else [])
-    return [line for line in wanted if not re.match(r"torch\b", line)] + ["setuptools"]
+    out = ("torch", *(NEED_TORCH if build == "site" else ()))
+    kept = [line for line in wanted if re.match(r"[\w-]+", line).group() not in out]
+    return [*kept, "setuptools"]
 
 
 def fill(build, dev, site):
@@ -224,7 +231,7 @@ def fill(build, dev, site):
     elif about_torch(PYTHON, env) is None:  # .venv sees no packages of the venv it was made from
         path_file = next(VENV.glob("lib/python3*/site-packages")) / "site_torch.pth"
         path_file.write_text(str(Path(site[2]).parent) + "\n")
-    wanted = requirements(dev)
+    wanted = requirements(dev, build)
     install("JupyterLab and all else", build, [*UV, *wanted], [*PIP, *wanted])  # a mirror is pip's
     own = ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]
     install("ddp_workbook itself", build, [*UV, *own])
