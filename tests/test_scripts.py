@@ -1,5 +1,6 @@
 """Scripts under `launch`: what they ask for, what they say as they leave, how they are named."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,9 +40,9 @@ def told_by(script: Path, capsys, *words: str) -> str:
 def test_a_script_that_joins_in_its_own_way_is_left_in_peace(script, capsys):
     mesh = "from torch.distributed.device_mesh import init_device_mesh\n"
     mesh += "import torch.distributed as dist\ninit_device_mesh('cpu', (2,))\n"
-    mesh += "dist.destroy_process_group()\n"
-    launch(script(mesh), ranks=2)
-    launch(script(JOINS.format(before="import os") + "dist.destroy_process_group()\n"), ranks=2)
+    leaves = "dist.barrier()\ndist.destroy_process_group()\n"
+    launch(script(mesh + leaves), ranks=2)
+    launch(script(JOINS.format(before="import os") + leaves), ranks=2)
     launch(script("print('one process')"), ranks=1)
     assert "No rank" not in capsys.readouterr().out
 
@@ -76,6 +77,23 @@ def test_a_script_that_waits_for_local_rank_is_told_so(script, capsys):
     told = told_by(script(text), capsys)
     assert "No rank reached init_process_group in line 5." in told
     assert 'read int(os.environ["LOCAL_RANK"])' in told
+
+
+def test_a_script_whose_ranks_never_call_a_collective_is_told_so(script, capsys):
+    """Libraries that find no GPU train alone in each rank, and say nothing."""
+    alone = "No rank called a collective."
+    launch(script(JOINS.format(before="import os")), ranks=2)
+    out = capsys.readouterr().out
+    assert alone in out and "On the CPU" not in out
+    launch(script("from accelerate import Accelerator\nAccelerator()\n"), ranks=2)
+    assert "On the CPU, accelerate needs Accelerator(cpu=True)." in capsys.readouterr().out
+    launch(script("from lightning.fabric import Fabric\nFabric().launch()\n"), ranks=2)
+    out = capsys.readouterr().out
+    assert 'On the CPU, lightning needs accelerator="cpu", devices=2.' in out
+    two_sided = "if dist.get_rank():\n    dist.recv(x, 0)\nelse:\n    dist.send(x, 1)\n"
+    launch(script(JOINS.format(before="import torch; x = torch.ones(1)") + two_sided), ranks=2)
+    launch(script(JOINS.format(before="import os") + "dist.barrier()\n"), ranks=2)
+    assert "No rank" not in capsys.readouterr().out
 
 
 # A script whose parser refuses its arguments
@@ -115,6 +133,15 @@ def test_a_script_that_leaves_with_a_code_is_quoted(script):
         launch(script(text), ranks=2)
     assert "it said   no such folder: data" in str(caught.value)
     assert "look at" not in str(caught.value)  # 2 is not always a parser's
+
+
+def test_a_script_that_leaves_after_an_error_of_its_own_is_told_the_error(script):
+    """As Hydra does."""
+    text = "import sys\ntry:\n    raise ValueError('bad step')\n"
+    with pytest.raises(RankFailed) as caught:
+        launch(script(text + "except ValueError:\n    sys.exit(1)\n"), ranks=2)
+    assert re.match(r"Rank \d of 2 failed: ValueError: bad step", str(caught.value))
+    assert "SystemExit" not in str(caught.value) and "line 3" in str(caught.value)
 
 
 # How a script is named
@@ -205,6 +232,19 @@ def test_a_script_with_an_encoding_of_its_own(script, capsys):
     path.write_bytes("# -*- coding: latin-1 -*-\nprint('caf\xe9')\n".encode("latin-1"))
     launch(path, ranks=1)
     assert "[rank 0] café" in capsys.readouterr().out
+
+
+def test_a_command_line_is_shown_only_if_it_runs_the_same(script, capsys, monkeypatch):
+    """Not for a function whose file, run as a script, does something else."""
+    text = "def demo():\n    pass\ndef main():\n    pass\nif __name__ == '__main__':\n    main()\n"
+    script(text, "functions_of_a_file.py")
+    monkeypatch.syspath_prepend(Path.cwd())
+    import functions_of_a_file
+
+    launch(functions_of_a_file.main, ranks=1)
+    assert "torchrun --standalone" in capsys.readouterr().out
+    launch(functions_of_a_file.demo, ranks=1)
+    assert "torchrun" not in capsys.readouterr().out
 
 
 def test_the_shown_command_is_torchruns(script):

@@ -1,4 +1,4 @@
-"""What to say after a script in which no rank joined a process group: only what was seen."""
+"""What to say after a script whose ranks had nothing to do with each other: only what was seen."""
 
 import ast
 import re
@@ -19,13 +19,41 @@ LOCAL_RANK = (
     "The script asks for --local_rank, which neither torchrun nor launch passes: read "
     'int(os.environ["LOCAL_RANK"]).'
 )
+NO_COLLECTIVE = (
+    "No rank called a collective. If the ranks were to work together, each of them worked alone."
+)
+# Libraries that choose a GPU by default, and train alone in each rank where there is none.
+ON_THE_CPU = {
+    "transformers": "TrainingArguments(use_cpu=True)",
+    "accelerate": "Accelerator(cpu=True)",
+    "lightning": 'accelerator="cpu", devices={ranks}',
+}
+ON_THE_CPU_IT_NEEDS = " On the CPU, {library} needs {argument}."
+OTHER_WAYS = re.compile(r"\b(i?send|i?recv|batch_isend_irecv|rpc\w*)\b")  # that are not recorded
 JOINING = ("init_process_group", "init_device_mesh")
 ASKS_FOR_LOCAL_RANK = re.compile(r"""["']--local[-_]rank["']""")
 LONGEST = 120  # characters shown of the last line
 
 
 def in_words(ranks: Sequence[Evidence], source: str) -> str:
-    """The facts about a script with this source that ended well on all ranks, each on its own."""
+    """The facts about a script with this source that ended well; "" if the ranks met."""
+    if not any(rank.outcome.joined for rank in ranks):
+        return _never_joined(ranks, source)
+    if any(rank.record and rank.record["entries"] for rank in ranks) or OTHER_WAYS.search(source):
+        return ""
+    return NO_COLLECTIVE + _on_the_cpu(source, len(ranks))
+
+
+def _on_the_cpu(source: str, ranks: int) -> str:
+    """What the first library of ON_THE_CPU that the script names must be told."""
+    for library, argument in ON_THE_CPU.items():
+        if re.search(rf"\b{library}\b", source):
+            argument = argument.format(ranks=ranks)
+            return ON_THE_CPU_IT_NEEDS.format(library=library, argument=argument)
+    return ""
+
+
+def _never_joined(ranks: Sequence[Evidence], source: str) -> str:
     first = ranks[0]
     told = [ALONE.format(ranks=len(ranks))]
     if first.outcome.left:
@@ -35,7 +63,7 @@ def in_words(ranks: Sequence[Evidence], source: str) -> str:
         if ASKS_FOR_LOCAL_RANK.search(source):
             told.append(LOCAL_RANK)
     else:
-        told.append(NO_CALL)
+        told.append(NO_CALL + _on_the_cpu(source, len(ranks)))
     if first.said:
         told.append(LAST_LINE.format(line=first.said[-1].strip()[:LONGEST]))
     return "\n".join([" ".join(told[:-1]), told[-1]] if first.said else [" ".join(told)])

@@ -27,6 +27,7 @@ def as_data(error: BaseException) -> dict:
     `arguments` are the error's arguments that are strings; `frames` is its whole stack, innermost
     first.
     """
+    error = before_the_exit(error)
     pages = traceback.TracebackException.from_exception(error)
     if isinstance(error, SystemExit):  # what a parser of arguments caught before is not news
         pages.__suppress_context__ = True
@@ -42,6 +43,14 @@ def as_data(error: BaseException) -> dict:
         "arguments": [cut(arg, LONGEST) for arg in error.args if type(arg) is str],
         "frames": frames(error),
     }
+
+
+def before_the_exit(error: BaseException) -> BaseException:
+    """The error of the reader's own lines because of which the worker left by sys.exit, if any."""
+    before = error.__context__
+    if not isinstance(error, SystemExit) or before is None or error.__suppress_context__:
+        return error
+    return before if any(is_own(file) for file, _, _ in frames(before)) else error
 
 
 def frames(error: BaseException) -> list[Frame]:

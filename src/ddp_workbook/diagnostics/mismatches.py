@@ -23,8 +23,8 @@ class Kind(Enum):
     """In which way the ranks' calls do not match."""
 
     GROUPS = "unequal numbers of new_group"
-    OPERATIONS = "different operations at the same place"
-    TENSORS = "the same operation on different shapes or dtypes"
+    OPERATIONS = "different operations, or calls of different lines, at the same place"
+    TENSORS = "the same call on different shapes or dtypes"
     MISSING = "some ranks never called"
 
 
@@ -86,8 +86,8 @@ def _in_group(group: str, records: dict[int, dict], failed: bool) -> list[Mismat
             continue
         if len({_kind(entry) for entry in there.values()}) > 1:
             differ = f"{call} differs between the ranks: {_who_came_with(there)}{_absent(missing)}"
-            same_operation = len({entry["op"] for entry in there.values()}) == 1
-            return [Mismatch(Kind.TENSORS if same_operation else Kind.OPERATIONS, differ)]
+            calls = {(entry["op"], entry["file"], entry["line"]) for entry in there.values()}
+            return [Mismatch(Kind.TENSORS if len(calls) == 1 else Kind.OPERATIONS, differ)]
         if missing:
             entry = next(iter(there.values()))
             who = f"entered by {ranks_in_words(sorted(there))}, never by {ranks_in_words(missing)}."

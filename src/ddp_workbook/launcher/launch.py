@@ -115,8 +115,8 @@ def run_ranks(
     finally:
         surely(_end, handles, printer)
         store = None  # an error keeps this frame alive, but must not keep the socket and the thread
-    if call.script and ranks > 1 and not any(h.outcome.joined for h in handles):
-        print(alone.in_words(_evidence(handles), call.script.text))
+    if call.script and ranks > 1 and (told := alone.in_words(_evidence(handles), call.script.text)):
+        print(told)
     return results
 
 

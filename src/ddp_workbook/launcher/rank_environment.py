@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -79,7 +80,7 @@ def torchrun_line(call: Call, ranks: int) -> str:
     """The command that runs the worker's file under torchrun; "" if it is no script."""
     file = call.file
     with contextlib.suppress(OSError, ValueError):  # ValueError: another drive, on Windows
-        if file and (call.script or made_to_be_run(file)):
+        if file and (call.script or is_run_by_its_file(call.worker, file)):
             words = call.args if call.script else ()
             module = call.script.module if call.script else ""
             named = ["-m", module] if module else [os.path.relpath(file)]
@@ -88,6 +89,9 @@ def torchrun_line(call: Call, ranks: int) -> str:
     return ""
 
 
-def made_to_be_run(file: str) -> bool:
-    """True for a file with an `if __name__ == "__main__":`."""
-    return bool(MADE_TO_BE_RUN.search(Path(file).read_text(encoding="utf-8", errors="ignore")))
+def is_run_by_its_file(function: Callable, file: str) -> bool:
+    """True if the file names this function under `if __name__ == "__main__":`."""
+    text = Path(file).read_text(encoding="utf-8", errors="ignore")
+    guarded = MADE_TO_BE_RUN.split(text, maxsplit=1)[1:]
+    name = getattr(function, "__name__", "")
+    return any(re.search(rf"\b{re.escape(name)}\b", part) for part in guarded if name)
