@@ -106,6 +106,12 @@ def deep():
     first()
 
 
+def fails_in_a_library(called: str):
+    import deep_library  # the test writes it
+
+    getattr(deep_library, called)()
+
+
 def recursion(n: int = 0):
     recursion(n + 1)
 

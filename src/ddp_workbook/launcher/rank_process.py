@@ -27,7 +27,7 @@ import torch.distributed as dist
 
 from ddp_workbook.diagnostics import exceptions, flight_recorder
 from ddp_workbook.diagnostics.evidence import Ending, Phase
-from ddp_workbook.diagnostics.user_code import is_library
+from ddp_workbook.diagnostics.user_code import OF_WORKERS, is_library
 from ddp_workbook.errors import ScriptRunsAgain
 from ddp_workbook.launcher import framing, serialization, workarounds
 from ddp_workbook.launcher.rendezvous import MeetingPoint
@@ -48,6 +48,7 @@ class Orders:
     environment: dict[str, str] = field(default_factory=dict)
     folder: str = "."
     main: dict[str, str] = field(default_factory=dict)  # where multiprocessing finds `__main__`
+    of_workers: frozenset[str] = frozenset()  # for `user_code`
 
 
 def main(
@@ -189,6 +190,7 @@ def adopt(orders: Orders, meeting_point: MeetingPoint) -> None:
     os.environ.clear()
     os.environ.update(orders.environment)
     os.chdir(orders.folder)
+    OF_WORKERS.update(orders.of_workers)
     if orders.folder not in sys.path:
         sys.path.insert(0, orders.folder)
     random.seed()  # forked ranks share all three states, separate processes do not
