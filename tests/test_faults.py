@@ -14,6 +14,7 @@ import pytest
 
 from ddp_workbook.diagnostics import exceptions, user_code
 from ddp_workbook.errors import LaunchRefused, RankFailed, WorkbookError
+from ddp_workbook.launcher import launch as launch_module
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from tests.leftovers import no_rank_left, pids_in  # noqa: F401
@@ -102,9 +103,28 @@ def test_a_timeout_of_pytorchs_own_says_who_did_not_come():
 
 
 def test_a_shape_mismatch_that_aborts_names_the_line_and_the_cause():
+    """The abort is in gloo's own thread, so nobody knows that this line made it."""
     error = failure(faults.shapes_differ)
     assert error.returncode == -6
-    assert "dist.all_reduce(x)" in str(error) and "different shape or dtype" in str(error)
+    place = r"the worker stood at  tests/workers/faults\.py:\d+  dist\.all_reduce\(x\)\n"
+    assert re.search(place, str(error)) and "different shape or dtype" in str(error)
+
+
+def test_a_crash_in_a_thread_of_the_workers_names_the_threads_line(monkeypatch):
+    monkeypatch.setattr(launch_module, "SETTLE", 10)  # until all three have crashed; seen: 0.1
+    monkeypatch.setattr(launch_module, "SETTLE_BLAME", 10)
+    text = str(failure(faults.crashes_in_a_thread, ranks=3))
+    line = r"threading\.Thread\(target=lambda: ctypes\.string_at\(0\)\)\.start\(\)"
+    assert re.search(
+        rf"\n  at        tests/workers/faults\.py:\d+  {line}\n  in        a thread", text
+    )
+    assert "time.sleep(60)" not in text and "stood at" not in text
+    assert "the same on 2 other ranks\n" in text
+
+
+def test_a_crash_below_more_frames_than_the_dump_has():
+    text = str(failure(faults.crashes_deeply, ranks=1))
+    assert "\n  at        tests/workers/faults.py:" in text and "a thread" not in text
 
 
 def test_causes_are_shown_without_the_machinery():

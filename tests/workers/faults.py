@@ -93,6 +93,15 @@ def shapes_differ():
     dist.all_reduce(x)
 
 
+def crashes_in_a_thread():
+    threading.Thread(target=lambda: ctypes.string_at(0)).start()
+    time.sleep(60)
+
+
+def crashes_deeply(calls: int = 200):
+    return crashes_deeply(calls - 1) if calls else ctypes.string_at(0)
+
+
 def deep():
     def first():
         second()

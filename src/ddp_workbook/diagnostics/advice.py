@@ -151,7 +151,7 @@ def for_death(code: int | None, call: str) -> str:
     """Advice for a rank that ended with exit status `code`, perhaps inside `call`."""
     if code == -6 and call and call != "abort":
         return (
-            f"An abort inside {call}: gloo ends the process for tensors of different shape or "
+            f"An abort during {call}: gloo ends the process for tensors of different shape or "
             "dtype on the ranks. Print both on each rank before the call."
         )
     return FOR_SIGNALS.get(code, "")

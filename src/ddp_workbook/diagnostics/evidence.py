@@ -24,6 +24,14 @@ class Ending(Enum):
     DIED = "died"
 
 
+class Crash(Enum):
+    """Which thread of a rank ended it by a fatal signal."""
+
+    MAIN = "the one that runs the worker"
+    OTHER = "another one that runs the reader's lines"
+    UNKNOWN = "one without such lines, such as gloo's own"
+
+
 @dataclass
 class Outcome:
     """How a rank ended, and with what result or error.
@@ -31,7 +39,7 @@ class Outcome:
     `value` holds the packed result, `error` the exception as `exceptions.as_data` describes it,
     `returncode` the exit status of a rank that died, which may come a moment later. `joined` tells
     whether the rank ever joined a process group. `program` is the program that replaced the rank in
-    its process (exec).
+    its process (exec). `crash` tells of a rank that died whose stack it left.
     """
 
     ending: Ending
@@ -41,6 +49,7 @@ class Outcome:
     returncode: int | None = None
     joined: bool = False
     program: str = ""
+    crash: Crash = Crash.UNKNOWN
 
     @property
     def primary(self) -> bool:
@@ -54,8 +63,9 @@ class Outcome:
 class Evidence:
     """All that the diagnostics know about one rank; the launcher collects it.
 
-    `stack` holds frames, innermost first: the rank's own answer, or what `faulthandler` wrote (then
-    `dumped` is True). `record` is the result of `flight_recorder.read`; None without an answer.
+    `stack` holds the worker's frames, innermost first: the rank's own answer, or what
+    `faulthandler` wrote; after a crash in another thread, those of that thread. `record` is the
+    result of `flight_recorder.read`; None without an answer.
     """
 
     rank: int

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Sequence
 
 from ddp_workbook.diagnostics import advice
-from ddp_workbook.diagnostics.evidence import Ending, Evidence
+from ddp_workbook.diagnostics.evidence import Crash, Ending, Evidence
 from ddp_workbook.diagnostics.mismatches import Mismatch, mismatches
 from ddp_workbook.diagnostics.positions import Position, position, standing
 from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
@@ -21,6 +21,11 @@ HOW_THEY_HANG = {
     Proof.IDLE: "{who} did not finish, and nothing moved for {seconds:.1f} s.",
     Proof.PROCESSOR_TIME: "{who} did not finish; rank {rank} computed for {seconds:.1f} s "
     "of processor time.",
+}
+WHERE_IT_DIED = {
+    Crash.MAIN: ["  at        {place}"],
+    Crash.OTHER: ["  at        {place}", "  in        a thread of the worker's own"],
+    Crash.UNKNOWN: ["  the worker stood at  {place}"],
 }
 TOO_BUSY = (
     "This machine is too busy to tell whether the ranks hang or are only slow. They had not "
@@ -101,18 +106,16 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     error = first.outcome.error
     # If a result cannot be sent, the title says everything; no line of the reader's raised it.
     lines = [_title(first, ranks)] + [_indent(error["traceback"])] * (not error["unsendable"])
-    same = sum(
-        rank is not first and rank.failed and rank.outcome.error.get("reason") == error["reason"]
-        for rank in ranks
+    others = [rank for rank in ranks if rank is not first]
+    lines += _also(
+        sum(rank.outcome.error.get("reason") == error["reason"] for rank in others if rank.failed)
     )
-    if same:
-        lines.append(f"  also      the same on {same} other rank{'s' if same > 1 else ''}")
     places, found = [standing(first, error["frames"])], []
     if error["waited"]:
-        others = [position(rank) for rank in ranks if rank is not first]
-        found = mismatches(_records(ranks), others, failed=True)
-        lines += _rows(others) + [f"  {mismatch}" for mismatch in found]
-        places = sorted([*places, *others], key=lambda place: place.rank)
+        theirs = [position(rank) for rank in others]
+        found = mismatches(_records(ranks), theirs, failed=True)
+        lines += _rows(theirs) + [f"  {mismatch}" for mismatch in found]
+        places = sorted([*places, *theirs], key=lambda place: place.rank)
     lines += _look_at(advice.for_error(error["type"], error["reason"]))
     return RankFailed(
         "\n".join(lines),
@@ -150,9 +153,10 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         how = f"was replaced by another program ({outcome.program})"
         sentence = advice.REPLACED
     lines = [f"Rank {first.rank} of {len(ranks)} {how}."]
-    place = standing(first) if first.stack else None
+    place = _where_it_died(first)
     if place and place.file:
-        lines.append(f"  at        {place.place}")
+        lines += [line.format(place=place.place) for line in WHERE_IT_DIED[outcome.crash]]
+    lines += _also(sum(_death(rank) == _death(first) for rank in ranks if rank is not first))
     sentence = sentence or advice.for_death(outcome.returncode, place.call if place else "")
     return RankFailed(
         "\n".join(lines + _look_at(sentence)),
@@ -161,6 +165,23 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         returncode=outcome.returncode,
         positions=[place] if place else [],
     )
+
+
+def _where_it_died(rank: Evidence) -> Position | None:
+    return standing(rank) if rank.stack else None
+
+
+def _death(rank: Evidence) -> tuple | None:
+    """How and where a rank died, for comparison; None if it did not die."""
+    if not rank.failed or rank.outcome.ending is not Ending.DIED:
+        return None
+    place, outcome = _where_it_died(rank), rank.outcome
+    where = place and (place.file, place.line)
+    return outcome.returncode, outcome.program, outcome.crash, where
+
+
+def _also(others: int) -> list[str]:
+    return [f"  also      the same on {others} other rank{'s' * (others > 1)}"] if others else []
 
 
 def how_it_ended(code: int | None) -> str:

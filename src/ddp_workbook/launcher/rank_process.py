@@ -73,7 +73,7 @@ def main(
     redirect_output(output)
     write_stacks_to(stacks)
     reporter = Reporter(report)
-    reporter.enter(Phase.IMPORTING)
+    reporter.send(phase=Phase.IMPORTING, main_thread=threading.get_ident())
     threading.Thread(target=answer_questions, args=(report, reporter), daemon=True).start()
     meeting_point = MeetingPoint(orders.environment)
     try:
