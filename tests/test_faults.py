@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddp_workbook.diagnostics import exceptions, user_code
+from ddp_workbook.diagnostics import advice, exceptions, user_code
 from ddp_workbook.errors import LaunchRefused, RankFailed, WorkbookError
 from ddp_workbook.launcher import launch as launch_module
 from ddp_workbook.launcher.calls import Call
@@ -100,6 +100,14 @@ def test_a_timeout_of_pytorchs_own_says_who_did_not_come():
     assert text.startswith("Rank 0 of 2 failed: RuntimeError: Timed out waiting 700ms")
     assert re.search(r"rank 1 +is at .*time.sleep\(60\)", text)
     assert "entered by rank 0, never by rank 1" in text
+
+
+@pytest.mark.parametrize("how", ["times out", "has left"])
+def test_who_waited_in_its_clean_up_after_an_error(how):
+    """Whichever of the two ranks is seen to fail, its own or the other's error tells why."""
+    text = str(failure(faults.waits_in_clean_up, how))
+    assert "ValueError: rank 1 is broken\n" in text
+    assert advice.IN_CLEAN_UP.format(who="Rank 1") in text.split("look at   ")[1]
 
 
 def test_a_shape_mismatch_that_aborts_names_the_line_and_the_cause():

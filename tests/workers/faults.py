@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -154,8 +155,6 @@ def asks_a_subprocess():
 
 
 def times_out_by_itself():
-    from datetime import timedelta
-
     dist.init_process_group("gloo", timeout=timedelta(seconds=0.7))
     x = torch.ones(4)
     dist.all_reduce(x)
@@ -163,6 +162,21 @@ def times_out_by_itself():
         dist.all_reduce(x)
     else:
         time.sleep(60)
+
+
+def waits_in_clean_up(how: str):
+    """Rank 1 has an error and waits in a `finally`; rank 0 runs out of time, or has left."""
+    seconds = 0.7 if os.environ["RANK"] == "0" else 60
+    dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
+    dist.barrier()
+    try:
+        if dist.get_rank() == 1:
+            raise ValueError("rank 1 is broken")
+        if how == "times out":
+            dist.all_reduce(torch.ones(4))
+    finally:
+        if dist.get_rank() == 1:
+            dist.barrier()
 
 
 def uses_nccl():

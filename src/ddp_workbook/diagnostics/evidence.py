@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ddp_workbook.diagnostics.handling import Handled
+
 Frame = tuple[str, int, str]  # file, line, function
 
 
@@ -65,7 +67,8 @@ class Evidence:
 
     `stack` holds the worker's frames, innermost first: the rank's own answer, or what
     `faulthandler` wrote; after a crash in another thread, those of that thread. `record` is the
-    result of `flight_recorder.read`; None without an answer.
+    result of `flight_recorder.read`; None without an answer. `handled` is the error that the worker
+    was handling then.
     """
 
     rank: int
@@ -73,6 +76,7 @@ class Evidence:
     outcome: Outcome | None = None
     stack: list[Frame] = field(default_factory=list)
     record: dict | None = None
+    handled: Handled | None = None
     stopped: bool = False  # by SIGSTOP
 
     @property

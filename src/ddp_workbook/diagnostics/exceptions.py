@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from traceback import FrameSummary, StackSummary, TracebackException
 from typing import Any
 
+from ddp_workbook.diagnostics.handling import handled_before
 from ddp_workbook.diagnostics.user_code import is_machinery, is_own, package, short
 from ddp_workbook.errors import Unsendable
 
@@ -29,13 +30,14 @@ def as_data(error: BaseException) -> dict:
     """What the kernel reports about `error`; `traceback` holds the reader's own frames.
 
     `arguments` are the error's arguments that are strings; `frames` is its whole stack, innermost
-    first.
+    first; `handled` is the error after which it waited for another rank in vain.
     """
     stack = traceback.walk_tb(error.__traceback__)
     frames = [(f.f_code.co_filename, line, f.f_code.co_name) for f, line in stack]
     pages = TracebackException.from_exception(error)
     shorten(pages)
     name, text = type(error).__name__, text_of(error)
+    waited = lost_peer(error) or timed_out(error)
     return {
         "type": name,
         "reason": cut(f"{name}: {text}" if text else name, LONGEST),
@@ -45,6 +47,7 @@ def as_data(error: BaseException) -> dict:
         "unsendable": isinstance(error, Unsendable),
         "arguments": [cut(arg, LONGEST) for arg in error.args if type(arg) is str],
         "frames": frames[: -DEEPEST - 1 : -1],
+        "handled": handled_before(error) if waited else None,
     }
 
 

@@ -6,11 +6,12 @@ Each function takes the Evidence of all ranks, in rank order.
 import re
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ddp_workbook.diagnostics import advice
 from ddp_workbook.diagnostics.evidence import Crash, Ending, Evidence
-from ddp_workbook.diagnostics.mismatches import Mismatch, mismatches
-from ddp_workbook.diagnostics.positions import Position, position, standing
+from ddp_workbook.diagnostics.mismatches import Mismatch, mismatches, ranks_in_words
+from ddp_workbook.diagnostics.positions import Position, line_in_words, position, standing
 from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
 
 MOST_ROWS = 16
@@ -26,6 +27,12 @@ WHERE_IT_DIED = {
     Crash.MAIN: ["  at        {place}"],
     Crash.OTHER: ["  at        {place}", "  in        a thread of the worker's own"],
     Crash.UNKNOWN: ["  the worker stood at  {place}"],
+}
+ARE = {  # (several ranks, which have ended) -> verb
+    (False, False): "is",
+    (True, False): "are",
+    (False, True): "was",
+    (True, True): "were",
 }
 TOO_BUSY = (
     "This machine is too busy to tell whether the ranks hang or are only slow. They had not "
@@ -95,7 +102,28 @@ def _rows(places: list[Position]) -> list[str]:
     width = max((len(place.doing) for place in places), default=0)
     rows = [f"  rank {p.rank:<2} {p.doing:<{width}}  {p.place}".rstrip() for p in places]
     more = len(rows) - MOST_ROWS
-    return rows if more <= 0 else [*rows[:MOST_ROWS], f"  … and {more} more ranks"]
+    if more > 0:
+        rows[MOST_ROWS:] = [f"  … and {more} more ranks"]
+    return rows + [_indent(error) for error in errors_handled(places)]
+
+
+def errors_handled(places: Sequence[Position]) -> list[str]:
+    """Each error that ranks are handling, and on a second line where it was raised."""
+    by_error: dict[tuple, list[int]] = {}
+    for place in places:
+        if error := place.handled:
+            what = (place.ended, error.clause, error.reason, error.file, error.line)
+            by_error.setdefault(what, []).append(place.rank)
+    return [
+        f"{ranks_in_words(ranks).capitalize()} {ARE[len(ranks) > 1, ended]} {clause.value} "
+        f"{_first_line(reason)}\n  raised at {line_in_words(file, line)}"
+        for (ended, clause, reason, file, line), ranks in by_error.items()
+    ]
+
+
+def _first_line(reason: str) -> str:
+    text = SOURCE.sub("", reason.splitlines()[0])
+    return text if len(text) <= LONGEST_TITLE else text[: LONGEST_TITLE - 1] + "…"
 
 
 def _records(ranks: Sequence[Evidence]) -> dict[int, dict]:
@@ -110,13 +138,14 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     lines += _also(
         sum(rank.outcome.error.get("reason") == error["reason"] for rank in others if rank.failed)
     )
-    places, found = [standing(first, error["frames"])], []
+    places, found = [replace(standing(first, error["frames"]), handled=error["handled"])], []
     if error["waited"]:
         theirs = [position(rank) for rank in others]
         found = mismatches(_records(ranks), theirs, failed=True)
         lines += _rows(theirs) + [f"  {mismatch}" for mismatch in found]
         places = sorted([*places, *theirs], key=lambda place: place.rank)
-    lines += _look_at(advice.for_error(error["type"], error["reason"]))
+    sentence = advice.for_handled(places) or advice.for_error(error["type"], error["reason"])
+    lines += _look_at(sentence)
     return RankFailed(
         "\n".join(lines),
         rank=first.rank,
@@ -132,7 +161,7 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
 def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:
     """One line: which rank failed, and how."""
     who, error = f"Rank {first.rank} of {len(ranks)}", first.outcome.error
-    text = SOURCE.sub("", error["reason"].splitlines()[0])
+    text = _first_line(error["reason"])
     if error["unsendable"]:
         return f"{who}: its result cannot be sent back. {text.removeprefix('Unsendable: ')}"
     gone = [rank.rank for rank in ranks if rank.returned]
@@ -141,7 +170,6 @@ def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:
         return f"{who} waited for a rank that had left: {who_left} had already returned."
     if error["lost_peer"]:
         return f"{who} lost the connection to another rank."
-    text = text if len(text) <= LONGEST_TITLE else text[: LONGEST_TITLE - 1] + "…"
     return f"{who} failed: {text}"
 
 

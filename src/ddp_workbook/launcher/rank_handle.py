@@ -103,6 +103,7 @@ class RankHandle:
         self.evidence.phase = message.get("phase", self.evidence.phase)
         self.evidence.record = message.get("record", self.evidence.record)
         self.evidence.stack = message.get("stack", self.evidence.stack)
+        self.evidence.handled = message.get("handled", self.evidence.handled)
         self.listener = message.get("listener", self.listener)
         self.main_thread = message.get("main_thread", self.main_thread)
         if "ending" in message:
@@ -163,7 +164,7 @@ class RankHandle:
 
     def ask_position(self) -> None:
         """Ask the rank where it stands; its answer comes through `sources`."""
-        self.evidence.record, self.evidence.stack = None, []
+        self.evidence.record, self.evidence.stack, self.evidence.handled = None, [], None
         self.dump.clear()
         self._send(b"position?")
 

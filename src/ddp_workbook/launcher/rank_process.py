@@ -27,6 +27,7 @@ import torch.distributed as dist
 
 from ddp_workbook.diagnostics import exceptions, flight_recorder
 from ddp_workbook.diagnostics.evidence import Ending, Phase
+from ddp_workbook.diagnostics.handling import handled_by
 from ddp_workbook.diagnostics.user_code import OF_WORKERS, is_library
 from ddp_workbook.errors import ScriptRunsAgain
 from ddp_workbook.launcher import framing, serialization, workarounds
@@ -150,7 +151,8 @@ def answer_questions(report: Connection, reporter: Reporter) -> None:
                     reporter.may_go.set()
                     continue
                 stack = flight_recorder.stack(sys._current_frames().get(main_thread))
-                reporter.send(record=flight_recorder.read(), stack=stack)
+                handled = handled_by(main_thread)
+                reporter.send(record=flight_recorder.read(), stack=stack, handled=handled)
 
 
 def redirect_output(output: Connection) -> None:
