@@ -243,6 +243,14 @@ def test_whose_a_file_is(file, tmp_path, monkeypatch):
     assert user_code.is_library(str(tmp_path / file)) is FOLDERS[file]
 
 
+def test_whose_a_file_is_if_the_current_folder_is_gone(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    (tmp_path / "gone").rmdir()
+    assert not user_code.is_library("train.py") and not user_code.is_library("/x/train.py")
+
+
 @pytest.mark.parametrize("worker", [faults.recursion, faults.long_message, faults.group])
 def test_the_page_stays_short(worker):
     text = str(failure(worker, ranks=1))

@@ -6,6 +6,7 @@ wait for other ranks, the launch hangs, and only the rank itself knows why.
 
 import ast
 import contextlib
+import functools
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -47,7 +48,7 @@ class Handled:
     left: int
     now: int
 
-    @property
+    @functools.cached_property
     def clause(self) -> Clause:
         """The innermost statement that the error has left and whose handler runs."""
         found = Clause.UNKNOWN

@@ -60,31 +60,35 @@ def add_worker(file: str | None) -> None:
     """Make the project around a worker's file count as the reader's own."""
     if file and not file.startswith(BOOK):
         OF_WORKERS.add(os.path.dirname(os.path.realpath(file)))
-        _comes_by_path.cache_clear()
+        _is_installed.cache_clear()
 
 
 def is_library(file: str) -> bool:
     """True for a file of Python, torch or another installed package, except chapters."""
     if file.startswith(BOOK):
         return False
-    if file.startswith(LIBRARIES) or INSTALLED.search(file):
+    if file.startswith(LIBRARIES):
         return True
     try:
         here = os.getcwd()
     except OSError:  # the current folder is gone
         here = ""
-    return _comes_by_path(file, here)
+    return _is_installed(file, here)
 
 
 @functools.cache
-def _comes_by_path(file: str, here: str) -> bool:
-    """True for a file that Python finds only because sys.path names a folder of libraries.
+def _is_installed(file: str, here: str) -> bool:
+    """True for a file of a package that pip has installed, or that came through PYTHONPATH.
 
-    The nearest folder that says anything decides; `here` is the current one.
+    Kept, because it is asked for each frame of each call that a rank has recorded. `here` is the
+    current folder; the nearest folder around the file that says anything decides.
     """
+    if INSTALLED.search(file):  # before links are followed: some installers only make links
+        return True
     own = _projects(here)
-    on_path = set(map(_real, sys.path))
-    named = set(map(_real, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    # An empty entry is the current folder.
+    on_path = {_real(folder) for folder in sys.path if folder}
+    named = {_real(f) for f in os.environ.get("PYTHONPATH", "").split(os.pathsep) if f}
     for folder in _real(file).parents:
         if folder in own:
             return False
@@ -106,7 +110,10 @@ def _projects(here: str) -> set[Path]:
 
 
 def _real(path: str) -> Path:
-    return Path(os.path.realpath(path))
+    try:
+        return Path(os.path.realpath(path))
+    except OSError:  # it is relative, and the current folder is gone
+        return Path(path)
 
 
 def _one_in_the_other(one: Path, other: Path) -> bool:
