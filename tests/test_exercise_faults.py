@@ -295,6 +295,15 @@ IGNORES = "import signal, time\nfor one in (signal.SIGTERM, signal.SIGINT, signa
         "waits in recv",
         "Each send needs a recv",
     ),
+    clean_up=(
+        cell(
+            "try:\n    if dist.get_rank() == 1:\n        raise ValueError('rank 1 is broken')\n"
+            "    dist.all_reduce(torch.zeros(1))\nfinally:\n    dist.barrier()\nreturn value"
+        ),
+        "Rank 1 is in a `finally` after ValueError: rank 1 is broken",
+        "raised at your line 9",
+        "it must not wait for other ranks",
+    ),
     own_source=(
         cell("x = torch.tensor(value)\ndist.broadcast(x, dist.get_rank())\nreturn x.item()"),
         "waits in broadcast",

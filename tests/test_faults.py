@@ -1,14 +1,20 @@
 """A launch in which a rank fails: the first to fail is named, soon, and with its own line."""
 
+import json
 import os
 import re
+import sys
 import time
+import traceback
+import xml.dom.minidom
 from pathlib import Path
 
 import psutil
 import pytest
 
+from ddp_workbook.diagnostics import advice, exceptions, user_code
 from ddp_workbook.errors import LaunchRefused, RankFailed, WorkbookError
+from ddp_workbook.launcher import launch as launch_module
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from tests.leftovers import no_rank_left, pids_in  # noqa: F401
@@ -96,10 +102,37 @@ def test_a_timeout_of_pytorchs_own_says_who_did_not_come():
     assert "entered by rank 0, never by rank 1" in text
 
 
+@pytest.mark.parametrize("how", ["times out", "has left"])
+def test_who_waited_in_its_clean_up_after_an_error(how):
+    """Whichever of the two ranks is seen to fail, its own or the other's error tells why."""
+    text = str(failure(faults.waits_in_clean_up, how))
+    assert "ValueError: rank 1 is broken\n" in text
+    assert advice.IN_CLEAN_UP.format(who="Rank 1") in text.split("look at   ")[1]
+
+
 def test_a_shape_mismatch_that_aborts_names_the_line_and_the_cause():
+    """The abort is in gloo's own thread, so nobody knows that this line made it."""
     error = failure(faults.shapes_differ)
     assert error.returncode == -6
-    assert "dist.all_reduce(x)" in str(error) and "different shape or dtype" in str(error)
+    place = r"the worker stood at  tests/workers/faults\.py:\d+  dist\.all_reduce\(x\)\n"
+    assert re.search(place, str(error)) and "different shape or dtype" in str(error)
+
+
+def test_a_crash_in_a_thread_of_the_workers_names_the_threads_line(monkeypatch):
+    monkeypatch.setattr(launch_module, "SETTLE", 10)  # until all three have crashed; seen: 0.1
+    monkeypatch.setattr(launch_module, "SETTLE_BLAME", 10)
+    text = str(failure(faults.crashes_in_a_thread, ranks=3))
+    line = r"threading\.Thread\(target=lambda: ctypes\.string_at\(0\)\)\.start\(\)"
+    assert re.search(
+        rf"\n  at        tests/workers/faults\.py:\d+  {line}\n  in        a thread", text
+    )
+    assert "time.sleep(60)" not in text and "stood at" not in text
+    assert "the same on 2 other ranks\n" in text
+
+
+def test_a_crash_below_more_frames_than_the_dump_has():
+    text = str(failure(faults.crashes_deeply, ranks=1))
+    assert "\n  at        tests/workers/faults.py:" in text and "a thread" not in text
 
 
 def test_causes_are_shown_without_the_machinery():
@@ -109,6 +142,113 @@ def test_causes_are_shown_without_the_machinery():
     )
     frames = re.findall(r'File "(.*?)"', text)
     assert frames and {os.path.abspath(file) for file in frames} == {faults.__file__}
+
+
+LIBRARY = """
+import asyncio, json
+
+def request():
+    try:
+        json.loads("{")
+    except ValueError as error:
+        raise RuntimeError("no answer") from error
+
+def fetch(depth=5):
+    return fetch(depth - 1) if depth else request()
+
+def fetch_both():
+    async def one():
+        fetch()
+    async def both():
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(one())
+    asyncio.run(both())
+"""
+
+
+@pytest.fixture(params=["site-packages", "on_pythonpath", "target"])
+def library(request, tmp_path, monkeypatch):
+    """A library that the ranks can import, each time from another kind of folder."""
+    folder = tmp_path / request.param
+    (folder / "deep_library").mkdir(parents=True)
+    (folder / "deep_library" / "__init__.py").write_text(LIBRARY)
+    if request.param == "target":
+        (folder / "deep_library-1.0.dist-info").mkdir()
+    if request.param == "on_pythonpath":
+        monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.syspath_prepend(folder)
+
+
+def test_a_librarys_frames_are_one_line_behind_the_readers(library):
+    text = str(failure(faults.fails_in_a_library, "fetch", ranks=1))
+    assert re.findall(r'File "(.*?)"', text) == ["tests/workers/faults.py"]
+    own = "\n      getattr(deep_library, called)()\n    … 7 frames in deep_library, raised in "
+    assert own + "__init__.py:8 (request)\n  RuntimeError: no answer" in text
+    chained = r"\n    … 4 frames in deep_library and json, raised in decoder\.py:\d+ \(raw_decode\)"
+    assert re.search(rf"Traceback .*{chained}\n  json\.decoder\.JSONDecodeError: Expecting", text)
+
+
+def test_a_librarys_frames_inside_a_group(tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages" / "deep_library"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(folder.parent)
+    text = str(failure(faults.fails_in_a_library, "fetch_both", ranks=1))
+    assert re.findall(r'File "(.*?)"', text) == ["tests/workers/faults.py"]
+    assert re.search(r"\|   … \d frames in deep_library and asyncio, raised in taskgroups", text)
+    assert "|   … 8 frames in deep_library, raised in __init__.py:8 (request)\n" in text
+
+
+def test_an_error_without_a_line_of_the_readers_keeps_the_innermost():
+    try:
+        xml.dom.minidom.parseString("<a>", parser=json)
+    except AttributeError as error:
+        page = traceback.TracebackException.from_exception(error)
+    page.stack.pop(0)
+    page.stack[:0] = page.stack * 3
+    exceptions.shorten(page)
+    lines = "".join(page.format()).splitlines()
+    assert [line[:6] for line in lines].count("  File") == 3
+    assert re.fullmatch(r"  … \d+ frames in xml", lines[1])
+
+
+# A file -> whether it is a library's, for a kernel in project/notebooks of a project with a .git.
+FOLDERS = {
+    "project/train.py": False,
+    "project/notebooks/cell.py": False,
+    "project/src/package/model.py": False,  # also with PYTHONPATH=src
+    "project/.venv/lib/python3.11/site-packages/urllib3/util.py": True,
+    "project/deps/urllib3/util.py": True,  # by `pip install --target deps`
+    "elsewhere/editable/src/package/model.py": False,  # by `pip install --editable`
+    "home/.local/lib/python3.11/site-packages/urllib3/util.py": True,
+    "cluster/modules/dist-packages/urllib3/util.py": True,
+    "cluster/tools/urllib3/util.py": True,  # on PYTHONPATH
+    "other/project/worker.py": False,  # launched from there, and on PYTHONPATH
+    "other/project/package/model.py": False,
+}
+
+
+@pytest.mark.parametrize("file", FOLDERS)
+def test_whose_a_file_is(file, tmp_path, monkeypatch):
+    named = [tmp_path / one for one in ("project/src", "cluster/tools", "other/project")]
+    on_path = [*named, tmp_path / "project/deps", tmp_path / "elsewhere/editable/src"]
+    for folder in (*on_path, tmp_path / "project/notebooks", tmp_path / "project/.git"):
+        folder.mkdir(parents=True)
+    (tmp_path / "project/deps/urllib3-2.0.dist-info").mkdir()
+    monkeypatch.chdir(tmp_path / "project/notebooks")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, named)))
+    monkeypatch.setattr(sys, "path", [*map(str, on_path), *sys.path])
+    monkeypatch.setattr(user_code, "OF_WORKERS", set())
+    user_code.add_worker(str(tmp_path / "other/project/worker.py"))
+    assert user_code.is_library(str(tmp_path / file)) is FOLDERS[file]
+
+
+def test_whose_a_file_is_if_the_current_folder_is_gone(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    (tmp_path / "gone").rmdir()
+    assert not user_code.is_library("train.py") and not user_code.is_library("/x/train.py")
 
 
 @pytest.mark.parametrize("worker", [faults.recursion, faults.long_message, faults.group])

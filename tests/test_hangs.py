@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.diagnostics import advice
-from ddp_workbook.errors import RanksHung
+from ddp_workbook.diagnostics import advice, handling
+from ddp_workbook.errors import Proof, RanksHung
 from ddp_workbook.launcher import launch as launch_module
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.standstill import Limits
 from tests.leftovers import no_rank_left  # noqa: F401
 from tests.workers import hanging_import, hangs, launching
 
@@ -22,7 +23,7 @@ def warm():
     run_ranks(Call(launching.all_reduce), 2, quiet=True)
 
 
-def hang(worker, ranks=2, timeout=1.0) -> RanksHung:
+def hang(worker, *args, ranks=2, timeout=1.0) -> RanksHung:
     """The error, which comes soon after the time limit: what does not end would take a minute.
 
     Where the machine is busy, the ranks get longer to come to their lines, and to answer.
@@ -35,7 +36,7 @@ def hang(worker, ranks=2, timeout=1.0) -> RanksHung:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RanksHung) as caught:
         answer = max(launch_module.ANSWER, pace)
         patch.setattr(launch_module._ask, "__defaults__", (answer,))  # its `patience`
-        run_ranks(Call(worker), ranks, limit, quiet=True)
+        run_ranks(Call(worker, args), ranks, limit, quiet=True)
     assert time.monotonic() - start < limit + 30  # seen: 0.1 to 1 s more
     return caught.value
 
@@ -107,6 +108,104 @@ def test_send_and_recv_that_do_not_match(worker, rank, doing, line):
     error = hang(worker)
     assert stands(error, rank, doing, line)
     assert "Each send needs a recv on the other rank." in str(error)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("send", "Rank 1 does not receive."),
+        ("recv", "Rank 1 does not send."),
+        ("send_object_list", "Rank 1 does not receive."),
+        ("wait", "Rank 1 does not send or receive."),  # no frame tells which of the two it is
+        ("batch_isend_irecv", "Rank 1 does not send or receive."),
+    ],
+)
+def test_a_send_or_recv_whose_peer_is_busy(call, says):
+    text = str(hang(hangs.one_sided, call))
+    assert f"look at   {says}" in text and "did not reach it" not in text
+
+
+def test_which_rank_is_the_peer_is_not_known():
+    text = str(hang(hangs.one_sided, "send", ranks=3))
+    assert "look at   Ranks 1 and 2 do not receive. Is one of them the peer?" in text
+
+
+# What rank 1 waits in -> what is said about its error
+AFTER_AN_ERROR = {
+    "finally": "is in a `finally` after ValueError: rank 1 is broken",
+    "with": "is at the end of a `with` after ValueError: rank 1 is broken",
+    "generator": "is in a `finally` after FileNotFoundError: [Errno 2] no such file: 'weights.pt'",
+    "except": "is in an `except` after KeyError: 'weights'",
+    "group": "is in an `except` after ExceptionGroup: two things (1 sub-exception)",
+    "blocks": "is in a `finally` after Blocks('weights', 3, <module>)",
+}
+
+
+@pytest.mark.parametrize("how", AFTER_AN_ERROR)
+def test_the_error_that_a_waiting_rank_is_handling(how):
+    error = hang(hangs.waits_after_an_error, how)
+    assert stands(error, 1, "waits in barrier", "dist.barrier()")
+    line = 1 + next(n for n, text in enumerate(LINES) if text.endswith("raise error"))
+    said = f"\n  Rank 1 {AFTER_AN_ERROR[how]}\n    raised at tests/workers/hangs.py:{line}  raise"
+    assert said in str(error)
+    look = advice.IN_EXCEPT if how in ("except", "group") else advice.IN_CLEAN_UP
+    assert str(error).split("look at   ")[1].startswith(look.format(who="Rank 1"))
+
+
+def test_the_error_is_told_of_a_hang_that_is_proven():
+    with pytest.raises(RanksHung) as caught:
+        call = Call(hangs.waits_after_an_error, ("finally",))
+        run_ranks(call, 2, by_evidence=Limits(), quiet=True)
+    assert caught.value.proof is not Proof.TIME
+    assert "Rank 1 is in a `finally` after ValueError: rank 1 is broken" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("worker", "error", "look"),
+    [
+        (
+            hangs.sleeps_after_an_error,
+            "Rank 1 is in an `except` after ValueError: rank 1 is broken",
+            "Rank 1 did not reach it. It is handling an error.",
+        ),
+        (
+            hangs.hangs_without_a_package,
+            "Ranks 0 and 1 are in an `except` after ModuleNotFoundError: No module named",
+            f"Rank 1 did not reach it. {advice.NO_LOOP}",
+        ),
+    ],
+)
+def test_an_error_that_is_handled_is_a_fact_and_not_the_cause(worker, error, look):
+    text = str(hang(worker))
+    assert f"\n  {error}" in text and f"look at   {look}" in text
+
+
+class Surprise:
+    def __str__(self):
+        raise AssertionError("called")
+
+    __repr__ = __str__
+
+
+class Speaks(Exception):
+    __str__ = Surprise.__str__
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("wrong"), "ValueError: wrong"),
+        (ValueError(), "ValueError"),
+        (ValueError(Surprise()), "ValueError(<Surprise>)"),
+        (KeyError(10**5000), "KeyError"),
+        (OSError(2, "no", Surprise()), "FileNotFoundError(2, 'no')"),
+        (Speaks("a", 1.5, [Surprise()]), "Speaks('a', 1.5, <list>)"),
+        (ExceptionGroup("two", [ValueError(Surprise())]), "ExceptionGroup: two (1 sub-exception)"),
+    ],
+)
+def test_an_errors_text_is_made_without_the_readers_code(error, reason):
+    """Another thread makes it, which must answer even if a `__str__` never ends."""
+    assert handling.reason_of(error) == reason
 
 
 def test_a_subgroups_collective():

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -93,6 +94,15 @@ def shapes_differ():
     dist.all_reduce(x)
 
 
+def crashes_in_a_thread():
+    threading.Thread(target=lambda: ctypes.string_at(0)).start()
+    time.sleep(60)
+
+
+def crashes_deeply(calls: int = 200):
+    return crashes_deeply(calls - 1) if calls else ctypes.string_at(0)
+
+
 def deep():
     def first():
         second()
@@ -104,6 +114,12 @@ def deep():
             raise KeyError("weights") from error
 
     first()
+
+
+def fails_in_a_library(called: str):
+    import deep_library  # the test writes it
+
+    getattr(deep_library, called)()
 
 
 def recursion(n: int = 0):
@@ -139,8 +155,6 @@ def asks_a_subprocess():
 
 
 def times_out_by_itself():
-    from datetime import timedelta
-
     dist.init_process_group("gloo", timeout=timedelta(seconds=0.7))
     x = torch.ones(4)
     dist.all_reduce(x)
@@ -148,6 +162,21 @@ def times_out_by_itself():
         dist.all_reduce(x)
     else:
         time.sleep(60)
+
+
+def waits_in_clean_up(how: str):
+    """Rank 1 has an error and waits in a `finally`; rank 0 runs out of time, or has left."""
+    seconds = 0.7 if os.environ["RANK"] == "0" else 60
+    dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
+    dist.barrier()
+    try:
+        if dist.get_rank() == 1:
+            raise ValueError("rank 1 is broken")
+        if how == "times out":
+            dist.all_reduce(torch.ones(4))
+    finally:
+        if dist.get_rank() == 1:
+            dist.barrier()
 
 
 def uses_nccl():

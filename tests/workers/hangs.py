@@ -1,5 +1,6 @@
 """Workers that never end, each for a reason that the report must name."""
 
+import contextlib
 import os
 import signal
 import time
@@ -74,6 +75,25 @@ def send_without_recv():
         dist.send(x, dst=1)
     else:
         dist.barrier()
+
+
+def one_sided(call: str):
+    """Rank 0 sends or receives; the others are busy."""
+    dist.init_process_group("gloo")
+    x = torch.ones(1_000_000)
+    if dist.get_rank() > 0:
+        time.sleep(60)
+    if call == "send":
+        dist.send(x, dst=1)
+    if call == "recv":
+        dist.recv(x, src=1)
+    if call == "send_object_list":
+        dist.send_object_list([x], dst=1)
+    if call == "wait":
+        dist.isend(x, dst=1).wait()
+    if call == "batch_isend_irecv":
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.irecv, x, 1)]):
+            work.wait()
 
 
 def subgroup():
@@ -184,6 +204,79 @@ def one_returned():
         return "done"
     while True:
         time.sleep(0.01)
+
+
+class Meets:
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *error):
+        dist.barrier()
+
+
+@contextlib.contextmanager
+def meets():
+    try:
+        yield
+    finally:
+        dist.barrier()
+
+
+class Blocks(Exception):
+    def __str__(self):
+        time.sleep(60)
+
+
+def waits_after_an_error(how: str):
+    """Rank 1 has an error, and waits while it handles it; rank 0 is in another collective."""
+    dist.init_process_group("gloo")
+
+    def works(error: Exception):
+        if dist.get_rank() == 1:
+            raise error
+        dist.all_reduce(torch.ones(4))
+
+    if how == "with":
+        with Meets():
+            works(ValueError("rank 1 is broken"))
+    if how == "generator":
+        with meets():
+            works(OSError(2, "no such file", "weights.pt"))
+    if how == "except":
+        try:
+            works(KeyError("weights"))
+        except KeyError:
+            dist.barrier()
+    if how == "group":
+        try:
+            works(ExceptionGroup("two things", [ValueError("one"), TypeError("two")]))
+        except* ValueError:
+            dist.barrier()
+    try:
+        works({"blocks": Blocks("weights", 3, dist)}.get(how, ValueError("rank 1 is broken")))
+    finally:
+        dist.barrier()
+
+
+def sleeps_after_an_error():
+    dist.init_process_group("gloo")
+    try:
+        if dist.get_rank() == 1:
+            raise ValueError("rank 1 is broken")
+    except ValueError:
+        time.sleep(60)
+    dist.barrier()
+
+
+def hangs_without_a_package():
+    """All ranks handle the same error, which does no harm; rank 1 sleeps for another reason."""
+    dist.init_process_group("gloo")
+    try:
+        import no_such_package  # noqa: F401
+    except ImportError:
+        if dist.get_rank() == 1:
+            time.sleep(60)
+        dist.barrier()
 
 
 def own_signal_handler():

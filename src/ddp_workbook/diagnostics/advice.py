@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Sequence
 
+from ddp_workbook.diagnostics.handling import CLEAN_UP, tree_of
 from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, ranks_in_words
 from ddp_workbook.diagnostics.positions import TWO_SIDED, Position
 
@@ -128,9 +129,18 @@ PAIRS = (
     "Each send needs a recv on the other rank. Write down for each rank what it sends and "
     "receives, in order: two ranks that both send first, or both receive first, can wait forever."
 )
+EITHER = "send or receive"
 UNLIKE_TENSORS = "The ranks make the same call with different shapes or dtypes. Which are they?"
 UNLIKE_ARGUMENTS = (
     "All ranks are in the same call. Do they agree on its arguments, such as src and group?"
+)
+IN_CLEAN_UP = (
+    "{who} waited for other ranks after an error that they do not know of. A `finally`, or the end "
+    "of a `with`, also runs after an error: it must not wait for other ranks."
+)
+IN_EXCEPT = (
+    "{who} waited for other ranks while handling an error. Do the ranks without the error make the "
+    "same call?"
 )
 LOOP = "What ends the loop around this line, and does it ever happen?"
 NO_LOOP = "What does this line wait for, or how long does it compute?"
@@ -169,7 +179,7 @@ def for_death(code: int | None, call: str) -> str:
     """Advice for a rank that ended with exit status `code`, perhaps inside `call`."""
     if code == -6 and call and call != "abort":
         return (
-            f"An abort inside {call}: gloo ends the process for tensors of different shape or "
+            f"An abort during {call}: gloo ends the process for tensors of different shape or "
             "dtype on the ranks. Print both on each rank before the call."
         )
     return FOR_SIGNALS.get(code, "")
@@ -177,14 +187,19 @@ def for_death(code: int | None, call: str) -> str:
 
 def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
     """Advice for ranks that did not finish; `found` are their calls that do not match."""
+    if sentence := for_handled(positions):
+        return sentence
     waiting = [p for p in positions if p.communicates]
     elsewhere = [p for p in positions if p.file and not p.communicates]
     calls, kinds = {p.call for p in waiting if p.call}, {mismatch.kind for mismatch in found}
     if not waiting and not found:
         return for_lines(elsewhere)
     if elsewhere:
-        who = ranks_in_words([place.rank for place in elsewhere])
-        return f"{who.capitalize()} did not reach it. {for_lines(elsewhere, alone=False)}"
+        duty = _duty_of_peer({p.call for p in waiting}, bool(found))
+        absent = _absent(elsewhere, duty, one_peer=len(positions) == 2)
+        if all(p.handled for p in elsewhere) and not all(p.handled for p in waiting):
+            absent += f" {'It is' if len(elsewhere) == 1 else 'They are'} handling an error."
+        return f"{absent} {for_lines(elsewhere, alone=False)}"
     if calls & set(TWO_SIDED) or not (calls or found):
         return PAIRS  # no call: `work.wait()`; the flight records would show a collective
     if Kind.TENSORS in kinds:
@@ -194,6 +209,37 @@ def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
     if found:
         return SAME_ORDER
     return UNLIKE_ARGUMENTS if len(calls) == 1 else ALL_RANKS
+
+
+def for_handled(positions: Sequence[Position]) -> str:
+    """Advice if a rank waited for others while it handled an error that not all have; else ""."""
+    handling = [p for p in positions if p.handled and (p.communicates or p.ended)]
+    if not handling or all(p.handled for p in positions):
+        return ""
+    clean_up = [p for p in handling if p.handled.clause in CLEAN_UP]
+    who = ranks_in_words([p.rank for p in clean_up or handling]).capitalize()
+    return (IN_CLEAN_UP if clean_up else IN_EXCEPT).format(who=who)
+
+
+def _duty_of_peer(calls: set[str], mismatch: bool) -> str:
+    """What the other rank of these calls must do; "" if one is a collective.
+
+    A call without a name is `work.wait()`; if it were a collective's, there would be a mismatch.
+    """
+    known = TWO_SIDED if mismatch else {**TWO_SIDED, "": EITHER}
+    duties = {known.get(call, "") for call in calls}
+    if not duties or "" in duties:
+        return ""
+    return duties.pop() if len(duties) == 1 else EITHER
+
+
+def _absent(elsewhere: Sequence[Position], duty: str, one_peer: bool) -> str:
+    """ "Rank 1 did not reach it.", or what it does not do for a rank that sends or receives."""
+    who, one = ranks_in_words([p.rank for p in elsewhere]).capitalize(), len(elsewhere) == 1
+    if not duty:
+        return f"{who} did not reach it."
+    sentence = f"{who} {'does' if one else 'do'} not {duty}."
+    return sentence if one_peer else f"{sentence} Is {'it' if one else 'one of them'} the peer?"
 
 
 def for_lines(positions: Sequence[Position], alone: bool = True) -> str:
@@ -211,10 +257,8 @@ def for_lines(positions: Sequence[Position], alone: bool = True) -> str:
 
 def in_loop(path: str, line: int) -> bool:
     """True if this line of the file is in a `for` or `while`, or is its first line."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            tree = ast.parse(file.read())
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+    tree = tree_of(path)
+    if tree is None:
         return False
     loops = (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While))
     return any(loop.lineno <= line <= loop.end_lineno for loop in loops)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ddp_workbook.diagnostics.handling import Handled
+
 Frame = tuple[str, int, str]  # file, line, function
 
 
@@ -25,6 +27,14 @@ class Ending(Enum):
     DIED = "died"
 
 
+class Crash(Enum):
+    """Which thread of a rank ended it by a fatal signal."""
+
+    MAIN = "the one that runs the worker"
+    OTHER = "another one that runs the reader's lines"
+    UNKNOWN = "one without such lines, such as gloo's own"
+
+
 @dataclass
 class Outcome:
     """How a rank ended, and with what result or error.
@@ -33,7 +43,7 @@ class Outcome:
     `returncode` the exit status of a rank that died, which may come a moment later. `joined` tells
     whether the rank ever joined a process group. `left` holds the frames, innermost first, from
     which the worker left by sys.exit(0). `program` is the program that replaced the rank in its
-    process (exec).
+    process (exec). `crash` tells of a rank that died whose stack it left.
     """
 
     ending: Ending
@@ -44,6 +54,7 @@ class Outcome:
     joined: bool = False
     left: list[Frame] = field(default_factory=list)
     program: str = ""
+    crash: Crash = Crash.UNKNOWN
 
     @property
     def primary(self) -> bool:
@@ -57,8 +68,10 @@ class Outcome:
 class Evidence:
     """All that the diagnostics know about one rank; the launcher collects it.
 
-    `stack` holds frames, innermost first: the rank's own answer, or what `faulthandler` wrote (then
-    `dumped` is True). `record` is the result of `flight_recorder.read`; None without an answer.
+    `stack` holds the worker's frames, innermost first: the rank's own answer, or what
+    `faulthandler` wrote; after a crash in another thread, those of that thread. `record` is the
+    result of `flight_recorder.read`; None without an answer. `handled` is the error that the worker
+    was handling then.
     """
 
     rank: int
@@ -66,6 +79,7 @@ class Evidence:
     outcome: Outcome | None = None
     stack: list[Frame] = field(default_factory=list)
     record: dict | None = None
+    handled: Handled | None = None
     stopped: bool = False  # by SIGSTOP
     said: Sequence[str] = ()  # the last lines that it printed
 

@@ -1,14 +1,20 @@
 """An exception of a rank as plain data: the exception itself may not be picklable."""
 
+import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from traceback import FrameSummary, StackSummary, TracebackException
+from typing import Any
 
 from ddp_workbook.diagnostics.evidence import Frame
-from ddp_workbook.diagnostics.user_code import HIDDEN, is_own, short
+from ddp_workbook.diagnostics.handling import handled_before
+from ddp_workbook.diagnostics.user_code import is_machinery, is_own, package, short
 from ddp_workbook.errors import Unsendable
 
 LONGEST = 1500  # characters kept of a message
 DEEPEST = 100  # frames kept
+INNERMOST = 3  # frames of libraries shown of an error that has none of the reader's
+MOST_PACKAGES = 3  # named in the line for frames of libraries
 LOST_PEER = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -25,14 +31,15 @@ def as_data(error: BaseException) -> dict:
     """What the kernel reports about `error`; `traceback` holds the reader's own frames.
 
     `arguments` are the error's arguments that are strings; `frames` is its whole stack, innermost
-    first.
+    first; `handled` is the error after which it waited for another rank in vain.
     """
     error = before_the_exit(error)
-    pages = traceback.TracebackException.from_exception(error)
+    pages = TracebackException.from_exception(error)
     if isinstance(error, SystemExit):  # what a parser of arguments caught before is not news
         pages.__suppress_context__ = True
     shorten(pages)
     name, text = type(error).__name__, text_of(error)
+    waited = lost_peer(error) or timed_out(error)
     return {
         "type": name,
         "reason": cut(f"{name}: {text}" if text else name, LONGEST),
@@ -42,6 +49,7 @@ def as_data(error: BaseException) -> dict:
         "unsendable": isinstance(error, Unsendable),
         "arguments": [cut(arg, LONGEST) for arg in error.args if type(arg) is str],
         "frames": frames(error),
+        "handled": handled_before(error) if waited else None,
     }
 
 
@@ -60,16 +68,69 @@ def frames(error: BaseException) -> list[Frame]:
     return found[: -DEEPEST - 1 : -1]
 
 
-def shorten(pages: traceback.TracebackException | None, depth: int = 20) -> None:
-    """Keep only the reader's own frames, with short names; if there are none, keep all."""
-    if pages is None or depth == 0:
+class ShortStack(StackSummary):
+    """Frames to show, and a line for those of libraries that lie above or below them."""
+
+    def __init__(self, frames: Sequence[FrameSummary], above: str = "", below: str = ""):
+        super().__init__(frames)
+        self.above, self.below = above, below
+
+    def __bool__(self) -> bool:
+        """True if there is anything to show; Python leaves out the head of an empty one."""
+        return bool(len(self) or self.above or self.below)
+
+    def format(self, **how: Any) -> list[str]:
+        """The lines of Python's own layout."""
+        lines = [self.above, *super().format(**how), self.below]
+        return [line for line in lines if line]
+
+
+def shorten(page: TracebackException) -> None:
+    """Keep the reader's own frames, with short names; those of libraries become one line.
+
+    If the error has no frame of the reader's, its innermost ones stay.
+    """
+    if not any(is_own(frame.filename) for frame in page.stack):
+        shown = [frame for frame in page.stack if _of_a_library(frame)]
+        above = _in_one_line(shown[:-INNERMOST])
+        page.stack = ShortStack(shown[-INNERMOST:], above=above)
+        for frame in page.stack:
+            frame.filename = short(frame.filename)
+    _shorten(page)
+
+
+def _shorten(page: TracebackException | None, depth: int = 20) -> None:
+    """Shorten the stacks of an error, and of all that it was raised from or consists of."""
+    if page is None or depth == 0:
         return
-    own = [frame for frame in pages.stack if is_own(frame.filename)]
-    pages.stack[:] = own or [f for f in pages.stack if not f.filename.startswith(tuple(HIDDEN))]
-    for frame in pages.stack:
-        frame.filename = short(frame.filename)
-    for page in (pages.__cause__, pages.__context__, *(pages.exceptions or ())):
-        shorten(page, depth - 1)
+    if not isinstance(page.stack, ShortStack):
+        own = [n for n, frame in enumerate(page.stack) if is_own(frame.filename)]
+        behind = page.stack[own[-1] + 1 :] if own else page.stack
+        below = _in_one_line(list(filter(_of_a_library, behind)), raised=True)
+        page.stack = ShortStack([page.stack[n] for n in own], below=below)
+        for frame in page.stack:
+            frame.filename = short(frame.filename)
+    for other in (page.__cause__, page.__context__, *(page.exceptions or ())):
+        _shorten(other, depth - 1)
+
+
+def _of_a_library(frame: FrameSummary) -> bool:
+    return not is_machinery(frame.filename) and not frame.filename.startswith("<")
+
+
+def _in_one_line(frames: Sequence[FrameSummary], raised: bool = False) -> str:
+    """ "… 14 frames in urllib3 and http, raised in connectionpool.py:703 (urlopen)" """
+    if not frames:
+        return ""
+    names = list(dict.fromkeys(package(frame.filename) for frame in frames))
+    if len(names) > MOST_PACKAGES:
+        names[MOST_PACKAGES - 1 :] = [f"{len(names) - MOST_PACKAGES + 1} others"]
+    inside = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    line = f"  … {len(frames)} frame{'s' * (len(frames) > 1)} in {inside}"
+    if raised:
+        last = frames[-1]
+        line += f", raised in {os.path.basename(last.filename)}:{last.lineno} ({last.name})"
+    return f"{line}\n"
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -3,10 +3,11 @@
 import linecache
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ddp_workbook.diagnostics.evidence import Ending, Evidence, Frame, Phase
+from ddp_workbook.diagnostics.handling import Handled
 from ddp_workbook.diagnostics.user_code import WAITING_ROOMS, is_machinery, is_own, short
 
 # Frames between the reader's line and the function that the line calls.
@@ -25,13 +26,15 @@ COMMUNICATION = tuple(
     f"{os.sep}torch{os.sep}" + place.replace("/", os.sep)
     for place in ("distributed/", "nn/parallel/", "autograd/", "_tensor.py")
 )
-TWO_SIDED = (
-    "send",
-    "recv",
-    "isend",
-    "irecv",
-    "batch_isend_irecv",
-)  # not collectives
+TWO_SIDED = {  # not collectives: the call, and what the other rank must do
+    "send": "receive",
+    "isend": "receive",
+    "send_object_list": "receive",
+    "recv": "send",
+    "irecv": "send",
+    "recv_object_list": "send",
+    "batch_isend_irecv": "send or receive",
+}
 LONGEST_LINE = 80  # characters of the reader's line on the page
 
 
@@ -77,6 +80,7 @@ class Position:
     file: str = ""
     line: int = 0
     call: str = ""  # the library's function that the reader's line called, if any
+    handled: Handled | None = None  # the error that the rank handles there, or did as it failed
 
     @property
     def doing(self) -> str:
@@ -97,27 +101,38 @@ class Position:
     @property
     def text(self) -> str:
         """The text of the reader's line; "" if there is none."""
-        if not self.file:
-            return ""
-        linecache.checkcache(self.file)
-        return linecache.getline(self.file, self.line).strip()
+        return text_of(self.file, self.line)
 
     @property
     def place(self) -> str:
         """ "train.py:12  dist.all_reduce(x)", or "" """
-        if not self.file:
-            return ""
-        text = self.text
-        text = text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 1] + "…"
-        return f"{short(self.file)}:{self.line}  {text}".rstrip()
+        return line_in_words(self.file, self.line)
+
+
+def text_of(file: str, line: int) -> str:
+    """The text of a line as its file is now; "" without a file."""
+    if not file:
+        return ""
+    linecache.checkcache(file)
+    return linecache.getline(file, line).strip()
+
+
+def line_in_words(file: str, line: int) -> str:
+    """ "train.py:12  dist.all_reduce(x)"; "" without a file."""
+    if not file:
+        return ""
+    text = text_of(file, line)
+    text = text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 1] + "…"
+    return f"{short(file)}:{line}  {text}".rstrip()
 
 
 def position(evidence: Evidence) -> Position:
     """Where one rank stands, from its outcome or its stack."""
     if evidence.outcome is not None:
-        return Position(evidence.rank, OF_ENDING[evidence.outcome.ending])
+        handled = evidence.outcome.error.get("handled")
+        return Position(evidence.rank, OF_ENDING[evidence.outcome.ending], handled=handled)
     if evidence.stack:
-        return standing(evidence)
+        return replace(standing(evidence), handled=evidence.handled)
     if evidence.stopped:
         return Position(evidence.rank, State.STOPPED)
     silent = evidence.phase is not Phase.STARTING

@@ -6,11 +6,12 @@ Each function takes the Evidence of all ranks, in rank order.
 import re
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ddp_workbook.diagnostics import advice
-from ddp_workbook.diagnostics.evidence import Ending, Evidence
-from ddp_workbook.diagnostics.mismatches import Mismatch, mismatches
-from ddp_workbook.diagnostics.positions import Position, position, standing
+from ddp_workbook.diagnostics.evidence import Crash, Ending, Evidence
+from ddp_workbook.diagnostics.mismatches import Mismatch, mismatches, ranks_in_words
+from ddp_workbook.diagnostics.positions import Position, line_in_words, position, standing
 from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
 
 MOST_ROWS = 16
@@ -21,6 +22,17 @@ HOW_THEY_HANG = {
     Proof.IDLE: "{who} did not finish, and nothing moved for {seconds:.1f} s.",
     Proof.PROCESSOR_TIME: "{who} did not finish; rank {rank} computed for {seconds:.1f} s "
     "of processor time.",
+}
+WHERE_IT_DIED = {
+    Crash.MAIN: ["  at        {place}"],
+    Crash.OTHER: ["  at        {place}", "  in        a thread of the worker's own"],
+    Crash.UNKNOWN: ["  the worker stood at  {place}"],
+}
+ARE = {  # (several ranks, which have ended) -> verb
+    (False, False): "is",
+    (True, False): "are",
+    (False, True): "was",
+    (True, True): "were",
 }
 TOO_BUSY = (
     "This machine is too busy to tell whether the ranks hang or are only slow. They had not "
@@ -92,7 +104,28 @@ def _rows(places: list[Position]) -> list[str]:
     width = max((len(place.doing) for place in places), default=0)
     rows = [f"  rank {p.rank:<2} {p.doing:<{width}}  {p.place}".rstrip() for p in places]
     more = len(rows) - MOST_ROWS
-    return rows if more <= 0 else [*rows[:MOST_ROWS], f"  … and {more} more ranks"]
+    if more > 0:
+        rows[MOST_ROWS:] = [f"  … and {more} more ranks"]
+    return rows + [_indent(error) for error in errors_handled(places)]
+
+
+def errors_handled(places: Sequence[Position]) -> list[str]:
+    """Each error that ranks are handling, and on a second line where it was raised."""
+    by_error: dict[tuple, list[int]] = {}
+    for place in places:
+        if error := place.handled:
+            what = (place.ended, error.clause, error.reason, error.file, error.line)
+            by_error.setdefault(what, []).append(place.rank)
+    return [
+        f"{ranks_in_words(ranks).capitalize()} {ARE[len(ranks) > 1, ended]} {clause.value} "
+        f"{_first_line(reason)}\n  raised at {line_in_words(file, line)}"
+        for (ended, clause, reason, file, line), ranks in by_error.items()
+    ]
+
+
+def _first_line(reason: str) -> str:
+    text = SOURCE.sub("", reason.splitlines()[0])
+    return text if len(text) <= LONGEST_TITLE else text[: LONGEST_TITLE - 1] + "…"
 
 
 def _records(ranks: Sequence[Evidence]) -> dict[int, dict]:
@@ -103,21 +136,23 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     error = first.outcome.error
     # If a result cannot be sent, the title says everything; no line of the reader's raised it.
     lines = [_title(first, ranks)] + [_indent(error["traceback"])] * (not error["unsendable"])
-    same = sum(
-        rank is not first and rank.failed and rank.outcome.error.get("reason") == error["reason"]
-        for rank in ranks
+    others = [rank for rank in ranks if rank is not first]
+    lines += _also(
+        sum(rank.outcome.error.get("reason") == error["reason"] for rank in others if rank.failed)
     )
-    if same:
-        lines.append(f"  also      the same on {same} other rank{'s' if same > 1 else ''}")
-    places, found = [standing(first, error["frames"])], []
+    places, found = [replace(standing(first, error["frames"]), handled=error["handled"])], []
     if error["waited"]:
-        others = [position(rank) for rank in ranks if rank is not first]
-        found = mismatches(_records(ranks), others, failed=True)
-        lines += _rows(others) + [f"  {mismatch}" for mismatch in found]
-        places = sorted([*places, *others], key=lambda place: place.rank)
+        theirs = [position(rank) for rank in others]
+        found = mismatches(_records(ranks), theirs, failed=True)
+        lines += _rows(theirs) + [f"  {mismatch}" for mismatch in found]
+        places = sorted([*places, *theirs], key=lambda place: place.rank)
     said = _said(first) if LEFT_WITH_A_CODE.match(error["reason"]) else []
     lines += [f"  {'it said' if i == 0 else '':<10}{line}" for i, line in enumerate(said)]
-    lines += _look_at(advice.for_exit(said) or advice.for_error(error["type"], error["reason"]))
+    lines += _look_at(
+        advice.for_handled(places)
+        or advice.for_exit(said)
+        or advice.for_error(error["type"], error["reason"])
+    )
     return RankFailed(
         "\n".join(lines),
         rank=first.rank,
@@ -140,7 +175,7 @@ def _said(rank: Evidence) -> list[str]:
 def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:
     """One line: which rank failed, and how."""
     who, error = f"Rank {first.rank} of {len(ranks)}", first.outcome.error
-    text = SOURCE.sub("", error["reason"].splitlines()[0])
+    text = _first_line(error["reason"])
     if error["unsendable"]:
         return f"{who}: its result cannot be sent back. {text.removeprefix('Unsendable: ')}"
     gone = [rank.rank for rank in ranks if rank.returned]
@@ -149,7 +184,6 @@ def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:
         return f"{who} waited for a rank that had left: {who_left} had already returned."
     if error["lost_peer"]:
         return f"{who} lost the connection to another rank."
-    text = text if len(text) <= LONGEST_TITLE else text[: LONGEST_TITLE - 1] + "…"
     return f"{who} failed: {text}"
 
 
@@ -161,9 +195,10 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         how = f"was replaced by another program ({outcome.program})"
         sentence = advice.REPLACED
     lines = [f"Rank {first.rank} of {len(ranks)} {how}."]
-    place = standing(first) if first.stack else None
+    place = _where_it_died(first)
     if place and place.file:
-        lines.append(f"  at        {place.place}")
+        lines += [line.format(place=place.place) for line in WHERE_IT_DIED[outcome.crash]]
+    lines += _also(sum(_death(rank) == _death(first) for rank in ranks if rank is not first))
     sentence = sentence or advice.for_death(outcome.returncode, place.call if place else "")
     return RankFailed(
         "\n".join(lines + _look_at(sentence)),
@@ -172,6 +207,23 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         returncode=outcome.returncode,
         positions=[place] if place else [],
     )
+
+
+def _where_it_died(rank: Evidence) -> Position | None:
+    return standing(rank) if rank.stack else None
+
+
+def _death(rank: Evidence) -> tuple | None:
+    """How and where a rank died, for comparison; None if it did not die."""
+    if not rank.failed or rank.outcome.ending is not Ending.DIED:
+        return None
+    place, outcome = _where_it_died(rank), rank.outcome
+    where = place and (place.file, place.line)
+    return outcome.returncode, outcome.program, outcome.crash, where
+
+
+def _also(others: int) -> list[str]:
+    return [f"  also      the same on {others} other rank{'s' * (others > 1)}"] if others else []
 
 
 def how_it_ended(code: int | None) -> str:

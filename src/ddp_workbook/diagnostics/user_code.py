@@ -1,9 +1,18 @@
-"""Whose code a file is: the reader's own (a cell, a chapter, a script), or a library's."""
+"""Whose code a file is: the reader's own (a cell, a chapter, a script), or a library's.
 
+A folder tells it. What pip has installed is a library's, wherever the folder is: in an environment,
+in the user's site, in a cluster's module, by `pip install --target`. So is what comes through
+PYTHONPATH from outside the reader's project. All else is the reader's own, also a package that is
+installed editable: its files are where somebody edits them.
+"""
+
+import functools
 import os
 import re
+import sys
 import sysconfig
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -16,14 +25,17 @@ LIBRARIES = tuple(
     os.path.join(folder, "")
     for folder in {
         *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        os.path.dirname(os.path.dirname(torch.__file__)),
+        os.path.dirname(torch.__file__),
     }
 )
+INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
+PROJECT = (".git", "pyproject.toml")  # what the topmost folder of a project holds
 
 CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as `cell.save_cell` names them
 HIDDEN = [*MACHINERY]  # folders whose frames no report shows
 NAMES: dict[str, str] = {}  # file -> its name in reports
 WAITING_ROOMS: set[tuple[str, str]] = set()  # (file, function) in which a finished rank waits
+OF_WORKERS: set[str] = set()  # folders of the workers that this kernel has launched
 
 
 def hide(folder: str) -> None:
@@ -44,9 +56,77 @@ def call_it(file: str, name: str) -> None:
     NAMES[file] = name
 
 
+def add_worker(file: str | None) -> None:
+    """Make the project around a worker's file count as the reader's own."""
+    if file and not file.startswith(BOOK):
+        OF_WORKERS.add(os.path.dirname(os.path.realpath(file)))
+        _is_installed.cache_clear()
+
+
 def is_library(file: str) -> bool:
     """True for a file of Python, torch or another installed package, except chapters."""
-    return file.startswith(LIBRARIES) and not file.startswith(BOOK)
+    if file.startswith(BOOK):
+        return False
+    if file.startswith(LIBRARIES):
+        return True
+    try:
+        here = os.getcwd()
+    except OSError:  # the current folder is gone
+        here = ""
+    return _is_installed(file, here)
+
+
+@functools.cache
+def _is_installed(file: str, here: str) -> bool:
+    """True for a file of a package that pip has installed, or that came through PYTHONPATH.
+
+    Kept, because it is asked for each frame of each call that a rank has recorded. `here` is the
+    current folder; the nearest folder around the file that says anything decides.
+    """
+    if INSTALLED.search(file):  # before links are followed: some installers only make links
+        return True
+    own = _projects(here)
+    # An empty entry is the current folder.
+    on_path = {_real(folder) for folder in sys.path if folder}
+    named = {_real(f) for f in os.environ.get("PYTHONPATH", "").split(os.pathsep) if f}
+    for folder in _real(file).parents:
+        if folder in own:
+            return False
+        if folder in on_path and _holds_installed(folder):
+            return True
+        if folder in named and not any(_one_in_the_other(folder, project) for project in own):
+            return True
+    return False
+
+
+def _projects(here: str) -> set[Path]:
+    """The current folder, those of the workers, and the project around each."""
+    found = set()
+    for folder in map(Path, filter(None, (here, *OF_WORKERS))):
+        found.add(folder)
+        around = (one for one in (folder, *folder.parents) if _is_project(one))
+        found.add(next(around, folder))
+    return found
+
+
+def _real(path: str) -> Path:
+    try:
+        return Path(os.path.realpath(path))
+    except OSError:  # it is relative, and the current folder is gone
+        return Path(path)
+
+
+def _one_in_the_other(one: Path, other: Path) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
+
+
+def _is_project(folder: Path) -> bool:
+    return any(os.path.exists(folder / name) for name in PROJECT)
+
+
+def _holds_installed(folder: Path) -> bool:
+    """True for a folder into which pip has installed packages."""
+    return next(folder.glob("*.dist-info"), None) is not None
 
 
 def is_machinery(file: str) -> bool:
@@ -56,7 +136,16 @@ def is_machinery(file: str) -> bool:
 
 def is_own(file: str) -> bool:
     """True for a file that the reader wrote or reads: not a library, machinery or `<…>`."""
-    return not is_library(file) and not is_machinery(file) and not file.startswith("<")
+    return not file.startswith("<") and not is_machinery(file) and not is_library(file)
+
+
+def package(file: str) -> str:
+    """The top-level package or module that a library's file belongs to."""
+    folders = [os.path.join(folder, "") for folder in sys.path if folder]
+    above = max((folder for folder in folders if file.startswith(folder)), key=len, default="")
+    above = above or os.path.join(os.path.dirname(os.path.dirname(file)), "")
+    inside = INSTALLED.split(file)[-1].removeprefix(above)
+    return os.path.splitext(inside.split(os.sep)[0])[0]
 
 
 def is_cell(file: str) -> bool:

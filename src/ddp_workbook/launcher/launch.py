@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any, TextIO
 
-from ddp_workbook.diagnostics import alone, report
+from ddp_workbook.diagnostics import alone, report, user_code
 from ddp_workbook.diagnostics.evidence import Evidence
 from ddp_workbook.errors import (
     LaunchInterrupted,
@@ -95,6 +95,7 @@ def run_ranks(
     rank_process.leave_if_the_script_runs_again()
     timeout = by_evidence.patience if by_evidence else timeout
     preconditions.check(ranks, timeout, threads)
+    user_code.add_worker(call.file)
     packed, needs_main = serialization.pack_call(call)
     if not quiet and (line := torchrun_line(call, ranks)):
         print(line, flush=True)
@@ -132,7 +133,14 @@ def _start(
     for handle in handles:
         variables = around.of(handle.rank)
         orders = rank_process.Orders(
-            handle.rank, len(handles), packed, around.threads, variables, os.getcwd(), main
+            handle.rank,
+            len(handles),
+            packed,
+            around.threads,
+            variables,
+            os.getcwd(),
+            main,
+            frozenset(user_code.OF_WORKERS),
         )
         try:
             handle.start(orders)

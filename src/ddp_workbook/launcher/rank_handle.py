@@ -10,17 +10,19 @@ from typing import Any
 
 import psutil
 
-from ddp_workbook.diagnostics.evidence import Ending, Evidence, Frame, Outcome, Phase
+from ddp_workbook.diagnostics.evidence import Crash, Ending, Evidence, Frame, Outcome, Phase
+from ddp_workbook.diagnostics.user_code import is_own
 from ddp_workbook.launcher import fork_server, framing, rank_process, watchdog
 from ddp_workbook.launcher.output import Printer, RankOutput
 from ddp_workbook.launcher.workarounds import WithoutMain
 
 DRAIN = 0.5  # seconds at most to read what a rank wrote before it ended
 EXEC = 0.05  # seconds after which a program started by exec shows its command line
-# What `faulthandler` writes for a thread: a head, then its frames, innermost first.
-THREAD = re.compile(r"^(?=(?:Current thread|Thread|Stack) )", flags=re.M)
+# What `faulthandler` writes: a line at a fatal signal; a head for each thread, then its frames,
+# innermost first. A thread that runs no Python is not among them.
+FATAL = "Fatal Python error: "
+THREAD = re.compile(r"^(Current thread|Thread) 0x([0-9a-f]+) .*", flags=re.M)
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
-MAIN = (rank_process.__file__, rank_process.main.__name__)
 
 
 class RankHandle:
@@ -39,6 +41,7 @@ class RankHandle:
         self.process = None
         self.pid: int | None = None  # None before the process has started
         self.listener: int | None = None  # the system's id of the thread that answers questions
+        self.main_thread: int | None = None  # Python's id of the thread that runs the worker
 
     @property
     def outcome(self) -> Outcome | None:
@@ -101,7 +104,9 @@ class RankHandle:
         self.evidence.phase = message.get("phase", self.evidence.phase)
         self.evidence.record = message.get("record", self.evidence.record)
         self.evidence.stack = message.get("stack", self.evidence.stack)
+        self.evidence.handled = message.get("handled", self.evidence.handled)
         self.listener = message.get("listener", self.listener)
+        self.main_thread = message.get("main_thread", self.main_thread)
         if "ending" in message:
             self.evidence.outcome = Outcome(
                 message["ending"],
@@ -130,8 +135,26 @@ class RankHandle:
 
     def _note_death(self, **how: Any) -> None:
         when = self.silent_since or time.monotonic()
-        self.evidence.stack = main_stack(self.dump.decode(errors="replace"))
-        self.evidence.outcome = Outcome(Ending.DIED, when, **how)
+        stacks, current = self._dumped()
+        self.evidence.stack = stacks.get(self.main_thread, [])
+        crash = Crash.UNKNOWN
+        if current is not None and current == self.main_thread:
+            crash = Crash.MAIN
+        elif any(is_own(file) for file, _, _ in stacks.get(current, [])):
+            crash, self.evidence.stack = Crash.OTHER, stacks[current]
+        self.evidence.outcome = Outcome(Ending.DIED, when, crash=crash, **how)
+
+    def _dumped(self) -> tuple[dict[int, list[Frame]], int | None]:
+        """From the last dump: each thread's stack, and the thread that crashed, if it is known."""
+        _, fatal, text = self.dump.decode(errors="replace").rpartition(FATAL)
+        _, *parts = THREAD.split(text)
+        stacks, current = {}, None
+        for head, number, frames in zip(*(parts[i::3] for i in range(3)), strict=True):
+            found = filter(None, map(FRAME.match, frames.splitlines()))
+            stacks[int(number, 16)] = [(m["file"], int(m["line"]), m["name"]) for m in found]
+            if fatal and head == "Current thread":
+                current = int(number, 16)
+        return stacks, current
 
     def drain(self) -> None:
         """Read what the rank wrote before it ended; ignore what other processes still write."""
@@ -143,7 +166,7 @@ class RankHandle:
 
     def ask_position(self) -> None:
         """Ask the rank where it stands; its answer comes through `sources`."""
-        self.evidence.record, self.evidence.stack = None, []
+        self.evidence.record, self.evidence.stack, self.evidence.handled = None, [], None
         self.dump.clear()
         self._send(b"position?")
 
@@ -165,7 +188,7 @@ class RankHandle:
 
     def look_from_outside(self) -> None:
         """Note what a silent rank shows: the stacks that it wrote, and whether it is stopped."""
-        self.evidence.stack = self.evidence.stack or main_stack(self.dump.decode(errors="replace"))
+        self.evidence.stack = self.evidence.stack or self._dumped()[0].get(self.main_thread, [])
         with contextlib.suppress(psutil.Error):
             status = psutil.Process(self.pid).status()
             self.evidence.stopped = status == psutil.STATUS_STOPPED
@@ -198,24 +221,6 @@ class RankHandle:
         for pipe in self.pipes:
             with contextlib.suppress(OSError):
                 pipe.close()
-
-
-def main_stack(dump: str) -> list[Frame]:
-    """Frames of the worker's thread, innermost first, from the last dump in `dump`."""
-    threads = THREAD.split(dump)
-    stacks = [
-        [(m["file"], int(m["line"]), m["name"]) for m in map(FRAME.match, part.splitlines()) if m]
-        for part in threads
-    ]
-    ours = [s for s in stacks if any((file, name) == MAIN for file, _, name in s)]
-    if ours:
-        return ours[-1]
-    current = [
-        stack
-        for part, stack in zip(threads, stacks, strict=True)
-        if stack and part.startswith(("Current thread", "Stack"))
-    ]
-    return current[-1] if current else []
 
 
 def program_in(pid: int) -> str:

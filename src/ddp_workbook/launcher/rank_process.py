@@ -27,7 +27,8 @@ import torch.distributed as dist
 
 from ddp_workbook.diagnostics import exceptions, flight_recorder
 from ddp_workbook.diagnostics.evidence import Ending, Frame, Phase
-from ddp_workbook.diagnostics.user_code import is_library
+from ddp_workbook.diagnostics.handling import handled_by
+from ddp_workbook.diagnostics.user_code import OF_WORKERS, is_library
 from ddp_workbook.errors import ScriptRunsAgain
 from ddp_workbook.launcher import framing, serialization, workarounds
 from ddp_workbook.launcher.rendezvous import MeetingPoint
@@ -48,6 +49,7 @@ class Orders:
     environment: dict[str, str] = field(default_factory=dict)
     folder: str = "."
     main: dict[str, str] = field(default_factory=dict)  # where multiprocessing finds `__main__`
+    of_workers: frozenset[str] = frozenset()  # for `user_code`
 
 
 def main(
@@ -72,7 +74,7 @@ def main(
     redirect_output(output)
     write_stacks_to(stacks)
     reporter = Reporter(report)
-    reporter.enter(Phase.IMPORTING)
+    reporter.send(phase=Phase.IMPORTING, main_thread=threading.get_ident())
     threading.Thread(target=answer_questions, args=(report, reporter), daemon=True).start()
     meeting_point = MeetingPoint(orders.environment)
     left: list[Frame] = []
@@ -155,7 +157,8 @@ def answer_questions(report: Connection, reporter: Reporter) -> None:
                     reporter.may_go.set()
                     continue
                 stack = flight_recorder.stack(sys._current_frames().get(main_thread))
-                reporter.send(record=flight_recorder.read(), stack=stack)
+                handled = handled_by(main_thread)
+                reporter.send(record=flight_recorder.read(), stack=stack, handled=handled)
 
 
 def redirect_output(output: Connection) -> None:
@@ -195,6 +198,7 @@ def adopt(orders: Orders, meeting_point: MeetingPoint) -> None:
     os.environ.clear()
     os.environ.update(orders.environment)
     os.chdir(orders.folder)
+    OF_WORKERS.update(orders.of_workers)
     if orders.folder not in sys.path:
         sys.path.insert(0, orders.folder)
     random.seed()  # forked ranks share all three states, separate processes do not

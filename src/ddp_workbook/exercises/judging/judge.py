@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ddp_workbook.diagnostics.advice import for_hang
 from ddp_workbook.diagnostics.positions import Position, State
+from ddp_workbook.diagnostics.report import errors_handled
 from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell, WorkbookError
 from ddp_workbook.exercises.judging import advice, attempts
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
@@ -129,11 +130,15 @@ def _places(positions: Sequence[Position], attempt: Attempt, waits: bool) -> lis
         elif place.file and not place.call:  # inside the wait of a Work
             text = f"waits at {_line(place)}"
         rows.append((f"rank {place.rank}" if attempt.ranks else "it", text))
-    return rows
+    return rows + [("", _in_the_cell(error)) for error in errors_handled(positions)]
 
 
 def _missed(failure: RankFailed) -> list[tuple[str, str]]:
-    return [("", str(one).replace(f"{YOUR_CELL}:", "your line ")) for one in failure.missed]
+    return [("", _in_the_cell(str(one))) for one in failure.missed]
+
+
+def _in_the_cell(text: str) -> str:
+    return text.replace(f"{YOUR_CELL}:", "your line ")
 
 
 def _line(place: Position) -> str:

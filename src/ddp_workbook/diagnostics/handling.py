@@ -1,0 +1,140 @@
+"""The error that a rank is handling while it hangs: its clean-up waits, and nobody sees the error.
+
+A `finally`, the end of a `with` and an `except` run before the error leaves the worker. If they
+wait for other ranks, the launch hangs, and only the rank itself knows why.
+"""
+
+import ast
+import contextlib
+import functools
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import FrameType, WrapperDescriptorType
+from typing import Any
+
+from ddp_workbook.diagnostics.user_code import is_own
+
+PLAIN = (str, int, float, bool, bytes, type(None))  # Python's own code turns them into text
+LONGEST = 1500  # characters of an error's text
+
+
+class Clause(Enum):
+    """Where a rank stands that has an error; the value is for people."""
+
+    FINALLY = "in a `finally` after"
+    WITH = "at the end of a `with` after"
+    EXCEPT = "in an `except` after"
+    UNKNOWN = "handling"
+
+
+CLEAN_UP = (Clause.FINALLY, Clause.WITH)  # they run with and without an error
+
+
+@dataclass(frozen=True)
+class Handled:
+    """An error that the worker was handling when it was asked where it stands, or when it failed.
+
+    `file` and `line` are the reader's line that raised it. The frame that handles it is in
+    `handler`; the error left it at the line `left`, and it runs the line `now`.
+    """
+
+    reason: str
+    file: str
+    line: int
+    handler: str
+    left: int
+    now: int
+
+    @functools.cached_property
+    def clause(self) -> Clause:
+        """The innermost statement that the error has left and whose handler runs."""
+        found = Clause.UNKNOWN
+        for node in ast.walk(tree_of(self.handler) or ast.Module([], [])):  # outer ones first
+            match node:
+                case ast.Try() | ast.TryStar():
+                    if _covers([*node.body, *node.handlers, *node.orelse], self.left):
+                        if _covers(node.finalbody, self.now):
+                            found = Clause.FINALLY
+                        elif _covers(node.handlers, self.now):
+                            found = Clause.EXCEPT
+                case ast.With() | ast.AsyncWith():
+                    head = range(node.lineno, max(node.lineno + 1, node.body[0].lineno))
+                    if _covers(node.body, self.left) and self.now in head:
+                        found = Clause.WITH
+        return found
+
+
+def _covers(block: Sequence[ast.AST], line: int) -> bool:
+    return bool(block) and block[0].lineno <= line <= block[-1].end_lineno
+
+
+def tree_of(path: str) -> ast.Module | None:
+    """The file's syntax tree; None if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return ast.parse(file.read())
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+# In a rank
+
+
+def handled_by(thread: int) -> Handled | None:
+    """The error that this thread is handling, if a line of the reader's raised it.
+
+    Another thread asks, which must not be held up: so this calls no code of the reader's.
+    """
+    error = sys._current_exceptions().get(thread)
+    if isinstance(error, tuple):  # Python 3.11
+        error = error[1]
+    return _described(error, lambda handler: handler.f_lineno)
+
+
+def handled_before(error: BaseException) -> Handled | None:
+    """The error of the reader's during whose handling `error` was raised."""
+    lines = dict(traceback.walk_tb(error.__traceback__))
+    return None if error.__cause__ else _described(error.__context__, lambda f: lines.get(f, 0))
+
+
+def _described(error: BaseException | None, line_in: Callable[[FrameType], int]) -> Handled | None:
+    if error is None or isinstance(error, GeneratorExit):  # that closes a generator
+        return None
+    stack = list(traceback.walk_tb(error.__traceback__))
+    own = next(((f, line) for f, line in reversed(stack) if is_own(f.f_code.co_filename)), None)
+    if own is None:
+        return None
+    (frame, line), (handler, left) = own, stack[0]
+    return Handled(
+        reason_of(error),
+        frame.f_code.co_filename,
+        line,
+        handler.f_code.co_filename,
+        left,
+        line_in(handler),
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """The error's type and text; if code of the reader's would make the text, its arguments."""
+    kind = type(error)
+    arguments = BaseException.args.__get__(error)
+    names = [OSError.filename, OSError.filename2] if isinstance(error, OSError) else []
+    parts = [*arguments, *(name.__get__(error) for name in names)]
+    if isinstance(error, BaseExceptionGroup):
+        parts = parts[:1]  # its text has the number of the errors, not the errors
+    with contextlib.suppress(ValueError):  # an int of more digits than Python writes
+        if is_compiled(kind.__str__) and all(type(part) in PLAIN for part in parts):
+            text = kind.__str__(error)
+            return f"{kind.__name__}: {text}"[:LONGEST] if text else kind.__name__
+        plain = [repr(a) if type(a) in PLAIN else f"<{type(a).__name__}>" for a in arguments]
+        return f"{kind.__name__}({', '.join(plain)})"[:LONGEST]
+    return kind.__name__
+
+
+def is_compiled(method: Any) -> bool:
+    """True for a method of a class that is written in C."""
+    return isinstance(method, WrapperDescriptorType)
