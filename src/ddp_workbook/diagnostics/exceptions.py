@@ -3,6 +3,9 @@
 import traceback
 from collections.abc import Iterator
 
+import torch
+
+from ddp_workbook.diagnostics.source import places
 from ddp_workbook.diagnostics.user_code import HIDDEN, is_own, short
 from ddp_workbook.errors import Unsendable
 
@@ -24,7 +27,8 @@ def as_data(error: BaseException) -> dict:
     """What the kernel reports about `error`; `traceback` holds the reader's own frames.
 
     `arguments` are the error's arguments that are strings; `frames` is its whole stack, innermost
-    first.
+    first; `places` are the expressions in which the reader's frames stood, and `gpus` how many
+    GPUs the rank sees.
     """
     stack = traceback.walk_tb(error.__traceback__)
     frames = [(f.f_code.co_filename, line, f.f_code.co_name) for f, line in stack]
@@ -40,6 +44,8 @@ def as_data(error: BaseException) -> dict:
         "unsendable": isinstance(error, Unsendable),
         "arguments": [cut(arg, LONGEST) for arg in error.args if type(arg) is str],
         "frames": frames[: -DEEPEST - 1 : -1],
+        "places": places([*chain(error)]),
+        "gpus": torch.cuda.device_count(),
     }
 
 

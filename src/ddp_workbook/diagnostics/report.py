@@ -7,7 +7,7 @@ import re
 import signal
 from collections.abc import Sequence
 
-from ddp_workbook.diagnostics import advice
+from ddp_workbook.diagnostics import advice, missing
 from ddp_workbook.diagnostics.evidence import Ending, Evidence
 from ddp_workbook.diagnostics.mismatches import Mismatch, mismatches
 from ddp_workbook.diagnostics.positions import Position, position, standing
@@ -113,7 +113,9 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         found = mismatches(_records(ranks), others, failed=True)
         lines += _rows(others) + [f"  {mismatch}" for mismatch in found]
         places = sorted([*places, *others], key=lambda place: place.rank)
-    lines += _look_at(advice.for_error(error["type"], error["reason"]))
+    lines += _look_at(
+        *(missing.look_at(error) or [advice.for_error(error["type"], error["reason"])])
+    )
     return RankFailed(
         "\n".join(lines),
         rank=first.rank,
@@ -175,8 +177,8 @@ def how_it_ended(code: int | None) -> str:
         return f"was ended by signal {-code}"
 
 
-def _look_at(sentence: str) -> list[str]:
-    return [f"  look at   {sentence}"] if sentence else []
+def _look_at(sentence: str, *rows: str) -> list[str]:
+    return [f"  look at   {sentence}", *(f"  {row}" for row in rows)] if sentence else []
 
 
 def _indent(text: str) -> str:
