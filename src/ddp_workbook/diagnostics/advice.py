@@ -7,6 +7,11 @@ from collections.abc import Sequence
 from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, ranks_in_words
 from ddp_workbook.diagnostics.positions import TWO_SIDED, Position
 
+LACKS_GPU = re.compile(
+    "Cannot access accelerator device|not compiled with CUDA|No CUDA GPUs|no NVIDIA driver"
+    "|NVTX functions not installed|deserialize object on a CUDA|without ATen_cuda"
+    "|have NCCL built in|ProcessGroupNCCL is only"
+)
 # (pattern in "Type: message", advice). The first that matches is given.
 FOR_ERRORS = [
     (
@@ -35,14 +40,12 @@ FOR_ERRORS = [
         "once more in each step.",
     ),
     (
-        r"(?i)(no available|not built with|backend|doesn't have).*nccl|ProcessGroupNCCL is only",
+        r"have NCCL built in|ProcessGroupNCCL is only",
         "NCCL moves data between GPUs only; on a CPU the backend is gloo: call "
         'init_process_group("gloo"), or leave out the backend and let PyTorch choose.',
     ),
     (
-        r"Cannot access accelerator device|not compiled with CUDA|_cuda_setDevice|No CUDA GPUs"
-        r"|no NVIDIA driver|deserialize object on a CUDA|tensor to be on GPU|without ATen_cuda"
-        r"|device_ids .* module parameters \{device\(type='cpu'\)",
+        LACKS_GPU,
         "There is no GPU for each rank here, so the ranks run on the CPU. Choose the device by "
         'torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu"); '
         "on the CPU, pass no device_ids to DistributedDataParallel.",
@@ -69,6 +72,11 @@ FOR_ERRORS = [
     (
         r"Invalid device id|invalid device ordinal",
         "Use LOCAL_RANK, the number within the node, to choose the GPU, not RANK.",
+    ),
+    (
+        r"^MemoryError|DefaultCPUAllocator",
+        "All ranks share this machine's memory, and each holds its own copy of the model and its "
+        "data. Use fewer ranks, a smaller model or smaller batches.",
     ),
     (
         r"out of memory",
@@ -102,6 +110,12 @@ FOR_ERRORS = [
         "The worker itself finished; return plain numbers, strings, lists, dicts or tensors.",
     ),
     (
+        r"PicklingError|[Cc]an(?:no|')t (?:pickle|get local object)",
+        "Objects travel between processes as pickles: numbers, strings, lists, dicts, tensors, and "
+        "functions or classes by their name in a module. A lambda, a function inside another one, "
+        "a generator, a lock or an open file cannot travel: send what it is made of.",
+    ),
+    (
         r"Connection closed by peer|Connection reset by peer|Broken pipe",
         "A collective needs every rank of its group: all must call it equally often, and none may "
         "leave before it ends.",
@@ -110,6 +124,10 @@ FOR_ERRORS = [
 REPLACED = (
     "exec replaces the whole rank, so nothing can report how it ended. Start the program with "
     "subprocess.run instead."
+)
+EXITED = (
+    "os._exit ends the whole process at once, before the worker can return. Return from the worker "
+    "instead, or raise an error that says what is wrong."
 )
 ALL_RANKS = "A collective needs every rank of its group: each must call it."
 UNDER_AN_IF = f"{ALL_RANKS} Is it under an `if`?"
@@ -154,7 +172,7 @@ def for_death(code: int | None, call: str) -> str:
             f"An abort inside {call}: gloo ends the process for tensors of different shape or "
             "dtype on the ranks. Print both on each rank before the call."
         )
-    return FOR_SIGNALS.get(code, "")
+    return EXITED if code is not None and code >= 0 else FOR_SIGNALS.get(code, "")
 
 
 def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddp_workbook.diagnostics.source import DELETED, Edit, Source, Span, span_of
+from ddp_workbook.diagnostics.source import DELETED, Edit, Source, Span, Trail, span_of
 
 GUARD = "put it under `if torch.cuda.is_available():`"
 CLOCK = "measure with time.perf_counter()"
@@ -84,6 +84,7 @@ QUESTIONS = {
 }
 AVAILABLE = {one for one in QUESTIONS if one.endswith(".is_available")}
 COUNTS = {"torch.cuda.device_count", "torch.accelerator.device_count"}
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 ACCELERATOR = "torch.accelerator.current_accelerator"
 MAKES_GROUP = {"torch.distributed.init_process_group", "torch.distributed.new_group"}
 MAKES_MESH = {"init_device_mesh", "DeviceMesh"}
@@ -123,7 +124,7 @@ class Finder:
         if isinstance(node, ast.Raise):
             yield from self._refusal(node)
             return
-        found = list(self._unguarded(node))
+        found = [self._outside_of_strings(need) for need in self._unguarded(node)]
         guard = self.source.guard(node, self.asks_for_gpu) if found else None
         if guard is None:
             yield from found
@@ -131,20 +132,34 @@ class Finder:
             # `if device_type == "cuda":` leaves the choice to the line that set the variable.
             yield from (Need(need.node, edits, need.says) for need in found)
 
+    def _outside_of_strings(self, need: Need) -> Need:
+        """In an f-string code has other quotes, and before Python 3.12 no certain place."""
+        around = need.node
+        while not isinstance(around, ast.stmt | ast.JoinedStr | ast.comprehension):
+            around = self.source.parents[around]
+        if not isinstance(around, ast.JoinedStr) or around is need.node:
+            return need
+        string, statement = span_of(around), span_of(_statement_of(self.source, around))
+        edits = [
+            Edit(statement, "", edit.words or GUARD)
+            if string.start <= edit.span.start <= string.end
+            else edit
+            for edit in need.edits
+        ]
+        return Need(need.node, tuple(edits), need.says)
+
     def asks_for_gpu(self, node: ast.AST) -> bool:
         """True for a question whose answer depends on the GPUs, or on a choice of device."""
-        if isinstance(node, ast.Compare):
-            parts = (node.left, *node.comparators)
-            return any(isinstance(p, ast.Constant) and _names_a_device(p.value) for p in parts)
+        if any(isinstance(p, ast.Constant) and _names_a_device(p.value) for p in _compared(node)):
+            return True
         name = node.func if isinstance(node, ast.Call) else node
         return self.source.dotted(name) in QUESTIONS
 
     def _chosen_in(self, guard: ast.AST) -> Iterator[Edit]:
         for node in ast.walk(guard):
-            if isinstance(node, ast.Compare) and self.asks_for_gpu(node):
-                for part in (node.left, *node.comparators):
-                    if not isinstance(part, ast.Constant):
-                        yield from self._choices(part)
+            if self.asks_for_gpu(node):
+                for part in _compared(node):
+                    yield from self._choices(part) if not isinstance(part, ast.Constant) else ()
 
     def _unguarded(self, node: ast.AST) -> Iterator[Need]:
         match node:
@@ -177,15 +192,25 @@ class Finder:
         if edit := self._from_table(call, name):
             own = name in WORDS or not name.startswith("torch.")
             yield Need(call, (edit,), ABOUT_DEVICES if own else re.compile(""))
+            yield from self._first_of_none(call, edit)
+            return
+        if name == "int" and call.args and (key := self._visible_devices(call.args[0])):
+            yield Need(call, (Edit(span_of(key), self.source.quoted(key, "LOCAL_RANK")),))
             return
         edits = [*self._arguments(call, name, method)]
         if edits:
             yield Need(call, tuple(edits), ABOUT_DEVICES)
-            yield from (
-                Need(part, tuple(edits))
-                for part in ast.walk(call)
-                if isinstance(part, ast.Subscript) and self.source.mentions(part, self._is_count)
-            )
+            yield from self._first_of_none(call, *edits)
+
+    def _first_of_none(self, call: ast.Call, *edits: Edit) -> Iterator[Need]:
+        """`.cuda(gpus[0])` with a list of all GPUs, which is empty."""
+        for part in ast.walk(call):
+            if isinstance(part, ast.Subscript) and self.source.mentions(part, self._is_count):
+                yield Need(part, edits)
+
+    def _visible_devices(self, text: ast.expr) -> ast.Constant | None:
+        """The key with which this number was read; the variable is "" if no GPU is there."""
+        return self.source.mentions(text, lambda node: getattr(node, "value", "") == VISIBLE)
 
     def _from_table(self, call: ast.Call, name: str) -> Edit | None:
         statement = self.source.parents.get(call)
@@ -260,10 +285,7 @@ class Finder:
         elif name == "torch.load":
             for where in _argument(call, named, "map_location", 1):
                 yield from self._map_locations(where)
-        elif name in ("torch.set_default_device", "torch.Generator"):
-            for device in _argument(call, named, "device", 0):
-                yield from self._devices(device)
-        elif method == "to" and not is_torch:
+        elif name in ("torch.set_default_device", "torch.Generator") or method == "to":
             for device in _argument(call, named, "device", 0):
                 yield from self._devices(device)
         elif "device" in named and (is_torch or method.startswith("new_") or method == "to_empty"):
@@ -329,49 +351,51 @@ class Finder:
             case [one, *_] if self.source.mentions(one, self._asks_for_accelerator):
                 yield from self._choices(one)
 
-    def _choices(self, node: ast.AST, seen: tuple = ()) -> Iterator[Edit]:
+    def _choices(self, node: ast.AST, trail: Trail | None = None) -> Iterator[Edit]:
         """Where this file chooses a GPU for the value of `node`, without a condition."""
-        if node in seen or self.source.guard(node, self.asks_for_gpu) is not None:
+        trail = trail or Trail()
+        if trail.ends_at(node) or self.source.guard(node, self.asks_for_gpu) is not None:
             return
-        seen = (*seen, node)
         match node:
             case ast.Constant(value=str(text)) if GPU.match(text):
                 yield Edit(span_of(node), CPU)
             case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]) if GPU.match(text):
                 yield Edit(span_of(node), CPU)
             case ast.JoinedStr(values=[ast.FormattedValue(value=first), *_]):
-                yield from self._choices(first, seen)
+                yield from self._choices(first, trail)
             case ast.BinOp(left=ast.Constant(value=str(text))) if GPU.match(text):
                 yield Edit(span_of(node), CPU)
             case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
                 if GPU.match(text):
                     yield Edit(span_of(node), CPU)
             case ast.Call(func=called, args=args):
-                yield from self._chosen_by_call(node, self.source.dotted(called), args, seen)
+                yield from self._chosen_by_call(node, self.source.dotted(called), args, trail)
             case ast.BoolOp(values=parts) | ast.Dict(values=parts):
                 for part in parts:
-                    yield from self._choices(part, seen)
+                    yield from self._choices(part, trail)
             case ast.IfExp(body=body, orelse=other):
-                yield from self._choices(body, seen)
-                yield from self._choices(other, seen)
+                yield from self._choices(body, trail)
+                yield from self._choices(other, trail)
             case ast.Attribute(value=of, attr="type" | "index") if not self.source.values(node):
-                yield from self._choices(of, seen)
+                yield from self._choices(of, trail)
             case ast.Name() | ast.Attribute():
                 for value in self.source.values(node):
-                    yield from self._choices(value, seen)
+                    yield from self._choices(value, trail)
 
-    def _chosen_by_call(self, call: ast.Call, name: str, args: list, seen: tuple) -> Iterator[Edit]:
+    def _chosen_by_call(
+        self, call: ast.Call, name: str, args: list, trail: Trail
+    ) -> Iterator[Edit]:
         if name == "torch.cuda.current_device":
             yield Edit(span_of(call), CPU)
         elif name == ACCELERATOR:
             yield Edit(span_of(call), CPU_DEVICE)
         elif name == "torch.device" and args:
             if isinstance(args[0], ast.Name | ast.Attribute) and not self._is_number(args[0]):
-                yield from self._choices(args[0], seen)
-            elif [*self._choices(args[0], seen)] or self._is_number(args[0]):
+                yield from self._choices(args[0], trail)
+            elif [*self._choices(args[0])] or self._is_number(args[0]):
                 yield Edit(span_of(call), CPU_DEVICE)
         elif name == "str" and args:
-            yield from self._choices(args[0], seen)
+            yield from self._choices(args[0], trail)
 
     def _map_locations(self, where: ast.expr) -> Iterator[Edit]:
         """A checkpoint that is loaded to a GPU; a dict maps what a GPU has saved."""
@@ -381,28 +405,33 @@ class Finder:
             elif not isinstance(value, ast.Dict):
                 yield from self._devices(value)
 
-    def _backends(self, node: ast.expr, seen: tuple = ()) -> Iterator[Edit]:
-        if node in seen or self.source.guard(node, self.asks_for_gpu) is not None:
+    def _backends(self, node: ast.expr, trail: Trail | None = None) -> Iterator[Edit]:
+        """Where this file chooses a backend that moves data between GPUs."""
+        trail = trail or Trail()
+        if trail.ends_at(node) or self.source.guard(node, self.asks_for_gpu) is not None:
             return
         match node:
             case ast.Constant(value=str(text)) if BACKENDS.search(text.lower()):
-                yield Edit(span_of(node), '"gloo"')
+                yield Edit(span_of(node), self.source.quoted(node, "gloo"))
             case ast.Attribute() if BACKENDS.fullmatch(node.attr.lower()):
-                yield Edit(span_of(node), '"gloo"')
+                yield Edit(span_of(node), self.source.quoted(node, "gloo"))
             case ast.IfExp(body=body, orelse=other):
                 for part in (body, other):
-                    yield from self._backends(part, (*seen, node))
+                    yield from self._backends(part, trail)
             case ast.Name() | ast.Attribute():
                 for value in self.source.values(node):
-                    yield from self._backends(value, (*seen, node))
+                    yield from self._backends(value, trail)
 
-    def _is_number(self, node: ast.expr, depth: int = 5) -> bool:
+    def _is_number(self, node: ast.expr, trail: Trail | None = None) -> bool:
         """True for the number of a GPU: an integer, or a variable called like one."""
+        trail = trail or Trail()
+        if trail.ends_at(node):
+            return False
         match node:
             case ast.Constant(value=value):
                 return type(value) is int
             case ast.BinOp(left=left, op=ast.Mod() | ast.Add() | ast.Mult() | ast.Sub()):
-                return self._is_number(left, depth)
+                return self._is_number(left, trail)
             case ast.Call(func=called):
                 return self.source.dotted(called) in ("int", "torch.distributed.get_rank")
             case ast.Subscript(slice=ast.Constant(value=str(key))):
@@ -412,9 +441,8 @@ class Finder:
             case ast.Name() | ast.Attribute():
                 if self.source.dotted(node).startswith("torch."):
                     return False  # torch.float64
-                values = self.source.values(node) if depth else []
-                if values:
-                    return any(self._is_number(value, depth - 1) for value in values)
+                if values := self.source.values(node):
+                    return any(self._is_number(value, trail) for value in values)
                 return self._is_called(node)
         return False
 
@@ -440,8 +468,11 @@ class Finder:
         held = self.source.values(node) if isinstance(node, ast.Name | ast.Attribute) else []
         return any(map(self._asks_for_accelerator, [node, *held]))
 
-    def _is_false(self, test: ast.expr, depth: int = 3) -> bool:
+    def _is_false(self, test: ast.expr, trail: Trail | None = None) -> bool:
         """True for a condition that cannot hold without a GPU."""
+        trail = trail or Trail()
+        if trail.ends_at(test):
+            return False
         match test:
             case ast.Call(func=called) if self.source.dotted(called) in AVAILABLE:
                 return True
@@ -459,7 +490,7 @@ class Finder:
             case ast.Compare(left=least, ops=[ast.Lt() | ast.LtE()], comparators=[right]):
                 return self._holds_count(right) and not _is_zero(least)
             case ast.Name() | ast.Attribute() if values := self.source.values(test):
-                return depth > 0 and all(self._is_false(value, depth - 1) for value in values)
+                return all(self._is_false(value, trail) for value in values)
         return self._is_count(test)
 
     def _is_true(self, test: ast.expr) -> bool:
@@ -475,6 +506,16 @@ class Finder:
 
     def _holds_count(self, node: ast.expr) -> bool:
         return any(map(self._is_count, [node, *self.source.values(node)]))
+
+
+def _compared(node: ast.AST) -> list[ast.expr]:
+    """What `device == "cuda"`, `"cuda" in device` or `device.startswith("cuda")` compare."""
+    match node:
+        case ast.Compare(left=left, comparators=others):
+            return [left, *others]
+        case ast.Call(func=ast.Attribute(value=text, attr="startswith"), args=[start]):
+            return [text, start]
+    return []
 
 
 def _is_zero(node: ast.expr) -> bool:

@@ -58,7 +58,7 @@ def _needs(source: Source, node: ast.AST) -> Iterator[Need]:
             yield Need(node, (Edit(span_of(node), DELETED),))
         case ast.Subscript(value=of, slice=ast.Constant(value=str(name)) as text):
             if source.dotted(of) == "os.environ" and FOREIGN.match(name):
-                yield Need(node, (_edit(node, text),))
+                yield Need(node, (_edit(source, node, text),))
         case ast.Call(func=called, args=[value, *_]):
             yield from _call(source, node, source.dotted(called), value)
 
@@ -75,7 +75,11 @@ def _call(source: Source, call: ast.Call, name: str, value: ast.expr) -> Iterato
     elif name == "torch.distributed.init_process_group":
         for text in (value, *source.values(value)):
             if isinstance(text, ast.Constant) and str(text.value).lower() in BACKENDS:
-                yield Need(call, (Edit(span_of(text), '"gloo"'),), re.compile("(?i)mpi|ucc"))
+                yield Need(
+                    call,
+                    (Edit(span_of(text), source.quoted(text, "gloo")),),
+                    re.compile("(?i)mpi|ucc"),
+                )
 
 
 def _unset(source: Source, value: ast.expr) -> Iterator[Edit]:
@@ -83,16 +87,16 @@ def _unset(source: Source, value: ast.expr) -> Iterator[Edit]:
     for one in (value, *source.values(value)):
         match one:
             case ast.Call(func=called, args=[ast.Constant(value=str(name)) as text], keywords=[]):
-                if source.dotted(called) in ("os.environ.get", "os.getenv"):
-                    if FOREIGN.match(name) and source.guard(one, _asks_for_launcher) is None:
-                        yield _edit(one, text)
+                is_read = source.dotted(called) in ("os.environ.get", "os.getenv")
+                if is_read and FOREIGN.match(name) and not source.guard(one, _asks_for_launcher):
+                    yield _edit(source, one, text)
 
 
-def _edit(node: ast.AST, text: ast.Constant) -> Edit:
+def _edit(source: Source, node: ast.AST, text: ast.Constant) -> Edit:
     name = OF_TORCHRUN.get(text.value)
     if name is None:
         return Edit(span_of(node), "", NO_SUCH)
-    return Edit(span_of(text), f'"{name}"')
+    return Edit(span_of(text), source.quoted(text, name))
 
 
 def _asks_slurm(call: ast.Call) -> bool:

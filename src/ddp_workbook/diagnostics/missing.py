@@ -7,22 +7,23 @@ lack of a GPU.
 import itertools
 from collections.abc import Sequence
 
+from ddp_workbook.diagnostics import advice
 from ddp_workbook.diagnostics.gpu_needs import Need, gpu_needs
 from ddp_workbook.diagnostics.launcher_needs import launcher_needs
-from ddp_workbook.diagnostics.source import DELETED, Edit, Source, Span, mended, read
+from ddp_workbook.diagnostics.source import DELETED, Edit, Source, Span, mended, read, read_at
 from ddp_workbook.diagnostics.user_code import short
 
 MOST_ROWS = 12
 WIDEST = 52  # characters shown of a line
 BEFORE = 16  # of them before a change, if the line is longer
 NO_GPU = (
-    "There is no GPU for each rank here, so the ranks run on the CPU. These lines of {file} need "
-    "one:"
+    "There is no GPU for each rank here, so the ranks run on the CPU. What needs one in {file}:"
 )
 NO_LAUNCHER = (
-    "These ranks were started as torchrun starts them, not by Slurm or MPI. Change these lines of "
+    "These ranks were started as torchrun starts them, not by Slurm or MPI. What to change in "
     "{file}:"
 )
+ALSO = "And in {file}:"
 
 
 def look_at(error: dict) -> list[str]:
@@ -32,19 +33,36 @@ def look_at(error: dict) -> list[str]:
     """
     kinds = [(NO_LAUNCHER, launcher_needs)]
     kinds += [(NO_GPU, gpu_needs)] * (error["gpus"] == 0)
-    sources = {place.file: read(place) for place in reversed(error["places"])}
+    sources = {place.file: read_at(place) for place in reversed(error["places"])}
     for place in error["places"]:
-        if source := sources[place.file]:
-            found = [(title, find(source)) for title, find in kinds]
-            if any(fails_at(place.span, needs, source, error["reason"]) for _, needs in found):
-                pages = [page(title, place.file, source, needs) for title, needs in found if needs]
-                return list(itertools.chain.from_iterable(pages))
+        source = sources[place.file]
+        if source and fails_at(place.span, source, kinds, error["reason"]):
+            return pages({place.file: source} | sources | beside(place.file, source), kinds)
+    if advice.LACKS_GPU.search(error["reason"]) and error["gpus"] == 0:
+        # A device that came from elsewhere: no line of this file shows who chose it.
+        return [advice.for_error(error["type"], error["reason"]), *pages(sources, kinds[1:])]
     return []
 
 
-def fails_at(span: Span, needs: Sequence[Need], source: Source, reason: str) -> bool:
-    """True if the expression that failed is one of these needs."""
-    nodes = source.at(span)
+def beside(file: str, source: Source) -> dict[str, Source | None]:
+    """The files in the same folder that this one imports; their lines would fail next."""
+    return {one: read(one) for one in source.neighbours(file)}
+
+
+def pages(sources: dict[str, Source | None], kinds: Sequence[tuple]) -> list[str]:
+    """What each of these files needs."""
+    lines = []
+    for title, find in kinds:
+        for file, source in sources.items():
+            if source and (needs := find(source)):
+                lines += page(title, file, source, needs)
+                title = ALSO
+    return lines
+
+
+def fails_at(span: Span, source: Source, kinds: Sequence[tuple], reason: str) -> bool:
+    """True if the expression that failed is a need of one of these kinds."""
+    nodes, needs = source.at(span), [need for _, find in kinds for need in find(source)]
     return any(need.node in nodes and need.says.search(reason) for need in needs)
 
 

@@ -16,9 +16,10 @@ from types import CodeType, TracebackType
 
 from ddp_workbook.diagnostics.user_code import CELL, is_own
 
-LARGEST = 1_000_000  # bytes of a file that is read
+LARGEST = 200_000  # bytes of a file that is read
 MOST_PLACES = 20  # frames kept of an error
-DEEPEST = 8  # assignments followed to find what a name holds
+MOST_VALUES = 20  # assignments to one name; what it holds after more of them is not known
+LONGEST_TRAIL = 100  # expressions followed to find what a name holds
 IN_A_CELL = {"dist": "torch.distributed"}  # a %%ranks cell has this name without an import
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
 DELETED = "pass"  # what an edit leaves of a statement that goes; a block must not be empty
@@ -100,19 +101,36 @@ def checksum(code: CodeType) -> int:
 # In the process that launched it
 
 
-def read(place: Place) -> "Source | None":
-    """The file of `place`; None if it cannot be read, or if the rank ran another text."""
+def read(file: str) -> "Source | None":
+    """The file as a tree; None if it cannot be read."""
     try:
-        if os.path.getsize(place.file) > LARGEST:
+        if os.path.getsize(file) > LARGEST:
             return None
-        with open(place.file, "rb") as file:
-            text = importlib.util.decode_source(file.read())
-        source = Source(text)
-        # A cell's file is named by its text, and its code keeps the value of the last line.
-        known = CELL.search(place.file) or place.checksum in source.checksums()
+        with open(file, "rb") as opened:
+            return Source(importlib.util.decode_source(opened.read()))
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
+
+
+def read_at(place: Place) -> "Source | None":
+    """The file of `place`; None if the rank ran another text than the file has now."""
+    source = read(place.file)
+    # A cell's file is named by its text, and its code keeps the value of the last line.
+    known = source and (CELL.search(place.file) or place.checksum in source.checksums())
     return source if known else None
+
+
+class Trail:
+    """The expressions that a search has followed, to end loops such as `x = x + 1`."""
+
+    def __init__(self):
+        self.seen: set[ast.AST] = set()
+
+    def ends_at(self, node: ast.AST) -> bool:
+        """True for an expression that was followed before, and after too many."""
+        ends = node in self.seen or len(self.seen) > LONGEST_TRAIL
+        self.seen.add(node)
+        return ends
 
 
 class Source:
@@ -130,10 +148,18 @@ class Source:
             for method in n.body
             if isinstance(method, ast.FunctionDef) and method.name == "__init__"
         }
+        self.names: dict[ast.AST, set[str]] = {}
+        self.guards: dict[tuple, ast.AST | None] = {}
         self.imported = IN_A_CELL | dict(_imports(self.nodes))
         self.held: dict[tuple, list[ast.expr]] = defaultdict(list)
         for target, value in _bindings(self):
             self.held[self._key(target)].append(value)
+
+    def neighbours(self, file: str) -> list[str]:
+        """The files beside `file` that it imports."""
+        modules = [module for node in self.nodes for module in _modules(node)]
+        paths = [os.path.join(os.path.dirname(file), *name.split(".")) for name in modules]
+        return [path + ".py" for path in dict.fromkeys(paths) if os.path.isfile(path + ".py")]
 
     def checksums(self) -> Iterator[int]:
         """The checksum of all code in the file."""
@@ -146,6 +172,12 @@ class Source:
     def at(self, span: Span) -> list[ast.AST]:
         """The nodes whose instruction has this span."""
         return [node for node in self.nodes if span in _spans_of_instructions(node)]
+
+    def quoted(self, old: ast.Constant, new: str) -> str:
+        """`new` in the quotes of the string that it replaces, which may stand in an f-string."""
+        line = self.text.split("\n")[old.lineno - 1].encode()
+        quote = line[old.col_offset : old.col_offset + 1].decode()
+        return f"{quote}{new}{quote}" if quote in ("'", '"') else f'"{new}"'
 
     # What a name means
 
@@ -174,7 +206,8 @@ class Source:
 
     def values(self, node: ast.AST) -> list[ast.expr]:
         """What this file assigns to a name or an attribute; parameters hold what calls pass."""
-        return self.held.get(self._key(node), [])
+        held = self.held.get(self._key(node), [])
+        return held if len(held) <= MOST_VALUES else []
 
     def _key(self, node: ast.AST) -> tuple:
         """One key for all uses of a variable; attributes of one name are taken for one."""
@@ -193,14 +226,14 @@ class Source:
         return self.tree
 
     def _names_of(self, scope: ast.AST) -> set[str]:
-        known = self.__dict__.setdefault("_names", {})
-        if scope not in known:
-            known[scope] = set(_names(scope))
-        return known[scope]
+        if scope not in self.names:
+            self.names[scope] = set(_names(scope))
+        return self.names[scope]
 
-    def asks(self, test: ast.AST, question: Question, depth: int = DEEPEST) -> bool:
+    def asks(self, test: ast.AST, question: Question, trail: Trail | None = None) -> bool:
         """True for a condition that asks this question, itself or by a variable that holds it."""
-        if depth == 0:
+        trail = trail or Trail()
+        if trail.ends_at(test):
             return False
         match test:
             case _ if question(test):
@@ -220,10 +253,16 @@ class Source:
                 parts = [n.value for n in body if isinstance(n, ast.Return) and n.value]
             case _:
                 parts = []
-        return any(self.asks(part, question, depth - 1) for part in parts)
+        return any(self.asks(part, question, trail) for part in parts)
 
     def guard(self, node: ast.AST, question: Question) -> ast.AST | None:
         """The condition around `node` that asks this question; for a `try`, the `try`."""
+        key = (node, question)
+        if key not in self.guards:
+            self.guards[key] = self._guard(node, question)
+        return self.guards[key]
+
+    def _guard(self, node: ast.AST, question: Question) -> ast.AST | None:
         while parent := self.parents.get(node):
             match parent:
                 case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
@@ -242,14 +281,16 @@ class Source:
             node = parent
         return None
 
-    def mentions(self, node: ast.AST, question: Question, depth: int = DEEPEST) -> bool:
-        """True if the expression contains an answer to the question, perhaps in a variable."""
-        parts = list(ast.walk(node))
-        if any(map(question, parts)):
-            return True
-        names = [n for n in parts if isinstance(n, ast.Name | ast.Attribute)] if depth else []
-        values = itertools.chain.from_iterable(map(self.values, names))
-        return any(self.mentions(value, question, depth - 1) for value in values)
+    def mentions(self, node: ast.AST, question: Question) -> ast.AST | None:
+        """The part of the expression that asks this question, perhaps in a variable."""
+        waiting, trail = [node], Trail()
+        while waiting:
+            part = waiting.pop()
+            if question(part):
+                return part
+            if not trail.ends_at(part):
+                waiting += [*ast.iter_child_nodes(part), *self.values(part)]
+        return None
 
 
 def span_of(node: ast.AST) -> Span:
@@ -288,6 +329,15 @@ def _imports(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
             case ast.ImportFrom(module=module, names=names, level=0):
                 for one in names:
                     yield one.asname or one.name, f"{module}.{one.name}"
+
+
+def _modules(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [one.name for one in names]
+        case ast.ImportFrom(module=str(module), level=0 | 1):
+            return [module]
+    return []
 
 
 def _bindings(source: Source) -> Iterator[tuple[ast.AST, ast.expr]]:
