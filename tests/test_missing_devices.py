@@ -56,6 +56,12 @@ FAILS_WITHOUT_GPU = {
     "dist.init_process_group(device_id=torch.device('cuda:0'))": {
         1: "write …group(device_id=None)"
     },
+    "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
+    "dist.init_process_group('gloo', device_id=device)": {2: "write …p('gloo', device_id=None)"},
+    "torch.zeros(2, pin_memory=True)": {1: "write torch.zeros(2, pin_memory=False)"},
+    "[int(i) for i in os.environ['CUDA_VISIBLE_DEVICES'].split(',')]": {
+        1: "write …environ['LOCAL_RANK'].split(',')]"
+    },
     "dist.init_process_group('nccl')": {1: "write dist.init_process_group('gloo')"},
     "backend = 'nccl'\ndist.init_process_group(backend)": {1: "write backend = 'gloo'"},
     "dist.init_process_group('cpu:gloo,cuda:nccl')": {1: "write dist.init_process_group('gloo')"},
@@ -327,6 +333,10 @@ def test_all_lines_are_listed_at_once_and_the_mended_script_runs(script, tmp_pat
         "try:\n    r = int(os.environ['SLURM_PROCID'])\nexcept KeyError:\n    r = 0",
         "if 'RANK' in os.environ:\n    r = 1\nelse:\n    r = int(os.environ['PMI_RANK'])",
         "r = os.environ.get('SLURM_PROCID')",
+        "names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]",
+        "n = torch.cuda.device_count()\nfor i in range(n):\n    torch.cuda.set_device(i)",
+        "gpu = x.device if x.is_cuda else None\ndist.init_process_group('gloo', device_id=gpu)",
+        "torch.zeros(1, pin_memory=x.device.type == 'cuda')",
         "torch.cuda.empty_cache(), torch.cuda.manual_seed(0), torch.cuda.max_memory_allocated()",
         "x.to(torch.float64), x.to(model.weight.device), x.to(unknown)",
         "torch.utils.data.DataLoader([1], pin_memory=True)",

@@ -5,6 +5,7 @@ What each call does without a GPU was seen on torch 2.13, in a build for the CPU
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -210,7 +211,16 @@ class Finder:
 
     def _visible_devices(self, text: ast.expr) -> ast.Constant | None:
         """The key with which this number was read; the variable is "" if no GPU is there."""
-        return self.source.mentions(text, lambda node: getattr(node, "value", "") == VISIBLE)
+
+        def is_key(node: ast.AST) -> bool:
+            if not isinstance(node, ast.Constant) or node.value != VISIBLE:
+                return False
+            match self.source.parents.get(node):
+                case ast.Subscript(value=of) | ast.Call(func=ast.Attribute(value=of)):
+                    return self.source.dotted(of) in ("os.environ", "os")
+            return False
+
+        return self.source.mentions(text, is_key)
 
     def _from_table(self, call: ast.Call, name: str) -> Edit | None:
         statement = self.source.parents.get(call)
@@ -272,7 +282,8 @@ class Finder:
             place = 0 if last == "init_process_group" else 2
             for backend in _argument(call, named, "backend", place):
                 yield from self._backends(backend)
-            yield from self._without(named, "device_id")
+            for device in _argument(call, named, "device_id"):
+                yield from self._without_device_id(device)
         elif is_torch and last == "DistributedDataParallel":
             yield from self._without_ids(call, named)
         elif is_torch and last == "FullyShardedDataParallel":
@@ -290,17 +301,25 @@ class Finder:
                 yield from self._devices(device)
         elif "device" in named and (is_torch or method.startswith("new_") or method == "to_empty"):
             yield from self._devices(named["device"].value)
-        if is_torch and "pin_memory" in named and last != "DataLoader":
-            yield from self._without(named, "pin_memory", "False")
+        match named.get("pin_memory"):
+            case ast.keyword(value=ast.Constant(value=True) as pinned) if is_torch:
+                if last != "DataLoader":  # which only warns
+                    yield Edit(span_of(pinned), "False")
 
-    def _without(self, named: dict, name: str, instead: str = "None") -> Iterator[Edit]:
-        """Without this argument, except where the file itself decides on it."""
-        match named.get(name):
-            case None | ast.keyword(value=ast.Constant(value=None | False) | ast.IfExp()):
-                return
-            case ast.keyword(value=value):
-                if any(True for _ in self._unguarded_values(value)):
-                    yield Edit(span_of(value), instead)
+    def _without_device_id(self, device: ast.expr) -> Iterator[Edit]:
+        """Only a GPU may be given; torch.device("cpu") fails, too."""
+        values = [device, *self.source.values(device)]
+        is_none = any(
+            isinstance(part, ast.Constant) and part.value is None
+            for value in values
+            for part in ast.iter_child_nodes(value)
+        )
+        chosen = any(True for _ in self._devices(device))
+        if not is_none and (chosen or self.source.mentions(device, self._is_device)):
+            yield Edit(span_of(device), "None")
+
+    def _is_device(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and self.source.dotted(node.func) == "torch.device"
 
     def _without_ids(self, call: ast.Call, named: dict) -> Iterator[Edit]:
         for ids in _argument(call, named, "device_ids", 1):
@@ -322,16 +341,11 @@ class Finder:
         """The older FSDP runs on a CPU if it is told so."""
         if "device_id" in named:
             value = named["device_id"].value
-            if not isinstance(value, ast.IfExp) and not self._is_cpu(value):
+            if any(True for _ in self._devices(value)):
                 yield Edit(span_of(value), CPU_DEVICE)
         elif not any(isinstance(one, ast.Starred) for one in call.args) and None not in named:
             line, column = _end(call)
             yield Edit(Span(line, column - 1, line, column), f", device_id={CPU_DEVICE})")
-
-    def _is_cpu(self, value: ast.expr) -> bool:
-        return any(
-            isinstance(node, ast.Constant) and node.value == "cpu" for node in ast.walk(value)
-        )
 
     # Devices
 
@@ -528,7 +542,9 @@ def _names_a_device(value: object) -> bool:
     )
 
 
-def _argument(call: ast.Call, named: dict, name: str, place: int) -> Iterator[ast.expr]:
+def _argument(
+    call: ast.Call, named: dict, name: str, place: int = sys.maxsize
+) -> Iterator[ast.expr]:
     """The argument of this name or place, if the call has it."""
     if name in named:
         yield named[name].value

@@ -272,6 +272,12 @@ class Source:
                     earlier = parts[: parts.index(node)]
                     if any(self.asks(part, question) for part in earlier):
                         return parent
+                case ast.For(iter=of) if node is not of and self.mentions(of, question):
+                    return parent  # for i in range(torch.cuda.device_count())
+                case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                    iterated = [one.iter for one in parent.generators]
+                    if any(self.mentions(of, question) for of in iterated):
+                        return parent
                 case ast.Try(body=body) if node in body and _goes_on(self, parent):
                     return parent
             for before in _statements_before(parent, node):
