@@ -57,10 +57,12 @@ FAILS_WITHOUT_GPU = {
         1: "write …group(device_id=None)"
     },
     "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
-    "dist.init_process_group('gloo', device_id=device)": {2: "write …p('gloo', device_id=None)"},
+    "dist.init_process_group('gloo', device_id=device)": {
+        2: "write dist.init_process_group('gloo', device_id=None)"
+    },
     "torch.zeros(2, pin_memory=True)": {1: "write torch.zeros(2, pin_memory=False)"},
     "[int(i) for i in os.environ['CUDA_VISIBLE_DEVICES'].split(',')]": {
-        1: "write …environ['LOCAL_RANK'].split(',')]"
+        1: "write … in os.environ['LOCAL_RANK'].split(',')]"
     },
     "dist.init_process_group('nccl')": {1: "write dist.init_process_group('gloo')"},
     "backend = 'nccl'\ndist.init_process_group(backend)": {1: "write backend = 'gloo'"},
@@ -333,6 +335,8 @@ def test_all_lines_are_listed_at_once_and_the_mended_script_runs(script, tmp_pat
         "try:\n    r = int(os.environ['SLURM_PROCID'])\nexcept KeyError:\n    r = 0",
         "if 'RANK' in os.environ:\n    r = 1\nelse:\n    r = int(os.environ['PMI_RANK'])",
         "r = os.environ.get('SLURM_PROCID')",
+        "node = x.data\nnode = node.next\nother = node.a\nnode = other.b\nx.to(node)",
+        "device = device_of = rank_of\nrank_of = device\nx.to(device)",
         "names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]",
         "n = torch.cuda.device_count()\nfor i in range(n):\n    torch.cuda.set_device(i)",
         "gpu = x.device if x.is_cuda else None\ndist.init_process_group('gloo', device_id=gpu)",

@@ -31,6 +31,13 @@ def look_at(error: dict) -> list[str]:
 
     `error` is an exception as `exceptions.as_data` describes it.
     """
+    try:
+        return _look_at(error)
+    except RecursionError:  # an expression that is nested too deeply to be read
+        return []
+
+
+def _look_at(error: dict) -> list[str]:
     kinds = [(NO_LAUNCHER, launcher_needs)]
     kinds += [(NO_GPU, gpu_needs)] * (error["gpus"] == 0)
     sources = {place.file: read_at(place) for place in reversed(error["places"])}

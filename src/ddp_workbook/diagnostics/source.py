@@ -154,6 +154,11 @@ class Source:
         self.held: dict[tuple, list[ast.expr]] = defaultdict(list)
         for target, value in _bindings(self):
             self.held[self._key(target)].append(value)
+        self.aliases: dict[tuple, str] = {}
+        for key, values in self.held.items():  # env = os.environ
+            whole = self.dotted(values[0]) if isinstance(values[0], ast.Attribute) else ""
+            if len(values) == 1 and whole.startswith(("torch.", "os.")):
+                self.aliases[key] = whole
 
     def neighbours(self, file: str) -> list[str]:
         """The files beside `file` that it imports."""
@@ -185,15 +190,7 @@ class Source:
         """ "torch.cuda.set_device" for an expression that means it, however it was imported."""
         match node:
             case ast.Name(id=name):
-                held = self.held.get(self._key(node), [])
-                if (
-                    name not in self.imported
-                    and len(held) == 1
-                    and isinstance(held[0], ast.Attribute)
-                ):  # env = os.environ
-                    whole = self.dotted(held[0])
-                    return whole if whole.startswith(("torch.", "os.")) else name
-                return self.imported.get(name, name)
+                return self.aliases.get(self._key(node)) or self.imported.get(name, name)
             case ast.Attribute(value=of, attr=name):
                 start = self.dotted(of)
                 return f"{start}.{name}" if start else ""
