@@ -18,7 +18,7 @@ from ddp_workbook.launcher import launch as launch_module
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from tests.leftovers import no_rank_left, pids_in  # noqa: F401
-from tests.workers import children, faults, results
+from tests.workers import children, faults, missing, results
 
 # How rank 1 fails, what the first line says, which line of faults.py is named.
 DEATHS = {
@@ -262,7 +262,13 @@ def test_the_page_stays_short(worker):
     [
         (faults.reads_the_keyboard, "has no keyboard"),
         (faults.breaks_into_the_debugger, "has no keyboard"),
-        (faults.uses_nccl, "on a CPU the backend is gloo"),
+        (faults.uses_nccl, 'write dist.init_process_group("gloo")'),
+        (missing.runs_out_of_memory, "All ranks share this machine's memory"),
+        (missing.allocates_too_much, "All ranks share this machine's memory"),
+        (missing.gathers_a_lambda, "A lambda, a function inside another one"),
+        (missing.gathers_a_generator, "a generator, a lock or an open file"),
+        (missing.gathers_a_lock, "a generator, a lock or an open file"),
+        (missing.exits, "os._exit ends the whole process at once"),
         (faults.no_group, "Call dist.init_process_group"),
         (faults.misses_a_name, "import torch, and ask dist.get_rank()"),
         (faults.unused_parameters, "find_unused_parameters=True"),

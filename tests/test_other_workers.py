@@ -145,10 +145,10 @@ def test_other_parts_of_pytorch_run_as_they_are(worker):
 @pytest.mark.parametrize(
     ("worker", "mend"),
     [
-        (spawn_style.nccl, 'init_process_group("gloo")'),
-        (spawn_style.to_rank, 'torch.device("cpu")'),
-        (spawn_style.set_device, 'torch.device("cpu")'),
-        (spawn_style.device_ids, "pass no device_ids"),
+        (spawn_style.nccl, '("gloo", '),
+        (spawn_style.to_rank, '.to("cpu")'),
+        (spawn_style.set_device, "delete it"),
+        (spawn_style.device_ids, "device_ids=None"),
     ],
 )
 def test_what_needs_gpus_is_named_with_its_mend(worker, mend, monkeypatch):

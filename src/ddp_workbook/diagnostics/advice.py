@@ -8,6 +8,11 @@ from ddp_workbook.diagnostics.handling import CLEAN_UP, tree_of
 from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, ranks_in_words
 from ddp_workbook.diagnostics.positions import TWO_SIDED, Position
 
+LACKS_GPU = re.compile(
+    "Cannot access accelerator device|not compiled with CUDA|No CUDA GPUs|no NVIDIA driver"
+    "|NVTX functions not installed|deserialize object on a CUDA|without ATen_cuda"
+    "|have NCCL built in|ProcessGroupNCCL is only"
+)
 # (pattern in "Type: message", advice). The first that matches is given.
 FOR_ERRORS = [
     (
@@ -36,9 +41,9 @@ FOR_ERRORS = [
         "once more in each step.",
     ),
     (
-        r"(?i)(no available|not built with|backend|doesn't have).*nccl|ProcessGroupNCCL is only",
+        r"have NCCL built in|ProcessGroupNCCL is only",
         "NCCL moves data between GPUs only; on a CPU the backend is gloo: call "
-        'init_process_group("gloo"), or leave out the backend and let PyTorch choose.',
+        'init_process_group("gloo").',
     ),
     (
         r"No backend type associated with device type cpu",
@@ -46,9 +51,7 @@ FOR_ERRORS = [
         'group with init_process_group("cpu:gloo,cuda:nccl"), which carries both.',
     ),
     (
-        r"Cannot access accelerator device|not compiled with CUDA|_cuda_setDevice|No CUDA GPUs"
-        r"|no NVIDIA driver|deserialize object on a CUDA|tensor to be on GPU|without ATen_cuda"
-        r"|device_ids .* module parameters \{device\(type='cpu'\)",
+        LACKS_GPU,
         "There is no GPU for each rank here, so the ranks run on the CPU. Choose the device by "
         'torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu"); '
         "on the CPU, pass no device_ids to DistributedDataParallel.",
@@ -75,6 +78,11 @@ FOR_ERRORS = [
     (
         r"Invalid device id|invalid device ordinal",
         "Use LOCAL_RANK, the number within the node, to choose the GPU, not RANK.",
+    ),
+    (
+        r"^MemoryError|DefaultCPUAllocator",
+        "All ranks share this machine's memory, and each holds its own copy of the model and its "
+        "data. Use fewer ranks, a smaller model or smaller batches.",
     ),
     (
         r"out of memory",
@@ -104,6 +112,12 @@ FOR_ERRORS = [
         "The worker itself finished; return plain numbers, strings, lists, dicts or tensors.",
     ),
     (
+        r"PicklingError|[Cc]an(?:no|')t (?:pickle|get local object)",
+        "Objects travel between processes as pickles: numbers, strings, lists, dicts, tensors, and "
+        "functions or classes by their name in a module. A lambda, a function inside another one, "
+        "a generator, a lock or an open file cannot travel: send what it is made of.",
+    ),
+    (
         r"Connection closed by peer|Connection reset by peer|Broken pipe",
         "A collective needs every rank of its group: all must call it equally often, and none may "
         "leave before it ends.",
@@ -122,6 +136,10 @@ REPLACED = (
     "subprocess.run instead."
 )
 USAGE = re.compile(r"^\s*usage:", flags=re.I | re.M)  # of argparse, click and typer
+EXITED = (
+    "os._exit ends the whole process at once, before the worker can return. Return from the worker "
+    "instead, or raise an error that says what is wrong."
+)
 ALL_RANKS = "A collective needs every rank of its group: each must call it."
 UNDER_AN_IF = f"{ALL_RANKS} Is it under an `if`?"
 SAME_ORDER = "Every rank must call the same collectives in the same order."
@@ -182,7 +200,7 @@ def for_death(code: int | None, call: str) -> str:
             f"An abort during {call}: gloo ends the process for tensors of different shape or "
             "dtype on the ranks. Print both on each rank before the call."
         )
-    return FOR_SIGNALS.get(code, "")
+    return EXITED if code is not None and code >= 0 else FOR_SIGNALS.get(code, "")
 
 
 def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:

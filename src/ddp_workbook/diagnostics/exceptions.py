@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 from traceback import FrameSummary, StackSummary, TracebackException
 from typing import Any
 
+import torch
+
 from ddp_workbook.diagnostics.evidence import Frame
 from ddp_workbook.diagnostics.handling import handled_before
+from ddp_workbook.diagnostics.source import places
 from ddp_workbook.diagnostics.user_code import is_machinery, is_own, package, short
 from ddp_workbook.errors import Unsendable
 
@@ -31,7 +34,8 @@ def as_data(error: BaseException) -> dict:
     """What the kernel reports about `error`; `traceback` holds the reader's own frames.
 
     `arguments` are the error's arguments that are strings; `frames` is its whole stack, innermost
-    first; `handled` is the error after which it waited for another rank in vain.
+    first; `handled` is the error after which it waited for another rank in vain; `places` are the
+    expressions in which the reader's frames stood, and `gpus` how many GPUs the rank sees.
     """
     error = before_the_exit(error)
     pages = TracebackException.from_exception(error)
@@ -50,6 +54,8 @@ def as_data(error: BaseException) -> dict:
         "arguments": [cut(arg, LONGEST) for arg in error.args if type(arg) is str],
         "frames": frames(error),
         "handled": handled_before(error) if waited else None,
+        "places": places([*chain(error)]),
+        "gpus": torch.cuda.device_count(),
     }
 
 

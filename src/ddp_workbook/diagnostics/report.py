@@ -8,7 +8,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ddp_workbook.diagnostics import advice
+from ddp_workbook.diagnostics import advice, missing
 from ddp_workbook.diagnostics.evidence import Crash, Ending, Evidence
 from ddp_workbook.diagnostics.mismatches import Mismatch, mismatches, ranks_in_words
 from ddp_workbook.diagnostics.positions import Position, line_in_words, position, standing
@@ -148,11 +148,12 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         places = sorted([*places, *theirs], key=lambda place: place.rank)
     said = _said(first) if LEFT_WITH_A_CODE.match(error["reason"]) else []
     lines += [f"  {'it said' if i == 0 else '':<10}{line}" for i, line in enumerate(said)]
-    lines += _look_at(
+    sentence = (
         advice.for_handled(places)
         or advice.for_exit(said)
         or advice.for_error(error["type"], error["reason"])
     )
+    lines += _look_at(*(missing.look_at(error) or [sentence]))
     return RankFailed(
         "\n".join(lines),
         rank=first.rank,
@@ -238,8 +239,8 @@ def how_it_ended(code: int | None) -> str:
         return f"was ended by signal {-code}"
 
 
-def _look_at(sentence: str) -> list[str]:
-    return [f"  look at   {sentence}"] if sentence else []
+def _look_at(sentence: str, *rows: str) -> list[str]:
+    return [f"  look at   {sentence}", *(f"  {row}" for row in rows)] if sentence else []
 
 
 def _indent(text: str) -> str:

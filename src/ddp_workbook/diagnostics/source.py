@@ -1,0 +1,459 @@
+"""A reader's file as a tree: what a name holds, what guards an expression, what stands where.
+
+A file is read only after a launch has failed. Names are followed within one file, without running
+it, so an answer may be incomplete.
+"""
+
+import ast
+import importlib.util
+import itertools
+import os
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType, TracebackType
+
+from ddp_workbook.diagnostics.user_code import CELL, is_own
+
+LARGEST = 200_000  # bytes of a file that is read
+MOST_PLACES = 20  # frames kept of an error
+MOST_VALUES = 20  # assignments to one name; what it holds after more of them is not known
+LONGEST_TRAIL = 100  # expressions followed to find what a name holds
+IN_A_CELL = {"dist": "torch.distributed"}  # a %%ranks cell has this name without an import
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
+DELETED = "pass"  # what an edit leaves of a statement that goes; a block must not be empty
+EXITS = {"exit", "quit", "sys.exit", "os._exit"}
+
+Question = Callable[[ast.AST], bool]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a file, as the compiler counts: lines from 1, columns in bytes of UTF-8."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    @property
+    def start(self) -> tuple[int, int]:
+        return self.line, self.column
+
+    @property
+    def end(self) -> tuple[int, int]:
+        return self.end_line, self.end_column
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a frame was running when an error passed it; `checksum` is that of its code."""
+
+    file: str
+    span: Span
+    checksum: int
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of a file: `new` replaces the span. `words` say what to do where no code can."""
+
+    span: Span
+    new: str
+    words: str = ""
+
+
+# In a rank
+
+
+def places(errors: Sequence[BaseException]) -> list[Place]:
+    """Where the reader's own frames of these errors stood, innermost first."""
+    found = []
+    for error in errors:
+        frames = [(tb.tb_frame.f_code, tb.tb_lasti) for tb in _tracebacks(error)]
+        own = [frame for frame in frames if is_own(frame[0].co_filename)][: -MOST_PLACES - 1 : -1]
+        found += [place for place in itertools.starmap(_place, own) if place]
+    return found[:MOST_PLACES]
+
+
+def _tracebacks(error: BaseException) -> Iterator[TracebackType]:
+    following = error.__traceback__
+    while following is not None:
+        yield following
+        following = following.tb_next
+
+
+def _place(code: CodeType, instruction: int) -> Place | None:
+    line, end_line, column, end = next(
+        itertools.islice(code.co_positions(), instruction // 2, None)
+    )
+    if None in (line, end_line, column, end):  # python -X no_debug_ranges
+        return None
+    return Place(code.co_filename, Span(line, column, end_line, end), checksum(code))
+
+
+def checksum(code: CodeType) -> int:
+    """Equal for code that was compiled from the same lines."""
+    return zlib.crc32(code.co_linetable, zlib.crc32(code.co_code))
+
+
+# In the process that launched it
+
+
+def read(file: str) -> "Source | None":
+    """The file as a tree; None if it cannot be read."""
+    try:
+        if os.path.getsize(file) > LARGEST:
+            return None
+        with open(file, "rb") as opened:
+            return Source(importlib.util.decode_source(opened.read()))
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def read_at(place: Place) -> "Source | None":
+    """The file of `place`; None if the rank ran another text than the file has now."""
+    source = read(place.file)
+    # A cell's file is named by its text, and its code keeps the value of the last line.
+    known = source and (CELL.search(place.file) or place.checksum in source.checksums())
+    return source if known else None
+
+
+class Trail:
+    """The expressions that a search has followed, to end loops such as `x = x + 1`."""
+
+    def __init__(self):
+        self.seen: set[ast.AST] = set()
+
+    def ends_at(self, node: ast.AST) -> bool:
+        """True for an expression that was followed before, and after too many."""
+        ends = node in self.seen or len(self.seen) > LONGEST_TRAIL
+        self.seen.add(node)
+        return ends
+
+
+class Source:
+    """One file of the reader's."""
+
+    def __init__(self, text: str):
+        self.text, self.tree = text, ast.parse(text)
+        self.nodes = list(ast.walk(self.tree))
+        self.parents = {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
+        self.functions = {n.name: n for n in self.nodes if isinstance(n, ast.FunctionDef)}
+        self.functions |= {
+            n.name: method
+            for n in self.nodes
+            if isinstance(n, ast.ClassDef)
+            for method in n.body
+            if isinstance(method, ast.FunctionDef) and method.name == "__init__"
+        }
+        self.names: dict[ast.AST, set[str]] = {}
+        self.guards: dict[tuple, ast.AST | None] = {}
+        self.imported = IN_A_CELL | dict(_imports(self.nodes))
+        self.held: dict[tuple, list[ast.expr]] = defaultdict(list)
+        for target, value in _bindings(self):
+            self.held[self._key(target)].append(value)
+        self.aliases: dict[tuple, str] = {}
+        for key, values in self.held.items():  # env = os.environ
+            whole = self.dotted(values[0]) if isinstance(values[0], ast.Attribute) else ""
+            if len(values) == 1 and whole.startswith(("torch.", "os.")):
+                self.aliases[key] = whole
+
+    def neighbours(self, file: str) -> list[str]:
+        """The files beside `file` that it imports."""
+        modules = [module for node in self.nodes for module in _modules(node)]
+        paths = [os.path.join(os.path.dirname(file), *name.split(".")) for name in modules]
+        return [path + ".py" for path in dict.fromkeys(paths) if os.path.isfile(path + ".py")]
+
+    def checksums(self) -> Iterator[int]:
+        """The checksum of all code in the file."""
+        waiting = [compile(self.text, "", "exec", dont_inherit=True)]
+        while waiting:
+            code = waiting.pop()
+            yield checksum(code)
+            waiting += [const for const in code.co_consts if isinstance(const, CodeType)]
+
+    def at(self, span: Span) -> list[ast.AST]:
+        """The nodes whose instruction has this span."""
+        return [node for node in self.nodes if span in _spans_of_instructions(node)]
+
+    def quoted(self, old: ast.Constant, new: str) -> str:
+        """`new` in the quotes of the string that it replaces, which may stand in an f-string."""
+        line = self.text.split("\n")[old.lineno - 1].encode()
+        quote = line[old.col_offset : old.col_offset + 1].decode()
+        return f"{quote}{new}{quote}" if quote in ("'", '"') else f'"{new}"'
+
+    # What a name means
+
+    def dotted(self, node: ast.AST) -> str:
+        """ "torch.cuda.set_device" for an expression that means it, however it was imported."""
+        match node:
+            case ast.Name(id=name):
+                return self.aliases.get(self._key(node)) or self.imported.get(name, name)
+            case ast.Attribute(value=of, attr=name):
+                start = self.dotted(of)
+                return f"{start}.{name}" if start else ""
+            case ast.Call(
+                func=ast.Name(id="getattr"), args=[of, ast.Constant(value=str(name)), *_]
+            ):
+                start = self.dotted(of)
+                return f"{start}.{name}" if start else ""
+        return ""
+
+    def values(self, node: ast.AST) -> list[ast.expr]:
+        """What this file assigns to a name or an attribute; parameters hold what calls pass."""
+        held = self.held.get(self._key(node), [])
+        return held if len(held) <= MOST_VALUES else []
+
+    def _key(self, node: ast.AST) -> tuple:
+        """One key for all uses of a variable; attributes of one name are taken for one."""
+        match node:
+            case ast.Attribute(attr=name):
+                return "attribute", name
+            case ast.Name(id=name) | ast.arg(arg=name):
+                return self._scope(node, name), name
+        return None, ""
+
+    def _scope(self, node: ast.AST, name: str) -> ast.AST:
+        """The innermost function around `node` that assigns `name`, else the module."""
+        while node := self.parents.get(node):
+            if isinstance(node, SCOPES) and name in self._names_of(node):
+                return node
+        return self.tree
+
+    def _names_of(self, scope: ast.AST) -> set[str]:
+        if scope not in self.names:
+            self.names[scope] = set(_names(scope))
+        return self.names[scope]
+
+    def asks(self, test: ast.AST, question: Question, trail: Trail | None = None) -> bool:
+        """True for a condition that asks this question, itself or by a variable that holds it."""
+        trail = trail or Trail()
+        if trail.ends_at(test):
+            return False
+        match test:
+            case _ if question(test):
+                return True
+            case ast.BoolOp(values=parts):
+                pass
+            case ast.UnaryOp(operand=one) | ast.NamedExpr(value=one) | ast.IfExp(test=one):
+                parts = [one]
+            case ast.Compare(left=left, comparators=others):
+                parts = [left, *others]
+            case ast.Name() | ast.Attribute():
+                parts = self.values(test)
+            case ast.Call(func=ast.Name(id="bool" | "any" | "all"), args=parts):
+                pass
+            case ast.Call(func=ast.Name(id=name)) if name in self.functions:
+                body = ast.walk(self.functions[name])
+                parts = [n.value for n in body if isinstance(n, ast.Return) and n.value]
+            case _:
+                parts = []
+        return any(self.asks(part, question, trail) for part in parts)
+
+    def guard(self, node: ast.AST, question: Question) -> ast.AST | None:
+        """The condition around `node` that asks this question; for a `try`, the `try`."""
+        key = (node, question)
+        if key not in self.guards:
+            self.guards[key] = self._guard(node, question)
+        return self.guards[key]
+
+    def _guard(self, node: ast.AST, question: Question) -> ast.AST | None:
+        while parent := self.parents.get(node):
+            match parent:
+                case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
+                    if node is not test and self.asks(test, question):
+                        return test
+                case ast.BoolOp(values=parts):
+                    earlier = parts[: parts.index(node)]
+                    if any(self.asks(part, question) for part in earlier):
+                        return parent
+                case ast.For(iter=of) if node is not of and self.mentions(of, question):
+                    return parent  # for i in range(torch.cuda.device_count())
+                case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                    iterated = [one.iter for one in parent.generators]
+                    if any(self.mentions(of, question) for of in iterated):
+                        return parent
+                case ast.Try(body=body) if node in body and _goes_on(self, parent):
+                    return parent
+            for before in _statements_before(parent, node):
+                stops = isinstance(before, ast.If) and _ends(self, before.body[-1])
+                if stops and self.asks(before.test, question):
+                    return before.test
+            node = parent
+        return None
+
+    def mentions(self, node: ast.AST, question: Question) -> ast.AST | None:
+        """The part of the expression that asks this question, perhaps in a variable."""
+        waiting, trail = [node], Trail()
+        while waiting:
+            part = waiting.pop()
+            if question(part):
+                return part
+            if not trail.ends_at(part):
+                waiting += [*ast.iter_child_nodes(part), *self.values(part)]
+        return None
+
+
+def span_of(node: ast.AST) -> Span:
+    """Where a node stands."""
+    return Span(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+
+
+def mended(text: str, edits: Sequence[Edit]) -> str:
+    """`text` after these edits; lines that an edit joins are not counted again."""
+    lines = [line.encode() for line in text.split("\n")]
+    for edit in sorted(edits, key=lambda e: (e.span.line, e.span.column), reverse=True):
+        span = edit.span
+        head = lines[span.line - 1][: span.column]
+        tail = lines[span.end_line - 1][span.end_column :]
+        lines[span.line - 1 : span.end_line] = [head + edit.new.encode() + tail]
+    return b"\n".join(lines).decode()
+
+
+def _spans_of_instructions(node: ast.AST) -> Iterator[Span]:
+    """A node's span; for `a.b` and `a.b()` on several lines, instructions begin at `b`."""
+    if not hasattr(node, "end_lineno"):
+        return
+    yield span_of(node)
+    name = node.func if isinstance(node, ast.Call) else node
+    if isinstance(name, ast.Attribute):
+        start = name.end_col_offset - len(name.attr.encode())
+        yield Span(name.end_lineno, start, node.end_lineno, node.end_col_offset)
+
+
+def _imports(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
+    for node in nodes:
+        match node:
+            case ast.Import(names=names):
+                for one in names:
+                    yield (one.asname, one.name) if one.asname else (one.name.split(".")[0],) * 2
+            case ast.ImportFrom(module=module, names=names, level=0):
+                for one in names:
+                    yield one.asname or one.name, f"{module}.{one.name}"
+
+
+def _modules(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [one.name for one in names]
+        case ast.ImportFrom(module=str(module), level=0 | 1):
+            return [module]
+    return []
+
+
+def _bindings(source: Source) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """(name or attribute, value) for all that the file binds."""
+    for node in source.nodes:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    yield from _pairs(target, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                yield from _pairs(target, value)
+            case ast.NamedExpr(target=target, value=value):
+                yield target, value
+            case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
+                yield from _pairs(target, value)
+            case ast.FunctionDef(args=parameters):
+                yield from _defaults(parameters)
+            case ast.Call(func=ast.Attribute(attr="add_argument"), args=words, keywords=named):
+                yield from _option(words, {one.arg: one.value for one in named})
+            case ast.Call(func=ast.Name(id=name)) if name in source.functions:
+                yield from _arguments(source.functions[name], node)
+            case ast.ClassDef(body=body):
+                for one in body:
+                    if isinstance(one, ast.Assign | ast.AnnAssign) and one.value:
+                        targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+                        names = [target.id for target in targets if isinstance(target, ast.Name)]
+                        yield from ((ast.Attribute(one.value, name), one.value) for name in names)
+
+
+def _pairs(target: ast.AST, value: ast.expr) -> Iterator[tuple[ast.AST, ast.expr]]:
+    match target, value:
+        case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
+            for one, its in zip(targets, values, strict=True):
+                yield from _pairs(one, its)
+        case ast.Name() | ast.Attribute(), _:
+            yield target, value
+
+
+def _defaults(parameters: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr]]:
+    by_place = [*parameters.posonlyargs, *parameters.args]
+    yield from zip(reversed(by_place), reversed(parameters.defaults), strict=False)
+    for one, default in zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True):
+        if default is not None:
+            yield one, default
+
+
+def _arguments(function: ast.FunctionDef, call: ast.Call) -> Iterator[tuple[ast.arg, ast.expr]]:
+    parameters = [*function.args.posonlyargs, *function.args.args]
+    parameters = parameters[function.name == "__init__" :]
+    if not any(isinstance(one, ast.Starred) for one in call.args):
+        yield from zip(parameters, call.args, strict=False)
+    by_name = {one.arg: one for one in (*parameters, *function.args.kwonlyargs)}
+    yield from ((by_name[k.arg], k.value) for k in call.keywords if k.arg in by_name)
+
+
+def _option(
+    words: Sequence[ast.expr], named: dict[str | None, ast.expr]
+) -> Iterator[tuple[ast.Attribute, ast.expr]]:
+    """What argparse puts into `args.name` for an option that the command line leaves out."""
+    flags = [one.value for one in words if isinstance(one, ast.Constant)]
+    match named.get("dest"):
+        case ast.Constant(value=str(name)):
+            flags = [name]
+    long = [str(flag) for flag in flags if not str(flag).startswith("-") or "--" in str(flag)]
+    if long and "default" in named:
+        name = long[0].lstrip("-").replace("-", "_")
+        yield ast.Attribute(named["default"], name), named["default"]
+
+
+def _names(scope: ast.AST) -> Iterator[str]:
+    """The names that a function or the module binds itself."""
+    parameters = getattr(scope, "args", None)
+    outer: set[str] = set()
+    waiting = [*ast.iter_child_nodes(scope)]
+    found = (
+        [one.arg for one in ast.walk(parameters) if isinstance(one, ast.arg)] if parameters else []
+    )
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                found.append(name)
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                outer.update(names)
+        if not isinstance(node, (*SCOPES, ast.ClassDef)):
+            waiting += ast.iter_child_nodes(node)
+    return (name for name in found if name not in outer)
+
+
+def _goes_on(source: Source, tried: ast.Try) -> bool:
+    """True for a `try` that catches: some `except` neither raises nor ends the program."""
+    return any(
+        not any(_ends(source, node, returns=False) for node in ast.walk(handler))
+        for handler in tried.handlers
+    )
+
+
+def _ends(source: Source, node: ast.AST, returns: bool = True) -> bool:
+    """True for a statement after which the next one does not run; a `raise` fails at once."""
+    match node:
+        case ast.Return() | ast.Continue():
+            return returns
+        case ast.Raise():
+            return not returns
+        case ast.Expr(value=ast.Call(func=name)):
+            return source.dotted(name) in EXITS
+    return False
+
+
+def _statements_before(parent: ast.AST, node: ast.AST) -> list[ast.stmt]:
+    """The statements before `node` in its block."""
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, None)
+        if isinstance(block, list) and node in block:
+            return block[: block.index(node)]
+    return []

@@ -1,0 +1,440 @@
+"""A script that needs a GPU or Slurm: the report names every line that does, with its mend."""
+
+import io
+import pickle
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from ddp_workbook.diagnostics import missing
+from ddp_workbook.diagnostics.gpu_needs import GUARD, gpu_needs
+from ddp_workbook.diagnostics.launcher_needs import launcher_needs
+from ddp_workbook.diagnostics.source import Source, mended, read
+from ddp_workbook.errors import RankFailed
+from ddp_workbook.launcher.calls import Call, call_of
+from ddp_workbook.launcher.launch import run_ranks
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.workers import missing as worker
+
+HEAD = """import os
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+rank = int(os.environ["RANK"])
+model, x = nn.Linear(2, 2), torch.ones(1, 2)
+"""
+DELETED = "delete it"
+TO_CPU = 'write x.to("cpu")'
+
+# What fails, and the rows of the report: the number of the line below HEAD -> its mend.
+FAILS_WITHOUT_GPU = {
+    "torch.cuda.set_device(rank)": {1: DELETED},
+    "torch.cuda.synchronize()": {1: DELETED},
+    "torch.cuda.nvtx.range_push('forward')": {1: DELETED},
+    "local = rank % torch.cuda.device_count()": {
+        1: "write local = rank % max(1, torch.cuda.device_count())"
+    },
+    "n = torch.cuda.device_count()\nlocal = rank\nlocal %= n": {3: "write local %= max(1, n)"},
+    "kind = torch.accelerator.current_accelerator().type": {
+        1: 'write kind = torch.device("cpu").type'
+    },
+    "acc = torch.accelerator.current_accelerator()\nx.to(f'{acc.type}:{rank}')": {
+        1: 'write acc = torch.device("cpu")'
+    },
+    "s = torch.cuda.Stream()": {1: "write s = torch.cpu.Stream()"},
+    "a = torch.cuda.Event(enable_timing=True)\na.record()\nt = a.elapsed_time(a)": {
+        1: DELETED,
+        2: DELETED,
+        3: "measure with time.perf_counter()",
+    },
+    "g = torch.cuda.CUDAGraph()": {1: DELETED},
+    "print(torch.cuda.memory_summary())": {1: 'write print("")'},
+    "print(f'{torch.cuda.memory_summary()}')": {1: GUARD},
+    "dist.init_process_group(device_id=torch.device('cuda:0'))": {
+        1: "write …group(device_id=None)"
+    },
+    "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
+    "dist.init_process_group('gloo', device_id=device)": {
+        2: "write dist.init_process_group('gloo', device_id=None)"
+    },
+    "torch.zeros(2, pin_memory=True)": {1: "write torch.zeros(2, pin_memory=False)"},
+    "[int(i) for i in os.environ['CUDA_VISIBLE_DEVICES'].split(',')]": {
+        1: "write … in os.environ['LOCAL_RANK'].split(',')]"
+    },
+    "dist.init_process_group('nccl')": {1: "write dist.init_process_group('gloo')"},
+    "backend = 'nccl'\ndist.init_process_group(backend)": {1: "write backend = 'gloo'"},
+    "dist.init_process_group('cpu:gloo,cuda:nccl')": {1: "write dist.init_process_group('gloo')"},
+    "dist.init_process_group('xccl')": {1: "write dist.init_process_group('gloo')"},
+    "dist.init_process_group('gloo')\nDDP(model, device_ids=[rank], output_device=rank)": {
+        2: "write DDP(model, device_ids=None, output_device=None)"
+    },
+    "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+    "dist.init_process_group('gloo')\nFSDP(model)": {
+        3: 'write FSDP(model, device_id=torch.device("cpu"))'
+    },
+    "y = x.cuda(rank)": {1: "write y = x.cpu()"},
+    "y = (x\n  .cuda(\n  ))": {2: "write .cpu())"},
+    "x.pin_memory()": {1: "write x"},
+    "x.to(rank)": {1: TO_CPU},
+    "local_rank = int(os.environ['LOCAL_RANK'])\nx.to(local_rank)": {2: TO_CPU},
+    "x.to(torch.device(rank))": {1: 'write x.to(torch.device("cpu"))'},
+    "x.to('cuda', non_blocking=True)": {1: 'write x.to("cpu", non_blocking=True)'},
+    "device = torch.device(f'cuda:{rank}')\nx.to(device)": {
+        1: 'write device = torch.device("cpu")'
+    },
+    "device = 'cuda:%d' % rank\nx.to(device)": {1: 'write device = "cpu"'},
+    "device = 'cuda:{}'.format(rank)\nx.to(device)": {1: 'write device = "cpu"'},
+    "torch.zeros(2, device='cuda')": {1: 'write torch.zeros(2, device="cpu")'},
+    "def move(t, device='cuda'):\n    return t.to(device)\nmove(x)": {
+        1: 'write def move(t, device="cpu"):'
+    },
+    "def move(t, device):\n    return t.to(device)\nmove(x, torch.device('cuda'))": {
+        3: 'write move(x, torch.device("cpu"))'
+    },
+    "class Trainer:\n    def __init__(self, where):\n        self.where = where\n"
+    "        x.to(self.where)\nTrainer(rank)": {4: 'write x.to("cpu")'},
+    "import argparse\np = argparse.ArgumentParser()\np.add_argument('--device', default='cuda')\n"
+    "args = p.parse_args([])\nx.to(args.device)": {
+        3: "write p.add_argument('--device', default=\"cpu\")"
+    },
+    "device_type = 'cuda'\nif device_type == 'cuda':\n    torch.cuda.synchronize()": {
+        1: 'write device_type = "cpu"'
+    },
+    "torch.save(x, 'x.pt')\ntorch.load('x.pt', map_location='cuda:0')": {
+        2: "write torch.load('x.pt', map_location=\"cpu\")"
+    },
+    "assert torch.cuda.is_available(), 'buy one'": {1: DELETED},
+    "if torch.cuda.device_count() < 2:\n    raise SystemError('buy two')": {2: DELETED},
+    "number = int(os.environ['CUDA_VISIBLE_DEVICES'])": {
+        1: "write number = int(os.environ['LOCAL_RANK'])"
+    },
+    "gpus = list(range(torch.cuda.device_count()))\nmodel.cuda(gpus[0])": {2: "write model.cpu()"},
+    # However it is imported
+    "from torch import cuda\ncuda.synchronize()": {2: DELETED},
+    "import torch.cuda as c\nc.synchronize()": {2: DELETED},
+    "from torch.cuda import synchronize as wait\nwait()": {2: DELETED},
+    "getattr(torch.cuda, 'synchronize')()": {1: DELETED},
+    "import torch.distributed as D\nD.init_process_group('nccl')": {
+        2: "write D.init_process_group('gloo')"
+    },
+    "from torch.distributed import init_process_group\ninit_process_group('nccl')": {
+        2: "write init_process_group('gloo')"
+    },
+    "@torch.cuda.nvtx.range('f')\ndef f(): pass\nf()": {
+        1: "write @torch.profiler.record_function('f')"
+    },
+    "try:\n    torch.cuda.synchronize()\nfinally:\n    dist.destroy_process_group()": {2: DELETED},
+}
+FAILS_WITHOUT_SLURM = {
+    "r = int(os.environ['SLURM_PROCID'])": {1: "write r = int(os.environ['RANK'])"},
+    "r = int(os.environ.get('SLURM_LOCALID'))": {1: "write r = int(os.environ.get('LOCAL_RANK'))"},
+    "n = os.getenv('SLURM_NTASKS')\nn = int(n)": {1: "write n = os.getenv('WORLD_SIZE')"},
+    "os.environ['SLURM_NTASKS_PER_NODE']": {1: "write os.environ['LOCAL_WORLD_SIZE']"},
+    "os.environ['SLURM_NODEID']": {1: "write os.environ['GROUP_RANK']"},
+    "os.environ['SLURM_NNODES']": {1: "write os.environ['GROUP_WORLD_SIZE']"},
+    "os.environ['SLURM_JOB_NUM_NODES']": {1: "write os.environ['GROUP_WORLD_SIZE']"},
+    "os.environ['SLURM_NODELIST']": {1: "write os.environ['MASTER_ADDR']"},
+    "os.environ['SLURM_JOB_ID']": {1: "write a value of your own: torchrun sets no such variable"},
+    "os.environ['OMPI_COMM_WORLD_RANK']": {1: "write os.environ['RANK']"},
+    "os.environ['OMPI_COMM_WORLD_LOCAL_RANK']": {1: "write os.environ['LOCAL_RANK']"},
+    "os.environ['OMPI_COMM_WORLD_SIZE']": {1: "write os.environ['WORLD_SIZE']"},
+    "os.environ['PMI_RANK'], os.environ['PMI_SIZE']": {
+        1: "write os.environ['RANK'], os.environ['WORLD_SIZE']"
+    },
+    "os.environ['PMI_LOCAL_RANK']": {1: "write os.environ['LOCAL_RANK']"},
+    "os.environ['MPI_LOCALRANKID']": {1: "write os.environ['LOCAL_RANK']"},
+    "os.environ['MV2_COMM_WORLD_RANK']": {1: "write os.environ['RANK']"},
+    "from os import environ\nenviron['SLURM_PROCID']": {2: "write environ['RANK']"},
+    "env = os.environ\nenv['SLURM_PROCID']": {2: "write env['RANK']"},
+    "import subprocess\nsubprocess.check_output(['scontrol', 'show', 'hostnames'])": {
+        2: 'delete it: os.environ["MASTER_ADDR"] and "MASTER_PORT" are set'
+    },
+    "dist.init_process_group('mpi')": {1: "write dist.init_process_group('gloo')"},
+    "dist.init_process_group('ucc')": {1: "write dist.init_process_group('gloo')"},
+}
+FAILS = FAILS_WITHOUT_GPU | FAILS_WITHOUT_SLURM
+
+# Errors with another cause: the line needs a GPU, or seems to, but that is not why it failed.
+OTHER_CAUSES = [
+    "model(torch.ones(3)).cuda()",
+    "model(torch.ones(3).to('cpu')).to(rank)",
+    "torch.cuda.set_device(nobody)",
+    "[1].cuda()",
+    "os.environ['SLURM_PROCID'[:3]]",
+    "os.environ['NO_SUCH_VARIABLE']",
+    "int(os.environ.get('SLURM_PROCID', 'none'))",
+    "dist.init_process_group('gloo', world_size=3, rank=7, init_method='nonsense://')",
+    "def f(device):\n    return {}[device]\nf('cuda')",
+    "if torch.cuda.is_available():\n    pass\nelse:\n    1 / 0",
+    "rank % 0",
+    "assert not torch.cuda.is_available() and rank > 99",
+]
+
+
+def rows(lines: list[str], above: int = HEAD.count("\n")) -> dict[int, str]:
+    """{line of the script below its head: mend}, as the report lists them."""
+    found = [re.match(r" +line (\d+) +.*?   +(\S.*)", line) for line in lines]
+    return {int(row[1]) - above: row[2] for row in found if row}
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory) -> dict[str, dict | None]:
+    """The error of each script above; all run one after another in one rank without a GPU."""
+    folder = tmp_path_factory.mktemp("scripts")
+    files = {}
+    for number, text in enumerate([*FAILS, *OTHER_CAUSES]):
+        files[text] = folder / f"script_{number}.py"
+        files[text].write_text(HEAD + text + "\n")
+    return dict(zip(files, outcomes(*files.values()), strict=True))
+
+
+def outcomes(*files: Path) -> list[dict | None]:
+    """What these scripts fail with in a rank that sees no GPU."""
+    call = Call(worker.errors, ([str(file) for file in files],))
+    no_gpu = {"CUDA_VISIBLE_DEVICES": ""}
+    return run_ranks(call, 1, 120, quiet=True, environment=no_gpu, output=io.StringIO())[0]
+
+
+@pytest.mark.parametrize("script", FAILS)
+def test_a_line_that_needs_what_is_missing_is_named_with_its_mend(script, errors):
+    assert rows(missing.look_at(errors[script])) == FAILS[script]
+
+
+@pytest.mark.parametrize("script", OTHER_CAUSES)
+def test_an_error_with_another_cause_gets_no_such_advice(script, errors):
+    assert errors[script] is not None and missing.look_at(errors[script]) == []
+
+
+@pytest.mark.parametrize("script", FAILS_WITHOUT_GPU)
+def test_where_the_ranks_see_gpus_nothing_is_said_of_them(script, errors):
+    assert missing.look_at(errors[script] | {"gpus": 2}) == []
+
+
+LAUNCHED = {  # what a script prints, if its mends are right
+    "training": """
+import os
+import torch
+from torch.distributed import destroy_process_group, init_process_group
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+def set_up():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    init_process_group(backend="nccl")
+
+
+class Trainer:
+    def __init__(self, model, data, path):
+        self.gpu = int(os.environ["LOCAL_RANK"])
+        self.model = model.to(self.gpu)
+        self.data = data
+        if os.path.exists(path):
+            place = f"cuda:{self.gpu}"
+            self.model.load_state_dict(torch.load(path, map_location=place))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.model = DDP(self.model, device_ids=[self.gpu])
+
+    def epoch(self):
+        for inputs, targets in self.data:
+            inputs = inputs.to(self.gpu)
+            targets = targets.to(self.gpu)
+            loss = (self.model(inputs) - targets).square().mean()
+            loss.backward()
+            self.optimizer.step()
+        torch.cuda.synchronize()
+        if torch.cuda.is_available():
+            print(torch.cuda.get_device_name(self.gpu))
+
+
+def main():
+    set_up()
+    data = TensorDataset(torch.ones(8, 3), torch.ones(8, 1))
+    loader = DataLoader(data, 2, pin_memory=True, sampler=DistributedSampler(data))
+    Trainer(torch.nn.Linear(3, 1), loader, "no_such_snapshot.pt").epoch()
+    print("trained on", os.environ["RANK"])
+    destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+""",
+    "slurm": """
+import os
+import hostlist
+import torch
+import torch.distributed as dist
+
+rank = int(os.environ["SLURM_PROCID"])
+local_rank = int(os.environ["SLURM_LOCALID"])
+size = int(os.environ["SLURM_NTASKS"])
+gpus_per_node = int(os.environ["SLURM_GPUS_ON_NODE"])
+assert gpus_per_node == torch.cuda.device_count()
+hosts = hostlist.expand_hostlist(os.environ["SLURM_JOB_NODELIST"])
+os.environ["MASTER_ADDR"] = hosts[0]
+os.environ["MASTER_PORT"] = "12340"
+dist.init_process_group("nccl", rank=rank, world_size=size)
+device = torch.device("cuda", local_rank)
+torch.cuda.set_device(device)
+x = torch.ones(1, device=device)
+dist.all_reduce(x)
+assert x.item() == size
+print("trained on", rank)
+""",
+}
+LISTED = {
+    "training": [11, 12, 18, 21, 24, 28, 29, 33],
+    "slurm": [3, 7, 8, 9, 10, 12, 11, 15, 16, 17],  # for Slurm, then for the GPU
+}
+
+
+def launch_script(file: Path, capsys) -> str:
+    """What two ranks print; CUDA_VISIBLE_DEVICES may hide GPUs from them."""
+    run_ranks(call_of(file, (), {}, 2), 2, 60, quiet=True, environment={"CUDA_VISIBLE_DEVICES": ""})
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("script", LAUNCHED)
+def test_all_lines_are_listed_at_once_and_the_mended_script_runs(script, tmp_path, capsys):
+    file = tmp_path / "train.py"
+    file.write_text(LAUNCHED[script])
+    with pytest.raises(RankFailed) as caught:
+        launch_script(file, capsys)
+    told = str(caught.value).split("look at")[1]
+    assert list(rows(told.splitlines(), above=0)) == LISTED[script], told
+    source = Source(file.read_text())
+    edits = [edit for find in (gpu_needs, launcher_needs) for n in find(source) for edit in n.edits]
+    file.write_text(mended(source.text, missing.outermost(edits)))
+    assert launch_script(file, capsys).count("trained on") == 2
+
+
+# What the rule must not list
+
+
+@pytest.mark.parametrize(
+    "guarded",
+    [
+        "if torch.cuda.is_available():\n    torch.cuda.set_device(rank)\nelse:\n    x.cuda()",
+        "device = 'cuda' if torch.cuda.is_available() else 'cpu'\nx.to(device)",
+        "device = 'cpu'\nif torch.cuda.is_available():\n    device = f'cuda:{rank}'\nx.to(device)",
+        "use = not rank and torch.cuda.is_available()\nif use:\n    x.cuda()",
+        "n = torch.cuda.device_count()\nif n > 1:\n    torch.cuda.set_device(rank % n)",
+        "torch.cuda.is_available() and torch.cuda.synchronize()",
+        "def there():\n    return torch.cuda.is_available()\nif there():\n    x.cuda()",
+        "def f():\n    if not torch.cuda.is_available():\n        return\n    x.cuda()",
+        "try:\n    torch.cuda.set_device(0)\nexcept Exception:\n    pass",
+        "DDP(model, device_ids=[rank] if torch.cuda.is_available() else None)",
+        "ids = [rank] if torch.cuda.is_available() else None\nDDP(model, device_ids=ids)",
+        "dist.init_process_group('nccl' if torch.cuda.is_available() else 'gloo')",
+        "device_type = 'cuda' if 'cuda' in x.device.type else 'cpu'\nx.to(device_type)",
+        "if 'SLURM_PROCID' in os.environ:\n    r = int(os.environ['SLURM_PROCID'])",
+        "try:\n    r = int(os.environ['SLURM_PROCID'])\nexcept KeyError:\n    r = 0",
+        "if 'RANK' in os.environ:\n    r = 1\nelse:\n    r = int(os.environ['PMI_RANK'])",
+        "r = os.environ.get('SLURM_PROCID')",
+        "node = x.data\nnode = node.next\nother = node.a\nnode = other.b\nx.to(node)",
+        "device = device_of = rank_of\nrank_of = device\nx.to(device)",
+        "names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]",
+        "n = torch.cuda.device_count()\nfor i in range(n):\n    torch.cuda.set_device(i)",
+        "gpu = x.device if x.is_cuda else None\ndist.init_process_group('gloo', device_id=gpu)",
+        "torch.zeros(1, pin_memory=x.device.type == 'cuda')",
+        "torch.cuda.empty_cache(), torch.cuda.manual_seed(0), torch.cuda.max_memory_allocated()",
+        "x.to(torch.float64), x.to(model.weight.device), x.to(unknown)",
+        "torch.utils.data.DataLoader([1], pin_memory=True)",
+    ],
+)
+def test_what_a_script_guards_or_what_works_everywhere_is_not_listed(guarded):
+    source = Source(HEAD + guarded)
+    assert [n.edits for n in [*gpu_needs(source), *launcher_needs(source)]] == []
+
+
+# Files that cannot be read
+
+
+def look_at_after(file: Path, text: bytes, change=lambda file: None) -> list[str]:
+    """The advice for the script `text`, if its file changes after it has failed."""
+    file.write_bytes(text)
+    (error,) = outcomes(file)
+    change(file)
+    return missing.look_at(error)
+
+
+HALT = b"import torch\ntorch.accelerator.current_accelerator().type\n"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Path.unlink,
+        lambda file: file.write_bytes(b"# edited\n" + HALT),
+        lambda file: file.write_bytes(b"def f(:\n"),
+        lambda file: file.write_bytes(b"\xff\xfe\x00"),
+        lambda file: file.write_bytes(HALT + b"#" * 1_000_000),
+    ],
+    ids=["deleted", "edited", "no Python", "no text", "huge"],
+)
+def test_silence_if_the_file_is_not_what_the_rank_ran(change, tmp_path):
+    assert look_at_after(tmp_path / "script.py", HALT, change) == []
+    assert look_at_after(tmp_path / "script.py", HALT) != []
+
+
+def test_code_without_a_file(tmp_path):
+    text = b"exec(compile('import torch; torch.cuda.Event()', 'nowhere.py', 'exec'))\n"
+    assert look_at_after(tmp_path / "script.py", text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"import torch\r\nif True:\r\n\ttorch.cuda.synchronize()\r\n",
+        b"# coding: latin-1\nimport torch\n'\xe9\xe8'; torch.cuda.synchronize()\n",
+        "import torch\n\n'€ é'; torch.cuda.synchronize()\n".encode(),
+        b"\xef\xbb\xbfimport torch\n\ntorch.cuda.synchronize()\n",
+        b"import torch\n\x0c\ntorch.cuda.synchronize()\n",
+    ],
+    ids=["CRLF and tabs", "latin-1", "wide characters", "BOM", "form feed"],
+)
+def test_lines_and_columns_are_those_of_the_compiler(text, tmp_path):
+    found = rows(look_at_after(tmp_path / "script.py", text), above=0)
+    assert list(found) == [3] and ("delete it" in found[3] or "pass" in found[3])
+
+
+def test_a_cell_of_ranks_is_read_although_its_last_line_is_kept(tmp_path, monkeypatch):
+    from ddp_workbook.notebook.cells import save_cell
+
+    monkeypatch.chdir(tmp_path)
+    cell = save_cell("%%ranks 1", "import torch\ntorch.cuda.Event()\n1", bare=True)
+    (error,) = outcomes(Path(cell.path))
+    assert rows(missing.look_at(error), above=0) == {3: DELETED}
+
+
+def test_a_large_file_does_not_keep_the_report_waiting(tmp_path):
+    file = tmp_path / "large.py"
+    step = (
+        "def f{0}(x, device):\n    if x: torch.cuda.synchronize()\n    return f{1}(x.to(device))\n"
+    )
+    file.write_text("import torch\n" + "".join(step.format(n, n + 1) for n in range(2000)))
+    start = time.monotonic()
+    assert len(gpu_needs(read(str(file)))) == 2000
+    assert time.monotonic() - start < 20  # seen: 1
+
+
+def test_many_lines_are_cut_and_counted(tmp_path):
+    text = b"import torch\n" + b"torch.cuda.synchronize()\n" * 20
+    lines = look_at_after(tmp_path / "script.py", text)
+    assert len(rows(lines)) == missing.MOST_ROWS and lines[-1] == "  … and 8 more lines"
+
+
+def test_a_module_beside_the_script_is_listed_too(tmp_path):
+    (tmp_path / "helper.py").write_text("def move(x, rank):\n    return x.to(rank)\n")
+    text = b"import torch\ntorch.cuda.synchronize()\nimport helper\n"
+    lines = look_at_after(tmp_path / "script.py", text)
+    assert [line for line in lines if "helper.py" in line] and "line 2" in lines[-1]
+
+
+def test_what_an_error_carries_is_small(errors):
+    error = errors["dist.init_process_group('nccl')"]
+    assert error["places"] and len(pickle.dumps(error["places"])) < 600
