@@ -184,14 +184,19 @@ def _follow(
         late = time.monotonic() >= deadline
         if late or found:
             _collect_positions(handles, printer)
-        if any(handle.evidence.failed for handle in handles):
-            _settle(handles, printer)
-            raise report.failure(_evidence(handles))
+        _raise_failure(handles, printer)
         if found and unfinished(handles) == running:
             raise report.hang(_evidence(handles), found.seconds, found.proof, found.rank)
         if late and unfinished(handles):
             raise report.too_busy(timeout) if watch else report.hang(_evidence(handles), timeout)
         look_after = _look_after(handles, look_after, printer)
+    _raise_failure(handles, printer)  # the last rank may have died while `_look_after` asked it
+
+
+def _raise_failure(handles: list[RankHandle], printer: Printer) -> None:
+    if any(handle.evidence.failed for handle in handles):
+        _settle(handles, printer)
+        raise report.failure(_evidence(handles))
 
 
 def _evidence(handles: Sequence[RankHandle]) -> list[Evidence]:
