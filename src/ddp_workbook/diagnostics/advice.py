@@ -5,8 +5,11 @@ import re
 from collections.abc import Sequence
 
 from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, ranks_in_words
-from ddp_workbook.diagnostics.positions import TWO_SIDED, Position
+from ddp_workbook.diagnostics.positions import TWO_SIDED, WITH_ITS_RESULT, Position
 
+RETURN_LESS = (
+    "Return less: a mean, or a part. Or save it to a file on the rank, and return the file's path."
+)
 # (pattern in "Type: message", advice). The first that matches is given.
 FOR_ERRORS = [
     (
@@ -98,6 +101,10 @@ FOR_ERRORS = [
         "instead, or print it.",
     ),
     (
+        r"^TooLargeToSend",
+        f"The worker itself finished. {RETURN_LESS}",
+    ),
+    (
         r"^Unsendable",
         "The worker itself finished; return plain numbers, strings, lists, dicts or tensors.",
     ),
@@ -163,7 +170,8 @@ def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
     elsewhere = [p for p in positions if p.file and not p.communicates]
     calls, kinds = {p.call for p in waiting if p.call}, {mismatch.kind for mismatch in found}
     if not waiting and not found:
-        return for_lines(elsewhere)
+        on_their_way = any(p.state in WITH_ITS_RESULT for p in positions)
+        return RETURN_LESS if on_their_way and not elsewhere else for_lines(elsewhere)
     if elsewhere:
         who = ranks_in_words([place.rank for place in elsewhere])
         return f"{who.capitalize()} did not reach it. {for_lines(elsewhere, alone=False)}"

@@ -7,13 +7,14 @@ Frame = tuple[str, int, str]  # file, line, function
 
 
 class Phase(Enum):
-    """How far a rank's process has got; it announces each phase as it enters it."""
+    """How far a rank's process has got; it announces each phase but the last as it enters it."""
 
     STARTING = "starting"
     IMPORTING = "importing the worker's file"
     WORKING = "inside the worker"
-    RETURNING = "packing and sending its result"
+    RETURNING = "packing its result"
     LEAVING = "ending"
+    SENDING = "sending its result"  # a large one; seen in the kernel, where it arrives
 
 
 class Ending(Enum):
@@ -28,15 +29,15 @@ class Ending(Enum):
 class Outcome:
     """How a rank ended, and with what result or error.
 
-    `value` holds the packed result, `error` the exception as `exceptions.as_data` describes it,
-    `returncode` the exit status of a rank that died, which may come a moment later. `joined` tells
-    whether the rank ever joined a process group. `program` is the program that replaced the rank in
-    its process (exec).
+    `value` holds the parts of the packed result, `error` the exception as `exceptions.as_data`
+    describes it, `returncode` the exit status of a rank that died, which may come a moment later.
+    `joined` tells whether the rank ever joined a process group. `program` is the program that
+    replaced the rank in its process (exec).
     """
 
     ending: Ending
     time: float  # time.monotonic(), one clock for all processes of a machine
-    value: bytes = b""
+    value: list = field(default_factory=list)
     error: dict = field(default_factory=dict)
     returncode: int | None = None
     joined: bool = False
@@ -54,8 +55,10 @@ class Outcome:
 class Evidence:
     """All that the diagnostics know about one rank; the launcher collects it.
 
-    `stack` holds frames, innermost first: the rank's own answer, or what `faulthandler` wrote (then
-    `dumped` is True). `record` is the result of `flight_recorder.read`; None without an answer.
+    `stack` holds frames, innermost first: the rank's own answer, or what `faulthandler` wrote.
+    `record` is the result of `flight_recorder.read`; None without an answer. `size` is the size in
+    bytes of a result that is being sent. While the kernel unpickles the result, `unpickling` is
+    True, and `stack` says where that stands.
     """
 
     rank: int
@@ -64,6 +67,8 @@ class Evidence:
     stack: list[Frame] = field(default_factory=list)
     record: dict | None = None
     stopped: bool = False  # by SIGSTOP
+    size: int = 0
+    unpickling: bool = False
 
     @property
     def returned(self) -> bool:
