@@ -79,14 +79,15 @@ def gets_a_signal_while_sending(size: int, number: int):
 
 def _signal_later(number: int):
     main = threading.main_thread().ident
-    while "_write" not in {frame.f_code.co_name for frame in _outwards(main)}:
+    while "_write" not in {frame.f_code.co_name for frame in outwards(main)}:
         time.sleep(0.01)
     time.sleep(0.5)
     os.kill(os.getpid(), number)
 
 
-def _outwards(thread: int):
-    frame = sys._current_frames()[thread]
+def outwards(thread: int):
+    """The frames of a thread, innermost first."""
+    frame = sys._current_frames().get(thread)
     while frame is not None:
         yield frame
         frame = frame.f_back

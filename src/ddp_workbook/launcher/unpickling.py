@@ -14,6 +14,7 @@ from typing import Any
 from ddp_workbook.diagnostics import flight_recorder, report
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.launcher import serialization
+from ddp_workbook.launcher.interrupts import surely
 from ddp_workbook.launcher.rank_handle import RankHandle
 
 GRACE = 1.0  # seconds at least, for results that came just in time
@@ -35,7 +36,7 @@ def results(
     reading = Reading(handles)
     deadline = max(deadline, time.monotonic() + GRACE)
     try:
-        reading.start()
+        surely(reading.start)
         while not reading.done.wait(LOOK):
             if cancelled and cancelled.is_set():
                 raise KeyboardInterrupt
