@@ -15,6 +15,7 @@ from benchmarks import (
     after_faults,
     exercise_checks,
     kernel_faults,
+    large_result,
     launch_often,
     launch_speed,
     many_ranks,
@@ -216,6 +217,14 @@ def test_many_ranks(monkeypatch):
     (line,) = many_ranks.measure(quick=True)
     assert 0.01 < line.value < 30
     assert line.ratio > 0.1
+
+
+def test_a_large_result(monkeypatch):
+    """Ten megabytes instead of four hundred."""
+    monkeypatch.setattr(large_result, "SIZE", 10_000_000)
+    (line,) = large_result.measure(quick=True)
+    assert line.what == "a result of 10 MB from one rank"
+    assert 0.005 < line.value < 30 and line.ratio > 0.05
 
 
 def test_the_recorded_run(monkeypatch, tmp_path):

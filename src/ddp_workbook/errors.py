@@ -28,6 +28,10 @@ class Unsendable(Exception):
     """An object that cannot be sent to another process; the message says which and why."""
 
 
+class TooLargeToSend(Unsendable):
+    """There is not enough memory to pickle an object, or to receive it; the message says where."""
+
+
 class ScriptRunsAgain(Exception):
     """In a rank: the script that launches was imported, and its launch has no guard."""
 
@@ -74,6 +78,8 @@ class Proof(Enum):
 
 class RanksHung(RankFailed, TimeoutError):
     """The ranks did not finish in time, or cannot; `positions` tell for each rank where it stood.
+
+    Or all have returned, but their results could not be unpickled in time.
 
     `proof` says how the launch knows, and `seconds` measures it: the time limit, how long nothing
     had happened, or the processor time that `rank` had used. For other proofs, `rank` is None.

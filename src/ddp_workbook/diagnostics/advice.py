@@ -6,12 +6,15 @@ from collections.abc import Sequence
 
 from ddp_workbook.diagnostics.handling import CLEAN_UP, tree_of
 from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, ranks_in_words
-from ddp_workbook.diagnostics.positions import TWO_SIDED, Position
+from ddp_workbook.diagnostics.positions import TWO_SIDED, WITH_ITS_RESULT, Position
 
 LACKS_GPU = re.compile(
     "Cannot access accelerator device|not compiled with CUDA|No CUDA GPUs|no NVIDIA driver"
     "|NVTX functions not installed|deserialize object on a CUDA|without ATen_cuda"
     "|have NCCL built in|ProcessGroupNCCL is only"
+)
+RETURN_LESS = (
+    "Return less: a mean, or a part. Or save it to a file on the rank, and return the file's path."
 )
 # (pattern in "Type: message", advice). The first that matches is given.
 FOR_ERRORS = [
@@ -106,6 +109,10 @@ FOR_ERRORS = [
         r"EOFError: EOF when reading a line|^BdbQuit",
         "A rank has no keyboard: input() and breakpoint() cannot work there. Pass the value "
         "instead, or print it.",
+    ),
+    (
+        r"^TooLargeToSend",
+        f"The worker itself finished. {RETURN_LESS}",
     ),
     (
         r"^Unsendable",
@@ -211,7 +218,8 @@ def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
     elsewhere = [p for p in positions if p.file and not p.communicates]
     calls, kinds = {p.call for p in waiting if p.call}, {mismatch.kind for mismatch in found}
     if not waiting and not found:
-        return for_lines(elsewhere)
+        on_their_way = any(p.state in WITH_ITS_RESULT for p in positions)
+        return RETURN_LESS if on_their_way and not elsewhere else for_lines(elsewhere)
     if elsewhere:
         duty = _duty_of_peer({p.call for p in waiting}, bool(found))
         absent = _absent(elsewhere, duty, one_peer=len(positions) == 2)

@@ -10,13 +10,14 @@ Frame = tuple[str, int, str]  # file, line, function
 
 
 class Phase(Enum):
-    """How far a rank's process has got; it announces each phase as it enters it."""
+    """How far a rank's process has got; it announces each phase but the last as it enters it."""
 
     STARTING = "starting"
     IMPORTING = "importing the worker's file"
     WORKING = "inside the worker"
-    RETURNING = "packing and sending its result"
+    RETURNING = "packing its result"
     LEAVING = "ending"
+    SENDING = "sending its result"  # a large one; seen in the kernel, where it arrives
 
 
 class Ending(Enum):
@@ -39,16 +40,16 @@ class Crash(Enum):
 class Outcome:
     """How a rank ended, and with what result or error.
 
-    `value` holds the packed result, `error` the exception as `exceptions.as_data` describes it,
-    `returncode` the exit status of a rank that died, which may come a moment later. `joined` tells
-    whether the rank ever joined a process group. `left` holds the frames, innermost first, from
-    which the worker left by sys.exit(0). `program` is the program that replaced the rank in its
-    process (exec). `crash` tells of a rank that died whose stack it left.
+    `value` holds the parts of the packed result, `error` the exception as `exceptions.as_data`
+    describes it, `returncode` the exit status of a rank that died, which may come a moment later.
+    `joined` tells whether the rank ever joined a process group. `left` holds the frames, innermost
+    first, from which the worker left by sys.exit(0). `program` is the program that replaced the
+    rank in its process (exec). `crash` tells of a rank that died whose stack it left.
     """
 
     ending: Ending
     time: float  # time.monotonic(), one clock for all processes of a machine
-    value: bytes = b""
+    value: list = field(default_factory=list)
     error: dict = field(default_factory=dict)
     returncode: int | None = None
     joined: bool = False
@@ -71,7 +72,8 @@ class Evidence:
     `stack` holds the worker's frames, innermost first: the rank's own answer, or what
     `faulthandler` wrote; after a crash in another thread, those of that thread. `record` is the
     result of `flight_recorder.read`; None without an answer. `handled` is the error that the worker
-    was handling then.
+    was handling then. `size` is the size in bytes of a result that is being sent. While the kernel
+    unpickles the result, `unpickling` is True, and `stack` says where that stands.
     """
 
     rank: int
@@ -82,6 +84,8 @@ class Evidence:
     handled: Handled | None = None
     stopped: bool = False  # by SIGSTOP
     said: Sequence[str] = ()  # the last lines that it printed
+    size: int = 0
+    unpickling: bool = False
 
     @property
     def returned(self) -> bool:

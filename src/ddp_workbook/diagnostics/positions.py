@@ -52,11 +52,14 @@ class State(Enum):
     OUTSIDE = "is outside the worker's own lines"
     RETURNING = "is packing its result"
     LEAVING = "is ending"
+    SENDING = "is sending its result,"
+    UNPICKLING = "has returned; its result is being read here"
     STOPPED = "is stopped (SIGSTOP)"
     SILENT = "does not answer"
 
 
 ENDED = frozenset({State.RETURNED, State.FAILED, State.DIED})
+WITH_ITS_RESULT = frozenset({State.RETURNING, State.SENDING, State.UNPICKLING})
 OF_ENDING = {
     Ending.RETURNED: State.RETURNED,
     Ending.RAISED: State.FAILED,
@@ -68,12 +71,16 @@ OF_PHASE = {
     Phase.WORKING: State.OUTSIDE,
     Phase.RETURNING: State.RETURNING,
     Phase.LEAVING: State.LEAVING,
+    Phase.SENDING: State.SENDING,
 }
 
 
 @dataclass
 class Position:
-    """One rank's place: its state, the reader's line if there is one, and what that line calls."""
+    """One rank's place: its state, the reader's line if there is one, and what that line calls.
+
+    `size` is the size in bytes of the result that the rank is sending.
+    """
 
     rank: int
     state: State
@@ -81,11 +88,14 @@ class Position:
     line: int = 0
     call: str = ""  # the library's function that the reader's line called, if any
     handled: Handled | None = None  # the error that the rank handles there, or did as it failed
+    size: int = 0
 
     @property
     def doing(self) -> str:
         """The state in words: "waits in all_reduce"."""
         words = self.state.value
+        if self.state is State.SENDING:
+            return f"{words} {megabytes(self.size)}"
         return f"{words} {self.call}" if self.state in (State.WAITING, State.CALLING) else words
 
     @property
@@ -126,8 +136,15 @@ def line_in_words(file: str, line: int) -> str:
     return f"{short(file)}:{line}  {text}".rstrip()
 
 
+def megabytes(size: int) -> str:
+    """A number of bytes in words: "400 MB"."""
+    return f"{size / 1e6:,.0f} MB"
+
+
 def position(evidence: Evidence) -> Position:
     """Where one rank stands, from its outcome or its stack."""
+    if evidence.unpickling:
+        return replace(standing(evidence), state=State.UNPICKLING)
     if evidence.outcome is not None:
         handled = evidence.outcome.error.get("handled")
         return Position(evidence.rank, OF_ENDING[evidence.outcome.ending], handled=handled)
@@ -135,6 +152,8 @@ def position(evidence: Evidence) -> Position:
         return replace(standing(evidence), handled=evidence.handled)
     if evidence.stopped:
         return Position(evidence.rank, State.STOPPED)
+    if evidence.phase is Phase.SENDING:  # an answer would come behind the result
+        return Position(evidence.rank, State.SENDING, size=evidence.size)
     silent = evidence.phase is not Phase.STARTING
     return Position(evidence.rank, State.SILENT if silent else State.STARTING)
 
@@ -145,7 +164,8 @@ def standing(evidence: Evidence, frames: Sequence[Frame] | None = None) -> Posit
     index = next((i for i, (file, _, _) in enumerate(frames) if is_own(file)), None)
     if index is None:
         done = any((file, name) in WAITING_ROOMS for file, _, name in frames)
-        return Position(evidence.rank, State.RETURNED if done else OF_PHASE[evidence.phase])
+        state = State.RETURNED if done else OF_PHASE[evidence.phase]
+        return Position(evidence.rank, state, size=evidence.size)
     file, line, _ = frames[index]
     inside = [frame for frame in frames[:index] if not is_machinery(frame[0])]
     called = next((name for f, _, name in reversed(inside) if not f.endswith(WRAPPERS)), "")

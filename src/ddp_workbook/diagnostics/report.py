@@ -16,6 +16,7 @@ from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
 
 MOST_ROWS = 16
 LONGEST_TITLE = 200  # characters of an error's text in the first line; the traceback has it all
+NOT_UNPICKLED = "All ranks returned, but reading their results here took more than {seconds:g} s."
 HOW_THEY_HANG = {
     Proof.TIME: "{who} did not finish within {seconds:g} s and {were} stopped.",
     Proof.STANDSTILL: "{who} waited for other ranks, and nothing moved for {seconds:.1f} s.",
@@ -61,7 +62,7 @@ def hang(
     proof: Proof = Proof.TIME,
     rank: int | None = None,
 ) -> RanksHung:
-    """The error for a launch that ran out of time or is proven to hang.
+    """The error for a launch that ran out of time or is proven to hang, or whose results do.
 
     `seconds` is the measured time, and `rank` the rank whose processor time it is; see RanksHung.
     """
@@ -69,6 +70,8 @@ def hang(
     who = "The rank" if len(ranks) == 1 else f"{late} of {len(ranks)} ranks"
     were = "was" if late == 1 else "were"
     title = HOW_THEY_HANG[proof].format(who=who, were=were, seconds=seconds, rank=rank)
+    if not late:
+        title = NOT_UNPICKLED.format(seconds=seconds)
     places, found, page = _page(ranks, title)
     if proof is Proof.TIME and not any(place.communicates for place in places):
         page += f" {advice.TAKE_LONGER}"
@@ -178,7 +181,7 @@ def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:
     who, error = f"Rank {first.rank} of {len(ranks)}", first.outcome.error
     text = _first_line(error["reason"])
     if error["unsendable"]:
-        return f"{who}: its result cannot be sent back. {text.removeprefix('Unsendable: ')}"
+        return f"{who}: its result cannot be sent back. {text.removeprefix(error['type'] + ': ')}"
     gone = [rank.rank for rank in ranks if rank.returned]
     if error["lost_peer"] and gone:
         who_left = f"rank {gone[0]}" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))}"

@@ -18,7 +18,13 @@ from ddp_workbook.errors import (
     ScriptRunsAgain,
     WorkbookError,
 )
-from ddp_workbook.launcher import fork_server, preconditions, rank_process, serialization
+from ddp_workbook.launcher import (
+    fork_server,
+    preconditions,
+    rank_process,
+    serialization,
+    unpickling,
+)
 from ddp_workbook.launcher.calls import Call, call_of
 from ddp_workbook.launcher.interrupts import surely
 from ddp_workbook.launcher.output import Printer
@@ -63,7 +69,7 @@ def launch(
     Raises:
         LaunchRefused: the call cannot work; nothing was started.
         RankFailed: a rank raised, exited or was killed; the first one to fail is named.
-        RanksHung: the ranks did not finish in time.
+        RanksHung: the ranks did not finish in time, or their results could not be read in time.
         LaunchInterrupted: the reader interrupted; it is a KeyboardInterrupt.
     """
     return run_ranks(call_of(worker, args, kwargs, ranks), ranks, timeout)
@@ -105,8 +111,9 @@ def run_ranks(
         store = loopback_store()
         around = RankEnvironment(ranks, store.port, threads, environment or {})
         _start(handles, around, packed, where_main_is() if needs_main else {})
+        deadline = time.monotonic() + timeout
         _follow(handles, timeout, printer, by_evidence and Watch(by_evidence), cancelled)
-        results = [_unpack(handle) for handle in handles]
+        results = unpickling.results(handles, deadline, timeout, cancelled)
     except KeyboardInterrupt:
         raise LaunchInterrupted(_where_they_stand(handles, printer)) from None
     except RankFailed as failure:
@@ -151,16 +158,6 @@ def _start(
             ) from error
 
 
-def _unpack(handle: RankHandle) -> Any:
-    try:
-        return serialization.unpack(handle.outcome.value)
-    except Exception as error:
-        raise WorkbookError(
-            f"The result of rank {handle.rank} cannot be read here: {error}.\n"
-            "Return numbers, strings, lists, dicts, tensors, or objects of an importable class."
-        ) from error
-
-
 # Following the ranks until they end
 
 
@@ -187,14 +184,19 @@ def _follow(
         late = time.monotonic() >= deadline
         if late or found:
             _collect_positions(handles, printer)
-        if any(handle.evidence.failed for handle in handles):
-            _settle(handles, printer)
-            raise report.failure(_evidence(handles))
+        _raise_failure(handles, printer)
         if found and unfinished(handles) == running:
             raise report.hang(_evidence(handles), found.seconds, found.proof, found.rank)
         if late and unfinished(handles):
             raise report.too_busy(timeout) if watch else report.hang(_evidence(handles), timeout)
         look_after = _look_after(handles, look_after, printer)
+    _raise_failure(handles, printer)  # the last rank may have died while `_look_after` asked it
+
+
+def _raise_failure(handles: list[RankHandle], printer: Printer) -> None:
+    if any(handle.evidence.failed for handle in handles):
+        _settle(handles, printer)
+        raise report.failure(_evidence(handles))
 
 
 def _evidence(handles: Sequence[RankHandle]) -> list[Evidence]:

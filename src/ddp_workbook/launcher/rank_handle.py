@@ -10,9 +10,12 @@ from typing import Any
 
 import psutil
 
+from ddp_workbook.diagnostics import exceptions
 from ddp_workbook.diagnostics.evidence import Crash, Ending, Evidence, Frame, Outcome, Phase
+from ddp_workbook.diagnostics.positions import megabytes
 from ddp_workbook.diagnostics.user_code import is_own
-from ddp_workbook.launcher import fork_server, framing, rank_process, watchdog
+from ddp_workbook.errors import TooLargeToSend
+from ddp_workbook.launcher import fork_server, framing, limits, rank_process, watchdog
 from ddp_workbook.launcher.output import Printer, RankOutput
 from ddp_workbook.launcher.workarounds import WithoutMain
 
@@ -23,6 +26,9 @@ EXEC = 0.05  # seconds after which a program started by exec shows its command l
 FATAL = "Fatal Python error: "
 THREAD = re.compile(r"^(Current thread|Thread) 0x([0-9a-f]+) .*", flags=re.M)
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
+LARGE = 1 << 20  # bytes of a result from which its way to the kernel is followed
+NO_ROOM = "It has {size}, and {free} of memory are free here."
+RECEIVING: set["RankHandle"] = set()  # large results, of all launches of this process
 
 
 class RankHandle:
@@ -32,7 +38,7 @@ class RankHandle:
         self.rank = rank
         self.evidence = Evidence(rank)
         self.dump = bytearray()  # what `faulthandler` wrote
-        self.decoder = framing.Decoder()
+        self.decoder = framing.Decoder(self._expect)
         self.text = RankOutput(self.rank, printer.line, printer.most_lines)
         self.evidence.said = self.text.recent
         self.silent_since: float | None = None  # when `report` ended without an outcome
@@ -87,19 +93,36 @@ class RankHandle:
             self._see_its_end()
             return
         try:
-            data = framing.read_some(source)
+            if source is self.output:
+                self.text.feed(framing.read_some(source))
+            elif source is self.stacks:
+                self.dump += framing.read_some(source)
+            else:
+                self._read_report()
         except (EOFError, OSError):
             self._end_of(source)
-            return
-        if source is self.output:
-            self.text.feed(data)
-        elif source is self.stacks:
-            self.dump += data
-        else:
-            for head, body in self.decoder.feed(data):
-                self._hear(pickle.loads(head), body)
 
-    def _hear(self, message: dict, body: bytes) -> None:
+    def _read_report(self) -> None:
+        try:
+            for head, body in self.decoder.read(self.report):
+                self._hear(pickle.loads(head), body)
+        except MemoryError:
+            size, free = megabytes(self.evidence.size), megabytes(memory_for_results())
+            error = exceptions.as_data(TooLargeToSend(NO_ROOM.format(size=size, free=free)))
+            self.evidence.outcome = Outcome(Ending.RAISED, time.monotonic(), error=error)
+            self.report.close()
+
+    def _expect(self, lengths: list[int]) -> None:
+        """Note that a large result begins to arrive; raises MemoryError if it does not fit."""
+        size = sum(lengths)
+        if size < LARGE:
+            return
+        self.evidence.phase, self.evidence.size = Phase.SENDING, size
+        if size + lengths[0] > memory_for_results():  # what the pickle itself holds is copied
+            raise MemoryError
+        RECEIVING.add(self)
+
+    def _hear(self, message: dict, body: list) -> None:
         """Handle a message: a phase, an answer, or the outcome."""
         self.evidence.phase = message.get("phase", self.evidence.phase)
         self.evidence.record = message.get("record", self.evidence.record)
@@ -218,9 +241,16 @@ class RankHandle:
             self.text.close()
             fork_server.reap(process)
         self.ended = True
+        RECEIVING.discard(self)
         for pipe in self.pipes:
             with contextlib.suppress(OSError):
                 pipe.close()
+
+
+def memory_for_results() -> int:
+    """Bytes that are free, less what ranks have yet to send of results that are on their way."""
+    to_come = sum(handle.decoder.missing for handle in list(RECEIVING))
+    return max(0, limits.free_memory() - to_come)
 
 
 def program_in(pid: int) -> str:

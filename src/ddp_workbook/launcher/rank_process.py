@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -85,9 +86,9 @@ def main(
         reporter.enter(Phase.WORKING)
         value = work(call, left)
         reporter.enter(Phase.RETURNING)
-        ending, body, error = Ending.RETURNED, serialization.pack(value), {}
+        ending, body, error = Ending.RETURNED, serialization.pack_result(value), {}
     except BaseException as problem:
-        ending, body, error = Ending.RAISED, b"", exceptions.as_data(problem)
+        ending, body, error = Ending.RAISED, [], exceptions.as_data(problem)
     if os.getpid() != reporter.pid:
         os._exit(0)  # a child that the worker forked, which returned from it too
     reporter.enter(Phase.LEAVING)
@@ -140,7 +141,7 @@ class Reporter:
         if os.getpid() == self.pid:
             self.send(phase=phase)
 
-    def send(self, body: bytes = b"", **head: Any) -> None:
+    def send(self, body: Sequence[memoryview] = (), **head: Any) -> None:
         """Send a message; if the kernel has gone, the lifeline ends this process."""
         with self.lock, contextlib.suppress(OSError):
             framing.send(self.report, pickle.dumps(head), body)
@@ -152,7 +153,7 @@ def answer_questions(report: Connection, reporter: Reporter) -> None:
     reporter.send(listener=threading.get_native_id())  # whose activity does not count
     with contextlib.suppress(EOFError, OSError):
         while True:
-            for question, _ in decoder.feed(framing.read_some(report)):
+            for question, _ in decoder.read(report):
                 if question == b"go":
                     reporter.may_go.set()
                     continue

@@ -1,4 +1,8 @@
-"""Pickles workers, arguments and results sent between kernel and rank, or says why it cannot."""
+"""Pickles workers, arguments and results sent between kernel and rank, or says why it cannot.
+
+The memory of large tensors and arrays stays out of a pickled result (pickle protocol 5): a rank
+sends it from where it lies, and in the kernel a tensor keeps the memory that it was read into.
+"""
 
 import importlib
 import io
@@ -6,12 +10,15 @@ import pickle
 import reprlib
 import sys
 import types
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
+from torch.storage import TypedStorage, UntypedStorage
 
-from ddp_workbook.errors import LaunchRefused, Unsendable
+from ddp_workbook.errors import LaunchRefused, TooLargeToSend, Unsendable
 from ddp_workbook.launcher import reader_files
 from ddp_workbook.launcher.calls import Call, Own
 
@@ -28,6 +35,7 @@ TYPED_IN = (
 )
 SHORT = reprlib.Repr()  # never goes through all of a long list
 SHORT.maxother = 60
+OUT_OF_BAND = 1 << 16  # bytes of memory from which a part of its own beats a copy
 
 
 class Packer(pickle.Pickler):
@@ -47,9 +55,26 @@ class Packer(pickle.Pickler):
             self.modules.add(str(obj.__module__))
             if isinstance(obj, types.FunctionType) and is_stale(obj):
                 return import_by_name, (obj.__module__, obj.__qualname__)
-        elif type(obj) in (torch.Tensor, torch.nn.Parameter) and travels_badly(obj):
+        elif type(obj) is torch.Tensor and travels_badly(obj):
             return light(obj).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        elif type(obj) in (TypedStorage, UntypedStorage):  # a tensor's own, on its way in torch
+            storage = getattr(obj, "_untyped_storage", obj)
+            if storage.device.type == "cpu":
+                dtype = getattr(obj, "dtype", torch.uint8)
+                return storage_on, (pickle.PickleBuffer(memory_of(storage)), dtype)
         return NotImplemented
+
+
+def memory_of(storage: UntypedStorage) -> numpy.ndarray:
+    """The storage's own bytes, not a copy."""
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
+
+
+def storage_on(memory: numpy.ndarray | bytearray, dtype: torch.dtype) -> TypedStorage:
+    """A storage on memory that was received; small memory, inside the pickle, is copied."""
+    tensor = torch.from_numpy(numpy.frombuffer(memory, numpy.uint8))
+    tensor = tensor if isinstance(memory, numpy.ndarray) else tensor.clone()
+    return TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=dtype, _internal=True)
 
 
 def travels_badly(tensor: torch.Tensor) -> bool:
@@ -61,10 +86,7 @@ def travels_badly(tensor: torch.Tensor) -> bool:
 
 def light(tensor: torch.Tensor) -> torch.Tensor:
     """A copy on the CPU without the rest of its storage; the kernel must not open a GPU for it."""
-    copy = tensor.detach().to("cpu", copy=True)
-    if type(tensor) is torch.nn.Parameter:
-        return torch.nn.Parameter(copy, tensor.requires_grad)
-    return copy.requires_grad_(tensor.requires_grad)
+    return tensor.detach().to("cpu", copy=True).requires_grad_(tensor.requires_grad)
 
 
 def is_stale(function: types.FunctionType) -> bool:
@@ -127,30 +149,52 @@ def main_is_a_script() -> bool:
 
 def pack(obj: Any) -> bytes:
     """Bytes of `obj`; raises Unsendable with the reason in plain words."""
-    return _pack(obj)[0]
+    return _pack(obj)[0].getvalue()
 
 
-def _pack(obj: Any) -> tuple[bytes, set[str]]:
-    """Bytes of `obj`, and the modules in which parts of it live."""
+def pack_result(result: Any) -> list[memoryview]:
+    """Parts that make up `result`: the pickle, then memory that it shares with `result`.
+
+    Raises Unsendable as `pack` does.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+
+    def in_band(buffer: pickle.PickleBuffer) -> bool:
+        large = buffer.raw().nbytes >= OUT_OF_BAND
+        if large:
+            buffers.append(buffer)
+        return not large
+
+    pickled, _ = _pack(result, in_band)
+    return [pickled.getbuffer(), *(buffer.raw() for buffer in buffers)]
+
+
+def _pack(obj: Any, in_band: Callable | None = None) -> tuple[io.BytesIO, set[str]]:
+    """The pickled `obj`, and the modules in which parts of it live.
+
+    `in_band` says for each buffer whether it becomes a part of the pickle; without it, all do.
+    """
     target = io.BytesIO()
-    packer = Packer(target, pickle.HIGHEST_PROTOCOL)
+    packer = Packer(target, pickle.HIGHEST_PROTOCOL, buffer_callback=in_band)
     try:
         packer.dump(obj)
     except Unsendable:
         raise
     except RecursionError:
         raise Unsendable(f"{short_repr(obj)} is nested too deeply to be pickled.") from None
+    except MemoryError:
+        raise TooLargeToSend("There is not enough memory to pickle it.") from None
     except Exception as error:
         raise Unsendable(
             f"{short_repr(obj)} cannot be pickled ({error}), and only pickled "
             "objects can go from one process to another."
         ) from error
-    return target.getvalue(), packer.modules
+    return target, packer.modules
 
 
-def unpack(data: bytes) -> Any:
-    """The inverse of `pack`. Only for bytes that this workbench's own processes made."""
-    return pickle.loads(data)
+def unpack(pickled: bytes | numpy.ndarray, buffers: Sequence[numpy.ndarray] = ()) -> Any:
+    """The inverse of `pack` and `pack_result`, for what this workbench's own processes made."""
+    return pickle.loads(pickled, buffers=buffers)
 
 
 def pack_call(call: Call) -> tuple[bytes, bool]:
@@ -162,7 +206,7 @@ def pack_call(call: Call) -> tuple[bytes, bool]:
     try:
         data, modules = _pack(call)
         files = reader_files.as_of_now(call.files(modules), call.cell)
-        return pickle.dumps(WithFiles(files, data)), "__main__" in modules
+        return pickle.dumps(WithFiles(files, data.getvalue())), "__main__" in modules
     except Unsendable:
         parts = {"The worker": call.worker}
         given = [value for value in call.args if not isinstance(value, Own)]

@@ -44,7 +44,7 @@ class Recorded:
         except SystemExit as leaving:
             if leaving.code not in (None, 0):  # sys.exit(0) counts as a return, as in `launch`
                 raise
-        serialization.pack(result)  # so that a refusal names the result itself, as in `launch`
+        serialization.pack_result(result)  # a refusal then names the result itself, as in `launch`
         return result, [tuple(row.values()) for row in rows]
 
 

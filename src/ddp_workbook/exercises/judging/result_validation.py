@@ -1,5 +1,6 @@
 """Validates results before they leave a rank: plain values that the kernel can read and hold."""
 
+import pickle
 import types
 from typing import Any
 
@@ -53,9 +54,9 @@ class Scale(serialization.Packer):
         self.own, self.bytes = own, 0
         super().__init__(self, protocol=5)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | pickle.PickleBuffer) -> None:
         """Count what pickle writes."""
-        self.bytes += len(data)
+        self.bytes += memoryview(data).nbytes
         if self.bytes > MOST:
             raise TooLarge
 

@@ -1,0 +1,60 @@
+"""How long a large result takes from a rank to the kernel, against a bare pipe."""
+
+import contextlib
+import io
+import time
+
+from benchmarks.table import Line, of, ratio_text, seconds_text, spread, times_as_fast
+from benchmarks.workers.ones import ones, send_ones
+from ddp_workbook import launch
+from ddp_workbook.launcher.fork_server import CONTEXT
+from ddp_workbook.recording.timing import compare
+
+SIZE = 400_000_000  # bytes
+NOTE = (
+    "The bare pipe is multiprocessing's, from a process of the same fork server, which has torch "
+    "preloaded. Each makes its tensor first, which counts for both."
+)
+
+
+def measure(quick: bool = False) -> list[Line]:
+    """One line."""
+    ways = {"launch": by_launch, "pipe": by_pipe}
+    frame = compare(ways, 2 if quick else 5, warm_up=1)
+    ratio = times_as_fast(frame, "launch", "pipe")
+    return [
+        Line(
+            f"a result of {SIZE / 1e6:.0f} MB from one rank",
+            seconds_text(of(frame, "launch")),
+            spread(of(frame, "launch")).median,
+            f"bare pipe: {seconds_text(of(frame, 'pipe'))}",
+            ratio.median,
+            ratio_text(ratio, "times as fast"),
+            note=NOTE,
+        )
+    ]
+
+
+def by_launch() -> float:
+    """Seconds of a launch that returns the tensor."""
+    start = time.perf_counter()
+    with contextlib.redirect_stdout(io.StringIO()):  # the torchrun line
+        (tensor,) = launch(ones, SIZE, ranks=1)
+    seconds = time.perf_counter() - start
+    assert tensor.nbytes == SIZE
+    return seconds
+
+
+def by_pipe() -> float:
+    """Seconds until a new process has sent the same bytes, and ended."""
+    start = time.perf_counter()
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=send_ones, args=(theirs, SIZE))
+    process.start()
+    theirs.close()
+    with ours:
+        data = ours.recv_bytes()
+    process.join()
+    seconds = time.perf_counter() - start
+    assert len(data) == SIZE
+    return seconds
