@@ -77,6 +77,37 @@ def test_two_ranks_in_different_collectives():
     )
 
 
+def test_the_same_operation_from_two_lines_is_a_matter_of_order():
+    """Such as a backward pass that one rank leaves out: its next all_reduce meets DDP's."""
+    call = {"group": "0", "seq": 1, "op": "all_reduce", "dtypes": ["float"], "finished": False}
+    records = {
+        rank: {"entries": [call | place], "groups": {"0": [0, 1]}, "made": 1}
+        for rank, place in enumerate(
+            ({"shapes": [[10]], "file": "t.py", "line": 8}, {"shapes": [[]], "file": "t.py"})
+        )
+    }
+    for line, kind in ((9, Kind.OPERATIONS), (8, Kind.TENSORS)):
+        records[1]["entries"][0]["line"] = line
+        (found,) = mismatches(records, [])
+        assert found.kind is kind, found
+
+
+def test_a_rank_that_compiles_waits_for_nobody():
+    """DDP's forward is around it, and torch's compiler innermost."""
+    torch = str(Path(nn.__file__).parents[1])
+    stack = [
+        (f"{torch}/_inductor/compile_fx.py", 1, "compile_fx"),
+        (f"{torch}/_dynamo/convert_frame.py", 1, "_compile"),
+        (f"{torch}/nn/parallel/distributed.py", 1, "forward"),
+        (hangs.__file__, 3, "main"),
+    ]
+    place = standing(Evidence(0, Phase.WORKING, stack=stack))
+    assert place.state is State.COMPILING and place.line == 3 and not place.communicates
+    assert advice.for_hang([place], []) == advice.COMPILES
+    waits = standing(Evidence(0, Phase.WORKING, stack=stack[2:]))
+    assert waits.state is State.WAITING
+
+
 @pytest.mark.parametrize(
     ("worker", "calls"),
     [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ddp_workbook.diagnostics.handling import CLEAN_UP, tree_of
 from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, ranks_in_words
-from ddp_workbook.diagnostics.positions import TWO_SIDED, WITH_ITS_RESULT, Position
+from ddp_workbook.diagnostics.positions import TWO_SIDED, WITH_ITS_RESULT, Position, State
 
 LACKS_GPU = re.compile(
     "Cannot access accelerator device|not compiled with CUDA|No CUDA GPUs|no NVIDIA driver"
@@ -169,6 +169,10 @@ IN_EXCEPT = (
 )
 LOOP = "What ends the loop around this line, and does it ever happen?"
 NO_LOOP = "What does this line wait for, or how long does it compute?"
+COMPILES = (
+    "torch.compile is at work in this line: at its first call, and again for other shapes. That can "
+    "take a minute."
+)
 OWN_PROCESSES = (
     "This line waits for processes or threads that the worker started. The launch itself starts "
     "the ranks: give it the function that they run."
@@ -274,6 +278,8 @@ def for_lines(positions: Sequence[Position], alone: bool = True) -> str:
         return NO_LINE
     if any(p.call in ("join", "spawn") for p in positions):
         return OWN_PROCESSES
+    if any(p.state is State.COMPILING for p in positions):
+        return COMPILES
     if any("TCPStore(" in p.text for p in positions):
         return TCP_STORE
     if any(in_loop(p.file, p.line) for p in positions):

@@ -26,6 +26,9 @@ COMMUNICATION = tuple(
     f"{os.sep}torch{os.sep}" + place.replace("/", os.sep)
     for place in ("distributed/", "nn/parallel/", "autograd/", "_tensor.py")
 )
+COMPILING = os.sep + os.path.join(
+    "torch", "_dynamo", "convert_frame.py"
+)  # not once it has compiled
 TWO_SIDED = {  # not collectives: the call, and what the other rank must do
     "send": "receive",
     "isend": "receive",
@@ -46,6 +49,7 @@ class State(Enum):
     DIED = "has died"
     WAITING = "waits in"  # a call of torch that communicates
     CALLING = "is in"  # any other call of a library
+    COMPILING = "is compiling"
     AT_LINE = "is at"
     STARTING = "is starting"
     IMPORTING = "is importing the worker's file"
@@ -173,6 +177,8 @@ def standing(evidence: Evidence, frames: Sequence[Frame] | None = None) -> Posit
         called = os.path.splitext(os.path.basename(inside[-1][0]))[0]
     if not called:
         return Position(evidence.rank, State.AT_LINE, file, line)
+    if any(f.endswith(COMPILING) for f, _, _ in inside):
+        return Position(evidence.rank, State.COMPILING, file, line)
     waits = any(place in f for f, _, _ in inside for place in COMMUNICATION)
     waits = waits and not called.startswith(("get_", "is_"))  # these only ask
     return Position(evidence.rank, State.WAITING if waits else State.CALLING, file, line, called)
