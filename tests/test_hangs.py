@@ -5,8 +5,12 @@ import time
 from pathlib import Path
 
 import pytest
+from torch import nn
 
-from ddp_workbook.diagnostics import advice, handling
+from ddp_workbook.diagnostics import advice
+from ddp_workbook.diagnostics.evidence import Evidence, Phase
+from ddp_workbook.diagnostics.mismatches import Kind, mismatches
+from ddp_workbook.diagnostics.positions import State, standing
 from ddp_workbook.errors import Proof, RanksHung
 from ddp_workbook.launcher import launch as launch_module
 from ddp_workbook.launcher.calls import Call

@@ -170,8 +170,8 @@ IN_EXCEPT = (
 LOOP = "What ends the loop around this line, and does it ever happen?"
 NO_LOOP = "What does this line wait for, or how long does it compute?"
 COMPILES = (
-    "torch.compile is at work in this line: at its first call, and again for other shapes. That can "
-    "take a minute."
+    "torch.compile is at work in this line: at its first call, and again for other shapes. That "
+    "can take a minute."
 )
 OWN_PROCESSES = (
     "This line waits for processes or threads that the worker started. The launch itself starts "
