@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from ddp_workbook.diagnostics import advice
+from ddp_workbook.diagnostics import advice, handling
 from ddp_workbook.diagnostics.evidence import Evidence, Phase
 from ddp_workbook.diagnostics.mismatches import Kind, mismatches
 from ddp_workbook.diagnostics.positions import State, standing
