@@ -271,12 +271,34 @@ def test_the_page_stays_short(worker):
         (missing.exits, "os._exit ends the whole process at once"),
         (faults.no_group, "Call dist.init_process_group"),
         (faults.misses_a_name, "import torch, and ask dist.get_rank()"),
+        (faults.reads_a_wrapped_model, "ddp_model.module"),
+        (faults.loads_a_wrapped_state, "ddp_model.module.state_dict()"),
+        (faults.opens_a_missing_file, "begins at the folder"),
         (faults.unused_parameters, "find_unused_parameters=True"),
         (faults.not_a_member, "only use a group that it belongs to"),
     ],
 )
 def test_errors_that_learners_meet_come_with_advice(worker, advice):
     assert advice in str(failure(worker)).split("look at")[-1]
+
+
+def test_two_calls_that_meet_are_told_from_two_shapes_of_one():
+    """An uneven number of batches: gloo aborts the rank to which the wrong size comes."""
+    error = failure(faults.one_step_more)
+    text = " ".join(str(error).split())
+    assert error.returncode == -6 and advice.TWO_CALLS in text
+    assert "dist.all_reduce(total)" in text and "loss.backward()" in text
+    assert "different shape or dtype" not in text
+
+
+@pytest.mark.parametrize(
+    ("worker", "meant"),
+    [(faults.misspells_a_name, "model"), (faults.misspells_an_attribute, "shape")],
+)
+def test_pythons_own_suggestion_stays(worker, meant):
+    """A file's typo has nothing to do with the cells of a notebook."""
+    text = str(failure(worker))
+    assert f"Did you mean: '{meant}'?" in text and "cells" not in text
 
 
 def test_notes_of_an_exception_are_shown():

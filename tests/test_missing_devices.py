@@ -14,7 +14,7 @@ from ddp_workbook.diagnostics.launcher_needs import launcher_needs
 from ddp_workbook.diagnostics.source import Source, mended, read
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.launcher.calls import Call, call_of
-from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.launch import launch, run_ranks
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import missing as worker
 
@@ -103,9 +103,11 @@ FAILS_WITHOUT_GPU = {
     "device_type = 'cuda'\nif device_type == 'cuda':\n    torch.cuda.synchronize()": {
         1: 'write device_type = "cpu"'
     },
-    "torch.save(x, 'x.pt')\ntorch.load('x.pt', map_location='cuda:0')": {
-        2: "write torch.load('x.pt', map_location=\"cpu\")"
+    "import io\nfile = io.BytesIO()\ntorch.save(x, file)\n"
+    "torch.load(io.BytesIO(file.getvalue()), map_location='cuda:0')": {
+        4: 'write …), map_location="cpu")'
     },
+    "x.type(torch.cuda.FloatTensor)": {1: "write x.type(torch.FloatTensor)"},
     "assert torch.cuda.is_available(), 'buy one'": {1: DELETED},
     "if torch.cuda.device_count() < 2:\n    raise SystemError('buy two')": {2: DELETED},
     "number = int(os.environ['CUDA_VISIBLE_DEVICES'])": {
@@ -438,3 +440,20 @@ def test_a_module_beside_the_script_is_listed_too(tmp_path):
 def test_what_an_error_carries_is_small(errors):
     error = errors["dist.init_process_group('nccl')"]
     assert error["places"] and len(pickle.dumps(error["places"])) < 600
+
+
+def test_synchronised_batch_norm_is_for_gpus(tmp_path):
+    """DDP's constructor refuses it; the line that made it is named."""
+    path = tmp_path / "norm.py"
+    text = HEAD + "dist.init_process_group('gloo')\n"
+    text += "net = nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(2))\nDDP(net)\n"
+    path.write_text(text)
+    with pytest.raises(RankFailed, match="SyncBatchNorm layers only work with GPU") as caught:
+        launch(path, ranks=2)
+    assert "write net = nn.BatchNorm1d(2)" in str(caught.value)
+    path.write_text(
+        text.replace(
+            "nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(2))", "nn.BatchNorm1d(2)"
+        )
+    )
+    launch(path, ranks=2)

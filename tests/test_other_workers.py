@@ -161,6 +161,19 @@ def test_ranks_within_ranks_are_named(worker):
     assert "Launch own_port itself" in str(at_once(worker))
 
 
+def test_spawning_no_process_is_said(tmp_path, capsys):
+    """As many as there are GPUs, where there are none: mp.spawn is silent."""
+    file = tmp_path / "spawns.py"
+    file.write_text(
+        "import torch, torch.multiprocessing as mp\ndef train(rank):\n    pass\n"
+        "if __name__ == '__main__':\n    mp.spawn(train, nprocs=torch.cuda.device_count())\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        launch(file, ranks=1)
+    assert "asked for 0 processes, so train does not run" in capsys.readouterr().out
+
+
 def test_stores_that_nobody_else_can_see_are_named(tmp_path):
     assert "A HashStore lives in one process" in str(at_once(spawn_style.one_process_store))
     gone = at_once(spawn_style.rank_0_in_a_file, str(tmp_path / "gone" / "file"))
@@ -253,7 +266,7 @@ def test_a_script_that_forks_is_still_one_rank(tmp_path, capsys):
         ("broken.py", (), {}, r"broken.py, line 1 is not valid Python: "),
         ("bytes.py", (), {}, "is not valid Python"),
         ("good.py", (), {"epochs": 3}, r'epochs=3: a script takes command-line .*"--epochs", "3"'),
-        ("good.py", ([1],), {}, r"\[1\]: a script's arguments must be strings or numbers"),
+        ("good.py", ({1},), {}, r"\{1\}: a script's arguments must be strings or numbers"),
     ],
 )
 def test_a_script_that_cannot_run_is_refused(tmp_path, name, args, kwargs, says):

@@ -77,6 +77,11 @@ def page(tmp_path_factory):
         "html": "%%ranks 1\nimport pandas as pd\npd.DataFrame({'loss': [0.5]})",
         "pasted": PASTED.replace("MAGIC", "%%ranks 2 --bare"),
         "twice": PASTED.replace("MAGIC", "%%ranks 2"),
+        "asks for it": "%%ranks 2\nif not dist.is_initialized():\n"
+        "    dist.init_process_group('gloo')\ndist.is_initialized()",
+        "makes another": "%%ranks 2\ndist.destroy_process_group()\n"
+        "dist.init_process_group('gloo')\ndist.get_world_size()",
+        "no dashes": "%%ranks 2 --bare --epochs 3\n1",
         "guards": "%%ranks 1\n" + 2 * "if __name__ == '__main__':\n    print('guarded')\n",
         "words": "%%ranks 1 --timeout 30 -- --lr 0.5 'a b'\nimport sys\nsys.argv[1:]",
         "no words": "%%ranks 2\nimport argparse\nparser = argparse.ArgumentParser()\n"
@@ -85,7 +90,7 @@ def page(tmp_path_factory):
         "exit": "%%ranks 2\nimport sys\nprint('before')\nsys.exit()\nprint('after')",
         "exit in words": "%%ranks 2\nimport sys\nsys.exit('no data here')",
         "os._exit": "%%ranks 1\nimport os\nprint('before', flush=True)\nos._exit(0)",
-        "shell": "%%ranks 2\nx = 1\nfiles = !ls",
+        "shell": "%%ranks 2\nx = 1\nfiles = !ls\n!pwd",
         "magic": "%%ranks 2\n%matplotlib inline\nx = 1",
         "help": "%%ranks 2\nprint?",
         "spawn": SPAWNS.replace("MAGIC", "%%ranks 2 --bare"),
@@ -144,7 +149,10 @@ def test_bad_arguments_are_refused_in_words(page):
 def test_a_pasted_script_runs_what_stands_under_its_guard(page):
     assert page["pasted"].count("sum 2.0 __main__") == 2
     assert page["guards"].count("guarded") == 2
-    assert "The group exists already. A %%ranks cell makes it" in page["twice"]
+    assert page["twice"].count("sum 2.0 __main__") == 2
+    assert "makes its process group itself (line 7), so %%ranks made none" in page["twice"]
+    assert "makes its process group" not in page["pasted"] + page["asks for it"]
+    assert page["asks for it"] == "rank 0: True\nrank 1: True"
 
 
 def test_a_cell_has_a_command_line(page):
@@ -152,6 +160,7 @@ def test_a_cell_has_a_command_line(page):
     assert "the following arguments are required: --lr" in page["no words"].partition("it said")[2]
     assert "`%%ranks 2 -- --epochs 3`" in page["no words"].partition("look at")[2]
     assert "No closing quotation" in page["open quote"]
+    assert "stand behind `--`: %%ranks 2 --bare -- --epochs 3" in page["no dashes"]
 
 
 def test_a_cell_may_leave_as_a_script_does(page):
@@ -161,13 +170,17 @@ def test_a_cell_may_leave_as_a_script_does(page):
 
 
 @pytest.mark.parametrize(
-    ("cell", "line"),
-    [("shell", "3 of this cell is for IPython: files = !ls"), ("help", "2 of this cell"),
-     ("magic", "2 of this cell is for IPython: %matplotlib inline")],
-)  # fmt: skip
-def test_magics_do_not_work_in_a_rank_and_the_page_says_so(page, cell, line):
-    assert page[cell].startswith(f"LaunchRefused: line {line}")
-    assert "Put this line into a cell of its own" in page[cell]
+    ("cell", "lines"),
+    [
+        ("shell", "  line 3   files = !ls\n  line 4   !pwd"),
+        ("help", "  line 2   print?"),
+        ("magic", "  line 2   %matplotlib inline"),
+    ],
+)
+def test_magics_do_not_work_in_a_rank_and_the_page_says_so(page, cell, lines):
+    head = "LaunchRefused: these lines of the cell are for IPython:\n"
+    assert page[cell].startswith(f"{head}{lines}\n")
+    assert "Put such lines into a cell of their own" in page[cell]
 
 
 def test_ranks_within_the_ranks_of_a_cell_are_named(page):
@@ -178,6 +191,10 @@ def test_ranks_within_the_ranks_of_a_cell_are_named(page):
         "trains net 0",
         "trains net 1",
     ]
+
+
+def test_a_cell_may_leave_the_group_and_make_another(page):
+    assert page["makes another"] == "rank 0: 2\nrank 1: 2"
 
 
 def test_a_class_of_the_cell_travels_between_the_ranks(page):

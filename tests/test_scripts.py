@@ -50,7 +50,7 @@ def test_a_script_that_joins_in_its_own_way_is_left_in_peace(script, capsys):
 def test_a_script_without_any_group_is_told_what_joins(script, capsys):
     told = told_by(script("print('here', __name__)"), capsys)
     assert told.startswith("Under torchrun a script calls dist.init_process_group() on every rank")
-    assert told.endswith("The last line of rank 0: here __main__")
+    assert told.endswith("Its last line on rank 0: here __main__")
     assert "local_rank" not in told
 
 
@@ -60,11 +60,11 @@ def test_a_script_that_leaves_early_is_quoted_and_no_cause_is_guessed(script, ca
     told = told_by(script(JOINS.format(before=needs + "    sys.exit()")), capsys)
     assert "It left at train.py:5  sys.exit()" in told
     assert "No rank reached init_process_group in line 6." in told
-    assert told.endswith("The last line of rank 0: needs a GPU")
+    assert told.endswith("Its last line on rank 0: needs a GPU")
     parser = "import argparse\nparser = argparse.ArgumentParser(epilog='the end')\n"
     told = told_by(script(JOINS.format(before=parser + "parser.parse_args()")), capsys, "--help")
     assert "It left at train.py:4  parser.parse_args()" in told
-    assert told.endswith("The last line of rank 0: the end")
+    assert told.endswith("Its last line on rank 0: the end")
     assert "local_rank" not in told and "LOCAL_RANK" not in told
 
 
@@ -125,6 +125,9 @@ def test_only_an_argument_of_that_name_is_about_the_local_rank(script):
     with pytest.raises(RankFailed) as caught:
         launch(script(text), ranks=2)
     assert 'int(os.environ["LOCAL_RANK"])' in str(caught.value).partition("look at")[2]
+    with pytest.raises(RankFailed) as caught:
+        launch("train.py", "--local_rank", "0", "--epochs 3", ranks=2)
+    assert "LOCAL_RANK" not in str(caught.value).partition("look at")[2]
 
 
 def test_a_script_that_leaves_with_a_code_is_quoted(script):
@@ -161,14 +164,21 @@ def test_a_script_that_leaves_after_an_error_of_its_own_is_told_the_error(script
         ("pkg.train", '("-m", "pkg.train", ranks=2)'),
         ("pkg", 'pkg is a folder: .* launch("-m", "pkg", ranks=2)'),
         ("tran.py", "Did you mean train.py?"),
+        ("srun --ntasks 3 python train.py x", '("train.py", "x", ranks=3)'),
+        ("mpirun -np 2 python train.py", '("train.py", ranks=2)'),
+        ("accelerate launch --num_processes 4 train.py", '("train.py", ranks=4)'),
+        ("CUDA_VISIBLE_DEVICES=0 torchrun --nproc-per-node 3 train.py", '("train.py", ranks=3)'),
+        ("train.main", "`from train import main` and launch(main, ranks=2)"),
+        ("pkg.train:main", "`from pkg.train import main` and launch(main, ranks=2)"),
+        ("train.ipynb", "Did you mean train.py?"),
         ("nothing like it", "There is no script nothing like it"),
         ("torchrun 'open quote", "There is no script torchrun"),
         ("torchrun --no-such-option", "There is no script torchrun"),
     ],
 )
 def test_a_command_line_is_answered_with_the_right_call(script, asked, says):
-    script("pass\n")
-    script("pass\n", "pkg/train.py")
+    script("def main():\n    pass\n")
+    script("def main():\n    pass\n", "pkg/train.py")
     script("pass\n", "pkg/__main__.py")
     with pytest.raises(LaunchRefused) as caught:
         launch(asked)
@@ -177,11 +187,24 @@ def test_a_command_line_is_answered_with_the_right_call(script, asked, says):
 
 @pytest.mark.parametrize("name", ["nproc_per_node", "nprocs", "world_size", "num_processes"])
 def test_the_number_of_ranks_by_another_name(script, name):
-    with pytest.raises(LaunchRefused, match=f"{name}=2: .* launch takes it as ranks=2"):
+    with pytest.raises(LaunchRefused, match=f"{name}=2: launch takes .* as ranks=2"):
         launch(script("pass\n"), **{name: 2})
     if name != "world_size":  # which launch fills in
-        with pytest.raises(LaunchRefused, match="launch takes it as ranks=2"):
+        with pytest.raises(LaunchRefused, match="launch takes the number of ranks as ranks=2"):
             launch(print_nothing, **{name: 2})
+
+
+@pytest.mark.parametrize("how", ["args", "list", "words"])
+def test_words_that_are_not_given_one_by_one(script, how):
+    script("pass\n")
+    with pytest.raises(LaunchRefused) as caught:
+        if how == "args":
+            launch("train.py", args=["--lr", "0.1"])
+        elif how == "list":
+            launch("train.py", ["--lr", "0.1"])
+        else:
+            launch("torchrun", "--nproc-per-node", "2", "train.py", "--lr", 0.1)
+    assert 'launch("train.py", "--lr", "0.1"' in str(caught.value)
 
 
 def print_nothing():
@@ -236,14 +259,15 @@ def test_a_script_with_an_encoding_of_its_own(script, capsys):
 
 def test_a_command_line_is_shown_only_if_it_runs_the_same(script, capsys, monkeypatch):
     """Not for a function whose file, run as a script, does something else."""
-    text = "def demo():\n    pass\ndef main():\n    pass\nif __name__ == '__main__':\n    main()\n"
-    script(text, "functions_of_a_file.py")
+    text = "def demo():\n    pass\ndef main(more=0):\n    pass\n"
+    script(text + "if __name__ == '__main__':\n    main()\n", "functions_of_a_file.py")
     monkeypatch.syspath_prepend(Path.cwd())
     import functions_of_a_file
 
     launch(functions_of_a_file.main, ranks=1)
     assert "torchrun --standalone" in capsys.readouterr().out
     launch(functions_of_a_file.demo, ranks=1)
+    launch(functions_of_a_file.main, 3, ranks=1)
     assert "torchrun" not in capsys.readouterr().out
 
 

@@ -103,6 +103,39 @@ def crashes_deeply(calls: int = 200):
     return crashes_deeply(calls - 1) if calls else ctypes.string_at(0)
 
 
+def one_step_more():
+    """Rank 1 has one batch more, so its gradients meet the sum of rank 0's losses."""
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 3))
+    for _ in range(3 + dist.get_rank()):
+        loss = model(torch.ones(4, 8)).sum()
+        loss.backward()  # where rank 1 still is
+    total = torch.tensor([loss.item()])
+    dist.all_reduce(total)  # where rank 0 is
+
+
+def misspells_a_name():
+    model = torch.nn.Linear(2, 2)
+    return modle, model  # noqa: F821
+
+
+def misspells_an_attribute():
+    return torch.ones(2).shap
+
+
+def reads_a_wrapped_model():
+    dist.init_process_group("gloo")
+    return torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2)).weight
+
+
+def loads_a_wrapped_state():
+    torch.nn.Linear(2, 2).load_state_dict({"module.weight": torch.ones(2, 2)})
+
+
+def opens_a_missing_file():
+    return torch.load("no_such_file.pt")
+
+
 def deep():
     def first():
         second()

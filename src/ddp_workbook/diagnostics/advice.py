@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from ddp_workbook.diagnostics.handling import CLEAN_UP, tree_of
 from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, ranks_in_words
 from ddp_workbook.diagnostics.positions import TWO_SIDED, WITH_ITS_RESULT, Position, State
+from ddp_workbook.diagnostics.user_code import is_cell
 
 LACKS_GPU = re.compile(
     "Cannot access accelerator device|not compiled with CUDA|No CUDA GPUs|no NVIDIA driver"
     "|NVTX functions not installed|deserialize object on a CUDA|without ATen_cuda"
-    "|have NCCL built in|ProcessGroupNCCL is only"
+    "|have NCCL built in|ProcessGroupNCCL is only|SyncBatchNorm layers only work with GPU"
 )
 RETURN_LESS = (
     "Return less: a mean, or a part. Or save it to a file on the rank, and return the file's path."
@@ -22,11 +23,6 @@ FOR_ERRORS = [
         r"NameError: name '(rank|world_size|device|dist|torch)'",
         "A worker in a file starts with no names: import torch, and ask dist.get_rank() and "
         "dist.get_world_size().",
-    ),
-    (
-        r"NameError",
-        "A rank is a new process. It knows what its own file or cell defines and imports, but "
-        "nothing from other cells.",
     ),
     (
         r"Default process group has not been initialized",
@@ -96,6 +92,20 @@ FOR_ERRORS = [
         "The worker's file has changed since this notebook imported it: import it again.",
     ),
     (
+        r"'DistributedDataParallel' object has no attribute",
+        "DDP wraps the model: its own attributes are those of ddp_model.module.",
+    ),
+    (
+        r"key\(s\) in state_dict.*\bmodule\.",
+        "The state was saved from a wrapped model, or is loaded into one: its names begin with "
+        "`module.`. Save and load ddp_model.module.state_dict().",
+    ),
+    (
+        r"FileNotFoundError",
+        "A relative path begins at the folder of the notebook, or of the terminal, in which the "
+        "launch was made.",
+    ),
+    (
         r"attempted relative import",
         'A file that runs by its path is in no package. launch("-m", "package.module") runs it as '
         "`python -m` does.",
@@ -143,9 +153,19 @@ REPLACED = (
     "subprocess.run instead."
 )
 USAGE = re.compile(r"^\s*usage:", flags=re.I | re.M)  # of argparse, click and typer
+NAMES_OF_A_CELL = (
+    "A rank is a new process. It knows what its own file or cell defines and imports, but "
+    "nothing from other cells."
+)
 EXITED = (
     "os._exit ends the whole process at once, before the worker can return. Return from the worker "
     "instead, or raise an error that says what is wrong."
+)
+UNKNOWN_LOCAL_RANK = re.compile(r"error\W.*--local[-_]rank\b", flags=re.I | re.S)
+TWO_CALLS = (
+    "gloo ends a process to which a peer sends something of another size. These ranks stand at "
+    "different lines, so two different calls met. Does one rank make more steps, leave the loop "
+    "early, or evaluate alone?"
 )
 ALL_RANKS = "A collective needs every rank of its group: each must call it."
 UNDER_AN_IF = f"{ALL_RANKS} Is it under an `if`?"
@@ -180,20 +200,26 @@ OWN_PROCESSES = (
 TCP_STORE = "A TCPStore waits until world_size clients are there, one of them with is_master=True."
 NOBODY_WAITS = "No rank waits for another."
 NO_LINE = "What runs outside of the worker's own lines: a thread, a process, a signal?"
-TAKE_LONGER = "Work that only takes longer needs a longer timeout."
+TAKE_LONGER = (
+    "Work that only takes longer needs a longer timeout: timeout=300, in a cell --timeout 300."
+)
 FOR_SIGNALS = {
     -9: "SIGKILL comes from outside. If nobody sent it, the system ran out of memory: use fewer "
     "ranks or smaller tensors.",
-    -11: "A crash in compiled code, not in Python. With TORCH_DISTRIBUTED_DEBUG=DETAIL and DDP on "
-    "gloo, torch 2.13 itself crashes: use INFO.",
+    -11: "A crash in compiled code, not in Python. If TORCH_DISTRIBUTED_DEBUG is DETAIL, torch "
+    "2.13 itself crashes with DDP on gloo: use INFO.",
     -15: "SIGTERM: something asked the process to end, such as a job scheduler at its time limit.",
 }
 
 
-def for_error(kind: str, reason: str) -> str:
-    """Advice for a Python error of type `kind`; its text `reason` may begin with the type."""
+def for_error(kind: str, reason: str, file: str = "") -> str:
+    """Advice for a Python error of type `kind`, whose text `reason` may begin with the type.
+
+    `file` is where the reader's line stands that raised it.
+    """
     text = reason if reason.startswith(kind) else f"{kind}: {reason}"
-    return next((sentence for pattern, sentence in FOR_ERRORS if re.search(pattern, text)), "")
+    known = next((sentence for pattern, sentence in FOR_ERRORS if re.search(pattern, text)), "")
+    return known or NAMES_OF_A_CELL * (kind == "NameError" and is_cell(file))
 
 
 def for_exit(said: Sequence[str]) -> str:
@@ -201,7 +227,7 @@ def for_exit(said: Sequence[str]) -> str:
     text = "\n".join(said)
     if not USAGE.search(text):
         return ""
-    return LOCAL_RANK if re.search(r"--local[-_]rank\b", text) else COMMAND_LINE
+    return LOCAL_RANK if UNKNOWN_LOCAL_RANK.search(text) else COMMAND_LINE
 
 
 def for_death(code: int | None, call: str) -> str:

@@ -9,7 +9,7 @@ from ddp_workbook.diagnostics.positions import standing
 
 ALONE = "No rank joined a process group: the script ran {ranks} times, each time on its own."
 LEFT = "It left at {place}."
-LAST_LINE = "The last line of rank 0: {line}"
+LAST_LINE = "Its last line on rank 0: {line}"
 NOT_REACHED = "No rank reached {call} in line {line}."
 NO_CALL = (
     "Under torchrun a script calls dist.init_process_group() on every rank, or a library does it "
@@ -66,7 +66,7 @@ def _never_joined(ranks: Sequence[Evidence], source: str) -> str:
         told.append(NO_CALL + _on_the_cpu(source, len(ranks)))
     if first.said:
         told.append(LAST_LINE.format(line=first.said[-1].strip()[:LONGEST]))
-    return "\n".join([" ".join(told[:-1]), told[-1]] if first.said else [" ".join(told)])
+    return " ".join(told)
 
 
 def _first_call(source: str) -> tuple[int, str] | None:

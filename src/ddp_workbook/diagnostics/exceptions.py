@@ -1,6 +1,10 @@
 """An exception of a rank as plain data: the exception itself may not be picklable."""
 
+import builtins
+import contextlib
+import difflib
 import os
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from traceback import FrameSummary, StackSummary, TracebackException
@@ -42,6 +46,7 @@ def as_data(error: BaseException) -> dict:
     if isinstance(error, SystemExit):  # what a parser of arguments caught before is not news
         pages.__suppress_context__ = True
     shorten(pages)
+    pages.__notes__ = [*(pages.__notes__ or ()), *_did_you_mean(error)]
     name, text = type(error).__name__, text_of(error)
     waited = lost_peer(error) or timed_out(error)
     return {
@@ -57,6 +62,22 @@ def as_data(error: BaseException) -> dict:
         "places": places([*chain(error)]),
         "gpus": torch.cuda.device_count(),
     }
+
+
+def _did_you_mean(error: BaseException) -> list[str]:
+    """What Python itself adds to a misspelt name; its module `traceback` does from 3.12 on."""
+    missing = getattr(error, "name", None)
+    if sys.version_info >= (3, 12) or not isinstance(missing, str):
+        return []
+    known: list[str] = []
+    with contextlib.suppress(Exception):  # dir() may run code of the reader's
+        if isinstance(error, NameError):
+            frame = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+            known = [*frame.f_locals, *frame.f_globals, *dir(builtins)]
+        elif isinstance(error, AttributeError):
+            known = dir(error.obj)
+    near = difflib.get_close_matches(missing, known, 1, 0.7)
+    return [f"Did you mean: '{near[0]}'?"] if near else []
 
 
 def before_the_exit(error: BaseException) -> BaseException:

@@ -54,9 +54,12 @@ NAMES = {
     "torch.cuda.current_stream": "torch.cpu.current_stream",
     "torch.cuda.default_stream": "torch.cpu.current_stream",
     "torch.cuda.nvtx.range": "torch.profiler.record_function",
-    "torch.cuda.FloatTensor": "torch.FloatTensor",
-    "torch.cuda.LongTensor": "torch.LongTensor",
 }
+TENSOR_TYPES = {
+    f"torch.cuda.{kind}Tensor": f"torch.{kind}Tensor"
+    for kind in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Bool", "Byte")
+}
+NAMES |= TENSOR_TYPES
 WORDS = {
     "torch.cuda.get_device_properties": GUARD,
     "torch.cuda.utilization": GUARD,
@@ -173,6 +176,10 @@ class Finder:
                 yield from self._division(node, count)
             case ast.AugAssign(op=ast.Mod() | ast.FloorDiv() | ast.Div(), value=count):
                 yield from self._division(node, count)
+            case ast.Attribute() if self.source.dotted(node) in TENSOR_TYPES:
+                around = self.source.parents[node]
+                if not (isinstance(around, ast.Call) and around.func is node):
+                    yield Need(around, (Edit(span_of(node), NAMES[self.source.dotted(node)]),))
             case ast.Assert(test=test) if self._is_false(test):
                 edits = (Edit(span_of(node), DELETED),)
                 yield from (Need(one, edits) for one in (node, test))
@@ -235,6 +242,8 @@ class Finder:
         if name in WORDS:
             return Edit(whole, "", WORDS[name])
         match call.func:
+            case ast.Attribute(attr="convert_sync_batchnorm") if call.args:
+                return Edit(whole, ast.get_source_segment(self.source.text, call.args[0]))
             case ast.Attribute(attr="cuda" | "xpu") if not name.startswith("torch."):
                 return Edit(_method_span(call), "cpu()")
             case ast.Attribute(attr="pin_memory", value=tensor):

@@ -47,7 +47,8 @@ def _look_at(error: dict) -> list[str]:
             return pages({place.file: source} | sources | beside(place.file, source), kinds)
     if advice.LACKS_GPU.search(error["reason"]) and error["gpus"] == 0:
         # A device that came from elsewhere: no line of this file shows who chose it.
-        return [advice.for_error(error["type"], error["reason"]), *pages(sources, kinds[1:])]
+        told = pages(sources, kinds[1:])
+        return told or [advice.for_error(error["type"], error["reason"])]
     return []
 
 
@@ -84,7 +85,7 @@ def page(title: str, file: str, source: Source, needs: Sequence[Need]) -> list[s
     for line, old, new in rows[:MOST_ROWS]:
         lines.append(f"  line {line:<{number}}   {old:<{width}}   {new}")
     more = len(rows) - MOST_ROWS
-    return lines if more <= 0 else [*lines, f"  … and {more} more lines"]
+    return lines if more <= 0 else [*lines, f"  … and {more} more line{'s' * (more > 1)}"]
 
 
 def outermost(edits: Sequence[Edit]) -> list[Edit]:

@@ -39,6 +39,7 @@ TOO_BUSY = (
     "This machine is too busy to tell whether the ranks hang or are only slow. They had not "
     "finished after {seconds:g} s, and were stopped.\nTry again when less is running here."
 )
+ABORTED = -signal.SIGABRT  # what gloo does to a rank whose peer sends something of another size
 LEFT_WITH_A_CODE = re.compile(r"SystemExit: -?\d+$")
 LAST_WORDS = 3  # lines shown of what a rank printed before it left
 SOURCE = re.compile(r"\[/\S+\.(?:cc|cpp|h|cu):\d+\] ?")  # a line of PyTorch's own code
@@ -143,7 +144,8 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     lines += _also(
         sum(rank.outcome.error.get("reason") == error["reason"] for rank in others if rank.failed)
     )
-    places, found = [replace(standing(first, error["frames"]), handled=error["handled"])], []
+    own = replace(standing(first, error["frames"]), handled=error["handled"])
+    places, found = [own], []
     if error["waited"]:
         theirs = [position(rank) for rank in others]
         found = mismatches(_records(ranks), theirs, failed=True)
@@ -154,7 +156,7 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     sentence = (
         advice.for_handled(places)
         or advice.for_exit(said)
-        or advice.for_error(error["type"], error["reason"])
+        or advice.for_error(error["type"], error["reason"], own.file)
     )
     lines += _look_at(*(missing.look_at(error) or [sentence]))
     return RankFailed(
@@ -202,15 +204,29 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     place = _where_it_died(first)
     if place and place.file:
         lines += [line.format(place=place.place) for line in WHERE_IT_DIED[outcome.crash]]
-    lines += _also(sum(_death(rank) == _death(first) for rank in ranks if rank is not first))
+    others = [rank for rank in ranks if rank is not first]
+    lines += _also(sum(_death(rank) == _death(first) for rank in others))
+    places = [place] if place else []
+    if outcome.returncode == ABORTED and place and place.communicates:
+        places += (theirs := [_last_place(rank) for rank in others])
+        if {(p.file, p.line) for p in theirs if p.file} - {(place.file, place.line)}:
+            lines += _rows(theirs)
+            sentence = advice.TWO_CALLS
     sentence = sentence or advice.for_death(outcome.returncode, place.call if place else "")
     return RankFailed(
         "\n".join(lines + _look_at(sentence)),
         rank=first.rank,
         reason=how,
         returncode=outcome.returncode,
-        positions=[place] if place else [],
+        positions=places,
     )
+
+
+def _last_place(rank: Evidence) -> Position:
+    """Where a rank stands, or stood when it ended."""
+    if rank.failed and (frames := rank.outcome.error.get("frames") or rank.stack):
+        return standing(rank, frames)
+    return position(rank)
 
 
 def _where_it_died(rank: Evidence) -> Position | None:

@@ -68,6 +68,12 @@ class Call:
         text = getattr(self.worker, "text", "")
         return text if isinstance(text, str) else ""
 
+    @property
+    def gives(self) -> bool:
+        """True if the worker gets arguments other than its own numbers."""
+        given = (*self.args, *self.kwargs.values())
+        return any(not isinstance(value, Own) for value in given)
+
     def files(self, modules: Iterable[str]) -> list[str]:
         """The worker's own file, or the one that it runs, and those of the named modules."""
         named = getattr(getattr(self.worker, "__wrapped__", self.worker), "path", None)

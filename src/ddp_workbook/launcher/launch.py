@@ -243,7 +243,8 @@ def _settle(handles: list[RankHandle], printer: Printer) -> None:
     for handle in handles:
         if handle.outcome:
             handle.drain()  # what it said last
-    if report.first_to_fail(_evidence(handles)).outcome.error.get("waited"):
+    first = report.first_to_fail(_evidence(handles)).outcome
+    if first.error.get("waited") or first.returncode == report.ABORTED:
         _collect_positions(handles, printer)  # where are the ranks that it waited for?
 
 

@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import importlib.util
 import io
+import itertools
 import os
 import re
 import runpy
@@ -19,9 +20,13 @@ from typing import Any
 from ddp_workbook.errors import LaunchRefused
 from ddp_workbook.launcher import reader_files
 
-RANKS_NAMES = ("nproc_per_node", "nproc", "nprocs", "np", "world_size", "num_processes", "nranks")
+RANKS_NAMES = (
+    *("nproc_per_node", "nproc", "nprocs", "n_procs", "np", "num_procs", "num_processes"),
+    *("world_size", "nranks", "n_ranks", "num_ranks", "rank"),
+)
 PYTHON = re.compile(r"python[\d.]*(\.exe)?$")
 RUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+HOW_MANY = re.compile(r"-n|-np|--ntasks|--num[-_]processes|--nproc[-_]per[-_]node")
 
 
 @dataclass(frozen=True)
@@ -83,12 +88,16 @@ def script_of(
         path = _file_of_module(str(module))
     else:
         path = Path(named).expanduser()
-        _refuse_if_missing(path, os.fspath(named), ranks)
+        _refuse_if_missing(path, os.fspath(named), words, ranks)
     if path.suffix == ".ipynb":
         raise LaunchRefused(f"{path} is a notebook: ranks run functions and Python scripts.")
     for name, value in kwargs.items():
-        raise LaunchRefused(_about_keyword(name, value))
+        raise LaunchRefused(_about_keyword(named, name, value))
     for word in words:
+        if isinstance(word, list | tuple):
+            raise LaunchRefused(
+                f"{word!r}: give each word of its own: launch{as_call(named, word)}."
+            )
         if not isinstance(word, str | int | float | os.PathLike) or isinstance(word, bool):
             raise LaunchRefused(f"{word!r}: a script's arguments must be strings or numbers.")
     script = Script(str(path.absolute()), path.read_bytes(), module)
@@ -106,24 +115,26 @@ def _refuse_bad_syntax(path: Path, source: bytes) -> None:
         raise LaunchRefused(f"{path}{where} is not valid Python: {problem}.") from None
 
 
-def _about_keyword(name: str, value: Any) -> str:
+def _about_keyword(named: str | os.PathLike, name: str, value: Any) -> str:
     """Why a script cannot get `name=value`, and what was probably meant."""
+    if name in ("args", "argv") and isinstance(value, list | tuple | str):
+        words = shlex.split(value) if isinstance(value, str) else value
+        return f"{name}={value!r}: give each word of its own: launch{as_call(named, words)}."
     option = f'"--{name.replace("_", "-")}", "{value}"'
-    problem = f"{name}={value!r}: a script takes command-line arguments, such as {option}."
-    return problem + ranks_meant(name, value)
+    if meant := ranks_meant(name, value):
+        return f"{name}={value!r}:{meant} (An option of the script is given as {option}.)"
+    return f"{name}={value!r}: a script takes command-line arguments, such as {option}."
 
 
 def ranks_meant(name: str, value: Any) -> str:
     """A sentence about an argument that names the number of ranks as torchrun and others do."""
-    if name not in RANKS_NAMES:
-        return ""
-    return f" If it is the number of ranks, launch takes it as ranks={value!r}."
+    return f" launch takes the number of ranks as ranks={value!r}." * (name in RANKS_NAMES)
 
 
 # What is no file
 
 
-def _refuse_if_missing(path: Path, text: str, ranks: int) -> None:
+def _refuse_if_missing(path: Path, text: str, words: Sequence[Any], ranks: int) -> None:
     """Raise LaunchRefused for what is no file, with the call that was meant if it can be told."""
     if path.is_dir():
         inside = " `python -m` would run it: launch" + as_call("-m", [path.name], ranks)
@@ -131,19 +142,38 @@ def _refuse_if_missing(path: Path, text: str, ranks: int) -> None:
         raise LaunchRefused(f"{path} is a folder: give the path of a script in it.{inside}")
     if path.is_file():
         return
-    meant = _meant(text, ranks)
-    hint = f" Write launch{meant}." if meant else _nearest(path)
+    meant = _function_meant(text, ranks) or _meant(" ".join([text, *map(str, words)]), ranks)
+    hint = f" Write {meant}." if meant else _nearest(path)
     raise LaunchRefused(f"There is no script {path} (seen from {Path.cwd()}).{hint}")
 
 
-def as_call(script: str, words: Sequence[str], ranks: int | str) -> str:
+def as_call(script: str | os.PathLike, words: Sequence[Any], ranks: int | None = None) -> str:
     """The parentheses of a call of `launch`."""
-    given = ", ".join(f'"{word}"' for word in (script, *words))
-    return f"({given}, ranks={ranks})"
+    given = [f'"{word}"' for word in (script, *words)]
+    return f"({', '.join(given + ([] if ranks is None else [f'ranks={ranks}']))})"
+
+
+def _function_meant(text: str, ranks: int) -> str:
+    """For "package.module:function", or with a dot: the lines that launch it; else ""."""
+    module, _, name = text.replace(":", ".").rpartition(".")
+    if not name.isidentifier() or name == "py" or not all(map(str.isidentifier, module.split("."))):
+        return ""
+    try:
+        file = _file_of_module(module)
+    except LaunchRefused:
+        return ""
+    if not re.search(rf"^def {name}\b", file.read_text(errors="ignore"), flags=re.M):
+        return ""
+    return f"`from {module} import {name}` and launch({name}, ranks={ranks})"
 
 
 def _meant(text: str, ranks: int) -> str:
-    """The parentheses of the call that a command line or a name without its end stands for."""
+    """The call that a command line, or a name without its end, stands for; "" if unknown."""
+    call = _parentheses_meant(text, ranks)
+    return f"launch{call}" if call else ""
+
+
+def _parentheses_meant(text: str, ranks: int) -> str:
     if Path(f"{text}.py").is_file():
         return as_call(f"{text}.py", [], ranks)
     try:
@@ -160,10 +190,14 @@ def _meant(text: str, ranks: int) -> str:
         return _meant_by_torchrun(words[1:], ranks)
     if words[:1] == ["-m"] and len(words) > 1:
         return as_call("-m", words[1:], ranks)
-    if words and Path(words[0]).is_file():
-        return as_call(words[0], words[1:], ranks)
-    if PathFinder.find_spec(text.partition(".")[0], [os.getcwd()]) and "/" not in text:
-        return as_call("-m", [text], ranks)
+    for place, word in enumerate(words):  # behind srun, mpirun, accelerate launch, or X=1
+        if word.endswith(".py") and Path(word).is_file():
+            numbers = [b for a, b in itertools.pairwise(words[:place]) if HOW_MANY.fullmatch(a)]
+            numbers = [int(number) for number in numbers if number.isdigit()]
+            return as_call(word, words[place + 1 :], numbers[-1] if numbers else ranks)
+    with contextlib.suppress(LaunchRefused):
+        if all(map(str.isidentifier, text.split("."))) and _file_of_module(text):
+            return as_call("-m", [text], ranks)
     return ""
 
 

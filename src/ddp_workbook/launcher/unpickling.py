@@ -97,6 +97,6 @@ def unpickled(handle: RankHandle) -> Any:
         return serialization.unpack(parts[0], parts[1:])
     except Exception as error:
         raise WorkbookError(
-            f"The result of rank {handle.rank} cannot be read here: {error}.\n"
+            f"The result of rank {handle.rank} cannot be read here: {str(error).rstrip('.')}.\n"
             "Return numbers, strings, lists, dicts, tensors, or objects of an importable class."
         ) from error

@@ -30,6 +30,14 @@ CALL_IT = (
     "In a %%ranks cell, call {name}(rank, …) itself in place of this line. If it makes the process "
     "group, too, begin the cell with `%%ranks N --bare`."
 )
+CALL_IT_ONCE = (
+    "In a %%ranks cell, replace the whole loop that makes, starts and joins the processes by one "
+    "call of {name}, with this rank and world_size. If it makes the process group, too, begin the "
+    "cell with `%%ranks N --bare`."
+)
+NO_PROCESS = (
+    "mp.spawn is asked for 0 processes, so {name} does not run. Is that number the number of GPUs?"
+)
 RESOLVER = threading.Lock()  # the environment and descriptor 2 belong to the whole process
 
 
@@ -107,24 +115,26 @@ def no_second_launch_inside() -> None:
     module = importlib.import_module("torch.multiprocessing.spawn")
     spawn = module.start_processes
 
-    def refuse(function: Any) -> None:
+    def refuse(function: Any, call_it: str) -> None:
         others = os.getpid() == rank and int(os.environ.get("WORLD_SIZE", 1)) > 1
         own = not getattr(function, "__module__", "").startswith("torch.")
         if others and own and starts_as_a_rank(function):
-            mend = CALL_IT if user_code.is_cell(main_file()) else LAUNCH_IT
+            mend = call_it if user_code.is_cell(main_file()) else LAUNCH_IT
             raise RuntimeError(
                 f"The ranks have been started already, and here a rank starts {function.__name__} "
                 f"as further ranks.\n{mend.format(name=function.__name__)}"
             )
 
     @functools.wraps(spawn)
-    def spawn_no_ranks(fn: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse(fn)
-        return spawn(fn, *args, **kwargs)
+    def spawn_no_ranks(fn: Any, args: tuple = (), nprocs: int = 1, *more: Any, **named: Any) -> Any:
+        refuse(fn, CALL_IT)
+        if nprocs == 0:
+            print(NO_PROCESS.format(name=getattr(fn, "__name__", "its function")))
+        return spawn(fn, args, nprocs, *more, **named)
 
     @functools.wraps(start)
     def start_no_rank(self: BaseProcess) -> None:
-        refuse(getattr(self, "_target", None))
+        refuse(getattr(self, "_target", None), CALL_IT_ONCE)
         start(self)
 
     BaseProcess.start = start_no_rank

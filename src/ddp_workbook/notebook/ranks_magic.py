@@ -1,8 +1,12 @@
 """`%%ranks N`: the cell below it runs on N ranks."""
 
+import ast
 import re
 import shlex
 import traceback
+from argparse import Namespace
+from dataclasses import replace
+from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import TransformerManager
@@ -21,9 +25,16 @@ FRESH = (
     "torch and dist."
 )
 NO_MAGICS = (
-    "line {line} of this cell is for IPython: {text}\n"
-    "A %%ranks cell is plain Python, because it runs in processes without IPython. Put this line "
-    "into a cell of its own."
+    "these lines of the cell are for IPython:\n{lines}\n"
+    "A %%ranks cell is plain Python, because it runs in processes without IPython. Put such lines "
+    "into a cell of their own."
+)
+MAKES_ITS_GROUP = (
+    "This cell makes its process group itself (line {line}), so %%ranks made none, as with --bare."
+)
+ASKED_OF_THE_SCRIPT = (
+    "%%ranks takes --bare and --timeout. Words for the program in the cell stand behind `--`: "
+    "%%ranks {ranks} --bare -- {words}"
 )
 
 
@@ -47,14 +58,44 @@ class RanksMagics(Magics):
             %%ranks 4 --bare -- --epochs 3
         """
         options, *words = re.split(r"(?:^|\s)--(?:\s+|$)", line, maxsplit=1)
-        asked = parse_argstring(self.ranks, options)
+        asked = options_of(self.ranks, options)
         saved = save_cell(f"%%ranks {line}", cell, asked.bare, command_line(words))
         refuse_bad_syntax(saved)
+        if not asked.bare and (own := makes_its_group(saved.text)):
+            print(MAKES_ITS_GROUP.format(line=own))
+            saved = replace(saved, bare=True)
         if not RanksMagics.said:
             RanksMagics.said = True
             print(FRESH)
         shown = run_ranks(Call(saved), asked.ranks, asked.timeout, quiet=True)
         return RankValues(shown) if any(value is not None for value in shown) else None
+
+
+def options_of(magic: Any, options: str) -> Namespace:
+    """The magic's own options; UsageError says where those of the cell's program stand."""
+    try:
+        return parse_argstring(magic, options)
+    except UsageError as error:
+        first, _, rest = options.strip().partition(" ")
+        if "unrecognized arguments" in str(error) and first.isdigit():
+            words = re.sub(r"--bare\b|--timeout[ =]\S+", "", rest).strip()
+            told = ASKED_OF_THE_SCRIPT.format(ranks=first, words=words)
+            raise UsageError(f"{error}\n{told}") from None
+        raise
+
+
+def makes_its_group(text: str) -> int:
+    """The line in which the cell makes the default group, as a pasted script does; 0 if none.
+
+    A cell that asks for a group, or leaves one before, knows of the one that %%ranks makes.
+    """
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    lines: dict[str, int] = {}
+    for call in sorted(calls, key=lambda call: call.lineno):
+        lines.setdefault(ast.unparse(call.func).rpartition(".")[2], call.lineno)
+    made = lines.get("init_process_group", 0)
+    left = lines.get("destroy_process_group", made + 1)
+    return made if left > made and "is_initialized" not in lines else 0
 
 
 def command_line(words: list[str]) -> tuple[str, ...]:
@@ -70,9 +111,8 @@ def refuse_bad_syntax(cell: Cell) -> None:
     try:
         compile_cell(cell.path, cell.text)
     except SyntaxError as error:
-        if magic := first_magic(cell.text):
-            line, text = magic
-            raise LaunchRefused(NO_MAGICS.format(line=line, text=text)) from None
+        if magics := lines_for_ipython(cell.text):
+            raise LaunchRefused(NO_MAGICS.format(lines="\n".join(magics))) from None
         _, *lines = traceback.format_exception_only(error)
         message = (
             f"line {error.lineno} of this cell is not valid Python.\n{''.join(lines).rstrip()}"
@@ -80,10 +120,12 @@ def refuse_bad_syntax(cell: Cell) -> None:
         raise LaunchRefused(message) from None
 
 
-def first_magic(text: str) -> tuple[int, str] | None:
-    """Number and text of the first line that only IPython understands; None without one."""
+def lines_for_ipython(text: str) -> list[str]:
+    """Number and text of each line that only IPython understands."""
     lines = TransformerManager().transform_cell(text).splitlines()
-    for number, (before, after) in enumerate(zip(text.splitlines(), lines, strict=False), start=1):
-        if before != after and "get_ipython()" in after:
-            return number, before.strip()
-    return None
+    pairs = enumerate(zip(text.splitlines(), lines, strict=False), start=1)
+    return [
+        f"  line {number}   {before.strip()}"
+        for number, (before, after) in pairs
+        if before != after and "get_ipython()" in after
+    ]
