@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import importlib
 import importlib.util
 import io
 import itertools
@@ -230,6 +231,7 @@ def _nearest(path: Path) -> str:
 
 def _file_of_module(name: str) -> Path:
     """The file that `python -m name` runs, found without importing anything of it."""
+    importlib.invalidate_caches()  # the file may have been written just now
     folders, spec = [os.getcwd(), *sys.path], None
     for part in name.split("."):
         spec = PathFinder.find_spec(part, folders)
