@@ -27,7 +27,10 @@ def script(tmp_path, monkeypatch):
 
 # A script in which no rank joins a group
 
-ALONE = "No rank joined a process group: the script ran 2 times, each time on its own."
+ALONE = (
+    "No rank called init_process_group: the script ran 2 times, and nothing shows that the ranks "
+    "met."
+)
 JOINS = "import torch.distributed as dist\n{before}\ndist.init_process_group('gloo')\n"
 
 
@@ -44,7 +47,8 @@ def test_a_script_that_joins_in_its_own_way_is_left_in_peace(script, capsys):
     launch(script(mesh + leaves), ranks=2)
     launch(script(JOINS.format(before="import os") + leaves), ranks=2)
     launch(script("print('one process')"), ranks=1)
-    assert "No rank" not in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "No rank" not in out and "No collective" not in out
 
 
 def test_a_script_without_any_group_is_told_what_joins(script, capsys):
@@ -81,7 +85,7 @@ def test_a_script_that_waits_for_local_rank_is_told_so(script, capsys):
 
 def test_a_script_whose_ranks_never_call_a_collective_is_told_so(script, capsys):
     """Libraries that find no GPU train alone in each rank, and say nothing."""
-    alone = "No rank called a collective."
+    alone = "No collective of the ranks was seen."
     launch(script(JOINS.format(before="import os")), ranks=2)
     out = capsys.readouterr().out
     assert alone in out and "On the CPU" not in out
@@ -93,7 +97,8 @@ def test_a_script_whose_ranks_never_call_a_collective_is_told_so(script, capsys)
     two_sided = "if dist.get_rank():\n    dist.recv(x, 0)\nelse:\n    dist.send(x, 1)\n"
     launch(script(JOINS.format(before="import torch; x = torch.ones(1)") + two_sided), ranks=2)
     launch(script(JOINS.format(before="import os") + "dist.barrier()\n"), ranks=2)
-    assert "No rank" not in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "No rank" not in out and "No collective" not in out
 
 
 # A script whose parser refuses its arguments
@@ -170,6 +175,8 @@ def test_a_script_that_leaves_after_an_error_of_its_own_is_told_the_error(script
         ("CUDA_VISIBLE_DEVICES=0 torchrun --nproc-per-node 3 train.py", '("train.py", ranks=3)'),
         ("train.main", "`from train import main` and launch(main, ranks=2)"),
         ("pkg.train:main", "`from pkg.train import main` and launch(main, ranks=2)"),
+        ("!torchrun train.py", '("train.py", ranks=2)'),
+        ("python -m torch.distributed.launch --use_env train.py", '("train.py", ranks=2)'),
         ("train.ipynb", "Did you mean train.py?"),
         ("nothing like it", "There is no script nothing like it"),
         ("torchrun 'open quote", "There is no script torchrun"),
@@ -233,6 +240,93 @@ def test_a_module_runs_as_under_torchrun(script, capsys):
         launch("-m", "pkg.missing")
     with pytest.raises(LaunchRefused, match=r"pkg is a package without a __main__.py"):
         launch("-m", "pkg")
+
+
+# The script is `__main__`
+
+SPAWNS = """
+from typing import NamedTuple
+from torch.utils.data import DataLoader
+
+class Batch(NamedTuple):
+    x: list
+
+def collate(items):
+    return Batch(items)
+
+if __name__ == "__main__":
+    import sys
+    assert sys.modules["__mp_main__"] is sys.modules["__main__"]
+    options = {"num_workers": 1, "multiprocessing_context": "spawn", "collate_fn": collate}
+    print(list(DataLoader(range(4), batch_size=2, **options)))
+"""
+
+
+def test_objects_of_the_scripts_classes_come_back_from_its_children(script, capsys):
+    launch(script(SPAWNS), ranks=1)
+    assert "[Batch(x=[0, 1]), Batch(x=[2, 3])]" in capsys.readouterr().out
+
+
+MEETS_IN_CHILDREN = """
+import os, sys, torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def meet(number):
+    dist.init_process_group("gloo", rank=number, world_size=2)
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    print("sum", x.item(), flush=True)
+    dist.barrier()
+    os._exit(0)
+
+if __name__ == "__main__":
+    child = mp.get_context(sys.argv[1]).Process(target=meet, args=(int(os.environ["RANK"]),))
+    child.start()
+    child.join()
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_children_of_the_ranks_may_meet_at_the_launchs_store(script, capsys, method):
+    launch(script(MEETS_IN_CHILDREN), method, ranks=2, timeout=120)
+    assert capsys.readouterr().out.count("] sum 2.0") == 2
+
+
+AT_THE_END = {
+    "hangs": "dist.barrier()",
+    "exits": "os._exit(0)",
+    "crashes": "import ctypes; ctypes.string_at(0)",
+}
+
+
+@pytest.mark.parametrize("how", AT_THE_END)
+def test_an_error_is_told_whatever_runs_at_the_end(script, how):
+    text = "import atexit, os, torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    text += f"def clean():\n    {AT_THE_END[how]}\natexit.register(clean)\n"
+    text += "if dist.get_rank() == 1:\n    raise FileNotFoundError('data.csv')\n"
+    text += "for _ in range(3):\n    dist.all_reduce(torch.ones(1))\n"
+    with pytest.raises(RankFailed, match=r"Rank 1 of 2 failed: FileNotFoundError: data\.csv"):
+        launch(script(text), ranks=2, timeout=20)
+
+
+def test_an_error_is_told_whatever_its_frames_hold(script):
+    """A local object whose end waits for the other ranks."""
+    text = "import torch, torch.distributed as dist\nclass Waits:\n    def __del__(self):\n"
+    text += (
+        "        dist.barrier()\ndef train():\n    waits = Waits()\n    raise KeyError('weights')\n"
+    )
+    text += "dist.init_process_group('gloo')\nif dist.get_rank() == 1:\n    train()\n"
+    text += "dist.all_reduce(torch.ones(1))\n"
+    with pytest.raises(RankFailed, match="Rank 1 of 2 failed: KeyError: 'weights'"):
+        launch(script(text), ranks=2, timeout=20)
+
+
+def test_a_script_in_a_folder_that_is_gone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    with pytest.raises(LaunchRefused, match="current folder no longer exists"):
+        launch("train.py")
 
 
 # A script that is not there any more

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from ddp_workbook.diagnostics.evidence import Evidence
 from ddp_workbook.diagnostics.positions import standing
 
-ALONE = "No rank joined a process group: the script ran {ranks} times, each time on its own."
+ALONE = (
+    "No rank called init_process_group: the script ran {ranks} times, and nothing shows that the "
+    "ranks met."
+)
 LEFT = "It left at {place}."
 LAST_LINE = "Its last line on rank 0: {line}"
 NOT_REACHED = "No rank reached {call} in line {line}."
@@ -20,7 +23,8 @@ LOCAL_RANK = (
     'int(os.environ["LOCAL_RANK"]).'
 )
 NO_COLLECTIVE = (
-    "No rank called a collective. If the ranks were to work together, each of them worked alone."
+    "No collective of the ranks was seen. Unless they met by send and recv, or in the store, each "
+    "of them worked alone."
 )
 # Libraries that choose a GPU by default, and train alone in each rank where there is none.
 ON_THE_CPU = {

@@ -72,6 +72,7 @@ def launch(
         RanksHung: the ranks did not finish in time, or their results could not be read in time.
         LaunchInterrupted: the reader interrupted; it is a KeyboardInterrupt.
     """
+    preconditions.check_folder()
     return run_ranks(call_of(worker, args, kwargs, ranks), ranks, timeout)
 
 

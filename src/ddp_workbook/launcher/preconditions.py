@@ -39,13 +39,18 @@ def check(ranks: int, timeout: float, threads: int | None = None) -> None:
             "A process of multiprocessing.Pool cannot start other processes. One of "
             "concurrent.futures.ProcessPoolExecutor can: launch from there."
         )
+    check_folder()
+    check_memory(ranks)
+    check_descriptors(ranks)
+
+
+def check_folder() -> None:
+    """Raise LaunchRefused if the current folder has been removed."""
     try:
         os.getcwd()
     except FileNotFoundError:
         gone = "The current folder no longer exists: change to another one (%cd)."
         raise LaunchRefused(gone) from None
-    check_memory(ranks)
-    check_descriptors(ranks)
 
 
 def check_memory(ranks: int) -> None:

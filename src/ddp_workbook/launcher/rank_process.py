@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -79,6 +80,7 @@ def main(
     threading.Thread(target=answer_questions, args=(report, reporter), daemon=True).start()
     meeting_point = MeetingPoint(orders.environment)
     left: list[Frame] = []
+    kept = None  # the error, and so what its frames hold: freeing it may run code that waits
     try:
         adopt(orders, meeting_point)
         call = serialization.unpack(orders.call)
@@ -88,22 +90,16 @@ def main(
         reporter.enter(Phase.RETURNING)
         ending, body, error = Ending.RETURNED, serialization.pack_result(value), {}
     except BaseException as problem:
-        ending, body, error = Ending.RAISED, [], exceptions.as_data(problem)
+        ending, body, error, kept = Ending.RAISED, [], exceptions.as_data(problem), problem
     if os.getpid() != reporter.pid:
         os._exit(0)  # a child that the worker forked, which returned from it too
+    tell = partial(reporter.tell, body, ending=ending, error=error, left=left)
+    if kept:
+        tell(meeting_point)  # what runs at the end may hang, crash or exit
     reporter.enter(Phase.LEAVING)
     atexit._run_exitfuncs()  # only the worker's own (see adopt), as ranks under torchrun do
-    flush_streams()
-    reporter.send(
-        body,
-        ending=ending,
-        error=error,
-        time=time.monotonic(),
-        record=flight_recorder.read(),
-        joined=meeting_point.joined or dist.is_initialized(),
-        left=left,
-    )
-    if ending is Ending.RETURNED:
+    if not kept:
+        tell(meeting_point)
         reporter.may_go.wait()  # others may still be connecting to this rank
     leave()
 
@@ -140,6 +136,13 @@ class Reporter:
         """Announce the next phase."""
         if os.getpid() == self.pid:
             self.send(phase=phase)
+
+    def tell(self, body: Sequence, meeting_point: MeetingPoint, **how: Any) -> None:
+        """Send the outcome; all that the worker printed goes before it."""
+        flush_streams()
+        joined = meeting_point.joined or dist.is_initialized()
+        record = flight_recorder.read()
+        self.send(body, time=time.monotonic(), record=record, joined=joined, **how)
 
     def send(self, body: Sequence[memoryview] = (), **head: Any) -> None:
         """Send a message; if the kernel has gone, the lifeline ends this process."""

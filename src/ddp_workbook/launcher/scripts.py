@@ -1,5 +1,6 @@
 """Workers that are scripts: found, read and checked before anything starts, run as `__main__`."""
 
+import builtins
 import contextlib
 import difflib
 import importlib
@@ -8,7 +9,6 @@ import io
 import itertools
 import os
 import re
-import runpy
 import shlex
 import sys
 import threading
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ddp_workbook.errors import LaunchRefused
@@ -49,14 +50,27 @@ class Script:
     def __call__(self, *words: str) -> None:
         """In a rank: run the file as `__main__`."""
         sys.argv = [self.path, *words]
-        reader_files.run_these({os.path.realpath(self.path): self.source})
         reader_files.keep_lines(self.path, self.text)
+        main = new_main(self.path)
+        if self.module:
+            main.__spec__ = importlib.util.find_spec(self.module)  # imports its packages
+            main.__package__ = main.__spec__.parent
+        else:
+            sys.path.insert(0, os.path.dirname(self.path))
         with exit_ends_the_worker():
-            if self.module:
-                runpy.run_module(self.module, run_name="__main__", alter_sys=True)
-            else:
-                sys.path.insert(0, os.path.dirname(self.path))
-                runpy.run_path(self.path, run_name="__main__")
+            exec(compile(self.source, self.path, "exec", dont_inherit=True), main.__dict__)
+
+
+def new_main(path: str) -> ModuleType:
+    """In a rank: an empty module that is `__main__` from now on, as if Python ran this file.
+
+    It stays until the rank ends: freeing what it holds may run code that waits for other ranks.
+    """
+    main = ModuleType("__main__")
+    main.__file__, main.__builtins__ = path, builtins
+    main.__package__ = None
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = main  # as multiprocessing has it
+    return main
 
 
 @contextlib.contextmanager
@@ -178,7 +192,7 @@ def _parentheses_meant(text: str, ranks: int) -> str:
     if Path(f"{text}.py").is_file():
         return as_call(f"{text}.py", [], ranks)
     try:
-        words = shlex.split(text)
+        words = shlex.split(text.removeprefix("!"))
     except ValueError:
         return ""
     if words and PYTHON.match(Path(words[0]).name):
@@ -187,8 +201,9 @@ def _parentheses_meant(text: str, ranks: int) -> str:
             words = words[1:]
     if words[:1] == ["-m"] and len(words) > 1 and words[1] in RUN_MODULES:
         words = ["torchrun", *words[2:]]
-    if words and Path(words[0]).name == "torchrun":
-        return _meant_by_torchrun(words[1:], ranks)
+    by_torchrun = words and Path(words[0]).name == "torchrun"
+    if by_torchrun and (meant := _meant_by_torchrun(words[1:], ranks)):
+        return meant
     if words[:1] == ["-m"] and len(words) > 1:
         return as_call("-m", words[1:], ranks)
     for place, word in enumerate(words):  # behind srun, mpirun, accelerate launch, or X=1
@@ -211,7 +226,8 @@ def _meant_by_torchrun(words: list[str], ranks: int) -> str:
             given = get_args_parser().parse_args(words)
     except SystemExit:
         return ""
-    ranks = int(given.nproc_per_node) if given.nproc_per_node.isdigit() else ranks
+    asked = any(HOW_MANY.match(word) for word in words) and given.nproc_per_node.isdigit()
+    ranks = int(given.nproc_per_node) if asked else ranks
     script = ["-m", given.training_script] if given.module else [given.training_script]
     first, *rest = [*script, *given.training_script_args]
     return as_call(first, rest, ranks)

@@ -95,8 +95,9 @@ def unpickled(handle: RankHandle) -> Any:
     parts, handle.outcome.value = handle.outcome.value, []
     try:
         return serialization.unpack(parts[0], parts[1:])
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        text = f"{type(error).__name__}: {error}".rstrip(".: ")
         raise WorkbookError(
-            f"The result of rank {handle.rank} cannot be read here: {str(error).rstrip('.')}.\n"
+            f"The result of rank {handle.rank} cannot be read here: {text}.\n"
             "Return numbers, strings, lists, dicts, tensors, or objects of an importable class."
         ) from error

@@ -142,11 +142,14 @@ def no_second_launch_inside() -> None:
 
 
 def children_are_no_ranks() -> None:
-    """Start child processes without the variable that says an agent hosts the store.
+    """Let a rank that is alone start processes that make a process group of their own.
 
-    Otherwise a child that makes a process group of its own waits at its port for a store that
-    nobody hosts (torch 2.13, under torchrun too).
+    They begin without the variable that says that an agent hosts the store: otherwise they wait at
+    a port of their own for a store that nobody hosts (torch 2.13, under torchrun too). Children of
+    several ranks may meet each other at the launch's store.
     """
+    if int(os.environ["WORLD_SIZE"]) > 1:
+        return
     start = BaseProcess.start
 
     @functools.wraps(start)

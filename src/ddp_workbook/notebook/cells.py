@@ -14,7 +14,7 @@ import torch.distributed as dist
 from ddp_workbook.files import temporary_folder, write_whole
 from ddp_workbook.launcher.process_group import set_up
 from ddp_workbook.launcher.reader_files import keep_lines
-from ddp_workbook.launcher.scripts import exit_ends_the_worker
+from ddp_workbook.launcher.scripts import exit_ends_the_worker, new_main
 
 FOLDER = Path("work") / "cells"
 VALUE = "__value_of_the_cell__"
@@ -76,9 +76,7 @@ def run_cell(path: str, bare: bool, text: str | None = None) -> dict[str, str] |
     rank, world_size, device, torch and dist are in scope. `bare` makes no process group. The cell
     is `__main__`, so a script that is pasted into it runs what stands under its guard.
     """
-    module = types.ModuleType("__main__")
-    module.__file__ = path
-    sys.modules["__main__"] = module  # so that a class of the cell can be pickled
+    module = new_main(path)
     device = set_up(bare)
     names = {
         "rank": int(os.environ["RANK"]),
