@@ -344,6 +344,12 @@ def test_a_script_that_deletes_itself_runs_on_all_ranks_and_its_lines_are_shown(
     assert "line 7" in str(caught.value)
 
 
+def test_a_script_that_changes_its_folder_is_named_as_the_reader_sees_it(script):
+    script("import os\nos.chdir('/')\nraise ValueError('elsewhere')\n")
+    with pytest.raises(RankFailed, match='File "train.py", line 3'):
+        launch("train.py", ranks=2)
+
+
 def test_a_script_with_an_encoding_of_its_own(script, capsys):
     path = script("")
     path.write_bytes("# -*- coding: latin-1 -*-\nprint('caf\xe9')\n".encode("latin-1"))

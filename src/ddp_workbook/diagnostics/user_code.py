@@ -35,6 +35,7 @@ CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as `cell.save_cell` names them
 HIDDEN = [*MACHINERY]  # folders whose frames no report shows
 NAMES: dict[str, str] = {}  # file -> its name in reports
 WAITING_ROOMS: set[tuple[str, str]] = set()  # (file, function) in which a finished rank waits
+SEEN_FROM = [os.curdir]  # the folder from which files are named
 OF_WORKERS: set[str] = set()  # folders of the workers that this kernel has launched
 
 
@@ -148,20 +149,25 @@ def package(file: str) -> str:
     return os.path.splitext(inside.split(os.sep)[0])[0]
 
 
+def see_from(folder: str) -> None:
+    """Make the reports of this process name files as seen from here, wherever it goes."""
+    SEEN_FROM[:] = [folder]
+
+
 def is_cell(file: str) -> bool:
     """True for the file of a notebook cell."""
     return bool(CELL.search(file))
 
 
 def short(file: str) -> str:
-    """The path below the current folder, else name and folder; "cell" for a cell's file."""
+    """The path below the reader's folder, else name and folder; "cell" for a cell's file."""
     if file in NAMES:
         return NAMES[file]
     if is_cell(file):
         return "cell"
     with_folder = os.path.join(*file.split(os.sep)[-2:])
     try:
-        relative = os.path.relpath(file)
+        relative = os.path.relpath(file, SEEN_FROM[-1])
     except (OSError, ValueError):  # the current folder is gone; another drive on Windows
         return with_folder
     return with_folder if relative.startswith("..") else relative

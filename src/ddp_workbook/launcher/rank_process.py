@@ -27,10 +27,9 @@ import numpy
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.diagnostics import exceptions, flight_recorder
+from ddp_workbook.diagnostics import exceptions, flight_recorder, user_code
 from ddp_workbook.diagnostics.evidence import Ending, Frame, Phase
 from ddp_workbook.diagnostics.handling import handled_by
-from ddp_workbook.diagnostics.user_code import OF_WORKERS, is_library
 from ddp_workbook.errors import ScriptRunsAgain
 from ddp_workbook.launcher import framing, serialization, workarounds
 from ddp_workbook.launcher.rendezvous import MeetingPoint
@@ -202,7 +201,8 @@ def adopt(orders: Orders, meeting_point: MeetingPoint) -> None:
     os.environ.clear()
     os.environ.update(orders.environment)
     os.chdir(orders.folder)
-    OF_WORKERS.update(orders.of_workers)
+    user_code.OF_WORKERS.update(orders.of_workers)
+    user_code.see_from(orders.folder)
     if orders.folder not in sys.path:
         sys.path.insert(0, orders.folder)
     random.seed()  # forked ranks share all three states, separate processes do not
@@ -244,7 +244,7 @@ def compile_sources_afresh() -> None:
     stats = importlib.machinery.SourceFileLoader.path_stats
 
     def path_stats(self, path):
-        if is_library(str(path)):
+        if user_code.is_library(str(path)):
             return stats(self, path)
         raise OSError("compiled from source, see compile_sources_afresh")
 
