@@ -346,7 +346,7 @@ def test_a_script_that_deletes_itself_runs_on_all_ranks_and_its_lines_are_shown(
 
 def test_a_script_that_changes_its_folder_is_named_as_the_reader_sees_it(script):
     script("import os\nos.chdir('/')\nraise ValueError('elsewhere')\n")
-    with pytest.raises(RankFailed, match='File "train.py", line 3'):
+    with pytest.raises(RankFailed, match=r'File "train\.py", line 3'):
         launch("train.py", ranks=2)
 
 
