@@ -126,7 +126,10 @@ class Finder:
     def needs(self, node: ast.AST) -> Iterator[Need]:
         """What this node alone needs, if no condition guards it."""
         if isinstance(node, ast.Raise):
-            yield from self._refusal(node)
+            yield from self._refusal(node, node)
+            return
+        if isinstance(node, ast.Expr) and self.source.exits_with_a_code(node.value):
+            yield from self._refusal(node, node.value)
             return
         found = [self._outside_of_strings(need) for need in self._unguarded(node)]
         guard = self.source.guard(node, self.asks_for_gpu) if found else None
@@ -156,6 +159,8 @@ class Finder:
         """True for a question whose answer depends on the GPUs, or on a choice of device."""
         if any(isinstance(p, ast.Constant) and _names_a_device(p.value) for p in _compared(node)):
             return True
+        if isinstance(node, ast.Attribute) and node.attr == "is_cuda":
+            return True
         name = node.func if isinstance(node, ast.Call) else node
         return self.source.dotted(name) in QUESTIONS
 
@@ -184,13 +189,13 @@ class Finder:
                 edits = (Edit(span_of(node), DELETED),)
                 yield from (Need(one, edits) for one in (node, test))
 
-    def _refusal(self, node: ast.Raise) -> Iterator[Need]:
-        """`if not torch.cuda.is_available(): raise …`"""
+    def _refusal(self, node: ast.stmt, fails: ast.AST) -> Iterator[Need]:
+        """`if not torch.cuda.is_available(): raise …`, or `sys.exit(1)`."""
         match self.source.parents[node]:
             case ast.If(test=test, body=body) if (
                 self._is_true(test) if node in body else self._is_false(test)
             ):
-                yield Need(node, (Edit(span_of(node), DELETED),))
+                yield Need(fails, (Edit(span_of(node), DELETED),))
 
     # Calls
 
@@ -308,12 +313,22 @@ class Finder:
         elif name in ("torch.set_default_device", "torch.Generator") or method == "to":
             for device in _argument(call, named, "device", 0):
                 yield from self._devices(device)
+        elif name == "torch.set_default_tensor_type" or method == "type":
+            for kind in _argument(call, named, "t" if is_torch else "dtype", 0):
+                yield from self._tensor_types(kind)
         elif "device" in named and (is_torch or method.startswith("new_") or method == "to_empty"):
             yield from self._devices(named["device"].value)
         match named.get("pin_memory"):
             case ast.keyword(value=ast.Constant(value=True) as pinned) if is_torch:
                 if last != "DataLoader":  # which only warns
                     yield Edit(span_of(pinned), "False")
+
+    def _tensor_types(self, kind: ast.expr) -> Iterator[Edit]:
+        """ "torch.cuda.FloatTensor", perhaps in a variable."""
+        for text in (kind, *self.source.values(kind)):
+            if isinstance(text, ast.Constant) and text.value in TENSOR_TYPES:
+                new = self.source.quoted(text, TENSOR_TYPES[text.value])
+                yield Edit(span_of(text), new)
 
     def _without_device_id(self, device: ast.expr) -> Iterator[Edit]:
         """Only a GPU may be given; torch.device("cpu") fails, too."""
@@ -477,8 +492,7 @@ class Finder:
 
     def _division(self, node: ast.AST, count: ast.expr) -> Iterator[Need]:
         if self._holds_count(count):
-            here = self.source.text.encode().split(b"\n")[count.lineno - 1]
-            text = here[count.col_offset : count.end_col_offset].decode()
+            text = ast.get_source_segment(self.source.text, count)
             yield Need(node, (Edit(span_of(count), f"max(1, {text})"),))
 
     def _is_count(self, node: ast.AST) -> bool:
