@@ -14,7 +14,8 @@ from ddp_workbook.diagnostics.source import DELETED, Edit, Source, Span, mended,
 from ddp_workbook.diagnostics.user_code import short
 
 MOST_ROWS = 12
-WIDEST = 52  # characters shown of an old line, and of a new one beside it
+WIDEST = 52  # characters shown of a line
+BESIDE = 64  # characters of a mend that still stands beside the line
 NO_GPU = (
     "There is no GPU for each rank here, so the ranks run on the CPU. What needs one in {file}:"
 )
@@ -90,7 +91,7 @@ def page(title: str, file: str, source: Source, needs: Sequence[Need]) -> list[s
     number = max(len(place) for place, _, _ in shown)
     lines = [title.format(file=short(file))]
     for place, old, new in shown:
-        if len(new) > WIDEST:  # whole, on a line of its own: a part of it cannot be copied
+        if len(new) > BESIDE:  # whole, on a line of its own: a part of it cannot be copied
             lines += [f"  {place:<{number}}   {old}", f"  {'':<{number}}   {new}"]
         else:
             lines.append(f"  {place:<{number}}   {old:<{width}}   {new}")
