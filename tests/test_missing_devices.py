@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddp_workbook.diagnostics import missing
-from ddp_workbook.diagnostics.gpu_needs import GUARD, gpu_needs
+from ddp_workbook.diagnostics.gpu_needs import GUARD, NO_GRAPH, gpu_needs
 from ddp_workbook.diagnostics.launcher_needs import launcher_needs
 from ddp_workbook.diagnostics.source import Source, mended, read
 from ddp_workbook.errors import RankFailed
@@ -51,6 +51,16 @@ FAILS_WITHOUT_GPU = {
         3: "measure with time.perf_counter()",
     },
     "g = torch.cuda.CUDAGraph()": {1: DELETED},
+    "g = torch.cuda.CUDAGraph()\nwith torch.cuda.graph(g):\n    y = model(x)\ng.replay()": {
+        1: DELETED,
+        2: NO_GRAPH,
+        4: NO_GRAPH,
+    },
+    "memory = sum(\n    torch.cuda.get_device_properties(i).total_memory\n    for i in (0, 1)\n)": {
+        (1, 4): GUARD
+    },
+    "with open(f'{torch.cuda.get_device_name(0)}') as file:\n    file.read()": {(1, 2): GUARD},
+    "(torch.cuda.current_device())": {1: DELETED},
     "print(torch.cuda.memory_summary())": {1: 'write print("")'},
     "print(f'{torch.cuda.memory_summary()}')": {1: GUARD},
     "dist.init_process_group(device_id=torch.device('cuda:0'))": {
@@ -84,6 +94,9 @@ FAILS_WITHOUT_GPU = {
         7: "write output_device=None,",
     },
     "torch.cuda.set_device(\n    rank\n)": {(1, 3): "delete them"},
+    "nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(\n    model,  # mine\n)).cuda()": {
+        (1, 3): "write nn.Sequential(model).cpu()"
+    },
     "local = rank % (\n    torch.cuda.device_count()\n)": {
         2: "write max(1, torch.cuda.device_count())"
     },
@@ -117,6 +130,9 @@ FAILS_WITHOUT_GPU = {
     },
     "device_type = 'cuda'\nif device_type == 'cuda':\n    torch.cuda.synchronize()": {
         1: 'write device_type = "cpu"'
+    },
+    "kind = 'cuda'\nmatch kind:\n    case 'cuda':\n        torch.cuda.synchronize()": {
+        1: 'write kind = "cpu"'
     },
     "import io\nfile = io.BytesIO()\ntorch.save(x, file)\n"
     "torch.load(io.BytesIO(file.getvalue()), map_location='cuda:0')": {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ddp_workbook.diagnostics.source import DELETED, Edit, Source, Span, Trail, span_of
 
-GUARD = "put it under `if torch.cuda.is_available():`"
+GUARD = "put it and what uses it under `if torch.cuda.is_available():`"
 CLOCK = "measure with time.perf_counter()"
 NO_GRAPH = "run the step without a CUDA graph"
 CPU = '"cpu"'
@@ -71,7 +71,7 @@ WORDS = {
     "torch.cuda.make_graphed_callables": NO_GRAPH,
 }
 OF_EVENTS = {"record", "wait", "query", "synchronize"}
-OF_GRAPHS = {"replay", "reset", "capture_begin", "capture_end"}
+OF_GRAPHS = {"reset", "capture_begin", "capture_end"}
 OF_STREAMS = {"synchronize", "query"}
 QUESTIONS = {
     "torch.cuda.is_available",
@@ -241,14 +241,15 @@ class Finder:
         if name in DELETE:
             return self._delete(call, name in MADE_AND_USED)
         if name in CALLS:
-            return Edit(whole, DELETED if alone else CALLS[name])
+            return Edit(span_of(statement), DELETED) if alone else Edit(whole, CALLS[name])
         if name in NAMES:
             return Edit(own_name, NAMES[name])
         if name in WORDS:
-            return Edit(whole, "", WORDS[name])
+            around = _statement_of(self.source, call) if WORDS[name] == GUARD else call
+            return Edit(span_of(around), "", WORDS[name])
         match call.func:
             case ast.Attribute(attr="convert_sync_batchnorm") if call.args:
-                return Edit(whole, ast.get_source_segment(self.source.text, call.args[0]))
+                return Edit(whole, ast.unparse(call.args[0]))
             case ast.Attribute(attr="cuda" | "xpu") if not name.startswith("torch."):
                 return Edit(_method_span(call), "cpu()")
             case ast.Attribute(attr="pin_memory", value=tensor):
@@ -261,6 +262,8 @@ class Finder:
         made = {self.source.dotted(v.func) for v in self._held_calls(of)}
         if "torch.cuda.Event" in made and method == "elapsed_time":
             return Edit(span_of(call), "", CLOCK)
+        if "torch.cuda.CUDAGraph" in made and method == "replay":
+            return Edit(span_of(call), "", NO_GRAPH)
         stops = (
             ("torch.cuda.Event" in made and method in OF_EVENTS)
             or ("torch.cuda.CUDAGraph" in made and method in OF_GRAPHS)
@@ -492,8 +495,7 @@ class Finder:
 
     def _division(self, node: ast.AST, count: ast.expr) -> Iterator[Need]:
         if self._holds_count(count):
-            text = ast.get_source_segment(self.source.text, count)
-            yield Need(node, (Edit(span_of(count), f"max(1, {text})"),))
+            yield Need(node, (Edit(span_of(count), f"max(1, {ast.unparse(count)})"),))
 
     def _is_count(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and self.source.dotted(node.func) in COUNTS

@@ -27,7 +27,7 @@ ALSO = "And in {file}:"
 # A call with the wrong arguments; a missing GPU gives other errors.
 WRONG_CALL = re.compile(
     r"TypeError: .*(unexpected keyword|positional argument|multiple values"
-    r"|invalid combination of arguments - got (?!\(NoneType\)))"
+    r"|invalid combination of arguments - got (?!\([^)]*NoneType))"
 )
 
 
