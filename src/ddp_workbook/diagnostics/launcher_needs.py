@@ -61,7 +61,7 @@ def _needs(source: Source, node: ast.AST) -> Iterator[Need]:
         case ast.Subscript(value=of, slice=ast.Constant(value=str(name)) as text):
             if source.dotted(of) == "os.environ" and FOREIGN.match(name):
                 yield Need(node, (_edit(source, node, text),))
-        case ast.Subscript(value=of):
+        case ast.Subscript(value=of) if "scontrol" in source.text:
             # A shell does not fail without scontrol: it prints nothing.
             if call := source.mentions(of, lambda one: _starts_scontrol(source, one)):
                 for need in _scontrol(source, call, source.dotted(call.func)):

@@ -131,12 +131,15 @@ def mend(text: str, edits: Sequence[Edit], emptied: set[Span]) -> str:
     """What to do with the lines of these edits: a sentence, or the line to write for them."""
     first, last = edits[0].span.line, edits[-1].span.end_line
     words = next((edit.words for edit in edits if edit.words), "")
+    is_needed = edits[0].span in emptied
+    if words and not is_needed:
+        return words
     below = len(text.split("\n")) - last
     changed = mended(text, edits).split("\n")
     new = " ".join(line.strip() for line in changed[first - 1 : len(changed) - below])
-    if new.partition("#")[0].strip() == DELETED and edits[0].span not in emptied:
-        return words or ("delete it" if first == last else "delete them")
-    return f"write {new}" if edits[0].span in emptied or not words else words
+    if new.partition("#")[0].strip() == DELETED and not is_needed:
+        return "delete it" if first == last else "delete them"
+    return f"write {new}"
 
 
 def shortened(line: str) -> str:
