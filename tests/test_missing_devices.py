@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddp_workbook.diagnostics import missing
-from ddp_workbook.diagnostics.gpu_needs import GUARD, gpu_needs
+from ddp_workbook.diagnostics.gpu_needs import GUARD, NO_GRAPH, gpu_needs
 from ddp_workbook.diagnostics.launcher_needs import launcher_needs
 from ddp_workbook.diagnostics.source import Source, mended, read
 from ddp_workbook.errors import RankFailed
@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 rank = int(os.environ["RANK"])
 model, x = nn.Linear(2, 2), torch.ones(1, 2)
 """
-DELETED = "delete it"
+DELETED, PASS = "delete it", "write pass"
 TO_CPU = 'write x.to("cpu")'
 
 # What fails, and the rows of the report: the number of the line below HEAD -> its mend.
@@ -51,10 +51,20 @@ FAILS_WITHOUT_GPU = {
         3: "measure with time.perf_counter()",
     },
     "g = torch.cuda.CUDAGraph()": {1: DELETED},
+    "g = torch.cuda.CUDAGraph()\nwith torch.cuda.graph(g):\n    y = model(x)\ng.replay()": {
+        1: DELETED,
+        2: NO_GRAPH,
+        4: NO_GRAPH,
+    },
+    "memory = sum(\n    torch.cuda.get_device_properties(i).total_memory\n    for i in (0, 1)\n)": {
+        (1, 4): GUARD
+    },
+    "with open(f'{torch.cuda.get_device_name(0)}') as file:\n    file.read()": {(1, 2): GUARD},
+    "(torch.cuda.current_device())": {1: DELETED},
     "print(torch.cuda.memory_summary())": {1: 'write print("")'},
     "print(f'{torch.cuda.memory_summary()}')": {1: GUARD},
     "dist.init_process_group(device_id=torch.device('cuda:0'))": {
-        1: "write …group(device_id=None)"
+        1: "write dist.init_process_group(device_id=None)"
     },
     "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
     "dist.init_process_group('gloo', device_id=device)": {
@@ -62,7 +72,7 @@ FAILS_WITHOUT_GPU = {
     },
     "torch.zeros(2, pin_memory=True)": {1: "write torch.zeros(2, pin_memory=False)"},
     "[int(i) for i in os.environ['CUDA_VISIBLE_DEVICES'].split(',')]": {
-        1: "write … in os.environ['LOCAL_RANK'].split(',')]"
+        1: "write [int(i) for i in os.environ['LOCAL_RANK'].split(',')]"
     },
     "dist.init_process_group('nccl')": {1: "write dist.init_process_group('gloo')"},
     "backend = 'nccl'\ndist.init_process_group(backend)": {1: "write backend = 'gloo'"},
@@ -76,7 +86,25 @@ FAILS_WITHOUT_GPU = {
         3: 'write FSDP(model, device_id=torch.device("cpu"))'
     },
     "y = x.cuda(rank)": {1: "write y = x.cpu()"},
-    "y = (x\n  .cuda(\n  ))": {2: "write .cpu())"},
+    "y = (x\n  .cuda(\n  ))": {(2, 3): "write .cpu())"},
+    "y = nn.Linear(2, 2).cuda(\n    rank  # mine\n)": {(1, 3): "write y = nn.Linear(2, 2).cpu()"},
+    "dist.init_process_group('gloo')\nnet = DDP(\n    model,\n    device_ids=[\n"
+    "        rank,\n    ],\n    output_device=rank,\n)": {
+        (4, 6): "write device_ids=None,",
+        7: "write output_device=None,",
+    },
+    "torch.cuda.set_device(\n    rank\n)": {(1, 3): "delete them"},
+    "nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(\n    model,  # mine\n)).cuda()": {
+        (1, 3): "write nn.Sequential(model).cpu()"
+    },
+    "local = rank % (\n    torch.cuda.device_count()\n)": {
+        2: "write max(1, torch.cuda.device_count())"
+    },
+    "dist.init_process_group('gloo')\nnetwork_of_this_rank = DDP(model, device_ids=[rank], "
+    "bucket_cap_mb=25, find_unused_parameters=True, output_device=rank)": {
+        2: "write network_of_this_rank = DDP(model, device_ids=None, "
+        "bucket_cap_mb=25, find_unused_parameters=True, output_device=None)"
+    },
     "x.pin_memory()": {1: "write x"},
     "x.to(rank)": {1: TO_CPU},
     "local_rank = int(os.environ['LOCAL_RANK'])\nx.to(local_rank)": {2: TO_CPU},
@@ -103,13 +131,29 @@ FAILS_WITHOUT_GPU = {
     "device_type = 'cuda'\nif device_type == 'cuda':\n    torch.cuda.synchronize()": {
         1: 'write device_type = "cpu"'
     },
+    "kind = 'cuda'\nmatch kind:\n    case 'cuda':\n        torch.cuda.synchronize()": {
+        1: 'write kind = "cpu"'
+    },
     "import io\nfile = io.BytesIO()\ntorch.save(x, file)\n"
     "torch.load(io.BytesIO(file.getvalue()), map_location='cuda:0')": {
-        4: 'write …), map_location="cpu")'
+        4: 'write torch.load(io.BytesIO(file.getvalue()), map_location="cpu")'
     },
     "x.type(torch.cuda.FloatTensor)": {1: "write x.type(torch.FloatTensor)"},
     "assert torch.cuda.is_available(), 'buy one'": {1: DELETED},
-    "if torch.cuda.device_count() < 2:\n    raise SystemError('buy two')": {2: DELETED},
+    "if torch.cuda.device_count() < 2:\n    raise SystemError('buy two')": {2: PASS},
+    "import sys\nif not torch.cuda.is_available():\n    print('buy one')\n    sys.exit(1)\n"
+    "x.cuda()": {4: DELETED, 5: "write x.cpu()"},
+    "if torch.cuda.is_available():\n    x.cuda()\nelse:\n    exit('buy one')": {4: PASS},
+    # Blocks of which nothing is left
+    "if rank >= 0:\n    torch.cuda.set_device(rank)": {2: PASS},
+    "def wait():\n    torch.cuda.synchronize()  # for times\nwait()": {
+        2: "write pass  # for times"
+    },
+    "def wait():\n    'A docstring.'\n    torch.cuda.synchronize()\nwait()": {3: DELETED},
+    "for _ in range(2):\n    torch.cuda.init()\n    torch.cuda.synchronize()\nelse:\n"
+    "    torch.cuda.init()": {2: DELETED, 3: PASS, 5: PASS},
+    "try:\n    torch.cuda.set_device(\n        rank\n    )\nfinally:\n    print()": {(2, 4): PASS},
+    "if True: torch.cuda.synchronize()": {1: "write if True: pass"},
     "number = int(os.environ['CUDA_VISIBLE_DEVICES'])": {
         1: "write number = int(os.environ['LOCAL_RANK'])"
     },
@@ -128,7 +172,14 @@ FAILS_WITHOUT_GPU = {
     "@torch.cuda.nvtx.range('f')\ndef f(): pass\nf()": {
         1: "write @torch.profiler.record_function('f')"
     },
-    "try:\n    torch.cuda.synchronize()\nfinally:\n    dist.destroy_process_group()": {2: DELETED},
+    "try:\n    torch.cuda.synchronize()\nfinally:\n    rank = 0": {2: PASS},
+    'torch.set_default_tensor_type("torch.cuda.FloatTensor")': {
+        1: 'write torch.set_default_tensor_type("torch.FloatTensor")'
+    },
+    "x.type('torch.cuda.HalfTensor')": {1: "write x.type('torch.HalfTensor')"},
+    "def step(y):\n    return y.cuda() + 1\ntorch.compile(step, backend='eager')(x)": {
+        2: "write return y.cpu() + 1"
+    },
 }
 FAILS_WITHOUT_SLURM = {
     "r = int(os.environ['SLURM_PROCID'])": {1: "write r = int(os.environ['RANK'])"},
@@ -154,6 +205,19 @@ FAILS_WITHOUT_SLURM = {
     "import subprocess\nsubprocess.check_output(['scontrol', 'show', 'hostnames'])": {
         2: 'delete it: os.environ["MASTER_ADDR"] and "MASTER_PORT" are set'
     },
+    "import subprocess\nnodes = subprocess.check_output(\n    ['scontrol', 'show', 'hostnames'],\n"
+    "    text=True,\n).split()\nos.environ['MASTER_ADDR'] = nodes[0]": {
+        3: 'write ["printenv", "MASTER_ADDR"],'
+    },
+    "import subprocess\nfound = subprocess.run('scontrol show hostnames | head -1', shell=True, "
+    "capture_output=True, text=True)\nmaster = found.stdout.splitlines()[0]": {
+        2: 'write found = subprocess.run("printenv MASTER_ADDR", shell=True, '
+        "capture_output=True, text=True)"
+    },
+    "import subprocess\nask = 'scontrol show hostnames'\n"
+    "master = subprocess.getoutput(f'{ask} 2>&-').split()[0]": {
+        3: 'write master = subprocess.getoutput("printenv MASTER_ADDR").split()[0]'
+    },
     "dist.init_process_group('mpi')": {1: "write dist.init_process_group('gloo')"},
     "dist.init_process_group('ucc')": {1: "write dist.init_process_group('gloo')"},
 }
@@ -162,6 +226,12 @@ FAILS = FAILS_WITHOUT_GPU | FAILS_WITHOUT_SLURM
 # Errors with another cause: the line needs a GPU, or seems to, but that is not why it failed.
 OTHER_CAUSES = [
     "model(torch.ones(3)).cuda()",
+    "x.cuda(device='bad', wrong=3)",
+    "x.cuda(1, 2, 3, 4)",
+    "x.to('cuda', wrong=1)",
+    "torch.ones(1, device='cuda', wrong=2)",
+    "torch.cuda.set_device(1, 2)",
+    "import sys\nif not torch.cuda.is_available():\n    sys.exit(0)\nx.cuda()",
     "model(torch.ones(3).to('cpu')).to(rank)",
     "torch.cuda.set_device(nobody)",
     "[1].cuda()",
@@ -176,18 +246,39 @@ OTHER_CAUSES = [
 ]
 
 
-def rows(lines: list[str], above: int = HEAD.count("\n")) -> dict[int, str]:
-    """{line of the script below its head: mend}, as the report lists them."""
-    found = [re.match(r" +line (\d+) +.*?   +(\S.*)", line) for line in lines]
-    return {int(row[1]) - above: row[2] for row in found if row}
+ROW = re.compile(r"^ +lines? (\d+)(?: to (\d+))? +\S.*?(?:   +|\n +)(\S.*)$", re.MULTILINE)
+
+
+def rows(lines: list[str], above: int = HEAD.count("\n")) -> dict[int | tuple[int, int], str]:
+    """{line of the script below its head, or the first and the last: mend}, as in the report."""
+    found = {}
+    for first, last, mend in ROW.findall("\n".join(lines)):
+        line = int(first) - above
+        found[(line, int(last) - above) if last else line] = mend
+    return found
+
+
+def applied(text: str, mends: dict[int | tuple[int, int], str]) -> str:
+    """The script after a reader has done literally what the rows say."""
+    lines = text.split("\n")
+    ranges = [(p if isinstance(p, tuple) else (p, p), mend) for p, mend in mends.items()]
+    for (first, last), mend in sorted(ranges, reverse=True):
+        indent = re.match(r"\s*", lines[first - 1])[0]
+        new = [indent + mend.removeprefix("write ")] if mend.startswith("write ") else []
+        lines[first - 1 : last] = new
+    return "\n".join(lines)
 
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory) -> dict[str, dict | None]:
     """The error of each script above; all run one after another in one rank without a GPU."""
-    folder = tmp_path_factory.mktemp("scripts")
+    return outcomes_of([*FAILS, *OTHER_CAUSES], tmp_path_factory.mktemp("scripts"))
+
+
+def outcomes_of(scripts: list[str], folder: Path) -> dict[str, dict | None]:
+    """What each of these scripts below HEAD fails with; all run in one rank."""
     files = {}
-    for number, text in enumerate([*FAILS, *OTHER_CAUSES]):
+    for number, text in enumerate(scripts):
         files[text] = folder / f"script_{number}.py"
         files[text].write_text(HEAD + text + "\n")
     return dict(zip(files, outcomes(*files.values()), strict=True))
@@ -203,6 +294,16 @@ def outcomes(*files: Path) -> list[dict | None]:
 @pytest.mark.parametrize("script", FAILS)
 def test_a_line_that_needs_what_is_missing_is_named_with_its_mend(script, errors):
     assert rows(missing.look_at(errors[script])) == FAILS[script]
+
+
+CODE = re.compile("write (?!a value)|delete")  # a mend that needs no thought
+
+
+def test_each_script_runs_after_what_the_rows_say(tmp_path):
+    plain = [one for one in FAILS if all(map(CODE.match, FAILS[one].values()))]
+    mended_scripts = [applied(script, FAILS[script]) for script in plain]
+    found = outcomes_of(mended_scripts, tmp_path)
+    assert {script: error for script, error in found.items() if error} == {}
 
 
 @pytest.mark.parametrize("script", OTHER_CAUSES)
@@ -339,6 +440,11 @@ def test_all_lines_are_listed_at_once_and_the_mended_script_runs(script, tmp_pat
         "r = os.environ.get('SLURM_PROCID')",
         "node = x.data\nnode = node.next\nother = node.a\nnode = other.b\nx.to(node)",
         "device = device_of = rank_of\nrank_of = device\nx.to(device)",
+        "if x.is_cuda:\n    torch.cuda.synchronize()",
+        "kind = x.device.type\nif kind != 'cpu':\n    torch.cuda.synchronize()",
+        "match x.device.type:\n    case 'cuda':\n        torch.cuda.synchronize()",
+        "use = torch.cuda.is_available()\nmatch use:\n    case True:\n        x.cuda()",
+        "match rank:\n    case 0 if torch.cuda.is_available():\n        x.cuda()",
         "names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]",
         "n = torch.cuda.device_count()\nfor i in range(n):\n    torch.cuda.set_device(i)",
         "gpu = x.device if x.is_cuda else None\ndist.init_process_group('gloo', device_id=gpu)",

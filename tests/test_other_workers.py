@@ -147,7 +147,7 @@ def test_other_parts_of_pytorch_run_as_they_are(worker):
     [
         (spawn_style.nccl, '("gloo", '),
         (spawn_style.to_rank, '.to("cpu")'),
-        (spawn_style.set_device, "delete it"),
+        (spawn_style.set_device, "write pass"),
         (spawn_style.device_ids, "device_ids=None"),
     ],
 )

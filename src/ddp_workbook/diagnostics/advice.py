@@ -13,6 +13,7 @@ LACKS_GPU = re.compile(
     "Cannot access accelerator device|not compiled with CUDA|No CUDA GPUs|no NVIDIA driver"
     "|NVTX functions not installed|deserialize object on a CUDA|without ATen_cuda"
     "|have NCCL built in|ProcessGroupNCCL is only|SyncBatchNorm layers only work with GPU"
+    "|not linked with support for cuda"
 )
 RETURN_LESS = (
     "Return less: a mean, or a part. Or save it to a file on the rank, and return the file's path."

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ddp_workbook.diagnostics.source import DELETED, Edit, Source, Span, Trail, span_of
 
-GUARD = "put it under `if torch.cuda.is_available():`"
+GUARD = "put it and what uses it under `if torch.cuda.is_available():`"
 CLOCK = "measure with time.perf_counter()"
 NO_GRAPH = "run the step without a CUDA graph"
 CPU = '"cpu"'
@@ -71,7 +71,7 @@ WORDS = {
     "torch.cuda.make_graphed_callables": NO_GRAPH,
 }
 OF_EVENTS = {"record", "wait", "query", "synchronize"}
-OF_GRAPHS = {"replay", "reset", "capture_begin", "capture_end"}
+OF_GRAPHS = {"reset", "capture_begin", "capture_end"}
 OF_STREAMS = {"synchronize", "query"}
 QUESTIONS = {
     "torch.cuda.is_available",
@@ -126,7 +126,10 @@ class Finder:
     def needs(self, node: ast.AST) -> Iterator[Need]:
         """What this node alone needs, if no condition guards it."""
         if isinstance(node, ast.Raise):
-            yield from self._refusal(node)
+            yield from self._refusal(node, node)
+            return
+        if isinstance(node, ast.Expr) and self.source.exits_with_a_code(node.value):
+            yield from self._refusal(node, node.value)
             return
         found = [self._outside_of_strings(need) for need in self._unguarded(node)]
         guard = self.source.guard(node, self.asks_for_gpu) if found else None
@@ -156,6 +159,8 @@ class Finder:
         """True for a question whose answer depends on the GPUs, or on a choice of device."""
         if any(isinstance(p, ast.Constant) and _names_a_device(p.value) for p in _compared(node)):
             return True
+        if isinstance(node, ast.Attribute) and node.attr == "is_cuda":
+            return True
         name = node.func if isinstance(node, ast.Call) else node
         return self.source.dotted(name) in QUESTIONS
 
@@ -184,13 +189,13 @@ class Finder:
                 edits = (Edit(span_of(node), DELETED),)
                 yield from (Need(one, edits) for one in (node, test))
 
-    def _refusal(self, node: ast.Raise) -> Iterator[Need]:
-        """`if not torch.cuda.is_available(): raise …`"""
+    def _refusal(self, node: ast.stmt, fails: ast.AST) -> Iterator[Need]:
+        """`if not torch.cuda.is_available(): raise …`, or `sys.exit(1)`."""
         match self.source.parents[node]:
             case ast.If(test=test, body=body) if (
                 self._is_true(test) if node in body else self._is_false(test)
             ):
-                yield Need(node, (Edit(span_of(node), DELETED),))
+                yield Need(fails, (Edit(span_of(node), DELETED),))
 
     # Calls
 
@@ -236,14 +241,15 @@ class Finder:
         if name in DELETE:
             return self._delete(call, name in MADE_AND_USED)
         if name in CALLS:
-            return Edit(whole, DELETED if alone else CALLS[name])
+            return Edit(span_of(statement), DELETED) if alone else Edit(whole, CALLS[name])
         if name in NAMES:
             return Edit(own_name, NAMES[name])
         if name in WORDS:
-            return Edit(whole, "", WORDS[name])
+            around = _statement_of(self.source, call) if WORDS[name] == GUARD else call
+            return Edit(span_of(around), "", WORDS[name])
         match call.func:
             case ast.Attribute(attr="convert_sync_batchnorm") if call.args:
-                return Edit(whole, ast.get_source_segment(self.source.text, call.args[0]))
+                return Edit(whole, ast.unparse(call.args[0]))
             case ast.Attribute(attr="cuda" | "xpu") if not name.startswith("torch."):
                 return Edit(_method_span(call), "cpu()")
             case ast.Attribute(attr="pin_memory", value=tensor):
@@ -256,6 +262,8 @@ class Finder:
         made = {self.source.dotted(v.func) for v in self._held_calls(of)}
         if "torch.cuda.Event" in made and method == "elapsed_time":
             return Edit(span_of(call), "", CLOCK)
+        if "torch.cuda.CUDAGraph" in made and method == "replay":
+            return Edit(span_of(call), "", NO_GRAPH)
         stops = (
             ("torch.cuda.Event" in made and method in OF_EVENTS)
             or ("torch.cuda.CUDAGraph" in made and method in OF_GRAPHS)
@@ -308,12 +316,22 @@ class Finder:
         elif name in ("torch.set_default_device", "torch.Generator") or method == "to":
             for device in _argument(call, named, "device", 0):
                 yield from self._devices(device)
+        elif name == "torch.set_default_tensor_type" or method == "type":
+            for kind in _argument(call, named, "t" if is_torch else "dtype", 0):
+                yield from self._tensor_types(kind)
         elif "device" in named and (is_torch or method.startswith("new_") or method == "to_empty"):
             yield from self._devices(named["device"].value)
         match named.get("pin_memory"):
             case ast.keyword(value=ast.Constant(value=True) as pinned) if is_torch:
                 if last != "DataLoader":  # which only warns
                     yield Edit(span_of(pinned), "False")
+
+    def _tensor_types(self, kind: ast.expr) -> Iterator[Edit]:
+        """ "torch.cuda.FloatTensor", perhaps in a variable."""
+        for text in (kind, *self.source.values(kind)):
+            if isinstance(text, ast.Constant) and text.value in TENSOR_TYPES:
+                new = self.source.quoted(text, TENSOR_TYPES[text.value])
+                yield Edit(span_of(text), new)
 
     def _without_device_id(self, device: ast.expr) -> Iterator[Edit]:
         """Only a GPU may be given; torch.device("cpu") fails, too."""
@@ -477,9 +495,7 @@ class Finder:
 
     def _division(self, node: ast.AST, count: ast.expr) -> Iterator[Need]:
         if self._holds_count(count):
-            here = self.source.text.encode().split(b"\n")[count.lineno - 1]
-            text = here[count.col_offset : count.end_col_offset].decode()
-            yield Need(node, (Edit(span_of(count), f"max(1, {text})"),))
+            yield Need(node, (Edit(span_of(count), f"max(1, {ast.unparse(count)})"),))
 
     def _is_count(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and self.source.dotted(node.func) in COUNTS

@@ -35,10 +35,12 @@ FOREIGN = re.compile(r"SLURMD?_|OMPI_|PMIX?_|MV2_|MPI_LOCAL|PALS_|PBS_")
 NO_SUCH = "write a value of your own: torchrun sets no such variable"
 MASTER_IS_SET = 'delete it: os.environ["MASTER_ADDR"] and "MASTER_PORT" are set'
 NUMBERS = {"int", "float"}
-STARTS_PROGRAMS = {
-    *("subprocess." + name for name in ("check_output", "run", "getoutput", "check_call", "Popen")),
-    *("os.popen", "os.system"),
+SHELLS = {"subprocess.getoutput", "os.popen", "os.system"}
+STARTS_PROGRAMS = SHELLS | {
+    "subprocess." + name for name in ("check_output", "run", "check_call", "Popen")
 }
+# A program that prints what scontrol would: the lines that read its output stay as they are.
+PRINTS_MASTER = {True: '"printenv MASTER_ADDR"', False: '["printenv", "MASTER_ADDR"]'}
 BACKENDS = {"mpi", "ucc"}
 
 
@@ -59,6 +61,11 @@ def _needs(source: Source, node: ast.AST) -> Iterator[Need]:
         case ast.Subscript(value=of, slice=ast.Constant(value=str(name)) as text):
             if source.dotted(of) == "os.environ" and FOREIGN.match(name):
                 yield Need(node, (_edit(source, node, text),))
+        case ast.Subscript(value=of) if "scontrol" in source.text:
+            # A shell does not fail without scontrol: it prints nothing.
+            if call := source.mentions(of, lambda one: _starts_scontrol(source, one)):
+                for need in _scontrol(source, call, source.dotted(call.func)):
+                    yield Need(node, need.edits, re.compile("IndexError"))
         case ast.Call(func=called, args=[value, *_]):
             yield from _call(source, node, source.dotted(called), value)
 
@@ -70,8 +77,8 @@ def _call(source: Source, call: ast.Call, name: str, value: ast.expr) -> Iterato
             yield Need(call, edits)
     elif name == "hostlist.expand_hostlist":
         yield Need(call, (Edit(span_of(call), '[os.environ["MASTER_ADDR"]]'),))
-    elif name in STARTS_PROGRAMS and _asks_slurm(call):
-        yield Need(call, (Edit(span_of(call), "", MASTER_IS_SET),))
+    elif _starts_scontrol(source, call):
+        yield from _scontrol(source, call, name)
     elif name == "torch.distributed.init_process_group":
         for text in (value, *source.values(value)):
             if isinstance(text, ast.Constant) and str(text.value).lower() in BACKENDS:
@@ -99,9 +106,25 @@ def _edit(source: Source, node: ast.AST, text: ast.Constant) -> Edit:
     return Edit(span_of(text), source.quoted(text, name))
 
 
-def _asks_slurm(call: ast.Call) -> bool:
-    texts = [one.value for one in ast.walk(call) if isinstance(one, ast.Constant)]
-    return any("scontrol" in text for text in texts if isinstance(text, str))
+def _scontrol(source: Source, call: ast.Call, name: str) -> Iterator[Need]:
+    statement = source.parents[call]
+    if isinstance(statement, ast.Expr):
+        yield Need(call, (Edit(span_of(statement), DELETED, MASTER_IS_SET),))
+        return
+    in_shell = name in SHELLS or any(keyword.arg == "shell" for keyword in call.keywords)
+    yield Need(call, (Edit(span_of(call.args[0]), PRINTS_MASTER[in_shell]),))
+
+
+def _starts_scontrol(source: Source, node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=called, args=[command, *_]):
+            starts = source.dotted(called) in STARTS_PROGRAMS
+            return starts and source.mentions(command, _names_scontrol) is not None
+    return False
+
+
+def _names_scontrol(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and "scontrol" in str(node.value)
 
 
 def _asks_for_launcher(node: ast.AST) -> bool:

@@ -4,7 +4,7 @@ The failing expression decides, not the words of the error: a shape error in `mo
 lack of a GPU.
 """
 
-import itertools
+import re
 from collections.abc import Sequence
 
 from ddp_workbook.diagnostics import advice
@@ -15,7 +15,7 @@ from ddp_workbook.diagnostics.user_code import short
 
 MOST_ROWS = 12
 WIDEST = 52  # characters shown of a line
-BEFORE = 16  # of them before a change, if the line is longer
+BESIDE = 64  # characters of a mend that still stands beside the line
 NO_GPU = (
     "There is no GPU for each rank here, so the ranks run on the CPU. What needs one in {file}:"
 )
@@ -24,6 +24,11 @@ NO_LAUNCHER = (
     "{file}:"
 )
 ALSO = "And in {file}:"
+# A call with the wrong arguments; a missing GPU gives other errors.
+WRONG_CALL = re.compile(
+    r"TypeError: .*(unexpected keyword|positional argument|multiple values"
+    r"|invalid combination of arguments - got (?!\([^)]*NoneType))"
+)
 
 
 def look_at(error: dict) -> list[str]:
@@ -38,6 +43,8 @@ def look_at(error: dict) -> list[str]:
 
 
 def _look_at(error: dict) -> list[str]:
+    if WRONG_CALL.match(error["reason"]):
+        return []
     kinds = [(NO_LAUNCHER, launcher_needs)]
     kinds += [(NO_GPU, gpu_needs)] * (error["gpus"] == 0)
     sources = {place.file: read_at(place) for place in reversed(error["places"])}
@@ -75,15 +82,19 @@ def fails_at(span: Span, source: Source, kinds: Sequence[tuple], reason: str) ->
 
 
 def page(title: str, file: str, source: Source, needs: Sequence[Need]) -> list[str]:
-    """The title, and a row for each line with what to write instead."""
+    """The title, and a row for each change with what to write instead."""
     edits = outermost([edit for need in needs for edit in need.edits])
-    by_line = itertools.groupby(edits, key=lambda edit: edit.span.line)
-    rows = [(line, *old_and_new(source.text, line, list(these))) for line, these in by_line]
-    width = max(len(old) for _, old, _ in rows[:MOST_ROWS])
-    number = len(str(rows[-1][0]))
+    emptied = source.emptied([edit.span for edit in edits if edit.new == DELETED])
+    rows = [row(source.text, group, emptied) for group in by_lines(edits)]
+    shown = rows[:MOST_ROWS]
+    width = max(len(old) for _, old, _ in shown)
+    number = max(len(place) for place, _, _ in shown)
     lines = [title.format(file=short(file))]
-    for line, old, new in rows[:MOST_ROWS]:
-        lines.append(f"  line {line:<{number}}   {old:<{width}}   {new}")
+    for place, old, new in shown:
+        if len(new) > BESIDE:  # whole, on a line of its own: a part of it cannot be copied
+            lines += [f"  {place:<{number}}   {old}", f"  {'':<{number}}   {new}"]
+        else:
+            lines.append(f"  {place:<{number}}   {old:<{width}}   {new}")
     more = len(rows) - MOST_ROWS
     return lines if more <= 0 else [*lines, f"  … and {more} more line{'s' * (more > 1)}"]
 
@@ -97,22 +108,40 @@ def outermost(edits: Sequence[Edit]) -> list[Edit]:
     return kept
 
 
-def old_and_new(text: str, line: int, edits: Sequence[Edit]) -> tuple[str, str]:
-    """A line as it is, and what to do with it; of a long line, the part that changes."""
-    old = text.split("\n")[line - 1].strip()
-    words = [edit.words for edit in edits if edit.words]
-    if words:
-        return shortened(old, 0), words[0]
-    new = mended(text, edits).split("\n")[line - 1].strip()
-    if new == DELETED:
-        return shortened(old, 0), "delete it"
-    same = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), 0)
-    change = same if max(len(old), len(new)) > WIDEST else 0
-    return shortened(old, change), f"write {shortened(new, change)}"
+def by_lines(edits: Sequence[Edit]) -> list[list[Edit]]:
+    """The edits in groups; those of one group change the same lines."""
+    groups: list[list[Edit]] = []
+    for edit in edits:
+        if groups and edit.span.line <= groups[-1][-1].span.end_line:
+            groups[-1].append(edit)
+        else:
+            groups.append([edit])
+    return groups
 
 
-def shortened(line: str, change: int) -> str:
-    """At most WIDEST characters of a line, with a little of what stands before the change."""
-    if change > BEFORE:
-        line = "…" + line[change - BEFORE :]
+def row(text: str, edits: Sequence[Edit], emptied: set[Span]) -> tuple[str, str, str]:
+    """Which lines these edits change, how the lines begin, and what to do with them."""
+    first, last = edits[0].span.line, edits[-1].span.end_line
+    place = f"line {first}" if first == last else f"lines {first} to {last}"
+    lines = text.split("\n")[first - 1 : last]
+    return place, shortened(" ".join(map(str.strip, lines))), mend(text, edits, emptied)
+
+
+def mend(text: str, edits: Sequence[Edit], emptied: set[Span]) -> str:
+    """What to do with the lines of these edits: a sentence, or the line to write for them."""
+    first, last = edits[0].span.line, edits[-1].span.end_line
+    words = next((edit.words for edit in edits if edit.words), "")
+    is_needed = edits[0].span in emptied
+    if words and not is_needed:
+        return words
+    below = len(text.split("\n")) - last
+    changed = mended(text, edits).split("\n")
+    new = " ".join(line.strip() for line in changed[first - 1 : len(changed) - below])
+    if new.partition("#")[0].strip() == DELETED and not is_needed:
+        return "delete it" if first == last else "delete them"
+    return f"write {new}"
+
+
+def shortened(line: str) -> str:
+    """At most WIDEST characters of a line."""
     return line if len(line) <= WIDEST else line[: WIDEST - 1] + "…"

@@ -184,6 +184,13 @@ class Source:
         quote = line[old.col_offset : old.col_offset + 1].decode()
         return f"{quote}{new}{quote}" if quote in ("'", '"') else f'"{new}"'
 
+    def emptied(self, deleted: Sequence[Span]) -> set[Span]:
+        """Of these deleted statements, the last of each block of which nothing else is left."""
+        blocks = [block for node in self.nodes for block in _blocks(node)]
+        spans = [[span_of(statement) for statement in block] for block in blocks]
+        gone = set(deleted)
+        return {block[-1] for block in spans if gone.issuperset(block)}
+
     # What a name means
 
     def dotted(self, node: ast.AST) -> str:
@@ -252,6 +259,13 @@ class Source:
                 parts = []
         return any(self.asks(part, question, trail) for part in parts)
 
+    def exits_with_a_code(self, node: ast.AST) -> bool:
+        """True for `sys.exit(1)`, which is a failure; `sys.exit()` and `sys.exit(0)` are none."""
+        match node:
+            case ast.Call(func=name, args=[code]) if self.dotted(name) in EXITS:
+                return not (isinstance(code, ast.Constant) and code.value in (0, None))
+        return False
+
     def guard(self, node: ast.AST, question: Question) -> ast.AST | None:
         """The condition around `node` that asks this question; for a `try`, the `try`."""
         key = (node, question)
@@ -262,8 +276,17 @@ class Source:
     def _guard(self, node: ast.AST, question: Question) -> ast.AST | None:
         while parent := self.parents.get(node):
             match parent:
-                case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
+                case (
+                    ast.If(test=test)
+                    | ast.IfExp(test=test)
+                    | ast.While(test=test)
+                    | ast.match_case(guard=ast.expr() as test)
+                ):
                     if node is not test and self.asks(test, question):
+                        return test
+                case ast.Match(subject=subject) if node is not subject:
+                    test = _as_comparison(parent)
+                    if self.asks(test, question):
                         return test
                 case ast.BoolOp(values=parts):
                     earlier = parts[: parts.index(node)]
@@ -299,6 +322,15 @@ class Source:
 def span_of(node: ast.AST) -> Span:
     """Where a node stands."""
     return Span(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The statements below `if …:`, `else:`, `def …:` and so on; the file itself may be empty."""
+    if not isinstance(node, ast.Module):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and block:
+                yield block
 
 
 def mended(text: str, edits: Sequence[Edit]) -> str:
@@ -430,6 +462,13 @@ def _names(scope: ast.AST) -> Iterator[str]:
     return (name for name in found if name not in outer)
 
 
+def _as_comparison(match: ast.Match) -> ast.Compare:
+    """`subject == value == …` with the values of all cases."""
+    parts = [part for case in match.cases for part in ast.walk(case.pattern)]
+    values = [part.value for part in parts if isinstance(part, ast.MatchValue)]
+    return ast.Compare(match.subject, [ast.Eq() for _ in values], values)
+
+
 def _goes_on(source: Source, tried: ast.Try) -> bool:
     """True for a `try` that catches: some `except` neither raises nor ends the program."""
     return any(
@@ -439,14 +478,14 @@ def _goes_on(source: Source, tried: ast.Try) -> bool:
 
 
 def _ends(source: Source, node: ast.AST, returns: bool = True) -> bool:
-    """True for a statement after which the next one does not run; a `raise` fails at once."""
+    """True for a statement after which the next one does not run; a failure ends all at once."""
     match node:
         case ast.Return() | ast.Continue():
             return returns
         case ast.Raise():
             return not returns
-        case ast.Expr(value=ast.Call(func=name)):
-            return source.dotted(name) in EXITS
+        case ast.Expr(value=ast.Call(func=name) as call) if source.dotted(name) in EXITS:
+            return not (returns and source.exits_with_a_code(call))
     return False
 
 
