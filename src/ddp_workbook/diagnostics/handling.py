@@ -47,6 +47,7 @@ class Handled:
     handler: str
     left: int
     now: int
+    succeeds: bool = False  # sys.exit(0): it ends the worker, and is no error
 
     @functools.cached_property
     def clause(self) -> Clause:
@@ -115,7 +116,13 @@ def _described(error: BaseException | None, line_in: Callable[[FrameType], int])
         handler.f_code.co_filename,
         left,
         line_in(handler),
+        _succeeds(error),
     )
+
+
+def _succeeds(error: BaseException) -> bool:
+    code = SystemExit.code.__get__(error) if isinstance(error, SystemExit) else 1
+    return code is None or (type(code) is int and code == 0)
 
 
 def reason_of(error: BaseException) -> str:

@@ -73,9 +73,7 @@ def hang(
     title = HOW_THEY_HANG[proof].format(who=who, were=were, seconds=seconds, rank=rank)
     if not late:
         title = NOT_UNPICKLED.format(seconds=seconds)
-    places, found, page = _page(ranks, title)
-    if proof is Proof.TIME and not any(place.communicates for place in places):
-        page += f" {advice.TAKE_LONGER}"
+    places, found, page = _page(ranks, title, by_time=proof is Proof.TIME)
     return RanksHung(
         page,
         proof=proof,
@@ -97,11 +95,17 @@ def positions_page(ranks: Sequence[Evidence], title: str) -> str:
     return _page(ranks, title)[2]
 
 
-def _page(ranks: Sequence[Evidence], title: str) -> tuple[list[Position], list[Mismatch], str]:
+def _page(
+    ranks: Sequence[Evidence], title: str, by_time: bool = False
+) -> tuple[list[Position], list[Mismatch], str]:
+    """The places, what does not match, and the page; `by_time` means that the time was up."""
     places = [position(rank) for rank in ranks]
     found = mismatches(_records(ranks), places)
     lines = [title, *_rows(places), *(f"  {mismatch}" for mismatch in found)]
-    return places, found, "\n".join(lines + _look_at(advice.for_hang(places, found)))
+    look_at = advice.for_hang(places, found)
+    if by_time and not found and not any(place.communicates for place in places):
+        look_at = f"{look_at} {advice.TAKE_LONGER}".lstrip()
+    return places, found, "\n".join(lines + _look_at(look_at))
 
 
 def _rows(places: list[Position]) -> list[str]:
@@ -145,10 +149,11 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         sum(rank.outcome.error.get("reason") == error["reason"] for rank in others if rank.failed)
     )
     own = replace(standing(first, error["frames"]), handled=error["handled"])
-    places, found = [own], []
+    places, found, transfer = [own], [], ""
     if error["waited"]:
         theirs = [position(rank) for rank in others]
         found = mismatches(_records(ranks), theirs, failed=True)
+        transfer = advice.for_transfer(own, theirs, bool(found), error["lost_peer"])
         lines += _rows(theirs) + [f"  {mismatch}" for mismatch in found]
         places = sorted([*places, *theirs], key=lambda place: place.rank)
     said = _said(first) if LEFT_WITH_A_CODE.match(error["reason"]) else []
@@ -156,6 +161,7 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     sentence = (
         advice.for_handled(places)
         or advice.for_exit(said)
+        or transfer
         or advice.for_error(error["type"], error["reason"], own.file)
     )
     lines += _look_at(*(missing.look_at(error) or [sentence]))
