@@ -199,6 +199,14 @@ def test_a_wait_for_something_of_the_ranks_own_is_no_communication(what, doing, 
     assert str(error).endswith(f"look at   {look} {advice.TAKE_LONGER}")
 
 
+def test_the_error_that_ended_a_thread():
+    error = hang(hangs.waits_for_a_thread_that_failed)
+    line = 1 + next(n for n, text in enumerate(LINES) if text.startswith("        raise OSError(2"))
+    said = "A thread of rank 0 ended by FileNotFoundError: [Errno 2] no such file: 'weights.pt'"
+    assert f"\n  {said}\n    raised at tests/workers/hangs.py:{line}  raise OSError" in str(error)
+    assert "look at   Rank 0 did not reach it." in str(error)
+
+
 def test_a_rank_that_has_not_begun_to_work_has_no_line_to_look_at():
     for phase, state in ((Phase.STARTING, "starting"), (Phase.IMPORTING, "importing the worker's")):
         rank = Evidence(0, phase, stack=[("<frozen importlib._bootstrap>", 1, "_load")])

@@ -333,6 +333,20 @@ def collectives_in_a_thread(how: str):
     thread.join()
 
 
+def waits_for_a_thread_that_failed():
+    """Rank 0's thread should tell the main thread that its file is there, and has an error."""
+    dist.init_process_group("gloo")
+    there = threading.Event()
+
+    def reads():
+        raise OSError(2, "no such file", "weights.pt")
+
+    if dist.get_rank() == 0:
+        threading.Thread(target=reads).start()
+        there.wait()
+    dist.barrier()
+
+
 def asynchronous_and_busy():
     """Rank 0 has entered a collective, and has something else to do."""
     dist.init_process_group("gloo")

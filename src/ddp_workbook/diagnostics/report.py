@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ddp_workbook.diagnostics import advice, missing
 from ddp_workbook.diagnostics.evidence import Crash, Ending, Evidence
+from ddp_workbook.diagnostics.handling import ThreadError
 from ddp_workbook.diagnostics.mismatches import Mismatch, mismatches, ranks_in_words
 from ddp_workbook.diagnostics.positions import Position, line_in_words, position, standing
 from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
@@ -101,7 +102,8 @@ def _page(
     """The places, what does not match, and the page; `by_time` means that the time was up."""
     places = [position(rank) for rank in ranks]
     found = mismatches(_records(ranks), places)
-    lines = [title, *_rows(places), *(f"  {mismatch}" for mismatch in found)]
+    lines = [title, *_rows(places), *_of_threads(ranks)]
+    lines += [f"  {mismatch}" for mismatch in found]
     look_at = advice.for_hang(places, found)
     if by_time and not found and not any(place.communicates for place in places):
         look_at = f"{look_at} {advice.TAKE_LONGER}".lstrip()
@@ -131,6 +133,21 @@ def errors_handled(places: Sequence[Position]) -> list[str]:
     ]
 
 
+def _of_threads(ranks: Sequence[Evidence]) -> list[str]:
+    """Each error that ended a thread of a rank's, and on a second line where it was raised."""
+    by_error: dict[ThreadError, list[int]] = {}
+    for rank in ranks:
+        if rank.thread_error:
+            by_error.setdefault(rank.thread_error, []).append(rank.rank)
+    return [
+        _indent(
+            f"{'Threads' if len(them) > 1 else 'A thread'} of {ranks_in_words(them)} ended by "
+            f"{_first_line(error.reason)}\n  raised at {line_in_words(error.file, error.line)}"
+        )
+        for error, them in by_error.items()
+    ]
+
+
 def _first_line(reason: str) -> str:
     text = SOURCE.sub("", reason.splitlines()[0])
     return text if len(text) <= LONGEST_TITLE else text[: LONGEST_TITLE - 1] + "…"
@@ -154,7 +171,7 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         theirs = [position(rank) for rank in others]
         found = mismatches(_records(ranks), theirs, failed=True)
         transfer = advice.for_transfer(own, theirs, bool(found), error["lost_peer"])
-        lines += _rows(theirs) + [f"  {mismatch}" for mismatch in found]
+        lines += _rows(theirs) + _of_threads(ranks) + [f"  {mismatch}" for mismatch in found]
         places = sorted([*places, *theirs], key=lambda place: place.rank)
     said = _said(first) if LEFT_WITH_A_CODE.match(error["reason"]) else []
     lines += [f"  {'it said' if i == 0 else '':<10}{line}" for i, line in enumerate(said)]
