@@ -221,7 +221,7 @@ INDIRECT = (
 )
 NOBODY_WAITS = "No rank waits for another."
 NO_LINE = "What runs outside of the worker's own lines: a thread, a process, a signal?"
-NOT_YET_WORKING = frozenset({State.STARTING, State.IMPORTING, State.STOPPED})
+NOT_YET_WORKING = frozenset({State.STARTING, State.IMPORTING})
 TAKE_LONGER = (
     "Work that only takes longer needs a longer timeout: timeout=300, in a cell --timeout 300."
 )
