@@ -102,6 +102,30 @@ def test_a_timeout_of_pytorchs_own_says_who_did_not_come():
     assert "entered by rank 0, never by rank 1" in text
 
 
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("recv", "waits to receive from a rank that has returned."),
+        ("send", "waits to send to a rank that has returned."),
+        ("irecv", "waits to receive from a rank that has returned."),
+        ("work", "waits to send to or receive from a rank that has returned."),
+        ("destroyed", "waits to receive from a rank that has left."),
+        ("times out", "waits to receive from another rank, in vain."),
+    ],
+)
+def test_a_send_or_recv_without_its_peer_is_no_collective(how, says):
+    text = str(failure(faults.transfers, how))
+    assert f"look at   Rank 0 {says} Each send needs a recv on the other rank" in text
+    assert "collective" not in text
+
+
+@pytest.mark.parametrize("how", ["except", "exit"])
+def test_what_is_handled_says_nothing_about_a_rank_that_has_returned(how):
+    text = str(failure(faults.waits_after_what_both_had, how))
+    assert ("SystemExit: 0\n" if how == "exit" else "StopIteration\n") in text
+    assert "look at   A collective needs every rank of its group" in text
+
+
 @pytest.mark.parametrize("how", ["times out", "has left"])
 def test_who_waited_in_its_clean_up_after_an_error(how):
     """Whichever of the two ranks is seen to fail, its own or the other's error tells why."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from ddp_workbook.diagnostics import advice, handling
+from ddp_workbook.diagnostics import advice, handling, report
 from ddp_workbook.diagnostics.evidence import Evidence, Phase
 from ddp_workbook.diagnostics.mismatches import Kind, mismatches
 from ddp_workbook.diagnostics.positions import State, standing
@@ -151,7 +151,11 @@ def test_send_and_recv_that_do_not_match(worker, rank, doing, line):
         ("send", "Rank 1 does not receive."),
         ("recv", "Rank 1 does not send."),
         ("send_object_list", "Rank 1 does not receive."),
-        ("wait", "Rank 1 does not send or receive."),  # no frame tells which of the two it is
+        ("isend", "Rank 1 does not receive."),
+        (
+            "wait",
+            "Rank 1 does not send or receive.",
+        ),  # neither frame nor line tells which of the two it is
         ("batch_isend_irecv", "Rank 1 does not send or receive."),
     ],
 )
@@ -163,6 +167,53 @@ def test_a_send_or_recv_whose_peer_is_busy(call, says):
 def test_which_rank_is_the_peer_is_not_known():
     text = str(hang(hangs.one_sided, "send", ranks=3))
     assert "look at   Ranks 1 and 2 do not receive. Is one of them the peer?" in text
+
+
+@pytest.mark.parametrize("how", ["pool", "thread"])
+def test_a_rank_that_entered_in_a_thread_did_reach_it(how):
+    text = str(hang(hangs.collectives_in_a_thread, how))
+    assert re.search(r"rank 0 called all_reduce .*; rank 1 called barrier", text)
+    assert text.endswith(f"look at   {advice.SAME_ORDER}")
+
+
+def test_a_rank_that_entered_and_went_on_did_reach_it():
+    text = str(hang(hangs.asynchronous_and_busy))
+    assert "entered by rank 0, never by rank 1." in text
+    assert "look at   Rank 1 did not reach it." in text
+
+
+@pytest.mark.parametrize(
+    ("what", "doing", "line", "look"),
+    [
+        ("event", "is in wait", "threading.Event().wait()", advice.NO_LOOP),
+        ("condition", "is in wait", "changed.wait()", advice.NO_LOOP),
+        ("program", "is in wait", 'subprocess.Popen(["sleep", "60"]).wait()', advice.NO_LOOP),
+        ("process", "is in join", "process.join()", advice.OWN_PROCESSES),
+        ("thread", "is in join", "receives.join()", advice.OWN_THREAD),
+    ],
+)
+def test_a_wait_for_something_of_the_ranks_own_is_no_communication(what, doing, line, look):
+    error = hang(hangs.waits_for_its_own, what)
+    assert stands(error, 0, doing, line)
+    assert not any(place.communicates for place in error.positions)
+    assert str(error).endswith(f"look at   {look} {advice.TAKE_LONGER}")
+
+
+def test_the_error_that_ended_a_thread():
+    error = hang(hangs.waits_for_a_thread_that_failed)
+    line = 1 + next(n for n, text in enumerate(LINES) if text.startswith("        raise OSError(2"))
+    said = "A thread of rank 0 ended by FileNotFoundError: [Errno 2] no such file: 'weights.pt'"
+    assert f"\n  {said}\n    raised at tests/workers/hangs.py:{line}  raise OSError" in str(error)
+    assert "look at   Rank 0 did not reach it." in str(error)
+
+
+def test_a_rank_that_has_not_begun_to_work_has_no_line_to_look_at():
+    for phase, state in ((Phase.STARTING, "starting"), (Phase.IMPORTING, "importing the worker's")):
+        rank = Evidence(0, phase, stack=[("<frozen importlib._bootstrap>", 1, "_load")])
+        page = report.positions_page([rank], "Interrupted.")
+        assert f"rank 0  is {state}" in page and "look at" not in page
+    error = report.hang([rank], 1.0)
+    assert str(error).endswith(f"\n  look at   {advice.TAKE_LONGER}")
 
 
 # What rank 1 waits in -> what is said about its error

@@ -255,3 +255,43 @@ def prints_then_fails():
         print("the last words")
         os._exit(1)
     time.sleep(60)
+
+
+def transfers(how: str):
+    """Rank 0 sends to rank 1 or receives from it; rank 1 returns, or stays but does neither."""
+    seconds = 0.7 if how == "times out" else 60
+    dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
+    dist.barrier()
+    x = torch.ones(4)
+    if dist.get_rank() == 1:
+        if how == "times out":
+            time.sleep(60)
+        if how == "destroyed":
+            dist.destroy_process_group()
+            time.sleep(60)
+        return
+    if how == "send":
+        dist.send(torch.ones(10_000_000), dst=1)
+    if how == "irecv":
+        dist.irecv(x, src=1).wait()
+    if how == "work":
+        work = dist.irecv(x, src=1)
+        work.wait()
+    dist.recv(x, src=1)
+
+
+def waits_after_what_both_had(how: str):
+    """Both ranks handle the same; then rank 0 waits in a collective that rank 1 does not call."""
+    dist.init_process_group("gloo")
+    if how == "exit":
+        try:
+            sys.exit(0)
+        finally:
+            if dist.get_rank() == 0:
+                dist.all_reduce(torch.ones(4))
+    try:
+        next(iter([]))
+    except StopIteration:
+        dist.barrier()
+        if dist.get_rank() == 0:
+            dist.all_reduce(torch.ones(4))

@@ -1,9 +1,13 @@
 """Workers that never end, each for a reason that the report must name."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
+import subprocess
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import torch
@@ -89,8 +93,11 @@ def one_sided(call: str):
         dist.recv(x, src=1)
     if call == "send_object_list":
         dist.send_object_list([x], dst=1)
-    if call == "wait":
+    if call == "isend":
         dist.isend(x, dst=1).wait()
+    if call == "wait":
+        work = dist.isend(x, dst=1)
+        work.wait()
     if call == "batch_isend_irecv":
         for work in dist.batch_isend_irecv([dist.P2POp(dist.irecv, x, 1)]):
             work.wait()
@@ -312,3 +319,59 @@ def many_groups():
         if dist.get_rank() == 0:
             dist.reduce_scatter_tensor(torch.ones(1), torch.ones(2), group=pairs[0])
     dist.barrier()
+
+
+def collectives_in_a_thread(how: str):
+    """Each rank calls another collective, in a thread that its own lines wait for."""
+    dist.init_process_group("gloo")
+    call = dist.barrier if dist.get_rank() else lambda: dist.all_reduce(torch.ones(4))
+    if how == "pool":
+        with ThreadPoolExecutor() as pool:
+            pool.submit(call).result()
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join()
+
+
+def waits_for_a_thread_that_failed():
+    """Rank 0's thread should tell the main thread that its file is there, and has an error."""
+    dist.init_process_group("gloo")
+    there = threading.Event()
+
+    def reads():
+        raise OSError(2, "no such file", "weights.pt")
+
+    if dist.get_rank() == 0:
+        threading.Thread(target=reads).start()
+        there.wait()
+    dist.barrier()
+
+
+def asynchronous_and_busy():
+    """Rank 0 has entered a collective, and has something else to do."""
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(4), async_op=True)
+    time.sleep(60)
+
+
+def waits_for_its_own(what: str):
+    """No rank stands in a call of torch: rank 0 waits for something of its own."""
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 1:
+        time.sleep(60)
+    if what == "event":
+        threading.Event().wait()
+    if what == "condition":
+        changed = threading.Condition()
+        with changed:
+            changed.wait()
+    if what == "program":
+        subprocess.Popen(["sleep", "60"]).wait()
+    if what == "process":
+        process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+        process.start()
+        process.join()
+    receives = threading.Thread(target=dist.recv, args=(torch.ones(4), 1), daemon=True)
+    receives.start()
+    receives.join()

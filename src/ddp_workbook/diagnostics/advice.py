@@ -1,11 +1,12 @@
 """One sentence of advice for an error that learners often meet; "" if none would help."""
 
 import ast
+import os
 import re
 from collections.abc import Sequence
 
 from ddp_workbook.diagnostics.handling import CLEAN_UP, tree_of
-from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, ranks_in_words
+from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, entered, ranks_in_words
 from ddp_workbook.diagnostics.positions import TWO_SIDED, WITH_ITS_RESULT, Position, State
 from ddp_workbook.diagnostics.user_code import is_cell
 
@@ -176,6 +177,11 @@ PAIRS = (
     "receives, in order: two ranks that both send first, or both receive first, can wait forever."
 )
 EITHER = "send or receive"
+TRANSFERS = {"receive": "send to", "send": "receive from", EITHER: "send to or receive from"}
+ALONE_IN_A_TRANSFER = (
+    "{who} waits to {do} {whom}. Each send needs a recv on the other rank: write down for each "
+    "rank what it sends and receives, in order."
+)
 UNLIKE_TENSORS = "The ranks make the same call with different shapes or dtypes. Which are they?"
 UNLIKE_ARGUMENTS = (
     "All ranks are in the same call. Do they agree on its arguments, such as src and group?"
@@ -195,12 +201,28 @@ COMPILES = (
     "can take a minute."
 )
 OWN_PROCESSES = (
-    "This line waits for processes or threads that the worker started. The launch itself starts "
+    "This line waits for processes that the worker started. The launch itself starts "
     "the ranks: give it the function that they run."
 )
 TCP_STORE = "A TCPStore waits until world_size clients are there, one of them with is_master=True."
+OWN_THREAD = (
+    "This line waits for a thread that the worker started. Where does that thread stand? It may "
+    "wait for another rank."
+)
+OF_THREADS = ("threading.py", "concurrent/futures/thread.py")
+OF_PROCESSES = ("multiprocessing/process.py", "torch/multiprocessing/spawn.py")
+# What waits in these may wait for a thread or a process, and that one for another rank.
+INDIRECT = (
+    *OF_THREADS,
+    *OF_PROCESSES,
+    "concurrent/futures/_base.py",
+    "multiprocessing/pool.py",
+    "queue.py",
+    "subprocess.py",
+)
 NOBODY_WAITS = "No rank waits for another."
 NO_LINE = "What runs outside of the worker's own lines: a thread, a process, a signal?"
+NOT_YET_WORKING = frozenset({State.STARTING, State.IMPORTING})
 TAKE_LONGER = (
     "Work that only takes longer needs a longer timeout: timeout=300, in a cell --timeout 300."
 )
@@ -246,18 +268,22 @@ def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
     if sentence := for_handled(positions):
         return sentence
     waiting = [p for p in positions if p.communicates]
-    elsewhere = [p for p in positions if p.file and not p.communicates]
+    there = entered(found)
+    elsewhere = [p for p in positions if p.file and not p.communicates and p.rank not in there]
     calls, kinds = {p.call for p in waiting if p.call}, {mismatch.kind for mismatch in found}
+    transfers = any(p.transfer for p in waiting)
     if not waiting and not found:
         on_their_way = any(p.state in WITH_ITS_RESULT for p in positions)
-        return RETURN_LESS if on_their_way and not elsewhere else for_lines(elsewhere)
+        if not elsewhere:
+            return RETURN_LESS if on_their_way else for_no_line(positions)
+        return for_lines(elsewhere)
     if elsewhere:
-        duty = _duty_of_peer({p.call for p in waiting}, bool(found))
+        duty = _duty_of_peer(waiting, bool(found))
         absent = _absent(elsewhere, duty, one_peer=len(positions) == 2)
         if all(p.handled for p in elsewhere) and not all(p.handled for p in waiting):
             absent += f" {'It is' if len(elsewhere) == 1 else 'They are'} handling an error."
         return f"{absent} {for_lines(elsewhere, alone=False)}"
-    if calls & set(TWO_SIDED) or not (calls or found):
+    if transfers or not (calls or found):
         return PAIRS  # no call: `work.wait()`; the flight records would show a collective
     if Kind.TENSORS in kinds:
         return UNLIKE_TENSORS
@@ -269,22 +295,43 @@ def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
 
 
 def for_handled(positions: Sequence[Position]) -> str:
-    """Advice if a rank waited for others while it handled an error that not all have; else ""."""
-    handling = [p for p in positions if p.handled and (p.communicates or p.ended)]
+    """Advice if a rank waited for others while it handled an error that not all have; else "".
+
+    Whether a rank that has ended had the same error, and caught it, is not known.
+    """
+    failed = [p for p in positions if p.handled and not p.handled.succeeds]
+    handling = [p for p in failed if p.communicates or p.ended]
     if not handling or all(p.handled for p in positions):
         return ""
     clean_up = [p for p in handling if p.handled.clause in CLEAN_UP]
+    if not clean_up and any(p.ended and not p.handled for p in positions):
+        return ""
     who = ranks_in_words([p.rank for p in clean_up or handling]).capitalize()
     return (IN_CLEAN_UP if clean_up else IN_EXCEPT).format(who=who)
 
 
-def _duty_of_peer(calls: set[str], mismatch: bool) -> str:
+def for_transfer(
+    waiting: Position, others: Sequence[Position], mismatch: bool, lost_peer: bool
+) -> str:
+    """Advice for a rank whose send or recv failed as its peer did not come; "" if it made none."""
+    duty = _duty_of_peer([waiting], mismatch) if waiting.communicates else ""
+    if not duty:
+        return ""
+    whom = "another rank, in vain"
+    if lost_peer:
+        returned = all(p.state is State.RETURNED for p in others)
+        whom = f"a rank that has {'returned' if returned else 'left'}"
+    who = ranks_in_words([waiting.rank]).capitalize()
+    return ALONE_IN_A_TRANSFER.format(who=who, do=TRANSFERS[duty], whom=whom)
+
+
+def _duty_of_peer(waiting: Sequence[Position], mismatch: bool) -> str:
     """What the other rank of these calls must do; "" if one is a collective.
 
     A call without a name is `work.wait()`; if it were a collective's, there would be a mismatch.
     """
     known = TWO_SIDED if mismatch else {**TWO_SIDED, "": EITHER}
-    duties = {known.get(call, "") for call in calls}
+    duties = {known.get(p.transfer or p.call, "") for p in waiting}
     if not duties or "" in duties:
         return ""
     return duties.pop() if len(duties) == 1 else EITHER
@@ -301,17 +348,30 @@ def _absent(elsewhere: Sequence[Position], duty: str, one_peer: bool) -> str:
 
 def for_lines(positions: Sequence[Position], alone: bool = True) -> str:
     """Advice for lines that do not end; `alone` means that no rank waits for them."""
-    if not positions:
-        return NO_LINE
-    if any(p.call in ("join", "spawn") for p in positions):
+    if any(p.call in ("join", "spawn") and _is_of(OF_PROCESSES, p) for p in positions):
         return OWN_PROCESSES
+    if any(p.call in ("join", "shutdown", "__exit__") and _is_of(OF_THREADS, p) for p in positions):
+        return OWN_THREAD
     if any(p.state is State.COMPILING for p in positions):
         return COMPILES
     if any("TCPStore(" in p.text for p in positions):
         return TCP_STORE
     if any(in_loop(p.file, p.line) for p in positions):
         return LOOP
-    return f"{NO_LOOP} {NOBODY_WAITS}" if alone else NO_LOOP
+    if alone and not any(_is_of(INDIRECT, p) for p in positions):
+        return f"{NO_LOOP} {NOBODY_WAITS}"
+    return NO_LOOP
+
+
+def for_no_line(positions: Sequence[Position]) -> str:
+    """Advice for ranks without a line of the reader's; "" if they have not begun to work."""
+    working = [p for p in positions if not p.ended and p.state not in NOT_YET_WORKING]
+    return NO_LINE if working else ""
+
+
+def _is_of(files: Sequence[str], position: Position) -> bool:
+    """True if the reader's line called a function of one of these files."""
+    return position.source.endswith(tuple(os.sep + f.replace("/", os.sep) for f in files))
 
 
 def in_loop(path: str, line: int) -> bool:

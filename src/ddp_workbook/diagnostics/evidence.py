@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ddp_workbook.diagnostics.handling import Handled
+from ddp_workbook.diagnostics.handling import Handled, ThreadError
 
 Frame = tuple[str, int, str]  # file, line, function
 
@@ -72,8 +72,9 @@ class Evidence:
     `stack` holds the worker's frames, innermost first: the rank's own answer, or what
     `faulthandler` wrote; after a crash in another thread, those of that thread. `record` is the
     result of `flight_recorder.read`; None without an answer. `handled` is the error that the worker
-    was handling then. `size` is the size in bytes of a result that is being sent. While the kernel
-    unpickles the result, `unpickling` is True, and `stack` says where that stands.
+    was handling then. `thread_error` is the last one that ended a thread of the worker's. `size` is
+    the size in bytes of a result that is being sent. While the kernel unpickles the result,
+    `unpickling` is True, and `stack` says where that stands.
     """
 
     rank: int
@@ -82,6 +83,7 @@ class Evidence:
     stack: list[Frame] = field(default_factory=list)
     record: dict | None = None
     handled: Handled | None = None
+    thread_error: ThreadError | None = None
     stopped: bool = False  # by SIGSTOP
     said: Sequence[str] = ()  # the last lines that it printed
     size: int = 0

@@ -47,6 +47,7 @@ class Handled:
     handler: str
     left: int
     now: int
+    succeeds: bool = False  # sys.exit(0): it ends the worker, and is no error
 
     @functools.cached_property
     def clause(self) -> Clause:
@@ -80,6 +81,15 @@ def tree_of(path: str) -> ast.Module | None:
         return None
 
 
+@dataclass(frozen=True)
+class ThreadError:
+    """An error that ended a thread of the worker's; `file` and `line` are the reader's."""
+
+    reason: str
+    file: str
+    line: int
+
+
 # In a rank
 
 
@@ -100,14 +110,27 @@ def handled_before(error: BaseException) -> Handled | None:
     return None if error.__cause__ else _described(error.__context__, lambda f: lines.get(f, 0))
 
 
+def that_ended_a_thread(error: BaseException | None) -> ThreadError | None:
+    """The error as plain data, if a line of the reader's raised it; sys.exit is no error there."""
+    if error is None or isinstance(error, SystemExit):
+        return None
+    place = _own_line(error)
+    return place and ThreadError(reason_of(error), place[0].f_code.co_filename, place[1])
+
+
+def _own_line(error: BaseException) -> tuple[FrameType, int] | None:
+    """The innermost frame of the reader's from which the error came, and the line in it."""
+    stack = reversed(list(traceback.walk_tb(error.__traceback__)))
+    return next(((f, line) for f, line in stack if is_own(f.f_code.co_filename)), None)
+
+
 def _described(error: BaseException | None, line_in: Callable[[FrameType], int]) -> Handled | None:
     if error is None or isinstance(error, GeneratorExit):  # that closes a generator
         return None
-    stack = list(traceback.walk_tb(error.__traceback__))
-    own = next(((f, line) for f, line in reversed(stack) if is_own(f.f_code.co_filename)), None)
+    own = _own_line(error)
     if own is None:
         return None
-    (frame, line), (handler, left) = own, stack[0]
+    (frame, line), (handler, left) = own, next(traceback.walk_tb(error.__traceback__))
     return Handled(
         reason_of(error),
         frame.f_code.co_filename,
@@ -115,7 +138,13 @@ def _described(error: BaseException | None, line_in: Callable[[FrameType], int])
         handler.f_code.co_filename,
         left,
         line_in(handler),
+        _succeeds(error),
     )
+
+
+def _succeeds(error: BaseException) -> bool:
+    code = SystemExit.code.__get__(error) if isinstance(error, SystemExit) else 1
+    return code is None or (type(code) is int and code == 0)
 
 
 def reason_of(error: BaseException) -> str:

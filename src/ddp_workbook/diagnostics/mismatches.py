@@ -1,5 +1,6 @@
 """Which rank missed which collective: the ranks' flight records, compared by group."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -30,10 +31,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One place at which calls do not match: the kind is for code, the sentence for people."""
+    """One place at which calls do not match: the kind is for code, the sentence for people.
+
+    `entered` holds the ranks that made a call there, `missing` those that made none.
+    """
 
     kind: Kind
     sentence: str
+    entered: Sequence[int] = ()
+    missing: Sequence[int] = ()
 
     def __str__(self) -> str:
         return self.sentence
@@ -87,12 +93,13 @@ def _in_group(group: str, records: dict[int, dict], failed: bool) -> list[Mismat
         if len({_kind(entry) for entry in there.values()}) > 1:
             differ = f"{call} differs between the ranks: {_who_came_with(there)}{_absent(missing)}"
             calls = {(entry["op"], entry["file"], entry["line"]) for entry in there.values()}
-            return [Mismatch(Kind.TENSORS if len(calls) == 1 else Kind.OPERATIONS, differ)]
+            kind = Kind.TENSORS if len(calls) == 1 else Kind.OPERATIONS
+            return [Mismatch(kind, differ, sorted(there), missing)]
         if missing:
             entry = next(iter(there.values()))
             who = f"entered by {ranks_in_words(sorted(there))}, never by {ranks_in_words(missing)}."
             sentence = f"{call}, {_label(entry)}{_where(entry)}: {who}"
-            return [Mismatch(Kind.MISSING, sentence)]
+            return [Mismatch(Kind.MISSING, sentence, sorted(there), missing)]
     return []
 
 
@@ -113,8 +120,15 @@ def _in_store_calls(positions: list[Position]) -> list[Mismatch]:
         others = [p.rank for p in positions if p.call != call]
         if others:
             who = f"entered by {ranks_in_words(there)}, never by {ranks_in_words(others)}"
-            found.append(Mismatch(Kind.MISSING, f"{call}: {who}. {STORE_CALLS[call]}"))
+            sentence = f"{call}: {who}. {STORE_CALLS[call]}"
+            found.append(Mismatch(Kind.MISSING, sentence, there, others))
     return found
+
+
+def entered(found: Sequence[Mismatch]) -> set[int]:
+    """The ranks that made a call at each place at which they should have."""
+    there = {rank for mismatch in found for rank in mismatch.entered}
+    return there - {rank for mismatch in found for rank in mismatch.missing}
 
 
 def _members(group: str, records: dict[int, dict]) -> list[int] | None:

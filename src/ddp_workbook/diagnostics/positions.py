@@ -2,6 +2,7 @@
 
 import linecache
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -38,6 +39,7 @@ TWO_SIDED = {  # not collectives: the call, and what the other rank must do
     "recv_object_list": "send",
     "batch_isend_irecv": "send or receive",
 }
+WAITS_FOR_A_TRANSFER = re.compile(r"\b(isend|irecv|batch_isend_irecv)\(.*\.wait\(")
 LONGEST_LINE = 80  # characters of the reader's line on the page
 
 
@@ -91,6 +93,7 @@ class Position:
     file: str = ""
     line: int = 0
     call: str = ""  # the library's function that the reader's line called, if any
+    source: str = ""  # the file of that function
     handled: Handled | None = None  # the error that the rank handles there, or did as it failed
     size: int = 0
 
@@ -109,8 +112,21 @@ class Position:
 
     @property
     def communicates(self) -> bool:
-        """True if the rank stands in a call that waits for others; `work.wait()` has no frame."""
-        return self.state is State.WAITING or ".wait(" in self.text
+        """True if the rank stands in a call that waits for other ranks."""
+        return self.state is State.WAITING or self.waits_for_a_work
+
+    @property
+    def waits_for_a_work(self) -> bool:
+        """True in `work.wait()`, which has no frame; an Event, a Condition or a Popen has one."""
+        return self.state is State.AT_LINE and ".wait(" in self.text
+
+    @property
+    def transfer(self) -> str:
+        """The call of TWO_SIDED that the rank waits in, or that its line waits for; else ""."""
+        if self.call in TWO_SIDED:
+            return self.call
+        found = self.waits_for_a_work and WAITS_FOR_A_TRANSFER.search(self.text)
+        return found[1] if found else ""
 
     @property
     def text(self) -> str:
@@ -172,7 +188,8 @@ def standing(evidence: Evidence, frames: Sequence[Frame] | None = None) -> Posit
         return Position(evidence.rank, state, size=evidence.size)
     file, line, _ = frames[index]
     inside = [frame for frame in frames[:index] if not is_machinery(frame[0])]
-    called = next((name for f, _, name in reversed(inside) if not f.endswith(WRAPPERS)), "")
+    outer = (frame for frame in reversed(inside) if not frame[0].endswith(WRAPPERS))
+    source, _, called = next(outer, ("", 0, ""))
     if called == "__init__":  # name a class by its module: "distributed" is DDP
         called = os.path.splitext(os.path.basename(inside[-1][0]))[0]
     if not called:
@@ -181,4 +198,5 @@ def standing(evidence: Evidence, frames: Sequence[Frame] | None = None) -> Posit
         return Position(evidence.rank, State.COMPILING, file, line)
     waits = any(place in f for f, _, _ in inside for place in COMMUNICATION)
     waits = waits and not called.startswith(("get_", "is_"))  # these only ask
-    return Position(evidence.rank, State.WAITING if waits else State.CALLING, file, line, called)
+    state = State.WAITING if waits else State.CALLING
+    return Position(evidence.rank, state, file, line, called, source)

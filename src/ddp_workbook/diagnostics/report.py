@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ddp_workbook.diagnostics import advice, missing
 from ddp_workbook.diagnostics.evidence import Crash, Ending, Evidence
+from ddp_workbook.diagnostics.handling import ThreadError
 from ddp_workbook.diagnostics.mismatches import Mismatch, mismatches, ranks_in_words
 from ddp_workbook.diagnostics.positions import Position, line_in_words, position, standing
 from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
@@ -73,9 +74,7 @@ def hang(
     title = HOW_THEY_HANG[proof].format(who=who, were=were, seconds=seconds, rank=rank)
     if not late:
         title = NOT_UNPICKLED.format(seconds=seconds)
-    places, found, page = _page(ranks, title)
-    if proof is Proof.TIME and not any(place.communicates for place in places):
-        page += f" {advice.TAKE_LONGER}"
+    places, found, page = _page(ranks, title, by_time=proof is Proof.TIME)
     return RanksHung(
         page,
         proof=proof,
@@ -97,11 +96,18 @@ def positions_page(ranks: Sequence[Evidence], title: str) -> str:
     return _page(ranks, title)[2]
 
 
-def _page(ranks: Sequence[Evidence], title: str) -> tuple[list[Position], list[Mismatch], str]:
+def _page(
+    ranks: Sequence[Evidence], title: str, by_time: bool = False
+) -> tuple[list[Position], list[Mismatch], str]:
+    """The places, what does not match, and the page; `by_time` means that the time was up."""
     places = [position(rank) for rank in ranks]
     found = mismatches(_records(ranks), places)
-    lines = [title, *_rows(places), *(f"  {mismatch}" for mismatch in found)]
-    return places, found, "\n".join(lines + _look_at(advice.for_hang(places, found)))
+    lines = [title, *_rows(places), *_of_threads(ranks)]
+    lines += [f"  {mismatch}" for mismatch in found]
+    look_at = advice.for_hang(places, found)
+    if by_time and not found and not any(place.communicates for place in places):
+        look_at = f"{look_at} {advice.TAKE_LONGER}".lstrip()
+    return places, found, "\n".join(lines + _look_at(look_at))
 
 
 def _rows(places: list[Position]) -> list[str]:
@@ -127,6 +133,21 @@ def errors_handled(places: Sequence[Position]) -> list[str]:
     ]
 
 
+def _of_threads(ranks: Sequence[Evidence]) -> list[str]:
+    """Each error that ended a thread of a rank's, and on a second line where it was raised."""
+    by_error: dict[ThreadError, list[int]] = {}
+    for rank in ranks:
+        if rank.thread_error:
+            by_error.setdefault(rank.thread_error, []).append(rank.rank)
+    return [
+        _indent(
+            f"{'Threads' if len(them) > 1 else 'A thread'} of {ranks_in_words(them)} ended by "
+            f"{_first_line(error.reason)}\n  raised at {line_in_words(error.file, error.line)}"
+        )
+        for error, them in by_error.items()
+    ]
+
+
 def _first_line(reason: str) -> str:
     text = SOURCE.sub("", reason.splitlines()[0])
     return text if len(text) <= LONGEST_TITLE else text[: LONGEST_TITLE - 1] + "…"
@@ -145,17 +166,19 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         sum(rank.outcome.error.get("reason") == error["reason"] for rank in others if rank.failed)
     )
     own = replace(standing(first, error["frames"]), handled=error["handled"])
-    places, found = [own], []
+    places, found, transfer = [own], [], ""
     if error["waited"]:
         theirs = [position(rank) for rank in others]
         found = mismatches(_records(ranks), theirs, failed=True)
-        lines += _rows(theirs) + [f"  {mismatch}" for mismatch in found]
+        transfer = advice.for_transfer(own, theirs, bool(found), error["lost_peer"])
+        lines += _rows(theirs) + _of_threads(ranks) + [f"  {mismatch}" for mismatch in found]
         places = sorted([*places, *theirs], key=lambda place: place.rank)
     said = _said(first) if LEFT_WITH_A_CODE.match(error["reason"]) else []
     lines += [f"  {'it said' if i == 0 else '':<10}{line}" for i, line in enumerate(said)]
     sentence = (
         advice.for_handled(places)
         or advice.for_exit(said)
+        or transfer
         or advice.for_error(error["type"], error["reason"], own.file)
     )
     lines += _look_at(*(missing.look_at(error) or [sentence]))

@@ -128,6 +128,7 @@ class RankHandle:
         self.evidence.record = message.get("record", self.evidence.record)
         self.evidence.stack = message.get("stack", self.evidence.stack)
         self.evidence.handled = message.get("handled", self.evidence.handled)
+        self.evidence.thread_error = message.get("thread_error", self.evidence.thread_error)
         self.listener = message.get("listener", self.listener)
         self.main_thread = message.get("main_thread", self.main_thread)
         if "ending" in message:

@@ -29,7 +29,7 @@ import torch.distributed as dist
 
 from ddp_workbook.diagnostics import exceptions, flight_recorder, user_code
 from ddp_workbook.diagnostics.evidence import Ending, Frame, Phase
-from ddp_workbook.diagnostics.handling import handled_by
+from ddp_workbook.diagnostics.handling import handled_by, that_ended_a_thread
 from ddp_workbook.errors import ScriptRunsAgain
 from ddp_workbook.launcher import framing, serialization, workarounds
 from ddp_workbook.launcher.rendezvous import MeetingPoint
@@ -77,6 +77,7 @@ def main(
     reporter = Reporter(report)
     reporter.send(phase=Phase.IMPORTING, main_thread=threading.get_ident())
     threading.Thread(target=answer_questions, args=(report, reporter), daemon=True).start()
+    tell_errors_of_threads(reporter)
     meeting_point = MeetingPoint(orders.environment)
     left: list[Frame] = []
     kept = None  # the error, and so what its frames hold: freeing it may run code that waits
@@ -162,6 +163,19 @@ def answer_questions(report: Connection, reporter: Reporter) -> None:
                 stack = flight_recorder.stack(sys._current_frames().get(main_thread))
                 handled = handled_by(main_thread)
                 reporter.send(record=flight_recorder.read(), stack=stack, handled=handled)
+
+
+def tell_errors_of_threads(reporter: Reporter) -> None:
+    """Tell the kernel of each error that ends a thread: the main thread may wait for it in vain."""
+    before = threading.excepthook
+
+    def tell(thread: threading.ExceptHookArgs) -> None:
+        before(thread)
+        error = that_ended_a_thread(thread.exc_value)
+        if error and os.getpid() == reporter.pid:
+            reporter.send(thread_error=error)
+
+    threading.excepthook = tell
 
 
 def redirect_output(output: Connection) -> None:

@@ -109,7 +109,8 @@ def _hangs(attempt: Attempt, hang: RanksHung, known: Mapping[str, str]) -> Verdi
     verb = "hangs" if waits else "does not end"
     look = known.get(verb) or for_hang(hang.positions, hang.missed)
     proof = PROOFS[hang.proof].format(seconds=hang.seconds)
-    return _not_yet(attempt, [*rows, ("look at", look)], verb, f"({proof})")
+    rows += [("look at", look)] if look else []
+    return _not_yet(attempt, rows, verb, f"({proof})")
 
 
 def _too_busy(attempt: Attempt, busy: TooBusyToTell) -> Verdict:
