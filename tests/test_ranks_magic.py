@@ -160,7 +160,7 @@ def test_a_cell_has_a_command_line(page):
     assert "the following arguments are required: --lr" in page["no words"].partition("it said")[2]
     assert "`%%ranks 2 -- --epochs 3`" in page["no words"].partition("look at")[2]
     assert "No closing quotation" in page["open quote"]
-    assert "stand behind `--`: %%ranks 2 --bare -- --epochs 3" in page["no dashes"]
+    assert "go after `--`: %%ranks 2 -- --epochs 3" in page["no dashes"]
 
 
 def test_a_cell_may_leave_as_a_script_does(page):

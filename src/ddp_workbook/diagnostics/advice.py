@@ -16,9 +16,7 @@ LACKS_GPU = re.compile(
     "|have NCCL built in|ProcessGroupNCCL is only|SyncBatchNorm layers only work with GPU"
     "|not linked with support for cuda"
 )
-RETURN_LESS = (
-    "Return less: a mean, or a part. Or save it to a file on the rank, and return the file's path."
-)
+RETURN_LESS = "Return less, such as a mean or a part, or save it to a file and return the path."
 # (pattern in "Type: message", advice). The first that matches is given.
 FOR_ERRORS = [
     (
@@ -103,9 +101,8 @@ FOR_ERRORS = [
         "`module.`. Save and load ddp_model.module.state_dict().",
     ),
     (
-        r"FileNotFoundError",
-        "A relative path begins at the folder of the notebook, or of the terminal, in which the "
-        "launch was made.",
+        r"FileNotFoundError.*: '(?![/\\]|[A-Za-z]:)",
+        "Relative paths start at the folder of the notebook or the terminal that launched.",
     ),
     (
         r"attempted relative import",
@@ -143,12 +140,11 @@ FOR_ERRORS = [
     ),
 ]
 LOCAL_RANK = (
-    "Neither torchrun nor launch passes --local_rank: read "
-    'int(os.environ["LOCAL_RANK"]) in its place.'
+    'Neither torchrun nor launch passes --local_rank: read int(os.environ["LOCAL_RANK"]) instead.'
 )
 COMMAND_LINE = (
-    'A script gets arguments by launch("train.py", "--epochs", "3"), a cell by '
-    "`%%ranks 2 -- --epochs 3`. A function has none."
+    'Pass a script\'s arguments as launch("train.py", "--epochs", "3"), a cell\'s as '
+    "`%%ranks 2 -- --epochs 3`. A worker function has no command line."
 )
 REPLACED = (
     "exec replaces the whole rank, so nothing can report how it ended. Start the program with "
@@ -160,13 +156,13 @@ NAMES_OF_A_CELL = (
     "nothing from other cells."
 )
 EXITED = (
-    "os._exit ends the whole process at once, before the worker can return. Return from the worker "
-    "instead, or raise an error that says what is wrong."
+    "The process exited before the worker had returned: os._exit does that, or exit in compiled "
+    "code. Return from the worker instead, or raise an error that says what is wrong."
 )
 UNKNOWN_LOCAL_RANK = re.compile(r"error\W.*--local[-_]rank\b", flags=re.I | re.S)
 TWO_CALLS = (
-    "gloo ends a process to which a peer sends something of another size. These ranks stand at "
-    "different lines, so two different calls met. Does one rank make more steps, leave the loop "
+    "gloo aborts a process that receives a message of the wrong size. These ranks stand at "
+    "different lines, so two different calls met. Does one rank run more steps, leave the loop "
     "early, or evaluate alone?"
 )
 ALL_RANKS = "A collective needs every rank of its group: each must call it."
@@ -197,8 +193,8 @@ IN_EXCEPT = (
 LOOP = "What ends the loop around this line, and does it ever happen?"
 NO_LOOP = "What does this line wait for, or how long does it compute?"
 COMPILES = (
-    "torch.compile is at work in this line: at its first call, and again for other shapes. That "
-    "can take a minute."
+    "torch.compile is still compiling this line, as it does on the first call and again for new "
+    "shapes. That can take a minute."
 )
 OWN_PROCESSES = (
     "This line waits for processes that the worker started. The launch itself starts "

@@ -1,9 +1,10 @@
 """What to say after a script whose ranks had nothing to do with each other: only what was seen."""
 
-import ast
 import re
 from collections.abc import Sequence
 
+from ddp_workbook.diagnostics import advice
+from ddp_workbook.diagnostics import source as source_of
 from ddp_workbook.diagnostics.evidence import Evidence
 from ddp_workbook.diagnostics.positions import standing
 
@@ -11,20 +12,16 @@ ALONE = (
     "No rank called init_process_group: the script ran {ranks} times, and nothing shows that the "
     "ranks met."
 )
-LEFT = "It left at {place}."
-LAST_LINE = "Its last line on rank 0: {line}"
+LEFT = "Rank 0 left at {place}."
+LAST_LINE = "The last line that rank 0 printed: {line}"
 NOT_REACHED = "No rank reached {call} in line {line}."
 NO_CALL = (
     "Under torchrun a script calls dist.init_process_group() on every rank, or a library does it "
     "for the script."
 )
-LOCAL_RANK = (
-    "The script asks for --local_rank, which neither torchrun nor launch passes: read "
-    'int(os.environ["LOCAL_RANK"]).'
-)
 NO_COLLECTIVE = (
-    "No collective of the ranks was seen. Unless they met by send and recv, or in the store, each "
-    "of them worked alone."
+    "No rank called a collective that the launch could see. Unless the ranks used send and recv, "
+    "or the store, each worked alone."
 )
 # Libraries that choose a GPU by default, and train alone in each rank where there is none.
 ON_THE_CPU = {
@@ -51,7 +48,7 @@ def in_words(ranks: Sequence[Evidence], source: str) -> str:
 def _on_the_cpu(source: str, ranks: int) -> str:
     """What the first library of ON_THE_CPU that the script names must be told."""
     for library, argument in ON_THE_CPU.items():
-        if re.search(rf"\b{library}\b", source):
+        if re.search(rf"^\s*(?:import|from)\s+{library}\b", source, flags=re.M):
             argument = argument.format(ranks=ranks)
             return ON_THE_CPU_IT_NEEDS.format(library=library, argument=argument)
     return ""
@@ -65,7 +62,7 @@ def _never_joined(ranks: Sequence[Evidence], source: str) -> str:
     if call := _first_call(source):
         told.append(NOT_REACHED.format(call=call[1], line=call[0]))
         if ASKS_FOR_LOCAL_RANK.search(source):
-            told.append(LOCAL_RANK)
+            told.append(advice.LOCAL_RANK)
     else:
         told.append(NO_CALL + _on_the_cpu(source, len(ranks)))
     if first.said:
@@ -75,6 +72,5 @@ def _never_joined(ranks: Sequence[Evidence], source: str) -> str:
 
 def _first_call(source: str) -> tuple[int, str] | None:
     """Line and name of the first call that joins a group; None without one."""
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    named = [(call.lineno, ast.unparse(call.func).rpartition(".")[2]) for call in calls]
-    return min((found for found in named if found[1] in JOINING), default=None)
+    found = source_of.first_calls(source, JOINING)
+    return min(((line, name) for name, line in found.items()), default=None)

@@ -7,6 +7,7 @@ wait for other ranks, the launch hangs, and only the rank itself knows why.
 import ast
 import contextlib
 import functools
+import linecache
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -73,11 +74,11 @@ def _covers(block: Sequence[ast.AST], line: int) -> bool:
 
 
 def tree_of(path: str) -> ast.Module | None:
-    """The file's syntax tree; None if it cannot be read."""
+    """The syntax tree of the lines that reports show for this file; None if there is none."""
+    linecache.checkcache(path)
     try:
-        with open(path, encoding="utf-8") as file:
-            return ast.parse(file.read())
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return ast.parse("".join(linecache.getlines(path)))
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
 
 

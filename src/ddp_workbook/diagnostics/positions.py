@@ -140,7 +140,7 @@ class Position:
 
 
 def text_of(file: str, line: int) -> str:
-    """The text of a line as its file is now; "" without a file."""
+    """The text of a line, as its file is now or as a rank ran it; "" without a file."""
     if not file:
         return ""
     linecache.checkcache(file)

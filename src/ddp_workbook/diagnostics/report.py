@@ -17,7 +17,10 @@ from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
 
 MOST_ROWS = 16
 LONGEST_TITLE = 200  # characters of an error's text in the first line; the traceback has it all
-NOT_UNPICKLED = "All ranks returned, but reading their results here took more than {seconds:g} s."
+NOT_UNPICKLED = (
+    "All ranks returned, but their results had not been read here when the time limit of "
+    "{seconds:g} s was reached."
+)
 HOW_THEY_HANG = {
     Proof.TIME: "{who} did not finish within {seconds:g} s and {were} stopped.",
     Proof.STANDSTILL: "{who} waited for other ranks, and nothing moved for {seconds:.1f} s.",
@@ -229,9 +232,8 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         lines += [line.format(place=place.place) for line in WHERE_IT_DIED[outcome.crash]]
     others = [rank for rank in ranks if rank is not first]
     lines += _also(sum(_death(rank) == _death(first) for rank in others))
-    places = [place] if place else []
     if outcome.returncode == ABORTED and place and place.communicates:
-        places += (theirs := [_last_place(rank) for rank in others])
+        theirs = [_last_place(rank) for rank in others]
         if {(p.file, p.line) for p in theirs if p.file} - {(place.file, place.line)}:
             lines += _rows(theirs)
             sentence = advice.TWO_CALLS
@@ -241,7 +243,7 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         rank=first.rank,
         reason=how,
         returncode=outcome.returncode,
-        positions=places,
+        positions=[place] if place else [],
     )
 
 

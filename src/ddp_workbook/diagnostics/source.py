@@ -120,6 +120,19 @@ def read_at(place: Place) -> "Source | None":
     return source if known else None
 
 
+def first_calls(text: str, names: Sequence[str]) -> dict[str, int]:
+    """The line of the first call of each of these functions, by whatever path; no other keys."""
+    found: dict[str, int] = {}
+    if not any(name in text for name in names):
+        return found
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in names:
+                found[name] = min(node.lineno, found.get(name, node.lineno))
+    return found
+
+
 class Trail:
     """The expressions that a search has followed, to end loops such as `x = x + 1`."""
 

@@ -59,8 +59,11 @@ def call_it(file: str, name: str) -> None:
 
 def add_worker(file: str | None) -> None:
     """Make the project around a worker's file count as the reader's own."""
-    if file and not file.startswith(BOOK):
-        OF_WORKERS.add(os.path.dirname(os.path.realpath(file)))
+    if not file or file.startswith(BOOK):
+        return
+    folder = os.path.dirname(os.path.realpath(file))
+    if folder not in OF_WORKERS:
+        OF_WORKERS.add(folder)
         _is_installed.cache_clear()
 
 

@@ -236,7 +236,7 @@ CHECK = Alone(
         Look(
             of=lambda seen: seen.came["left"],
             right="",
-            by_chance=True,
+            timing_dependent=True,
             mistakes={
                 "join with a timeout returns when the time is over. Has the thread ended "
                 "by then?": (When(lambda seen: seen.came["timeouts"])),

@@ -65,11 +65,13 @@ class Call:
     @property
     def cell(self) -> str:
         """The source of the worker if it is a notebook cell, else ""."""
+        if self.script:
+            return ""
         text = getattr(self.worker, "text", "")
         return text if isinstance(text, str) else ""
 
     @property
-    def gives(self) -> bool:
+    def has_arguments(self) -> bool:
         """True if the worker gets arguments other than its own numbers."""
         given = (*self.args, *self.kwargs.values())
         return any(not isinstance(value, Own) for value in given)

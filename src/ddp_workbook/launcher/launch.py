@@ -22,6 +22,7 @@ from ddp_workbook.launcher import (
     fork_server,
     preconditions,
     rank_process,
+    reader_files,
     serialization,
     unpickling,
 )
@@ -123,6 +124,8 @@ def run_ranks(
         raise
     finally:
         surely(_end, handles, printer)
+        if call.script:
+            reader_files.forget_lines(call.script.path)
         store = None  # an error keeps this frame alive, but must not keep the socket and the thread
     if call.script and ranks > 1 and (told := alone.in_words(_evidence(handles), call.script.text)):
         print(told)

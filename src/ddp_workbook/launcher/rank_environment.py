@@ -80,7 +80,9 @@ def torchrun_line(call: Call, ranks: int) -> str:
     """The command that runs the worker's file under torchrun; "" if it is no script."""
     file = call.file
     with contextlib.suppress(OSError, ValueError):  # ValueError: another drive, on Windows
-        if file and (call.script or (not call.gives and is_run_by_its_file(call.worker, file))):
+        if file and (
+            call.script or (not call.has_arguments and is_run_by_its_file(call.worker, file))
+        ):
             words = call.args if call.script else ()
             module = call.script.module if call.script else ""
             named = ["-m", module] if module else [os.path.relpath(file)]
@@ -93,5 +95,7 @@ def is_run_by_its_file(function: Callable, file: str) -> bool:
     """True if the file, run as a script, calls this function: `f()`, or `run(f)` of a chapter."""
     text = Path(file).read_text(encoding="utf-8", errors="ignore")
     guarded = MADE_TO_BE_RUN.split(text, maxsplit=1)[1:]
-    name = re.escape(getattr(function, "__name__", "") or "<none>")
-    return any(re.search(rf"\b(?:{name}\(\)|run\({name}\))", part) for part in guarded)
+    name = re.escape(getattr(function, "__name__", ""))
+    return bool(name) and any(
+        re.search(rf"\b(?:{name}\(\)|run\({name}\))", part) for part in guarded
+    )

@@ -27,7 +27,7 @@ FATAL = "Fatal Python error: "
 THREAD = re.compile(r"^(Current thread|Thread) 0x([0-9a-f]+) .*", flags=re.M)
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 LARGE = 1 << 20  # bytes of a result from which its way to the kernel is followed
-NO_ROOM = "It has {size}, and {free} of memory are free here."
+NO_ROOM = "It takes {size}, but only {free} of memory are free here."
 RECEIVING: set["RankHandle"] = set()  # large results, of all launches of this process
 
 

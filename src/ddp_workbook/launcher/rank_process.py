@@ -93,13 +93,13 @@ def main(
         ending, body, error, kept = Ending.RAISED, [], exceptions.as_data(problem), problem
     if os.getpid() != reporter.pid:
         os._exit(0)  # a child that the worker forked, which returned from it too
-    tell = partial(reporter.tell, body, ending=ending, error=error, left=left)
+    tell = partial(reporter.tell, body, meeting_point, ending=ending, error=error, left=left)
     if kept:
-        tell(meeting_point)  # what runs at the end may hang, crash or exit
+        tell()  # what runs at the end may hang, crash or exit
     reporter.enter(Phase.LEAVING)
     atexit._run_exitfuncs()  # only the worker's own (see adopt), as ranks under torchrun do
     if not kept:
-        tell(meeting_point)
+        tell()
         reporter.may_go.wait()  # others may still be connecting to this rank
     leave()
 

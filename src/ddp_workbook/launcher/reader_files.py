@@ -125,6 +125,11 @@ def keep_lines(path: str, text: str) -> None:
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
 
 
+def forget_lines(path: str) -> None:
+    """Make errors of this process show the file again as it is."""
+    linecache.cache.pop(path, None)
+
+
 def _is_the_readers(file: str) -> bool:
     """True for a file that belongs neither to a library nor to the workbook."""
     is_source = file.endswith(".py") and not file.startswith(user_code.BOOK)

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import io
 import itertools
+import json
 import os
 import re
 import shlex
@@ -68,7 +69,6 @@ def new_main(path: str) -> ModuleType:
     """
     main = ModuleType("__main__")
     main.__file__, main.__builtins__ = path, builtins
-    main.__package__ = None
     sys.modules["__main__"] = sys.modules["__mp_main__"] = main  # as multiprocessing has it
     return main
 
@@ -106,13 +106,11 @@ def script_of(
         _refuse_if_missing(path, os.fspath(named), words, ranks)
     if path.suffix == ".ipynb":
         raise LaunchRefused(f"{path} is a notebook: ranks run functions and Python scripts.")
-    for name, value in kwargs.items():
-        raise LaunchRefused(_about_keyword(named, name, value))
+    if kwargs:
+        raise LaunchRefused(_about_keyword(named, *next(iter(kwargs.items()))))
     for word in words:
         if isinstance(word, list | tuple):
-            raise LaunchRefused(
-                f"{word!r}: give each word of its own: launch{as_call(named, word)}."
-            )
+            raise LaunchRefused(f"{word!r}: give each word of its own: {as_call(named, word)}.")
         if not isinstance(word, str | int | float | os.PathLike) or isinstance(word, bool):
             raise LaunchRefused(f"{word!r}: a script's arguments must be strings or numbers.")
     script = Script(str(path.absolute()), path.read_bytes(), module)
@@ -134,7 +132,7 @@ def _about_keyword(named: str | os.PathLike, name: str, value: Any) -> str:
     """Why a script cannot get `name=value`, and what was probably meant."""
     if name in ("args", "argv") and isinstance(value, list | tuple | str):
         words = shlex.split(value) if isinstance(value, str) else value
-        return f"{name}={value!r}: give each word of its own: launch{as_call(named, words)}."
+        return f"{name}={value!r}: give each word of its own: {as_call(named, words)}."
     option = f'"--{name.replace("_", "-")}", "{value}"'
     if meant := ranks_meant(name, value):
         return f"{name}={value!r}:{meant} (An option of the script is given as {option}.)"
@@ -152,7 +150,7 @@ def ranks_meant(name: str, value: Any) -> str:
 def _refuse_if_missing(path: Path, text: str, words: Sequence[Any], ranks: int) -> None:
     """Raise LaunchRefused for what is no file, with the call that was meant if it can be told."""
     if path.is_dir():
-        inside = " `python -m` would run it: launch" + as_call("-m", [path.name], ranks)
+        inside = " `python -m` would run it: " + as_call("-m", [path.name], ranks)
         inside = inside if (path / "__main__.py").is_file() else ""
         raise LaunchRefused(f"{path} is a folder: give the path of a script in it.{inside}")
     if path.is_file():
@@ -163,9 +161,9 @@ def _refuse_if_missing(path: Path, text: str, words: Sequence[Any], ranks: int) 
 
 
 def as_call(script: str | os.PathLike, words: Sequence[Any], ranks: int | None = None) -> str:
-    """The parentheses of a call of `launch`."""
-    given = [f'"{word}"' for word in (script, *words)]
-    return f"({', '.join(given + ([] if ranks is None else [f'ranks={ranks}']))})"
+    """A call of `launch`, as Python writes it."""
+    given = [json.dumps(str(word), ensure_ascii=False) for word in (script, *words)]
+    return f"launch({', '.join(given + ([] if ranks is None else [f'ranks={ranks}']))})"
 
 
 def _function_meant(text: str, ranks: int) -> str:
@@ -177,18 +175,15 @@ def _function_meant(text: str, ranks: int) -> str:
         file = _file_of_module(module)
     except LaunchRefused:
         return ""
-    if not re.search(rf"^def {name}\b", file.read_text(errors="ignore"), flags=re.M):
+    if not re.search(
+        rf"^def {name}\b", file.read_text(encoding="utf-8", errors="ignore"), flags=re.M
+    ):
         return ""
     return f"`from {module} import {name}` and launch({name}, ranks={ranks})"
 
 
 def _meant(text: str, ranks: int) -> str:
     """The call that a command line, or a name without its end, stands for; "" if unknown."""
-    call = _parentheses_meant(text, ranks)
-    return f"launch{call}" if call else ""
-
-
-def _parentheses_meant(text: str, ranks: int) -> str:
     if Path(f"{text}.py").is_file():
         return as_call(f"{text}.py", [], ranks)
     try:
@@ -221,13 +216,15 @@ def _meant_by_torchrun(words: list[str], ranks: int) -> str:
     """The call for a torchrun line, read by torchrun's own parser."""
     from torch.distributed.run import get_args_parser
 
+    parser = get_args_parser()
+    parser.set_defaults(nproc_per_node=str(ranks))
     try:
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            given = get_args_parser().parse_args(words)
+            given = parser.parse_args(words)
     except SystemExit:
         return ""
-    asked = any(HOW_MANY.match(word) for word in words) and given.nproc_per_node.isdigit()
-    ranks = int(given.nproc_per_node) if asked else ranks
+    count = given.nproc_per_node
+    ranks = int(count) if count.isdigit() else ranks
     script = ["-m", given.training_script] if given.module else [given.training_script]
     first, *rest = [*script, *given.training_script_args]
     return as_call(first, rest, ranks)

@@ -26,14 +26,10 @@ LAUNCH_IT = (
     "Launch {name} itself, from its file: launch fills in its rank and world size. Or launch the "
     "script with ranks=1: a single rank may start the others."
 )
-CALL_IT = (
-    "In a %%ranks cell, call {name}(rank, …) itself in place of this line. If it makes the process "
-    "group, too, begin the cell with `%%ranks N --bare`."
-)
+CALL_IT = "In a %%ranks cell, call {name}(rank, …) itself in place of this line."
 CALL_IT_ONCE = (
     "In a %%ranks cell, replace the whole loop that makes, starts and joins the processes by one "
-    "call of {name}, with this rank and world_size. If it makes the process group, too, begin the "
-    "cell with `%%ranks N --bare`."
+    "call of {name}, with this rank and world_size."
 )
 NO_PROCESS = (
     "mp.spawn is asked for 0 processes, so {name} does not run. Is that number the number of GPUs?"

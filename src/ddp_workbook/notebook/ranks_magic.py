@@ -1,6 +1,5 @@
 """`%%ranks N`: the cell below it runs on N ranks."""
 
-import ast
 import re
 import shlex
 import traceback
@@ -13,6 +12,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
+from ddp_workbook.diagnostics.source import first_calls
 from ddp_workbook.errors import LaunchRefused
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
@@ -29,12 +29,13 @@ NO_MAGICS = (
     "A %%ranks cell is plain Python, because it runs in processes without IPython. Put such lines "
     "into a cell of their own."
 )
+MAKES, LEAVES, ASKS = "init_process_group", "destroy_process_group", "is_initialized"
 MAKES_ITS_GROUP = (
     "This cell makes its process group itself (line {line}), so %%ranks made none, as with --bare."
 )
 ASKED_OF_THE_SCRIPT = (
-    "%%ranks takes --bare and --timeout. Words for the program in the cell stand behind `--`: "
-    "%%ranks {ranks} --bare -- {words}"
+    "%%ranks takes --bare and --timeout. Arguments for the program in the cell go after `--`: "
+    "%%ranks {ranks} -- {words}"
 )
 
 
@@ -52,10 +53,10 @@ class RanksMagics(Magics):
     def ranks(self, line: str, cell: str) -> RankValues | None:
         """Run the cell on N ranks; show what they print, and their last values side by side.
 
-        The cell sees rank, world_size, device, torch and dist, with the process group ready. It is
-        the script `__main__`; what follows `--` is its command line:
+        The cell sees rank, world_size, device, torch and dist, with the process group ready unless
+        it makes one itself. It is the script `__main__`; what follows `--` is its command line:
 
-            %%ranks 4 --bare -- --epochs 3
+            %%ranks 4 -- --epochs 3
         """
         options, *words = re.split(r"(?:^|\s)--(?:\s+|$)", line, maxsplit=1)
         asked = options_of(self.ranks, options)
@@ -89,13 +90,9 @@ def makes_its_group(text: str) -> int:
 
     A cell that asks for a group, or leaves one before, knows of the one that %%ranks makes.
     """
-    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-    lines: dict[str, int] = {}
-    for call in sorted(calls, key=lambda call: call.lineno):
-        lines.setdefault(ast.unparse(call.func).rpartition(".")[2], call.lineno)
-    made = lines.get("init_process_group", 0)
-    left = lines.get("destroy_process_group", made + 1)
-    return made if left > made and "is_initialized" not in lines else 0
+    lines = first_calls(text, (MAKES, LEAVES, ASKS))
+    made = lines.get(MAKES, 0)
+    return made if lines.get(LEAVES, made + 1) > made and ASKS not in lines else 0
 
 
 def command_line(words: list[str]) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ class Look:
     required: str | Callable[..., str] = "{right} {there}"
     words: Callable[[Any], str] = in_words  # shows a value
     same: Callable[[Any, Any], bool] | None = None  # how values compare; `same.same` by default
-    by_chance: bool = False  # a call may be right once and wrong once, as its threads are quick
+    timing_dependent: bool = False  # threads may win the race in one call and lose it in the next
 
 
 @dataclass(kw_only=True)

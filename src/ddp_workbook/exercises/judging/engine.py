@@ -116,7 +116,7 @@ def compare_all(check: OnRanks, attempt: Attempt, size: int, calls: list[list[Se
     for look in check.looks:
         if found := diagnose(look, calls):
             seen, where_to_look = found
-            if not look.by_chance and right_if_made_first(check, attempt, size, look, seen):
+            if not look.timing_dependent and right_if_made_first(check, attempt, size, look, seen):
                 where_to_look = KEPT
             raise NotYet(
                 *page(
