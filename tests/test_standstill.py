@@ -242,7 +242,7 @@ def test_the_store_is_looked_at():
     store = loopback_store()
     stats = [Path(f"/proc/self/task/{n}/stat").read_bytes() for n in os.listdir("/proc/self/task")]
     assert any(activity.STORE in stat for stat in stats)
-    wait_until(lambda: not activity.store_queues())  # at first it may still be starting
+    assert wait_until(lambda: not activity.store_queues())  # at first it may still be starting
     del store
 
 
