@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddp_workbook.diagnostics import advice, exceptions, user_code
+from ddp_workbook.diagnostics import advice, exceptions, report, user_code
+from ddp_workbook.diagnostics.evidence import Ending, Evidence, Outcome
 from ddp_workbook.errors import LaunchRefused, RankFailed, WorkbookError
 from ddp_workbook.launcher import launch as launch_module
 from ddp_workbook.launcher.calls import Call
@@ -304,6 +305,15 @@ def test_the_page_stays_short(worker):
 )
 def test_errors_that_learners_meet_come_with_advice(worker, advice):
     assert advice in str(failure(worker)).split("look at")[-1]
+
+
+def test_ranks_that_died_in_different_ways_are_all_named():
+    deaths = [Outcome(Ending.DIED, 1.0 + n, returncode=code) for n, code in enumerate((-11, -6))]
+    returned = Outcome(Ending.RETURNED, 1.0)
+    ranks = [Evidence(n, outcome=end) for n, end in enumerate((returned, *deaths))]
+    text = str(report.failure(ranks))
+    assert text.startswith("Rank 1 of 3 was ended by SIGSEGV.")
+    assert "  also      rank 2 was ended by SIGABRT" in text and "rank 0" not in text
 
 
 def test_two_calls_that_meet_are_told_from_two_shapes_of_one():

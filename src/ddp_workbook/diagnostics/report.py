@@ -232,6 +232,9 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         lines += [line.format(place=place.place) for line in WHERE_IT_DIED[outcome.crash]]
     others = [rank for rank in ranks if rank is not first]
     lines += _also(sum(_death(rank) == _death(first) for rank in others))
+    for rank in others:
+        if _death(rank) not in (None, _death(first)):
+            lines.append(f"  also      rank {rank.rank} {how_it_ended(rank.outcome.returncode)}")
     if outcome.returncode == ABORTED and place and place.communicates:
         theirs = [_last_place(rank) for rank in others]
         if {(p.file, p.line) for p in theirs if p.file} - {(place.file, place.line)}:
