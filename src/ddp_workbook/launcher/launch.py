@@ -62,8 +62,9 @@ def launch(
 
     The contract is torchrun's: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and the rest are set, and
     the worker calls `init_process_group` itself. The worker is a function in a file, or the path of
-    a script, which gets `args` as its command line. Parameters called rank and world_size are
-    filled in if the call leaves them open. Arguments and results are pickled; results on a GPU come
+    a script, which gets `args` as its command line; `launch("-m", "package.module")` runs a module
+    as `python -m` does. Parameters called rank and world_size are filled in if the call leaves them
+    open. Arguments and results are pickled; results on a GPU come
     back on the CPU. Each rank computes with cores // ranks threads, at least 1. After `timeout`
     seconds the ranks are stopped, and the error says where each stood.
 
