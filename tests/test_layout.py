@@ -20,17 +20,27 @@ WORKERS = sorted(path for path in PACKAGE.glob("chapters/*.py") if path.stem != 
 ROOMS = {
     "errors": set(),
     "files": set(),
+    "source_tree": set(),
     "digits": set(),
     "results": {"errors"},
     "training_run": {"results", "digits", "errors"},
     "chapters": {"chapters", "digits", "training_run"},
-    "diagnostics": {"diagnostics", "errors"},
+    "diagnostics": {"diagnostics", "errors", "source_tree"},
     "figures": {"figures", "files"},
-    "launcher": {"launcher", "diagnostics", "errors", "figures"},
+    "launcher": {"launcher", "diagnostics", "errors", "figures", "source_tree"},
     "planning": {"planning", "errors", "digits"},
     "recording": {"recording", "launcher", "diagnostics", "errors"},
     "room": {"room", "errors", "files"},
-    "notebook": {"notebook", "recording", "launcher", "diagnostics", "figures", "errors", "files"},
+    "notebook": {
+        "notebook",
+        "recording",
+        "launcher",
+        "diagnostics",
+        "figures",
+        "errors",
+        "files",
+        "source_tree",
+    },
 }
 
 

@@ -17,6 +17,7 @@ from types import FrameType, WrapperDescriptorType
 from typing import Any
 
 from ddp_workbook.diagnostics.user_code import is_own
+from ddp_workbook.source_tree import parsed
 
 PLAIN = (str, int, float, bool, bytes, type(None))  # Python's own code turns them into text
 LONGEST = 1500  # characters of an error's text
@@ -77,7 +78,7 @@ def tree_of(path: str) -> ast.Module | None:
     """The syntax tree of the lines that reports show for this file; None if there is none."""
     linecache.checkcache(path)
     try:
-        return ast.parse("".join(linecache.getlines(path)))
+        return parsed("".join(linecache.getlines(path)))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import CodeType, TracebackType
 
 from ddp_workbook.diagnostics.user_code import CELL, is_own
+from ddp_workbook.source_tree import parsed
 
 LARGEST = 200_000  # bytes of a file that is read
 MOST_PLACES = 20  # frames kept of an error
@@ -125,7 +126,7 @@ def first_calls(text: str, names: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     if not any(name in text for name in names):
         return found
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if name in names:
@@ -150,7 +151,7 @@ class Source:
     """One file of the reader's."""
 
     def __init__(self, text: str):
-        self.text, self.tree = text, ast.parse(text)
+        self.text, self.tree = text, parsed(text)
         self.nodes = list(ast.walk(self.tree))
         self.parents = {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
         self.functions = {n.name: n for n in self.nodes if isinstance(n, ast.FunctionDef)}

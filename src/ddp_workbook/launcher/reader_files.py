@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ddp_workbook.diagnostics import user_code
+from ddp_workbook.source_tree import parsed
 
 CHANGED = (
     "{file} is not as this notebook {did} it: it was changed in an editor, or by another notebook. "
@@ -146,7 +147,7 @@ def _read(file: str) -> bytes | None:
 def _imports(source: str | bytes) -> list[str]:
     """The known files that `source` imports anywhere in its text."""
     try:
-        tree = ast.parse(source)
+        tree = parsed(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the rank says so
         return []
     names = set()

@@ -15,6 +15,7 @@ from ddp_workbook.files import temporary_folder, write_whole
 from ddp_workbook.launcher.process_group import set_up
 from ddp_workbook.launcher.reader_files import keep_lines
 from ddp_workbook.launcher.scripts import exit_ends_the_worker, new_main
+from ddp_workbook.source_tree import parsed
 
 FOLDER = Path("work") / "cells"
 VALUE = "__value_of_the_cell__"
@@ -62,7 +63,7 @@ def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
     """
     text = Path(path).read_text(encoding="utf-8") if text is None else text
     keep_lines(str(path), text)
-    tree = ast.parse(text, str(path))
+    tree = parsed(text, str(path))
     if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
         last = tree.body[-1]
         name = ast.copy_location(ast.Name(VALUE, ast.Store()), last)

@@ -20,6 +20,7 @@ from pygments.token import Comment
 from pygments.util import ClassNotFound
 
 from ddp_workbook.errors import WorkbookError
+from ddp_workbook.source_tree import parsed
 
 MINUS = "\N{MINUS SIGN}"  # as wide as the plus
 CONTEXT = 2  # equal lines shown around a change
@@ -188,7 +189,7 @@ def listing(thing: Any, comments: bool) -> Listing:
     text, tree = read_python(path)
     if name:
         text, first = definition(text, tree, name)
-        tree = ast.parse(text)
+        tree = parsed(text)
     everything = comments or not is_python  # in a job script, #SBATCH is not a comment
     left_out = set() if everything else docstring_lines(tree)
     lines = []
@@ -206,7 +207,7 @@ def read_python(path: Path) -> tuple[str, ast.Module]:
     """A file's text and its tree; an empty tree for a file that is not Python."""
     try:
         text = path.read_text(encoding="utf-8")
-        return text, ast.parse(text if path.suffix == ".py" else "")
+        return text, parsed(text if path.suffix == ".py" else "")
     except (UnicodeDecodeError, SyntaxError) as error:
         raise WorkbookError(f"{path} cannot be read: {error}.") from None
 

@@ -12,6 +12,8 @@ The solution is between two marks inside the function with the exercise's name:
 import ast
 import re
 
+from ddp_workbook.source_tree import parsed
+
 REGION = re.compile(
     r"^(?P<margin> +)### BEGIN SOLUTION\n(?P<solution>.*?)"
     r"(?:^ +### GIVEN\n(?P<given>.*?))?^ +### END SOLUTION\n",
@@ -45,7 +47,7 @@ def _given(region: re.Match) -> str:
 
 
 def _cell(text: str, name: str, fill) -> str:
-    tree = ast.parse(text)
+    tree = parsed(text)
     function = next((n for n in tree.body if getattr(n, "name", None) == name), None)
     if function is None:
         raise SourceError(f"There is no function {name} at the top level.")
@@ -71,12 +73,12 @@ def _imports(tree: ast.Module, code: str) -> str:
 
     So the imports of a stub do not reveal its solution.
     """
-    used = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
+    used = {node.id for node in ast.walk(parsed(code)) if isinstance(node, ast.Name)}
     lines, before = [], None
     body = list(tree.body)
     if used & TORCH and "import torch" not in map(ast.unparse, body):
         first = next(n for n, node in enumerate(body) if "torch" in ast.unparse(node))
-        body.insert(first, ast.parse("import torch").body[0])
+        body.insert(first, parsed("import torch").body[0])
     for node in body:
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
@@ -96,6 +98,6 @@ def _imports(tree: ast.Module, code: str) -> str:
 def same_code(one: str, other: str) -> bool:
     """True if two cells differ only in comments and white space."""
     try:
-        return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
+        return ast.dump(parsed(one)) == ast.dump(parsed(other))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False

@@ -1,12 +1,12 @@
 """The verdict on a cell with a syntax error, which is not run at all."""
 
-import ast
 import re
 import textwrap
 import traceback
 import warnings
 
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL
+from ddp_workbook.source_tree import parsed
 
 MAGIC = re.compile(r"^\s*[%!?]|=\s*[%!]|\?\s*$")
 PASTED = re.compile(r"invalid character|non-printable|null bytes|surrogates")
@@ -17,7 +17,7 @@ def unreadable(code: str) -> list[tuple[str, str]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(ast.parse(f"\n{code}", YOUR_CELL), YOUR_CELL, "exec")
+            compile(parsed(f"\n{code}", YOUR_CELL), YOUR_CELL, "exec")
         return []
     except SyntaxError as error:
         lines = traceback.format_exception_only(error)

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from numbers import Number
 from typing import Any
 
+from ddp_workbook.source_tree import parsed
+
 NAME = "__set__"  # the name of the function that makes a cell's sets
 
 GONE_THROUGH: list[builtins.set] = []  # sets of this process that were iterated in a random order
@@ -92,4 +94,4 @@ class Displays(ast.NodeTransformer):
 def compiled(text: str, path: str, names: dict[str, Any]) -> types.CodeType:
     """Compile a cell whose globals are `names`; its sets are Unordered."""
     names |= {"set": Unordered, NAME: Unordered}
-    return compile(Displays().visit(ast.parse(text, path)), path, "exec")
+    return compile(Displays().visit(parsed(text, path)), path, "exec")

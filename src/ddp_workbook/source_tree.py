@@ -1,0 +1,21 @@
+"""Parses Python source where other code may parse at the same moment."""
+
+import ast
+
+TRIES = 20
+
+
+def parsed(source: str | bytes, path: str = "<unknown>") -> ast.Module:
+    """`ast.parse(source, path)`; raises what it raises.
+
+    CPython 3.11 and 3.12 count the depth of a tree once for the whole process: if the garbage
+    collector runs a destructor that parses, or prints a traceback (which parses the line to place
+    its carets), the outer parse raises SystemError, "AST constructor recursion depth mismatch"
+    (python/cpython#106905). The next try is clean.
+    """
+    for _ in range(TRIES - 1):
+        try:
+            return ast.parse(source, path)
+        except SystemError:
+            continue
+    return ast.parse(source, path)
