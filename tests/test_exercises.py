@@ -1,22 +1,13 @@
-"""Every exercise: the stub, the solution, and the wrong answers in tests/wrong_answers/<name>.
+"""Every exercise: the stub, the solution, its edits, and the cells in tests/wrong_answers.
 
-A wrong answer is a whole cell. Its first lines say what is wrong, what the verdict must tell (all
-of it), and at which sizes, if at any, it is right all the same:
-
-    # wrong: adds up and does not divide
-    # told: This is the sum over the ranks
-    # right at: 1
-
-If the solution is long, a wrong answer is a .diff against it: below the same first lines, those to
-remove, with -, and those to insert, with +. Unchanged lines around them, with a blank, say where.
-
-A push judges each wrong answer as its reader meets it: the check begins with the largest size and
-stops where it fails. `--all` judges it, and the solution, at every size separately.
+A push judges each wrong cell as its reader meets it: the check begins with the largest size and
+stops where it fails. The edits of a table are judged together: one launch gives what each of them
+gives, a second one what the verdict compares it with. `--all` judges every edit, every wrong cell
+and the solution at every size separately.
 """
 
 import ast
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -25,46 +16,17 @@ import pytest
 from ddp_workbook.exercises import CHAPTERS
 from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import FOLDER, Exercise, names
-from ddp_workbook.exercises.judging.check import When
+from ddp_workbook.exercises.judging.check import OnRanks, Seen, When
+from ddp_workbook.exercises.judging.diagnosis import wrong_ones
+from ddp_workbook.exercises.judging.engine import beside_solution
 from ddp_workbook.exercises.judging.judge import examine, judge
+from ddp_workbook.exercises.judging.reasons import Reasons
+from ddp_workbook.exercises.judging.variants import run_variants
 from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.test_layout import notebook, source
-from tools.new_exercise import cell_of, minutes_of, page, slug, task_of
-
-WRONG = Path(__file__).parent / "wrong_answers"
-
-
-@dataclass(frozen=True)
-class WrongAnswer:
-    """One file of wrong_answers."""
-
-    name: str
-    path: Path
-
-    @property
-    def text(self) -> str:
-        return self.path.read_text(encoding="utf-8")
-
-    @property
-    def cell(self) -> str:
-        """What a reader would have in the cell."""
-        return cell_of(self.path, exercise(self.name).solution)
-
-    def said(self, key: str) -> list[str]:
-        """What its first lines say under `key`."""
-        return re.findall(rf"^# {key}: (.*)$", self.text, flags=re.M)
-
-    @property
-    def told_by_engine(self) -> bool:
-        """Whether its words are the engine's own, which others may get as well."""
-        return any(words in told for words in OF_THE_ENGINE for told in self.said("told"))
-
-    @property
-    def right_at(self) -> set[int]:
-        """Sizes at which it is right."""
-        return {int(number) for line in self.said("right at") for number in line.split(",")}
-
+from tools.new_exercise import minutes_of, page, slug, task_of
+from tools.wrong_answers import WrongAnswer, wrong_answers
 
 # Words that the engine has for mistakes of any exercise: several wrong answers may get them.
 OF_THE_ENGINE = (
@@ -72,13 +34,28 @@ OF_THE_ENGINE = (
     "still at work when your function returned",
     "which a later call has changed",
 )
-WRONG_ANSWERS = [
-    WrongAnswer(name, path) for name in names() for path in sorted((WRONG / name).glob("*.*"))
-]
+EXERCISES = {name: Exercise(name) for name in names()}
+WRONG_ANSWERS = [wrong for one in EXERCISES.values() for wrong in wrong_answers(one)]
+EDITS = {
+    name: [
+        WrongAnswer(name, f"row {number}", change.of(one.solution), (words,))
+        for number, (words, change) in enumerate(one.module.CHECK.edits)
+    ]
+    for name, one in EXERCISES.items()
+}
 each_exercise = pytest.mark.parametrize("name", names())
-each_size = pytest.mark.release("solutions and wrong answers, each at every size separately")
+each_size = pytest.mark.release("edits, wrong cells and solutions, each at every size separately")
 each_wrong_answer = pytest.mark.parametrize(
-    "wrong", WRONG_ANSWERS, ids=lambda wrong: f"{wrong.name}-{wrong.path.stem}"
+    "wrong", WRONG_ANSWERS, ids=lambda wrong: f"{wrong.name}-{wrong.slug}"
+)
+some_edits = pytest.mark.parametrize(  # as a reader meets them; the others are judged together
+    "wrong",
+    [
+        pytest.param(one, marks=() if one in (edits[0], edits[-1]) else each_size)
+        for edits in EDITS.values()
+        for one in edits
+    ],
+    ids=lambda wrong: f"{wrong.name}-{wrong.slug.replace(' ', '_')}",
 )
 
 
@@ -88,9 +65,8 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@cache
 def exercise(name: str) -> Exercise:
-    return Exercise(name)
+    return EXERCISES[name]
 
 
 @cache
@@ -185,19 +161,18 @@ def test_the_exercises_stand_on_the_page_in_their_order(stem):
 
 
 @each_exercise
-def test_there_are_four_wrong_answers_with_messages_of_their_own(name):
-    answers = [wrong for wrong in WRONG_ANSWERS if wrong.name == name]
-    told = [tuple(wrong.said("told")) for wrong in answers]
-    own = [words for wrong, words in zip(answers, told, strict=True) if not wrong.told_by_engine]
-    assert len(told) >= 4
+def test_there_are_enough_wrong_answers_with_messages_of_their_own(name):
+    told = [wrong.told for wrong in WRONG_ANSWERS if wrong.name == name]
+    own = [words for words in told if not any(one in two for one in OF_THE_ENGINE for two in words)]
+    assert len(told) + len(EDITS[name]) >= 4
     twice = [words for words in set(own) if own.count(words) > 1]
-    assert not twice, f"{name}: several files are told this; split the entry, or drop a file"
+    assert not twice, f"{name}: several cells are told this; split the entry, or drop a cell"
     assert all(all(len(words) >= 5 for words in one) and one for one in told)
 
 
 def tells(wrong: WrongAnswer, verdict: Verdict) -> bool:
     """Whether the verdict holds all that this answer must be told."""
-    return all(words in as_text(verdict) for words in wrong.said("told"))
+    return all(words in as_text(verdict) for words in wrong.told)
 
 
 def secrets(wrong: WrongAnswer, verdict: Verdict) -> list[str]:
@@ -215,6 +190,53 @@ def test_a_wrong_answer_gets_its_message(wrong):
     assert verdict.rows[-1][0] == "look at"
     assert tells(wrong, verdict), repr(verdict)
     assert secrets(wrong, verdict) == []
+
+
+@some_edits
+def test_an_edit_gets_its_words_as_a_reader_meets_them(wrong):
+    """And the verdict does not print the solution."""
+    verdict = judged(wrong)
+    assert verdict.kind == NOT_YET, repr(verdict)
+    assert re.fullmatch(pattern(wrong.told[0]), verdict.rows[-1][1]), repr(verdict)
+    assert secrets(wrong, verdict) == []
+
+
+@each_exercise
+def test_each_edit_gets_its_own_words(name):
+    """At the largest size at which it is wrong. Each is run twice: as an attempt, as a mistake."""
+    check, attempt = exercise(name).module.CHECK, attempts.Attempt(name, Path())
+    left = [(row, edit.of(exercise(name).solution)) for row, (_, edit) in enumerate(check.edits)]
+    for size in sorted(check.sizes, reverse=True) or [0]:
+        cells = [cell for _, cell in left]
+        made, table = (run_variants(check, attempt, size, cells) for _ in range(2))
+        for calls in filter(None, [*made, *table]):
+            beside_solution(check, attempt, size, calls)
+        known = dict(zip(cells, table, strict=True))
+        wrong = []
+        for (row, cell), calls in zip(left, made, strict=True):
+            words = check.edits[row][0]
+            assert calls is not None, f"{name}, row {row} raises or does not end: {words}"
+            if told := told_by_table(check, exercise(name).solution, calls, known):
+                assert re.fullmatch(pattern(words), told), f"{name}, row {row}: {words}"
+                wrong.append(cell)
+        left = [(row, cell) for row, cell in left if cell not in wrong]
+    assert not left, f"{name}: no look finds anything wrong: {[check.edits[n][0] for n, _ in left]}"
+
+
+def told_by_table(
+    check: OnRanks, solution: str, calls: list[list[Seen]], known: dict[str, list]
+) -> str:
+    """What the first look that finds something wrong says of these calls; "" if all is right."""
+
+    def run(cells: list[str], only: int | None = None) -> list:
+        found = [known.get(cell) for cell in cells]
+        return [one and (one if only is None else [one[only]]) for one in found]
+
+    for look in check.looks:
+        if bad := wrong_ones(look, calls):
+            words = Reasons(check, solution, look, bad[0], calls, run).single()
+            return words or f"no words: {bad[0].value!r} instead of {bad[0].right!r}"
+    return ""
 
 
 @pytest.mark.parametrize(
@@ -237,19 +259,17 @@ def test_whatever_comes_back_the_check_can_use_it(name, value):
 
 @each_wrong_answer
 def test_a_wrong_answer_does_not_get_the_message_of_another(wrong):
-    others = [
-        one
-        for one in WRONG_ANSWERS
-        if one.name == wrong.name and one != wrong and not one.told_by_engine
-    ]
+    others = [one for one in WRONG_ANSWERS if one.name == wrong.name and one.told != wrong.told]
     verdict = judged(wrong)
-    assert [one.path.stem for one in others if tells(one, verdict)] == [], repr(verdict)
+    told = [one.wrong for one in others if tells(one, verdict)]
+    assert [one for one in told if one not in OF_THE_ENGINE] == [], repr(verdict)
 
 
 @each_exercise
 def test_every_condition_of_the_table_is_met_by_a_wrong_answer(name):
-    """Of entries that give a value, test_check_tables.py plays each."""
-    told = [judged(wrong).rows[-1][1] for wrong in WRONG_ANSWERS if wrong.name == name]
+    """Edits are their own wrong answers."""
+    answers = [wrong for wrong in WRONG_ANSWERS if wrong.name == name]
+    told = [judged(wrong).rows[-1][1] for wrong in answers]
     never = [
         words
         for look in exercise(name).module.CHECK.looks

@@ -1,9 +1,9 @@
-"""A new exercise: its file, wrong answers to fill in, and its cells on the page.
+"""A new exercise: its file, wrong answers to start from, and its cells on the page.
 
     python -m tools.new_exercise NAME --chapter 05 --after X    writes all that is missing
     python -m tools.new_exercise NAME --sync                    renews the page after an edit
     python -m tools.new_exercise --sync                         renews all pages
-    python -m tools.new_exercise NAME --try answer.py ...       prints verdicts on cells or .diffs
+    python -m tools.new_exercise NAME --try answer.py ...       prints verdicts on cells
 
 Task, stub and minutes are written once, in the exercise's file, and the order in `CHAPTERS`; the
 page has copies, which `--sync` makes. A title that is changed on the page stays.
@@ -37,7 +37,7 @@ a list. Every rule that the check needs is here, and no rule that the solution b
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import Look, OnRanks
+from ddp_workbook.exercises import OnRanks, edit
 
 MINUTES = 8
 HINTS = [
@@ -55,59 +55,43 @@ def {name}(value: float) -> float:
     ### END SOLUTION
 
 
-# A call each, with a value for each rank. What would a wrong answer get right by luck?
-CASES = [[4.5, -2.25, 7.0, 1.5], [-3.5, -1.25, -8.0, -2.75]]
-MISTAKES = {{  # where to look -> what a typical thought would give
-    "This is rank {{rank}}'s own number. How do the others' numbers get here?": (
-        lambda values, rank: values[rank]
-    ),
-    "This is the mean. By what was it divided?": lambda values: sum(values) / len(values),
-}}
 CHECK = OnRanks(
-    cases=CASES,
+    # A call each, with a value for each rank. What would a wrong answer get right by luck?
+    cases=[[4.5, -2.25, 7.0, 1.5], [-3.5, -1.25, -8.0, -2.75]],
     called="the ranks held {{case}}",
-    looks=[
-        Look(
-            right=lambda values: sum(values),
-            mistakes=MISTAKES,
-            otherwise="Which of the ranks' numbers are in your result, and how often?",
-        )
-    ],
+    right=lambda values: sum(values),
+    mistakes={{  # where to look -> a typical thought, as an edit of the solution above
+        "This is rank {{rank}}'s own number. How do the others' numbers get here?": edit(
+            "total.item()", "value"
+        ),
+        "This is the mean. By what was it divided?": edit(
+            "total.item()", "total.item() / dist.get_world_size()"
+        ),
+    }},
+    otherwise="Which of the ranks' numbers are in your result, and how often?",
     most=1,
     proves="every rank returns the sum, at 1 to 4 ranks, with one collective",
 )
 '''
-WRONG_ANSWERS = {
-    "sends_nothing": (
-        "returns what it was given",
-        "rank 0's own number",
-        ["return value"],
-    ),
-    "only_rank_0": (
-        "only rank 0 calls the collective",
-        "has returned without it",
-        [
-            "total = torch.tensor(value)",
-            "if dist.get_rank() == 0:",
-            "    dist.all_reduce(total)",
-            "return total.item()",
-        ],
-    ),
-    "does_not_wait": (
-        "starts the collective and does not wait for it",
-        "still at work when your function returned",
-        [
-            "total = torch.tensor(value)",
-            "dist.all_reduce(total, async_op=True)",
-            "return total.item()",
-        ],
-    ),
-    "returns_none": (
-        "returns what all_reduce returns",
-        "Does the function return its result",
-        ["return dist.all_reduce(torch.tensor(value))"],
-    ),
-}
+ANSWERS = """# %% only rank 0 calls the collective
+# told: has returned without it
+# right at: 1
+def {name}(value):
+    total = torch.tensor(value)
+    if dist.get_rank() == 0:
+        dist.all_reduce(total)
+    return total.item()
+
+
+# %% starts the collective and does not wait for it
+# told: still at work when your function returned
+edit("all_reduce(total)", "all_reduce(total, async_op=True)")
+
+
+# %% returns what all_reduce returns
+# told: Does the function return its result
+body("return dist.all_reduce(torch.tensor(value))")
+"""
 
 
 def main(words: list[str] | None = None) -> None:
@@ -136,37 +120,27 @@ def parser() -> argparse.ArgumentParser:
 
 
 def try_out(name: str | None, files: list[str]) -> None:
-    """Print the verdict on each cell, as its reader would see it. Saves nothing in this folder."""
+    """Print the verdict on each cell of these files, as its reader would see it; save nothing here.
+
+    A file is one cell, or several as in tests/wrong_answers.
+    """
     from ddp_workbook.exercises.judging.catalogue import UnknownExercise, find
     from ddp_workbook.exercises.judging.judge import examine
+    from tools.wrong_answers import cell_of, read
 
+    cells = {}
     try:
         exercise = find(name)
-        cells = {file: cell_of(Path(file), exercise.solution) for file in files}
+        for file in files:
+            text = Path(file).read_text(encoding="utf-8")
+            parts = {f"{file}: {one.wrong}": one.cell for one in read(text, exercise)}
+            cells |= parts or {file: cell_of(text, exercise)}
     except (UnknownExercise, OSError, ValueError) as error:
         sys.exit(str(error))
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        for file, cell in cells.items():
+        for title, cell in cells.items():
             answer = re.sub(r"\A%%exercise .*\n", "", cell)  # as in the notebook
-            print(f"--- {file}\n{examine(exercise, answer)}\n")
-
-
-def cell_of(path: Path, solution: str) -> str:
-    """The cell in a file: its text, or for a .diff the solution with these changes.
-
-    Raises ValueError if a place to change is not in the solution, or is there more than once.
-    """
-    text = path.read_text(encoding="utf-8")
-    if path.suffix != ".diff":
-        return text
-    cell = f"\n{solution}"
-    for lines in re.findall(r"(?:^[-+ ].*\n)+", text, flags=re.M):
-        old, new = (re.sub(rf"^[{kind}].*\n", "", lines, flags=re.M) for kind in ("+", "-"))
-        old, new = (re.sub(r"^.", "", side, flags=re.M) for side in (old, new))
-        if cell.count(f"\n{old}") != 1:
-            raise ValueError(f"{path.name}: not once in the solution:\n{old}")
-        cell = cell.replace(f"\n{old}", f"\n{new}")
-    return cell.removeprefix("\n")
+            print(f"--- {title}\n{examine(exercise, answer)}\n")
 
 
 def add(name: str | None, chapter: str, after: str | None) -> None:
@@ -187,23 +161,12 @@ def add(name: str | None, chapter: str, after: str | None) -> None:
     if not path.exists():
         path.write_text(FILE.format(name=name), encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
-    (WRONG / name).mkdir(parents=True, exist_ok=True)
-    for kind, (wrong, told, lines) in WRONG_ANSWERS.items():
-        answer = WRONG / name / f"{kind}.py"
-        if not answer.exists():
-            answer.write_text(wrong_answer(name, wrong, told, lines), encoding="utf-8")
-            print(f"wrote {answer.relative_to(ROOT)}")
+    answers = WRONG / f"{name}.py"
+    if not answers.exists():
+        answers.write_text(ANSWERS.format(name=name), encoding="utf-8")
+        print(f"wrote {answers.relative_to(ROOT)}")
     enter(name, after or known[-1])
     CHAPTERS[stem].insert(CHAPTERS[stem].index(after or known[-1]) + 1, name)
-
-
-def wrong_answer(name: str, wrong: str, told: str, lines: list[str]) -> str:
-    """The text of a file of tests/wrong_answers."""
-    body = "".join(f"    {line}\n" for line in lines)
-    imports = "import torch\n" * ("torch." in body) + "import torch.distributed as dist\n"
-    imports = f"{imports}\n\n" if "dist." in body else ""
-    head = f"# wrong: {wrong}\n# told: {told}\n# right at: 1\n"
-    return f"{head}{imports}def {name}(value):\n{body}"
 
 
 def enter(name: str, before: str) -> None:

@@ -42,6 +42,9 @@ HOMES = {
     "Seen": "check",
     "When": "check",
     "ANY": "check",
+    "Edit": "check",
+    "edit": "check",
+    "body": "check",
     "NotYet": "not_yet",
     "in_words": "values",
 }

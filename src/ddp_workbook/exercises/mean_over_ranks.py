@@ -5,13 +5,11 @@ others work: run the cell as soon as you have written something, and read what i
 """
 
 import math
-import statistics
 
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
-from ddp_workbook.exercises.judging.same import is_number, same
+from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, When, body, edit, in_words
 
 MINUTES = 5
 HINTS = [
@@ -38,10 +36,17 @@ CASES = [
     [1.5, math.nan, 2.25, 3.1],
 ]
 
+ITEM = "total.item() / dist.get_world_size()"
 
-def mean(values: list[float]) -> float:
-    """The mean."""
-    return sum(values) / len(values)
+
+def of_all(result: str) -> Edit:
+    """A mistake in what is made of the gathered `values`."""
+    return body(f"""
+        parts = [torch.zeros(()) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, torch.tensor(value))
+        values = torch.stack(parts)
+        return {result}
+    """)
 
 
 def with_its_kind(value: object) -> str:
@@ -60,50 +65,10 @@ CHECK = OnRanks(
     called="the ranks held {case}",
     looks=[
         Look(
-            right=mean,
+            right=lambda values: sum(values) / len(values),
             mistakes={
-                "This is the sum. By how many numbers must it be divided?": lambda values: sum(
-                    values
-                ),
-                "This is the mean, divided by the number of ranks once more. Which line divides "
-                "first?": lambda values: mean(values) / len(values),
-                "This is the sum, divided by one less than the number of ranks. How many numbers "
-                "were added?": lambda values: sum(values) / max(1, len(values) - 1),
-                "This is rank {rank}'s own number, and nothing was sent. How do the others get to "
-                "know it?": When(
-                    lambda seen: same(seen.came, seen.case[seen.rank]) and not seen.wire
-                ),
-                "This is rank {rank}'s own number. Into which tensor does the collective write?": (
-                    lambda values, rank: values[rank]
-                ),
-                "This is rank {rank}'s own number, divided by the number of ranks. Which tensor "
-                "holds the sum?": lambda values, rank: values[rank] / len(values),
-                "This is the largest number. Which operation adds up?": lambda values: max(values),
-                "This is the smallest number. Which operation adds up?": lambda values: min(values),
-                "This is rank 0's number on every rank. Where are the others added?": (
-                    lambda values: values[0]
-                ),
-                "This is the last rank's number on every rank. Does your list hold several "
-                "tensors, or one tensor several times?": lambda values: values[-1],
-                "This is the middle between the smallest and the largest number. Where are the "
-                "others?": lambda values: (min(values) + max(values)) / 2,
-                "This is the median. Which of the numbers does a mean add up?": statistics.median,
-                "This is the lower of the two middle numbers, torch's median. Which of the numbers "
-                "does a mean add up?": statistics.median_low,
-                "A nan counts as 0 here. What is the sum if one of the numbers is nan?": (
-                    lambda values: sum(v for v in values if v == v) / len(values)
-                ),
-                "A nan is left out here. What is the sum if one of the numbers is nan?": (
-                    lambda values: mean([v for v in values if v == v])
-                ),
                 "After reduce, one rank alone has the sum. How do the others get it?": When(
                     lambda seen: "reduce" in seen.ops
-                ),
-                "This is the mean of whole numbers. Which line drops the fractions?": (
-                    lambda values: mean([v if math.isnan(v) else math.trunc(v) for v in values])
-                ),
-                "The mean is a fraction. Which line rounds it to a whole number?": When(
-                    lambda seen: is_number(seen.came) and seen.came % 1 == 0
                 ),
             },
             otherwise="Which of the ranks' numbers are in your result, and how often?",
@@ -117,6 +82,56 @@ CHECK = OnRanks(
             required="the same number on every rank, to the last digit",
         ),
     ],
+    mistakes={
+        "This is the sum. By how many numbers must it be divided?": edit(
+            " / dist.get_world_size()", ""
+        ),
+        "This is the mean, divided by the number of ranks once more. Which line divides first?": (
+            edit("get_world_size()", "get_world_size() ** 2")
+        ),
+        "This is the sum, divided by one less than the number of ranks. How many numbers were "
+        "added?": edit("dist.get_world_size()", "max(1, dist.get_world_size() - 1)"),
+        "This is rank {rank}'s own number, and nothing was sent. How do the others get to know "
+        "it?": body("return value"),
+        "This is rank {rank}'s own number. Into which tensor does the collective write?": edit(
+            "total.item() / dist.get_world_size()", "value"
+        ),
+        "This is rank {rank}'s own number, divided by the number of ranks. Which tensor holds the "
+        "sum?": edit("total.item()", "value"),
+        "This is the largest number. Which operation adds up?": edit(
+            "all_reduce(total)", "all_reduce(total, dist.ReduceOp.MAX)", ITEM, "total.item()"
+        ),
+        "This is the smallest number. Which operation adds up?": edit(
+            "all_reduce(total)", "all_reduce(total, dist.ReduceOp.MIN)", ITEM, "total.item()"
+        ),
+        "This is rank 0's number on every rank. Where are the others added?": edit(
+            "all_reduce(total)", "broadcast(total, src=0)", ITEM, "total.item()"
+        ),
+        "This is the last rank's number on every rank. Does your list hold several tensors, or "
+        "one tensor several times?": edit(
+            "all_reduce(total)", "broadcast(total, dist.get_world_size() - 1)", ITEM, "total.item()"
+        ),
+        "This is the middle between the smallest and the largest number. Where are the others?": (
+            of_all("(values.min() + values.max()).item() / 2")
+        ),
+        "This is the median. Which of the numbers does a mean add up?": of_all(
+            "values.quantile(0.5).item()"
+        ),
+        "This is the lower of the two middle numbers, torch's median. Which of the numbers does a "
+        "mean add up?": of_all("values.median().item()"),
+        "A nan counts as 0 here. What is the sum if one of the numbers is nan?": of_all(
+            "values.nan_to_num(0).mean().item()"
+        ),
+        "A nan is left out here. What is the sum if one of the numbers is nan?": of_all(
+            "values.nanmean().item()"
+        ),
+        "This is the mean of whole numbers. Which line drops the fractions?": of_all(
+            "values.trunc().mean().item()"
+        ),
+        "The mean is a fraction. Which line rounds it to a whole number?": of_all(
+            "values.mean().trunc().item()"
+        ),
+    },
     errors={
         "division by zero": "By which number do you divide? Ranks are counted from 0.",
         "'NoneType' object": "all_reduce changes its tensor and returns None. What holds the sum?",

@@ -136,9 +136,7 @@ def call(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
         came["path"] = returned if isinstance(returned, str) else None
         came["ready"] = isinstance(returned, str) and Path(returned, LAST).exists()
     WENT_WRONG.append(isinstance(run.case, Exception) and not came["raised"])
-    wait_for_the_others(
-        f"after {len(WENT_WRONG)}"
-    )  # a rank that left now would break what others wait in
+    wait_for_the_others()  # a rank that left now would break what others wait in
     return came | {"calls": run.calls, "made": run.made}
 
 

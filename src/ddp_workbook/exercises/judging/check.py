@@ -1,12 +1,18 @@
-"""How an exercise's file describes its check: calls, right values, and a table of mistakes.
+"""How an exercise's file describes its check: calls, what is looked at, and a table of mistakes.
 
 The functions of a check take `(case)` or `(case, rank)`, as their parameters say. A case is one
 call of the reader's function on all ranks; by default it is a list with the argument of each rank.
+
+A mistake is an edit of the solution. Nobody has to work out what a wrong program would give: if an
+attempt is wrong, the edited solutions run on the same calls and ranks, and the first of them that
+gives everything that was seen has its words in the verdict.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
+from textwrap import dedent, indent
 from typing import Any
 
 from ddp_workbook.exercises.judging.values import in_words
@@ -28,6 +34,7 @@ class Seen:
     everyone: list["Seen"] = field(default_factory=list, repr=False)  # this call, on all ranks
     others: list["Seen"] = field(default_factory=list, repr=False)  # this rank, earlier calls
     again: list["Seen"] = field(default_factory=list, repr=False)  # this rank and case, other calls
+    solution: "Seen | None" = field(default=None, repr=False)  # the solution, here and now
     value: Any = None  # what the look compares
     right: Any = None  # what it must be
 
@@ -44,12 +51,57 @@ class Seen:
 
 @dataclass(frozen=True)
 class When:
-    """A mistake that no value describes: it fits if `holds(seen)` for the first wrong call.
+    """A mistake that is no edit of the solution: it fits if `holds(seen)` for the first wrong call.
 
-    Entries above it take precedence if they fit; values must then explain everything that was seen.
+    Its words state only what `holds` has tested, or ask. Edits that explain everything come first.
     """
 
     holds: Callable[[Seen], Any]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A mistake: parts of the solution's cell, each with what a reader may have instead.
+
+    A part that is None stands for all lines of the function's body.
+    """
+
+    changes: tuple[tuple[str | None, str], ...]
+
+    def __add__(self, other: "Edit") -> "Edit":
+        """Both mistakes at once."""
+        return Edit(self.changes + other.changes)
+
+    def of(self, cell: str) -> str:
+        """The edited cell. Raises ValueError unless each part is there exactly once."""
+        for old, new in self.changes:
+            if old is None:
+                kept = re.search(r"\A.*^def .*?\n    \"\"\".*?\"\"\"\n", cell, re.M | re.S)[0]
+                cell = kept + indent(dedent(new).strip("\n"), "    ") + "\n"
+                continue
+            if (count := cell.count(old)) != 1:
+                where = f"is there {count} times" if count else "is not in the solution"
+                raise ValueError(f"edit: {old!r} {where}")
+            cell = cell.replace(old, new)
+        return cell
+
+
+def edit(old: str, new: str, *more: str) -> Edit:
+    """The solution with `new` in the place of `old`; `more` are further such pairs, in order.
+
+    Each `old` stands in the solution's cell exactly once when its turn comes. The cell has imports,
+    the line of `def`, and the function's lines with their margin.
+    """
+    words = (old, new, *more)
+    return Edit(tuple(zip(words[::2], words[1::2], strict=True)))
+
+
+def body(lines: str) -> Edit:
+    """Other lines in the place of all that the function does, for another way to a mistake.
+
+    They have a margin of their own, and may use the solution's imports.
+    """
+    return Edit(((None, lines),))
 
 
 class Anything:
@@ -62,16 +114,27 @@ class Anything:
 ANY = Anything()
 
 
+class Solution:
+    """In the place of a right value: what the solution gives on the same call and rank."""
+
+    def __repr__(self) -> str:
+        return "SOLUTION"
+
+
+SOLUTION = Solution()
+
+
 @dataclass(frozen=True)
 class Look:
-    """One comparison, made on every rank in every call: what is right, and the known mistakes.
+    """One comparison, made on every rank in every call.
 
-    `right` and the mistakes are values, or functions of (case, rank) that return them. Looks are
-    made one after another: the first that finds something wrong gives the verdict.
+    `right` is a value, or a function of (case, rank) that returns one: a second way to the answer,
+    where that is short. Otherwise it is what the solution gives. Looks are made one after another:
+    the first that finds something wrong gives the verdict.
     """
 
-    right: Any
-    mistakes: Mapping[str, Any] = field(default_factory=dict)  # where to look -> value, or When
+    right: Any = SOLUTION
+    mistakes: Mapping[str, Any] = field(default_factory=dict)  # where to look -> When
     otherwise: str = ""  # where to look if no mistake of the table fits
     of: Callable[[Seen], Any] = lambda seen: seen.came
     came: str | Callable[..., str] = "{value} {where}"
@@ -86,8 +149,11 @@ class OnRanks:
     """A check on real ranks; one launch makes all calls of a world size."""
 
     cases: Sequence | Callable[..., Sequence]  # function of the world size; or lists, cut to it
-    looks: Sequence[Look]  # the comparisons, in order
     proves: str  # what a passed attempt has shown
+    looks: Sequence[Look] = ()  # the comparisons, in order; without one, what came back
+    right: Any = SOLUTION  # of the only look, if `looks` is empty; so is `otherwise`
+    otherwise: str = ""
+    mistakes: Mapping[str, Any] = field(default_factory=dict)  # where to look -> edit(s), or When
     called: str | Callable[..., str] = "{name}({given})"
     given: Callable[..., tuple] | None = None  # the arguments; run in the rank
     caller: Callable[..., Any] | None = None  # (function, *arguments), instead of a plain call
@@ -100,6 +166,27 @@ class OnRanks:
     pause: float = PAUSE
     group: bool = True
     may_seed: bool = False  # the function may change the seed of torch
+
+    def __post_init__(self):
+        when = {words: one for words, one in self.mistakes.items() if isinstance(one, When)}
+        self.looks = self.looks or [Look(right=self.right, otherwise=self.otherwise)]
+        if when and len(self.looks) > 1:
+            raise ValueError(f"a When belongs to one of the looks: {[*when]}")
+        if when:
+            self.looks = [replace(self.looks[0], mistakes={**self.looks[0].mistakes, **when})]
+
+    @property
+    def edits(self) -> list[tuple[str, Edit]]:
+        """The mistakes that are edits of the solution, in order, each with its words."""
+        listed = {
+            words: one if isinstance(one, list) else [one] for words, one in self.mistakes.items()
+        }
+        return [(words, e) for words, many in listed.items() for e in many if isinstance(e, Edit)]
+
+    @property
+    def needs_solution(self) -> bool:
+        """Whether a look compares with what the solution gives."""
+        return any(look.right is SOLUTION for look in self.looks)
 
     def cases_of(self, size: int) -> list:
         """The calls at this world size, in order."""

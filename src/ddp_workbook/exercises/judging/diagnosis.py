@@ -1,13 +1,14 @@
-"""Finds the mistake in a look's table that explains what was seen, and the call that shows it."""
+"""Compares what was seen with what is right, and with what a mistake would have given."""
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
 
-from ddp_workbook.exercises.judging.check import Look, Seen, When, ask
+from ddp_workbook.exercises.judging.check import SOLUTION, Look, OnRanks, Seen, When, ask
 from ddp_workbook.exercises.judging.same import is_number, kind, same
 
 NOTHING = "Does the function return its result, on every path?"
@@ -29,10 +30,7 @@ ANOTHER_KIND = "This is {came}; {right} is asked for. Which of your lines decide
 def looked_at(look: Look, calls: Sequence[Sequence[Seen]]) -> list[list[Seen]]:
     """The calls, each with the value that this look compares and the right one."""
     looked = [
-        [
-            replace(one, value=look.of(one), right=ask(look.right, one.case, one.rank))
-            for one in call
-        ]
+        [replace(one, value=look.of(one), right=right_of(look, one)) for one in call]
         for call in calls
     ]
     for number, call in enumerate(looked):
@@ -40,6 +38,65 @@ def looked_at(look: Look, calls: Sequence[Sequence[Seen]]) -> list[list[Seen]]:
             one.everyone = call
             one.others = [row[one.rank] for row in looked[:number] if one.rank < len(row)]
     return looked
+
+
+def right_of(look: Look, one: Seen) -> Any:
+    """The right value of a call on a rank."""
+    if look.right is SOLUTION:
+        return look.of(one.solution)
+    return ask(look.right, one.case, one.rank)
+
+
+def wrong_ones(look: Look, calls: Sequence[Sequence[Seen]]) -> list[Seen]:
+    """Every call and rank in which this look finds something wrong, in order."""
+    return [one for call in looked_at(look, calls) for one in call if wrong(look, one)]
+
+
+class Unusable:
+    """In the place of a value that a look cannot take from what came back."""
+
+
+def views(check: OnRanks, calls: Sequence[Sequence[Seen]]) -> list[list[list[Any]]]:
+    """By look, call and rank: the value that the look compares."""
+    return [[[viewed(look, one) for one in call] for call in calls] for look in check.looks]
+
+
+def viewed(look: Look, one: Seen) -> Any:
+    """The value; Unusable if an earlier look must be right before this one can be made."""
+    with contextlib.suppress(Exception):
+        return look.of(one)
+    return Unusable
+
+
+def alike(look: Look, some: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]) -> bool:
+    """Whether all values of a look are equal."""
+    pairs = zip(chain(*some), chain(*others), strict=True)
+    return all(a is b or equal(look, a, b) for a, b in pairs)
+
+
+@dataclass
+class Explanation:
+    """How far a mistake explains what was seen: which looks, and what was sent."""
+
+    looks: list[bool]
+    sends: bool  # something was sent in the same calls
+    all: bool  # the same operations in the same order, and the same arguments were changed
+
+
+def compared(
+    check: OnRanks, calls: Sequence[Sequence[Seen]], tried: Sequence[Sequence[Seen]]
+) -> Explanation:
+    """What was seen in these calls, beside what a mistake has given in the same ones."""
+    looks = [
+        alike(look, *both)
+        for look, *both in zip(check.looks, views(check, calls), views(check, tried), strict=True)
+    ]
+    pairs = [*zip(chain(*calls), chain(*tried), strict=True)]
+    return Explanation(
+        looks,
+        sends=all(bool(a.wire) == bool(b.wire) for a, b in pairs),
+        all=all(a.ops == b.ops and a.changed == b.changed for a, b in pairs),
+    )
 
 
 def equal(look: Look, one: Any, other: Any) -> bool:
@@ -55,11 +112,9 @@ def wrong(look: Look, one: Seen) -> bool:
 
 
 def diagnose(look: Look, calls: Sequence[Sequence[Seen]]) -> tuple[Seen, str] | None:
-    """The call and rank to show, and where to look; None if all is right.
+    """The call and rank to show, and where to look by the look's own table; None if all is right.
 
-    A mistake that a value describes must explain everything that was seen at this world size,
-    including what was right by luck; if none does, everything that was wrong; if none does, what
-    was wrong in the first wrong call. Of two such mistakes, the first in the table is given.
+    OLD FORM, until every exercise has edits: a mistake that a value describes.
     """
     looked = looked_at(look, calls)
     bad = [one for call in looked for one in call if wrong(look, one)]
@@ -77,7 +132,7 @@ def diagnose(look: Look, calls: Sequence[Sequence[Seen]]) -> tuple[Seen, str] | 
                     look, mistake, [one for one in bad if any(one is other for other in seen)]
                 )
                 return shown, worded(words, shown)
-    return bad[0], of_its_kind(look, bad[0]) or worded(look.otherwise, bad[0])
+    return bad[0], ""
 
 
 def explains(look: Look, mistake: Any, one: Seen, wrong_parts_only: bool = False) -> bool:

@@ -6,21 +6,39 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from ddp_workbook.errors import RankFailed
+from ddp_workbook.exercises.judging import source
 from ddp_workbook.exercises.judging.attempts import Attempt
-from ddp_workbook.exercises.judging.calls import Calls, said
+from ddp_workbook.exercises.judging.calls import Calls, WithSolution, said
 from ddp_workbook.exercises.judging.check import Look, OnRanks, Seen
-from ddp_workbook.exercises.judging.diagnosis import diagnose, equal, wrong_parts
+from ddp_workbook.exercises.judging.diagnosis import (
+    equal,
+    of_its_kind,
+    worded,
+    wrong_ones,
+    wrong_parts,
+)
 from ddp_workbook.exercises.judging.not_yet import NotYet
 from ddp_workbook.exercises.judging.on_ranks import run_probe
+from ddp_workbook.exercises.judging.reasons import Reasons
+from ddp_workbook.exercises.judging.values import first_difference
+from ddp_workbook.exercises.judging.variants import run_variants, seen_in
 
+SOLUTIONS: dict[tuple[str, int], list[list[Seen]]] = {}  # name, size -> what the solution gave
 UNTOUCHED = "the arguments stay unchanged, because the caller still needs them"
 KEPT = (
     "Made first, this call is right; after the other calls it is wrong. What does your function "
     "keep from one call to the next?"
+)
+CHANCE = (
+    "The same call, made again, gave another result. What in your function depends on chance, or "
+    "on which of the threads or ranks is faster?"
 )
 MEMORY = "Do the results of two calls share memory, and which line fills it again?"
 BARRIER = "What does the barrier add? The collective itself already waits for the other ranks."
@@ -97,35 +115,50 @@ def made(
     The file `progress` is written to when a call after the first one is made.
     """
     probe = Calls(attempt.name, size, only, progress)
-    answers = run_probe(attempt, probe, size if check.group else 0)
-    calls = [[one for answer in answers for one in answer[n]] for n in range(len(answers[0]))]
-    cases = check.cases_of(size)
-    call, rank = only or (0, None)
-    return [
-        [Seen(n, r, cases[n], **one) for r, one in enumerate(of_ranks, start=rank or 0)]
-        for n, of_ranks in enumerate(calls, start=call)
-    ]
+    ranks = size if check.group else 0
+    call, rank = only or (None, 0)
+    key = (attempt.name, size)
+    if check.needs_solution and key not in SOLUTIONS:
+        both = run_probe(attempt, WithSolution(probe, solution_of(attempt.name)), ranks)
+        answers = [answer for answer, _ in both]
+        SOLUTIONS[key] = seen_in(check, size, [solution for _, solution in both], None)
+    else:
+        answers = run_probe(attempt, probe, ranks)
+    return beside_solution(check, attempt, size, seen_in(check, size, answers, call, rank or 0))
+
+
+def beside_solution(
+    check: OnRanks, attempt: Attempt, size: int, calls: list[list[Seen]]
+) -> list[list[Seen]]:
+    """The calls, each with what the solution gave, if the check asks for that."""
+    key = (attempt.name, size)
+    if check.needs_solution and key not in SOLUTIONS:
+        [SOLUTIONS[key]] = run_variants(check, attempt, size, [solution_of(attempt.name)])
+    if check.needs_solution:
+        for call in calls:
+            for one in call:
+                one.solution = SOLUTIONS[key][one.call][one.rank]
+    return calls
+
+
+def solution_of(name: str) -> str:
+    """The cell that solves the exercise."""
+    module = import_module(f"ddp_workbook.exercises.{name}")
+    return source.solution(Path(module.__file__).read_text(encoding="utf-8"), name)
 
 
 def compare_all(check: OnRanks, attempt: Attempt, size: int, calls: list[list[Seen]]) -> None:
     """Raise NotYet for the first look that finds something wrong, then for the cost of a call."""
-    for call in calls:
-        for one in call:
-            one.everyone = call
-            one.again = [c[one.rank] for c in calls if c is not call and c[0].case is one.case]
     for look in check.looks:
-        if found := diagnose(look, calls):
-            seen, where_to_look = found
-            if not look.timing_dependent and right_if_made_first(check, attempt, size, look, seen):
-                where_to_look = KEPT
+        if bad := wrong_ones(look, calls):
             raise NotYet(
                 *page(
                     check,
                     attempt.name,
                     look,
-                    seen,
-                    where_to_look,
-                    right_so_far(check, calls[: seen.call]),
+                    bad[0],
+                    where_to_look(check, attempt, size, look, bad[0], calls),
+                    right_so_far(check, calls[: bad[0].call]),
                 )
             )
     for call in calls:
@@ -135,25 +168,55 @@ def compare_all(check: OnRanks, attempt: Attempt, size: int, calls: list[list[Se
             refuse_too_much(check, attempt.name, one)
 
 
-def right_if_made_first(
-    check: OnRanks, attempt: Attempt, size: int, look: Look, seen: Seen
-) -> bool:
-    """Whether a call that went wrong after others is right without them; makes it once more."""
-    if seen.call == 0 and (check.group or seen.rank == 0):
-        return False
+def where_to_look(
+    check: OnRanks, attempt: Attempt, size: int, look: Look, bad: Seen, calls: list[list[Seen]]
+) -> str:
+    """The words for what went wrong first: of a known mistake, or of its kind, or the look's own.
+
+    A mistake that explains everything comes first; then whether the call is right by itself; then
+    what the look's own table says; then mistakes that explain a part.
+    """
+
+    def run(texts: Sequence[str], only: int | None = None) -> list:
+        tried = run_variants(check, replace(attempt), size, texts, only, seconds=1)
+        return [one and beside_solution(check, attempt, size, one) for one in tried]
+
+    reasons = Reasons(check, solution_of(attempt.name), look, bad, calls, run)
+    kind = of_its_kind(look, bad)
+    return (
+        reasons.single()
+        or ("" if look.timing_dependent else unlike_alone(check, attempt, size, look, bad))
+        or reasons.condition()
+        or ("" if kind else reasons.pair())
+        or reasons.of_this_look()
+        or kind
+        or worded(look.otherwise, bad)
+    )
+
+
+def unlike_alone(check: OnRanks, attempt: Attempt, size: int, look: Look, bad: Seen) -> str:
+    """What to say of a call that went wrong after others and is right without them; else "".
+
+    If it is also right when the whole series is made once more, it depends on chance.
+    """
+    if bad.call == 0 and (check.group or bad.rank == 0):
+        return ""
     with contextlib.suppress(NotYet, RankFailed):
-        rank = None if check.group else seen.rank
-        alone = made(check, replace(attempt), size, only=(seen.call, rank))
+        rank = None if check.group else bad.rank
+        alone = made(check, replace(attempt), size, only=(bad.call, rank))
         for one in alone[0]:
-            one.everyone = alone[0]
-            one.again = [before for before in seen.everyone if before.rank == one.rank]
-        return diagnose(look, alone) is None
-    return False
+            one.again = [before for before in bad.everyone if before.rank == one.rank]
+        if wrong_ones(look, alone):
+            return ""
+        series = wrong_ones(look, made(check, replace(attempt), size))
+        same = any((one.call, one.rank) == (bad.call, bad.rank) for one in series)
+        return KEPT if same else CHANCE
+    return ""
 
 
 def right_so_far(check: OnRanks, calls: list[list[Seen]]) -> bool:
     """Whether there are such calls, and every look finds each of them right."""
-    return bool(calls) and all(diagnose(look, calls) is None for look in check.looks)
+    return bool(calls) and not any(wrong_ones(look, calls) for look in check.looks)
 
 
 def page(
@@ -167,6 +230,9 @@ def page(
     if later:
         called += f"\n(call {seen.call + 1}; the calls before it were right)"
     came, required = (filled(look, seen, words, part) for words in (look.came, look.required))
+    if came == required:  # the digits or elements that are shown agree
+        place, one, other = first_difference(seen.value, seen.right, partial(equal, look))
+        came, required = f"{came}\n{place}: {one!r}", f"{required}\n{place}: {other!r}"
     return called, came, required, where_to_look
 
 

@@ -40,12 +40,9 @@ class InRank:
 
     def __call__(self) -> Any:
         """Run in a rank."""
-        user_code.hide(EXERCISES)
         user_code.call_it(self.path, YOUR_CELL)
         threading.excepthook = say_briefly
-        # torch 2.13 has new names for two collectives; the old ones are right as well.
-        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.")
-        set_up(bare=not self.group)
+        prepare(self.group)
         module = import_module(f"ddp_workbook.exercises.{self.name}")
         guard = partial(nothing_changes, may_seed=module.CHECK.may_seed)
         guarded = Guarded(self.name, self.load(getattr(module, self.name), guard), guard)
@@ -73,6 +70,14 @@ class InRank:
             )
         refuse_another_function(self.name, function, asked)
         return function
+
+
+def prepare(group: bool) -> None:
+    """Make the process group, if there is one, and hide the check's own lines from reports."""
+    user_code.hide(EXERCISES)
+    # torch 2.13 has new names for two collectives; the old ones are right as well.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.")
+    set_up(bare=not group)
 
 
 def hash_of_a_process(value: Any) -> int:

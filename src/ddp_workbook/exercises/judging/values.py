@@ -2,6 +2,7 @@
 
 import math
 import reprlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -67,3 +68,34 @@ def _rounded(value: Any) -> Any:
         number = float(f"{value:.5g}")
         return int(number) if number == int(number) and abs(number) < 1e9 else number
     return value
+
+
+def first_difference(
+    came: Any, right: Any, same: Callable[[Any, Any], bool]
+) -> tuple[str, Any, Any]:
+    """Where two values differ first, such as "element [2, 0]", and what stands there in each.
+
+    Lists, tuples, dicts and tensors are entered if they are of one length or shape.
+    """
+    where: list[Any] = []
+    while inside := _differing(came, right, same):
+        key, came, right = inside
+        where.append(key)
+    keys = [repr(key) if isinstance(key, str) else f"{key}" for key in where]
+    return f"element {' '.join(keys)}" if keys else "", came, right
+
+
+def _differing(came: Any, right: Any, same: Callable[[Any, Any], bool]) -> tuple | None:
+    """Key and both elements of the first difference inside; None if there are no such elements."""
+    pairs: Any = ()
+    if isinstance(came, torch.Tensor) and isinstance(right, torch.Tensor):
+        if came.shape == right.shape and came.dim():
+            places = map(list, torch.ones_like(right, dtype=torch.bool).nonzero().tolist())
+            values = zip(came.flatten().tolist(), right.flatten().tolist(), strict=True)
+            pairs = ((p, *v) for p, v in zip(places, values, strict=True))
+    elif isinstance(came, list | tuple) and isinstance(right, list | tuple):
+        if len(came) == len(right):
+            pairs = ((n, *both) for n, both in enumerate(zip(came, right, strict=True)))
+    elif type(came) is dict and type(right) is dict and list(came) == list(right):
+        pairs = ((key, came[key], right[key]) for key in right)
+    return next((one for one in pairs if not same(*one[1:])), None)

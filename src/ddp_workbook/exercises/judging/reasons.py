@@ -1,0 +1,112 @@
+"""Finds the words of a verdict: which known mistake gives what this attempt has given."""
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+from ddp_workbook.exercises.judging.check import Edit, Look, OnRanks, Seen
+from ddp_workbook.exercises.judging.diagnosis import (
+    Explanation,
+    compared,
+    diagnose,
+    worded,
+)
+
+PAIRS_SECONDS = 0.5  # for two mistakes at once
+MOST_PAIRS = 400
+Run = Callable[..., list]  # (texts, only a call or None, seconds) -> by text, what was seen
+
+
+class Reasons:
+    """Of one wrong attempt: the edits of the solution that explain it, as far as they do.
+
+    `bad` is the first call and rank in which `look` finds something wrong; `run` runs texts.
+    """
+
+    def __init__(
+        self,
+        check: OnRanks,
+        solution: str,
+        look: Look,
+        bad: Seen,
+        calls: Sequence[Sequence[Seen]],
+        run: Run,
+    ):
+        self.check, self.solution, self.look, self.bad = check, solution, look, bad
+        self.calls, self.run = calls, run
+        self.failing = list(check.looks).index(look)
+        number = [call[0].call for call in calls].index(bad.call)
+        self.first = calls[number : number + 1]  # the first wrong call
+        self.begun = time.monotonic()
+        self.beginning = self.explained(check.edits, self.first, bad.call)
+        self.seconds = (time.monotonic() - self.begun) / max(1, len(check.edits))
+        fitting = [edits for edits, one in self.beginning if one.looks[self.failing] and one.sends]
+        self.everywhere = (
+            self.explained(fitting, calls)
+            if len(calls) > 1
+            else [(edits, one) for edits, one in self.beginning if edits in fitting]
+        )
+
+    def explained(
+        self,
+        edits: Sequence[tuple[str, Edit]],
+        calls: Sequence[Sequence[Seen]],
+        only: int | None = None,
+    ) -> list[tuple[tuple[str, Edit], Explanation]]:
+        """Each edit with how far it explains these calls, unless it cannot run."""
+        tried = self.run([one.of(self.solution) for _, one in edits], only)
+        return [
+            (one, compared(self.check, calls, seen))
+            for one, seen in zip(edits, tried, strict=True)
+            if seen is not None
+        ]
+
+    def single(self) -> str:
+        """The words of the first edit that gives all that was seen; "" if there is none."""
+        complete = [(words, one) for (words, _), one in self.everywhere if all(one.looks)]
+        exact = [words for words, one in complete if one.all]
+        return self.worded([*exact, *(words for words, one in complete)])
+
+    def condition(self) -> str:
+        """The words of the look's own table."""
+        found = diagnose(self.look, self.calls)
+        return found[1] if found else ""
+
+    def pair(self) -> str:
+        """The words of two edits that together give all that was seen; "" if there are none."""
+        scores = {id(e): sum(one.looks) + one.sends for (_, e), one in self.beginning}
+        edits = [one for one in self.check.edits if id(one[1]) in scores]
+        pairs = sorted(combinations(edits, 2), key=lambda two: -max(scores[id(e)] for _, e in two))
+        most = min(MOST_PAIRS, int(PAIRS_SECONDS / max(self.seconds, 1e-4)))
+        both = [
+            (f"{a}\n{b}", made)
+            for (a, x), (b, y) in pairs[: 4 * most]
+            if a != b and (made := self.together(x, y))
+        ]
+        fitting = [
+            two
+            for two, one in self.explained(both[:most], self.first, self.bad.call)
+            if all(one.looks) and one.sends
+        ]
+        complete = self.explained(fitting, self.calls) if fitting else []
+        return self.worded([words for (words, _), one in complete if all(one.looks)])
+
+    def together(self, one: Edit, other: Edit) -> Edit | None:
+        """Both edits; None if they cannot both be made."""
+        for two in (one + other, other + one):
+            try:
+                two.of(self.solution)
+            except ValueError:
+                continue
+            return two
+        return None
+
+    def of_this_look(self) -> str:
+        """The words of an edit that gives all values of the failing look; else the first call."""
+        fitting = [words for (words, _), one in self.everywhere if one.looks[self.failing]]
+        begun = [words for (words, _), one in self.beginning if all(one.looks) and one.sends]
+        return self.worded([*fitting, *begun])
+
+    def worded(self, fitting: Sequence[str]) -> str:
+        """The first of these words, filled in."""
+        return worded(fitting[0], self.bad) if fitting else ""

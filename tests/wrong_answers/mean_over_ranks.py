@@ -1,0 +1,112 @@
+# %% returns a tensor
+# told: This is a tensor; a float is asked for
+def mean_over_ranks(value):
+    total = torch.tensor(value)
+    dist.all_reduce(total)
+    return total / dist.get_world_size()
+
+
+# %% divides by get_rank, which is 0 on rank 0
+# told: Ranks are counted from 0
+def mean_over_ranks(value):
+    total = torch.tensor(value)
+    dist.all_reduce(total)
+    return total.item() / dist.get_rank()
+
+
+# %% starts the collective and does not wait for it
+# told: still at work when your function returned
+def mean_over_ranks(value):
+    total = torch.tensor(value)
+    dist.all_reduce(total, async_op=True)
+    return total.item() / dist.get_world_size()
+
+
+# %% hands a number to the collective
+# told: A collective takes a tensor, and value is a number
+import torch.distributed as dist
+
+
+def mean_over_ranks(value):
+    dist.all_reduce(value)
+    return value / dist.get_world_size()
+
+
+# %% goes on with what all_reduce returns
+# told: What holds the sum?
+def mean_over_ranks(value):
+    total = dist.all_reduce(torch.tensor(value))
+    return total.item() / dist.get_world_size()
+
+
+# %% a rank with 0 stays away from the collective
+# told: the first call was right
+# right at: 1
+def mean_over_ranks(value):
+    total = torch.tensor(value)
+    if value != 0:
+        dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
+
+
+# %% the list holds the same tensor world_size times
+# told: or one tensor several times?
+# right at: 1
+def mean_over_ranks(value):
+    parts = [torch.zeros(1)] * dist.get_world_size()
+    dist.all_gather(parts, torch.tensor([value]))
+    return torch.cat(parts).mean().item()
+
+
+# %% rank 0 alone comes to the collective
+# told: rank 1 has returned without it
+# right at: 1
+def mean_over_ranks(value):
+    total = torch.tensor(value)
+    if dist.get_rank() == 0:
+        dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
+
+
+# %% reduce gives the sum to one rank
+# told: After reduce, one rank alone has the sum
+# right at: 1
+def mean_over_ranks(value):
+    total = torch.tensor(value)
+    dist.reduce(total, dst=0)
+    return total.item() / dist.get_world_size()
+
+
+# %% each rank begins with its own number, and rounds another way
+# told: The last digits of a sum depend on it
+# right at: 1, 2
+def mean_over_ranks(value):
+    size = dist.get_world_size()
+    parts = [torch.zeros(1, dtype=torch.float64) for _ in range(size)]
+    dist.all_gather(parts, torch.tensor([value], dtype=torch.float64))
+    total = 0.0
+    for step in range(size):
+        total += parts[(dist.get_rank() + step) % size].item()
+    return total / size
+
+
+# %% the result depends on more than this rank's number
+# told: What does your function keep from one call to the next?
+# right at: 1
+from functools import cache
+
+import torch
+import torch.distributed as dist
+
+
+@cache
+def mean_over_ranks(value):
+    total = torch.tensor(value)
+    dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
+
+
+# %% returns what all_reduce returns
+# told: A collective fills its tensors and returns None
+def mean_over_ranks(value):
+    return dist.all_reduce(torch.tensor(value))

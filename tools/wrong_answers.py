@@ -1,0 +1,75 @@
+"""Reads tests/wrong_answers/<name>.py: cells that are wrong in a way that is no edit of the table.
+
+    # %% only rank 0 calls the collective
+    # told: has returned without it
+    # right at: 1
+    def mean_over_ranks(value):
+        ...
+
+Each begins with `# %%` and what is wrong. `# told:` are words that the verdict must contain (with
+several lines, all of them), `# right at:` world sizes at which it is right all the same. Without an
+import of its own, a cell begins with those of the stub. In the place of a cell there may be an
+`edit(...)` of the solution, or a `body(...)`, as in an exercise's table of mistakes.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddp_workbook.exercises import body, edit
+from ddp_workbook.exercises.judging.catalogue import Exercise
+
+FOLDER = Path(__file__).parents[1] / "tests" / "wrong_answers"
+HEAD = re.compile(r"^# (told|right at): (.*)\n", re.M)
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """One cell, and what its verdict must be."""
+
+    name: str  # of the exercise
+    wrong: str
+    cell: str
+    told: tuple[str, ...]
+    right_at: frozenset[int] = frozenset()
+
+    @property
+    def slug(self) -> str:
+        """`wrong` as a test's name."""
+        return "_".join(re.findall(r"\w+", self.wrong))[:60]
+
+
+def wrong_answers(exercise: Exercise) -> list[WrongAnswer]:
+    """Those in its file; [] if there is none."""
+    path = FOLDER / f"{exercise.name}.py"
+    return read(path.read_text(encoding="utf-8"), exercise) if path.exists() else []
+
+
+def read(text: str, exercise: Exercise) -> list[WrongAnswer]:
+    """The cells of a file's text. Raises ValueError if one is an edit that cannot be made."""
+    _, *parts = re.split(r"^# %% ", text, flags=re.M)
+    return [_one(part, exercise) for part in parts]
+
+
+def _one(part: str, exercise: Exercise) -> WrongAnswer:
+    wrong, _, rest = part.partition("\n")
+    said = [(key, value) for key, value in HEAD.findall(rest)]
+    code = HEAD.sub("", rest).strip("\n") + "\n"
+    sizes = [int(size) for key, value in said if key == "right at" for size in value.split(",")]
+    return WrongAnswer(
+        exercise.name,
+        wrong,
+        cell_of(code, exercise),
+        tuple(value for key, value in said if key == "told"),
+        frozenset(sizes),
+    )
+
+
+def cell_of(code: str, exercise: Exercise) -> str:
+    """The whole cell: with the stub's imports, or the solution with an edit."""
+    if re.match(r"(edit|body)\(", code):
+        return eval(code, {"edit": edit, "body": body}).of(exercise.solution)
+    if re.search(r"^(import|from) ", code, re.M):
+        return code
+    imports = exercise.stub.partition("\n\n\n")[0]
+    return f"{imports}\n\n\n{code}"
