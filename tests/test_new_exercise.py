@@ -16,17 +16,18 @@ from tools.set_up import ROOT
 
 PARTS = ("src", "tools", "notebooks", "tests/wrong_answers")
 JUDGE = """
-from pathlib import Path
-from ddp_workbook.exercises.judging import catalogue, judge, attempts
+from ddp_workbook.exercises.judging import catalogue, judge
+from tools.wrong_answers import wrong_answers
 if __name__ == "__main__":
     new = catalogue.find("sum_of_all")
     print(judge.examine(new, new.stub).kind)
     print(judge.examine(new, new.solution).kind)
-    for path in sorted(Path("tests/wrong_answers/sum_of_all").glob("*.py")):
-        text = path.read_text()
-        told = text.partition("# told: ")[2].partition("\\n")[0]
-        verdict = " ".join(repr(judge.examine(new, text)).split())
-        print("told" if told in verdict else f"{path.name}: {told} / {verdict}")
+    for one in wrong_answers(new):
+        verdict = " ".join(repr(judge.examine(new, one.cell)).split())
+        print("told" if one.told[0] in verdict else f"{one} / {verdict}")
+    for words, edit in new.module.CHECK.edits:
+        verdict = judge.examine(new, edit.of(new.solution))
+        print("told" if verdict.rows[-1][1][-20:] == words[-20:] else f"{words} / {verdict}")
 """
 
 
@@ -65,7 +66,7 @@ def test_a_new_exercise_is_whole_from_the_first_minute(tree):
     assert [int(one[4]) for one in headings] == list(range(1, len(headings) + 1))
     (tree / "judge.py").write_text(JUDGE, encoding="utf-8")
     judged = run(tree, "judge.py")
-    expected = ["not attempted", "solved", "told", "told", "told", "told"]
+    expected = ["not attempted", "solved", *5 * ["told"]]
     assert judged.stdout.splitlines() == expected, judged.stdout + judged.stderr
 
 
@@ -79,19 +80,21 @@ def test_sync_follows_an_edit_and_changes_nothing_twice(tree):
 
 
 def test_any_cells_can_be_tried(tree):
-    answers = [f"tests/wrong_answers/mean_over_ranks/{one}.py" for one in ("the_sum", "own_number")]
-    done = run(tree, "-m", "tools.new_exercise", "mean_over_ranks", "--try", *answers)
-    assert done.stdout.count("Not yet") == 2, done.stdout + done.stderr
+    """Those of a whole file, too, of which each has a title."""
+    answers = "tests/wrong_answers/mean_over_ranks.py"
+    done = run(tree, "-m", "tools.new_exercise", "mean_over_ranks", "--try", answers)
+    titles = (tree / answers).read_text().count("# %% ")
+    assert done.stdout.count("Not yet") == titles > 4, done.stdout + done.stderr
     assert not (tree / "work").exists()
 
 
-def test_a_diff_can_be_tried_and_must_fit_the_solution(tmp_path, capsys):
-    fits, elsewhere = tmp_path / "fits.diff", tmp_path / "elsewhere.diff"
-    fits.write_text("# wrong: adds up\n\n-    dist.all_reduce(total)\n+    pass\n")
-    elsewhere.write_text("-    dist.broadcast(total)\n+    pass\n")
+def test_an_edit_can_be_tried_and_must_fit_the_solution(tmp_path, capsys):
+    fits, elsewhere = tmp_path / "fits.py", tmp_path / "elsewhere.py"
+    fits.write_text('edit("dist.all_reduce(total)", "pass")\n')
+    elsewhere.write_text('edit("dist.broadcast(total)", "pass")\n')
     new_exercise.main(["mean_over_ranks", "--try", str(fits)])
     assert "Not yet: mean_over_ranks" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"elsewhere\.diff: not once in the solution"):
+    with pytest.raises(SystemExit, match=r"broadcast\(total\)' is not in the solution"):
         new_exercise.main(["mean_over_ranks", "--try", str(elsewhere)])
 
 
@@ -114,4 +117,4 @@ def test_a_diff_can_be_tried_and_must_fit_the_solution(tmp_path, capsys):
 def test_what_cannot_be_done_is_said_and_nothing_is_written(words, told):
     with pytest.raises(SystemExit, match=re.escape(told)):
         new_exercise.main(words)
-    assert not list(EXERCISES.glob("another.py")) and not (WRONG / "another").exists()
+    assert not list(EXERCISES.glob("another.py")) and not (WRONG / "another.py").exists()

@@ -13,7 +13,6 @@ import pytest
 from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.notebook.pages import EXERCISE
 from tests.browser.lab import lab
-from tests.test_exercises import WRONG
 from tests.test_guide import PLANS, Row, parts, plan_rows
 from tests.test_lessons import page as read_page
 from tools import book
@@ -67,8 +66,9 @@ def steps(row: Row, path: Path) -> Iterator[tuple[str, str | None]]:
 
 
 def wrong_answer(name: str) -> str:
-    """The first of tests/wrong_answers."""
-    return sorted((WRONG / name).glob("*.py"))[0].read_text(encoding="utf-8")
+    """The solution with the first mistake of the table."""
+    _, edit = find(name).module.CHECK.edits[0]
+    return edit.of(find(name).solution)
 
 
 def solution(name: str) -> str:

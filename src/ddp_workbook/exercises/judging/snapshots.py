@@ -65,12 +65,12 @@ def snapshot(value: Any) -> Any:
     if isinstance(value, nn.Module):
         tensors = dict(value.named_parameters(remove_duplicate=False))
         tensors |= dict(value.named_buffers(remove_duplicate=False))
-        modules = dict(value.named_modules())
-        return {
-            **{name: snapshot(tensor) for name, tensor in tensors.items()},
-            "training": {name: one.training for name, one in modules.items()},
-            "hooks": {name: [list(vars(one)[h]) for h in HOOKS] for name, one in modules.items()},
-        }
+        state = {name: snapshot(tensor) for name, tensor in tensors.items()}
+        for name, one in value.named_modules():
+            start = f"{name}." if name else ""
+            state[f"{start}training"] = one.training
+            state[f"{start}hooks"] = [list(vars(one)[kind]) for kind in HOOKS]
+        return state
     if type(value) in (list, tuple):
         return type(value)(map(snapshot, value))
     if type(value) is dict:
