@@ -90,6 +90,13 @@ def test_who_returned_while_others_waited_and_what_it_never_entered():
     assert "never by rank 1" in text
 
 
+def test_a_reduce_scatter_has_its_own_name():
+    """gloo makes an all_reduce of it, and records that one."""
+    text = str(failure(faults.scatters_alone))
+    assert "reduce_scatter of float [2] (tests/workers/faults.py" in text
+    assert "all_reduce" not in text
+
+
 def test_who_left_the_group_but_goes_on():
     text = str(failure(faults.destroys_early))
     assert text.startswith("Rank 0 of 2 lost the connection to another rank.")

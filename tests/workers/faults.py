@@ -78,6 +78,13 @@ def returns_early():
     return "late"
 
 
+def scatters_alone():
+    """Rank 0 waits in a reduce_scatter for a rank that has returned."""
+    dist.init_process_group()
+    if dist.get_rank() == 0:
+        dist.reduce_scatter(torch.zeros(2), [torch.ones(2)] * 2)
+
+
 def destroys_early():
     dist.init_process_group("gloo")
     x = torch.ones(4)

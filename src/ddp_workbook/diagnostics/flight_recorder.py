@@ -51,11 +51,15 @@ def stack(frame: FrameType | None) -> list[Frame]:
 
 def brief(entry: dict) -> dict:
     """The part of a flight recorder entry that a report needs."""
-    frame = next((f for f in entry.get("frames") or [] if is_own(f["filename"])), None)
+    frames = entry.get("frames") or []
+    frame = next((f for f in frames if is_own(f["filename"])), None)
+    # gloo makes a reduce_scatter of an all_reduce, and records that one (torch 2.13)
+    named = [f["name"] for f in frames if f["filename"].endswith("distributed_c10d.py")]
+    scattered = (name for name in reversed(named) if name.startswith("reduce_scatter"))
     return {
         "group": entry["process_group"][0],
         "seq": entry["collective_seq_id"],
-        "op": entry["profiling_name"].split(":")[-1],
+        "op": next(scattered, entry["profiling_name"].split(":")[-1]),
         "shapes": entry["input_sizes"],
         "dtypes": [name.lower() for name in entry.get("input_dtypes") or []],
         "finished": bool(entry.get("retired")),
