@@ -36,13 +36,20 @@ OF_THE_ENGINE = (
 )
 EXERCISES = {name: Exercise(name) for name in names()}
 WRONG_ANSWERS = [wrong for one in EXERCISES.values() for wrong in wrong_answers(one)]
-EDITS = {
-    name: [
-        WrongAnswer(name, f"row {number}", change.of(one.solution), (words,))
-        for number, (words, change) in enumerate(one.module.CHECK.edits)
-    ]
-    for name, one in EXERCISES.items()
-}
+
+
+def edits(one: Exercise) -> list[WrongAnswer]:
+    """The edits of its table as cells, in order; ValueError names a row that does not fit."""
+    rows = []
+    for number, (words, edit) in enumerate(one.module.CHECK.edits):
+        try:
+            rows.append(WrongAnswer(one.name, f"row {number}", edit.of(one.solution), (words,)))
+        except ValueError as error:
+            raise ValueError(f"{one.name}, row {number} ({words}): {error}") from None
+    return rows
+
+
+EDITS = {name: edits(one) for name, one in EXERCISES.items()}
 each_exercise = pytest.mark.parametrize("name", names())
 each_size = pytest.mark.release("edits, wrong cells and solutions, each at every size separately")
 each_wrong_answer = pytest.mark.parametrize(
@@ -51,9 +58,9 @@ each_wrong_answer = pytest.mark.parametrize(
 some_edits = pytest.mark.parametrize(  # as a reader meets them; the others are judged together
     "wrong",
     [
-        pytest.param(one, marks=() if one in (edits[0], edits[-1]) else each_size)
-        for edits in EDITS.values()
-        for one in edits
+        pytest.param(one, marks=() if one in (rows[0], rows[-1]) else each_size)
+        for rows in EDITS.values()
+        for one in rows
     ],
     ids=lambda wrong: f"{wrong.name}-{wrong.slug.replace(' ', '_')}",
 )
@@ -205,7 +212,7 @@ def test_an_edit_gets_its_words_as_a_reader_meets_them(wrong):
 def test_each_edit_gets_its_own_words(name):
     """At the largest size at which it is wrong. Each is run twice: as an attempt, as a mistake."""
     check, attempt = exercise(name).module.CHECK, attempts.Attempt(name, Path())
-    left = [(row, edit.of(exercise(name).solution)) for row, (_, edit) in enumerate(check.edits)]
+    left = [(row, one.cell) for row, one in enumerate(EDITS[name])]
     for size in sorted(check.sizes, reverse=True) or [0]:
         cells = [cell for _, cell in left]
         made, table = (run_variants(check, attempt, size, cells) for _ in range(2))
@@ -214,13 +221,16 @@ def test_each_edit_gets_its_own_words(name):
         known = dict(zip(cells, table, strict=True))
         wrong = []
         for (row, cell), calls in zip(left, made, strict=True):
-            words = check.edits[row][0]
+            [words] = EDITS[name][row].told
             assert calls is not None, f"{name}, row {row} raises or does not end: {words}"
             if told := told_by_table(check, exercise(name).solution, calls, known):
-                assert re.fullmatch(pattern(words), told), f"{name}, row {row}: {words}"
+                known_as = f"{name}, row {row} ({words}) cannot be told from: {told}"
+                assert re.fullmatch(pattern(words), told), known_as
                 wrong.append(cell)
         left = [(row, cell) for row, cell in left if cell not in wrong]
-    assert not left, f"{name}: no look finds anything wrong: {[check.edits[n][0] for n, _ in left]}"
+    assert not left, (
+        f"{name}: no look finds anything wrong: {[EDITS[name][n].told for n, _ in left]}"
+    )
 
 
 def told_by_table(
