@@ -15,11 +15,11 @@ largest total. You need no process group.
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
 
-from ddp_workbook.exercises import Alone, Look, Seen, When, in_words
+from ddp_workbook.exercises import Alone, Edit, Look, Seen, When, body, edit, in_words
 from ddp_workbook.exercises.judging.dealing import type_of
-from ddp_workbook.exercises.judging.same import kind
 
 MINUTES = 12
 HINTS = [
@@ -30,8 +30,6 @@ HINTS = [
     "sorted takes a key, and can sort the numbers of the samples by their costs. Small samples can "
     "fill up what large ones leave uneven: when should they come?",
 ]
-Case = tuple[list[int], int]  # costs, world size
-Lists = list[list[int]]  # the samples of each rank
 
 
 def even_work(costs: list[int], world_size: int) -> list[list[int]]:
@@ -53,114 +51,38 @@ TELLING = {
     2: [3, 1, 3, 1, 4, 3, 13],
     1: [2, 7, 2, 4],
 }
+EQUAL = ([5] * 16, 16)  # each rank gets one: the best of many random divisions is far from that
 OTHERS = [[], [4], [0, 0, 0], [6, 6], [3, 9, 5], [5] * 9, [0, 7, 0, 0, 7, 1], [*range(1, 10)]]
 OTHERS += [[3, 1, 1, 3, 1, 1, 0, 1, 1], [50] + [2] * 40, [10**9] * 12]
 OTHERS += [random.Random(n).choices(range(13), k=n) for n in range(2, 11, 2)]
 
 
-def cases() -> list[Case]:
-    """The telling ones, twice, then others; many ranks first."""
+def cases() -> list[tuple[list[int], int]]:
+    """Costs and world size: the telling ones, twice, then others; many ranks first."""
     telling = [(costs, size) for size, costs in TELLING.items()]
-    return [*telling, *telling, *((costs, size) for size in TELLING for costs in OTHERS)]
+    return [*telling, *telling, EQUAL, *((costs, size) for size in TELLING for costs in OTHERS)]
 
 
-def lists_of(value: object) -> str:
-    """What a value is, as far as lists for each rank go."""
-    if not isinstance(value, list | tuple) or not value or type_of(value) == "a list of int":
-        return type_of(value) if value != [] else "a list of length 0"
-    others = [one for one in value if not isinstance(one, list | tuple)]
-    inner = [type_of(one) for one in value if type_of(one) != "a list of int"]
-    if others:
-        return f"a list with {kind(others[0])} in it"
-    lists = "list" if len(value) == 1 else "lists"
-    return f"a list with {inner[0]}" if inner else f"a list with {len(value)} {lists} of int"
+def types(came: Any) -> Any:
+    """The type of each rank's samples; what is not a list stands for itself."""
+    return [*map(type_of, came)] if isinstance(came, list | tuple) else came
 
 
-def holds_lists_of_int(value: object) -> bool:
-    """Whether a value is a list of nothing but lists of int; it may be empty."""
-    return isinstance(value, list | tuple) and all(type_of(own) == "a list of int" for own in value)
+def with_types(seen: Seen) -> str:
+    """What came back; of a list, which types of items it has."""
+    inside = f", in it {' and '.join({*seen.value})}" if isinstance(seen.value, list) else ""
+    return f"{in_words(seen.came)}{inside}"
 
 
-def totals(costs: list[int], lists: Lists) -> list[int]:
+def totals(costs: list[int], lists: list[list[int]]) -> list[int]:
     """The work of each rank."""
     return [sum(costs[i] for i in own if 0 <= i < len(costs)) for own in lists]
 
 
 def with_totals(seen: Seen) -> str:
     """A line for each rank."""
-    each = zip(seen.came, totals(seen.case[0], seen.came), strict=True)
-    lines = [
-        f"rank {rank}: {in_words(own)}, total {total}" for rank, (own, total) in enumerate(each)
-    ]
-    return "\n".join(lines)
-
-
-def least_possible(costs: list[int], size: int) -> int:
-    """The smallest largest total, from all ways to divide the samples."""
-    ways = {(0,) * size}  # totals of the ranks, sorted, for it does not matter whose is which
-    for c in costs:
-        ways = {tuple(sorted((*w[:r], w[r] + c, *w[r + 1 :]))) for w in ways for r in range(size)}
-    return min(map(max, ways))
-
-
-def too_long(seen: Seen) -> bool:
-    """Whether a total is above 4/3 of the least possible."""
-    costs, size = seen.case
-    longest = max(totals(costs, seen.came))
-    bound = max([-(-sum(costs) // size), *costs])  # cheap, and no division is below it
-    return 3 * longest > 4 * bound and 3 * longest > 4 * least_possible(costs, size)
-
-
-def allowed(seen: Seen) -> str:
-    """What is required of the totals, in words."""
-    least = least_possible(*seen.case)
-    return f"no total above {4 * least / 3:.4g}: {least} is possible, 4/3 of it allowed"
-
-
-def up(costs: list[int]) -> list[int]:
-    """The samples, the shortest first."""
-    return sorted(range(len(costs)), key=costs.__getitem__)
-
-
-def down(costs: list[int]) -> list[int]:
-    """The longest first, of equals the one with the smaller number."""
-    return sorted(range(len(costs)), key=lambda i: -costs[i])
-
-
-def greedy(order: Iterable[int], costs: list[int], size: int) -> Lists:
-    """The lists, if each sample in turn goes where least is so far."""
-    parts = [[] for _ in range(size)]
-    for sample in order:
-        min(parts, key=lambda part: sum(costs[i] for i in part)).append(sample)
-    return parts
-
-
-def any_of(*ways: Callable[[list[int], int], Lists]) -> When:
-    """Holds where one of these ways gives the ranks these samples, whichever rank is which."""
-    return When(lambda seen: sets_of(seen.came) in [sets_of(way(*seen.case)) for way in ways])
-
-
-def sets_of(lists: Lists) -> Lists:
-    """The lists, sorted."""
-    return sorted(map(sorted, lists))
-
-
-def like_cards(order: list[int], size: int) -> Lists:
-    """An order dealt to the ranks in turn."""
-    return [order[rank::size] for rank in range(size)]
-
-
-def neighbours(seen: Seen) -> bool:
-    """Whether each rank has a run of neighbours."""
-    return [i for own in seen.came for i in own] == list(range(len(seen.case[0])))
-
-
-def of_sorted_costs(seen: Seen) -> bool:
-    """Whether the samples are meant to be places in a sorted copy of costs."""
-    costs, size = seen.case
-    right = [sets_of(greedy(order, costs, size)) for order in (down(costs), up(costs)[::-1])]
-    orders = (down(costs), up(costs))
-    return any(sets_of([[o[i] for i in own] for own in seen.came]) in right for o in orders)
+    each = enumerate(zip(seen.came, totals(seen.case[0], seen.came), strict=True))
+    return "\n".join(f"rank {rank}: {in_words(own)}, total {total}" for rank, (own, total) in each)
 
 
 def twice_and_never(seen: Seen) -> str:
@@ -171,17 +93,47 @@ def twice_and_never(seen: Seen) -> str:
     return f"more than once: {in_words(twice)}, never: {in_words(never)}"
 
 
+@cache  # every mistake is compared with it
+def least_possible(costs: tuple[int, ...], size: int) -> int:
+    """The smallest largest total, from all ways to divide the samples."""
+    ways = {(0,) * size}  # totals of the ranks, sorted, for it does not matter whose is which
+    for c in costs:
+        ways = {tuple(sorted((*w[:r], w[r] + c, *w[r + 1 :]))) for w in ways for r in range(size)}
+    return min(map(max, ways))
+
+
+def too_long(seen: Seen) -> list[list[int]]:
+    """The ranks' samples, each rank's sorted, if a total is above 4/3 of the least possible."""
+    costs, size = seen.case
+    longest = max(totals(costs, seen.came))
+    bound = max([-(-sum(costs) // size), *costs])  # cheap, and no division is below it
+    wrong = 3 * longest > 4 * bound and 3 * longest > 4 * least_possible(tuple(costs), size)
+    return [*map(sorted, seen.came)] if wrong else []
+
+
+def allowed(seen: Seen) -> str:
+    """What is required of the totals, in words."""
+    least = least_possible(tuple(seen.case[0]), seen.case[1])
+    return f"no total above {4 * least / 3:.4g}: {least} is possible, 4/3 of it allowed"
+
+
+LOOP = "for sample in sorted(range(len(costs)), key=lambda i: -costs[i]):"
+
+
+def like_cards(order: str) -> Edit:
+    """A mistake: the samples in this order are dealt to the ranks in turn."""
+    return body(f"return [{order}[rank::world_size] for rank in range(world_size)]")
+
+
 TYPE = Look(
-    of=lambda seen: lists_of(seen.came),
-    right=lambda case: lists_of([[] for _ in range(case[1])]),
+    of=lambda seen: types(seen.came),
+    right=lambda case: ["a list of int"] * case[1],
     mistakes={
-        "Does the function return its lists, on every path?": "None",
-        "Return the lists themselves, rank 0's first. What holds them here?": "a dict",
-        "Is this a rank for each sample? The task asks for the samples of each rank.": (
-            "a list of int"
+        "Is this a rank for each sample? The task asks for the samples of each rank.": When(
+            lambda seen: type_of(seen.came) == "a list of int" and len(seen.came)
         ),
         "Does each rank have a list, also one that gets no sample?": When(
-            lambda seen: holds_lists_of_int(seen.came) and len(seen.came) != seen.case[1]
+            lambda seen: isinstance(seen.value, list) and {*seen.value} <= {"a list of int"}
         ),
         "Each rank's samples belong in a list. What are they in here?": When(
             lambda seen: (
@@ -192,25 +144,13 @@ TYPE = Look(
     },
     otherwise="The task asks for the numbers of the samples, nothing more. What else is in these "
     "lists?",
-    came=lambda seen: f"{in_words(seen.came)}, {seen.value}",
-    required=lambda seen: f"{seen.right}, one for each rank",
+    came=with_types,
+    required=lambda seen: f"a list of int for each of {seen.case[1]} ranks, in a list",
 )
 EACH_ONCE = Look(
     of=lambda seen: sorted(i for own in seen.came for i in own),
     right=lambda case: list(range(len(case[0]))),
     mistakes={
-        "These are the costs themselves. Which samples do they belong to?": (
-            lambda case: sorted(case[0])
-        ),
-        "Some samples cost the same. Which of them does index find?": (
-            lambda case: sorted(map(case[0].index, case[0]))
-        ),
-        "Samples that cost 0 are missing. Which of your lines treats 0 as nothing?": (
-            lambda case: [i for i, cost in enumerate(case[0]) if cost]
-        ),
-        "Ranks have equal lists. Is it the same list object several times?": (
-            lambda case: sorted([*range(len(case[0]))] * case[1])
-        ),
         "Samples are 0 to len(costs) - 1. Where do the other numbers come from?": When(
             lambda seen: set(seen.value) - set(seen.right)
         ),
@@ -222,17 +162,9 @@ EACH_ONCE = Look(
     came=lambda seen: f"{with_totals(seen)}\n{twice_and_never(seen)}",
     required=lambda seen: f"each of {len(seen.right)} samples, once",
 )
-ALWAYS_THE_SAME = Look(
-    of=lambda seen: all(one.came == seen.came for one in seen.again),
-    right=True,
-    otherwise="The same call gives other lists the next time. What, besides costs and world_size, "
-    "do they depend on? Like random numbers, hash() of a text differs from process to process.",
-    came=lambda seen: "\nand once more:\n".join(map(with_totals, [seen, *seen.again])),
-    required="the same lists: each rank computes them in its own process",
-)
 LEVEL = Look(
     of=too_long,
-    right=False,
+    right=[],
     mistakes={
         "All the work is on one rank. When does another rank get a sample?": When(
             lambda seen: sum(map(bool, totals(seen.case[0], seen.came))) == 1
@@ -240,29 +172,8 @@ LEVEL = Look(
         "These totals are large. Which numbers does your dtype hold?": When(
             lambda seen: sum(seen.case[0]) > 2**31
         ),
-        "Each rank has a run of neighbours. Do neighbours have to stay together?": When(neighbours),
-        "They are dealt like cards, in the order in which they come. What about their costs?": (
-            any_of(lambda costs, size: like_cards(list(range(len(costs))), size))
-        ),
-        "Sorted, then dealt like cards. In each round, who gets the longest one?": When(
-            lambda seen: (
-                seen.came
-                in [
-                    like_cards(o, seen.case[1])
-                    for o in (down(seen.case[0]), up(seen.case[0])[::-1])
-                ]
-            )
-        ),
-        "Are these the samples' places in costs, or those in a sorted copy of it?": When(
-            of_sorted_costs
-        ),
-        "You give them away by their numbers, not by their costs. Which samples cannot be "
-        "balanced out at the end?": any_of(
-            lambda costs, size: greedy(range(len(costs)), costs, size),
-            lambda costs, size: greedy(range(len(costs))[::-1], costs, size),
-        ),
-        "You give them away the shortest first. Which ones cannot be balanced at the end?": (
-            any_of(lambda costs, size: greedy(up(costs), costs, size))
+        "Each rank has a run of neighbours. Do neighbours have to stay together?": When(
+            lambda seen: [i for own in seen.came for i in own] == [*range(len(seen.case[0]))]
         ),
         "All ranks have about equally many samples. Are they equally long?": When(
             lambda seen: max(map(len, seen.came)) - min(map(len, seen.came)) < 2
@@ -272,11 +183,52 @@ LEVEL = Look(
     came=with_totals,
     required=allowed,
 )
+ALWAYS_THE_SAME = Look(
+    of=lambda seen: all(one.came == seen.came for one in seen.again),
+    right=True,
+    otherwise="The same call gives other lists the next time. What, besides costs and world_size, "
+    "do they depend on? Like random numbers, hash() of a text differs from process to process.",
+    came=lambda seen: "\nand once more:\n".join(map(with_totals, [seen, *seen.again])),
+    required="the same lists: each rank computes them in its own process",
+)
 CHECK = Alone(
     cases=cases,
     given=lambda case: (list(case[0]), case[1]),
     called=lambda case: f"even_work({in_words(case[0])}, world_size={case[1]})",
     looks=[TYPE, EACH_ONCE, LEVEL, ALWAYS_THE_SAME],
+    mistakes={
+        "These are the costs themselves. Which samples do they belong to?": edit(
+            "append(sample)", "append(costs[sample])"
+        ),
+        "Some samples cost the same. Which of them does index find?": edit(
+            "append(sample)", "append(costs.index(costs[sample]))"
+        ),
+        "Samples that cost 0 are missing. Which of your lines treats 0 as nothing?": edit(
+            "parts[rank].append(sample)", "parts[rank] += [sample] * bool(costs[sample])"
+        ),
+        "Ranks have equal lists. Is it the same list object several times?": edit(
+            "[[] for _ in range(world_size)]", "[[]] * world_size"
+        ),
+        "They are dealt like cards, in the order in which they come. What about their costs?": (
+            like_cards("list(range(len(costs)))")
+        ),
+        "Sorted, then dealt like cards. In each round, who gets the longest one?": [
+            like_cards("sorted(range(len(costs)), key=lambda i: -costs[i])"),
+            like_cards("sorted(range(len(costs)), key=lambda i: costs[i])[::-1]"),
+        ],
+        "Are these the samples' places in costs, or those in a sorted copy of it?": [
+            edit(LOOP, f"costs = sorted(costs)\n    {LOOP}"),
+            edit(LOOP, f"costs = sorted(costs, reverse=True)\n    {LOOP}"),
+        ],
+        "You give them away by their numbers, not by their costs. Which samples cannot be balanced "
+        "out at the end?": [
+            edit(LOOP, "for sample in range(len(costs)):"),
+            edit(LOOP, "for sample in reversed(range(len(costs))):"),
+        ],
+        "You give them away the shortest first. Which ones cannot be balanced at the end?": edit(
+            "-costs[i]", "costs[i]"
+        ),
+    },
     keeps="Which line changes costs, and not a copy of it?",
     errors={
         "does not end": "How often does this loop run? There are 262,144 ways to deal 9 samples to "
@@ -287,5 +239,6 @@ CHECK = Alone(
         "out of range": "How many lists are there, how many samples, and which of them do you "
         "count?",
     },
-    proves="0 to 41 samples, each on one of 1 to 4 ranks, no total above 4/3 of the least possible",
+    proves="0 to 41 samples, each on one of 1 to 4 or 16 ranks, no total above 4/3 of the least "
+    "possible",
 )

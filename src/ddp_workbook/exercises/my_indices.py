@@ -13,24 +13,20 @@ does. If n is 0, every rank gets an empty list.
    the last rank comes rank 0 again.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import DistributedSampler
 
-from ddp_workbook.exercises import Alone, Look, NotYet, Seen, When
+from ddp_workbook.exercises import Alone, Edit, Look, NotYet, Seen, When, edit
 from ddp_workbook.exercises.judging.dealing import (
     A_LIST_OF_INT,
-    MISTAKES,
-    UNEXPLAINED,
-    Deal,
+    CONDITIONS,
+    WRONG_ORDERS,
     all_came,
     all_right,
     dealt,
-    lengths,
-    permutation,
+    required,
 )
 
 MINUTES = 12
@@ -60,46 +56,20 @@ def my_indices(
         generator = torch.Generator().manual_seed(seed + epoch)  # the same on all ranks
         order = torch.randperm(n, generator=generator).tolist()
     each = n // world_size if drop_last else -(-n // world_size)  # rounded down, or up
-    return [order[place % n] for place in range(rank, each * world_size, world_size)]
+    dealt = [order[place % n] for place in range(each * world_size)]
+    return dealt[rank::world_size]
     ### END SOLUTION
 
 
-@dataclass(frozen=True, kw_only=True)
-class Epoch(Deal):
-    """An epoch of a DistributedSampler."""
+class Epoch(NamedTuple):
+    """An epoch of all ranks; the defaults are those of the function."""
 
-    shuffle: bool
-    drop_last: bool
-
-    def order_by(self, seed: int, times: int = 1) -> list[int]:
-        """The epoch's order from a generator with this seed, if it is shuffled at all."""
-        return super().order_by(seed, times) if self.shuffle else list(range(self.n))
-
-    def cards(self, order: list[int]) -> list[int]:
-        """An order, extended or cut."""
-        each = self.n // self.size if self.drop_last else -(-self.n // self.size)
-        return (order * self.size)[: each * self.size]
-
-    @property
-    def more(self) -> int:
-        """How many samples are missing to the next multiple."""
-        return -self.n % self.size
-
-    @property
-    def options(self) -> tuple:
-        """The arguments that have a default."""
-        return self.epoch, self.shuffle, self.drop_last, self.seed
-
-    @property
-    def in_words(self) -> str:
-        """The call."""
-        words = "epoch={}, shuffle={}, drop_last={}, seed={}".format(*self.options)
-        if self.options == DEFAULTS:
-            return f"my_indices({self.n}, rank, {self.size}), so that {words}"
-        return f"my_indices({self.n}, rank, {self.size}, {words})"
-
-
-DEFAULTS = (0, True, False, 0)
+    n: int
+    size: int
+    epoch: int = 0
+    shuffle: bool = True
+    drop_last: bool = False
+    seed: int = 0
 
 
 def cases() -> list[Epoch]:
@@ -108,25 +78,40 @@ def cases() -> list[Epoch]:
     for size in (4, 3, 2, 1):
         even = size * max(3, 8 // size)  # 8 to 12 samples
         lengths = (even, even + 1, even + size - 1, min(size - 1, 1))
-        rules = [(n, 0, False, last, 0) for last in (False, True) for n in lengths]
-        rules += [(even, epoch, True, False, seed) for seed in (0, 5) for epoch in (0, 2)]
-        rules += [(even + 1, 2, True, last, 5) for last in (False, True)]
-        found += [case_of(size, *rule) for rule in rules]
+        found += [Epoch(n, size, 0, False, last) for last in (False, True) for n in lengths]
+        found += [Epoch(even, size, epoch, seed=seed) for seed in (0, 5) for epoch in (0, 2)]
+        found += [Epoch(even + 1, size, 2, True, last, 5) for last in (False, True)]
     again = found[8:12]
     flags = [(shuffle, last) for shuffle in (False, True) for last in (False, True)]
-    few = [(size, n, *two) for size in (4, 3, 2, 1, 7) for n in (2, 0) for two in flags]
-    return [*found, *again, *(case_of(size, n, 3, *two, 10) for size, n, *two in few)]
+    few = [(n, size, 3, *two, 10) for size in (4, 3, 2, 1, 7) for n in (2, 0) for two in flags]
+    return [*found, *again, *(Epoch(*one) for one in few)]
 
 
-def case_of(size: int, n: int, epoch: int, shuffle: bool, drop_last: bool, seed: int) -> Epoch:
-    """A case."""
-    return Epoch(n=n, size=size, epoch=epoch, seed=seed, shuffle=shuffle, drop_last=drop_last)
+def options(case: Epoch) -> tuple:
+    """The arguments that have a default; () if all have it."""
+    return case[2:] if case != Epoch(case.n, case.size) else ()
+
+
+def called(case: Epoch) -> str:
+    """The call, in which every rank gives its own number."""
+    words = "epoch={}, shuffle={}, drop_last={}, seed={}".format(*case[2:])
+    if options(case):
+        return f"my_indices({case.n}, rank, {case.size}, {words})"
+    return f"my_indices({case.n}, rank, {case.size}), so that {words}"
+
+
+def by_sampler(case: Epoch, rank: int) -> list[int]:
+    """What DistributedSampler gives to a rank."""
+    given = {"shuffle": case.shuffle, "drop_last": case.drop_last, "seed": case.seed}
+    sampler = DistributedSampler(range(case.n), case.size, rank, **given)
+    sampler.set_epoch(case.epoch)
+    return list(sampler)
 
 
 def arguments(case: Epoch, rank: int) -> tuple:
     """The arguments of a call; from now on no sampler can be made in this process."""
     DistributedSampler.__init__ = refuse
-    return (case.n, rank, case.size, *(case.options if case.options != DEFAULTS else ()))
+    return (case.n, rank, case.size, *options(case))
 
 
 def refuse(*_: Any, **__: Any) -> None:
@@ -135,111 +120,46 @@ def refuse(*_: Any, **__: Any) -> None:
     raise NotYet("my_indices", "a DistributedSampler is asked", "lines that do what it does", look)
 
 
-def longer(cards: Callable[[Epoch], list[int]]) -> Callable:
-    """A mistake in extending the order."""
-    return dealt(lambda case: case.right if case.drop_last else cards(case))
+EACH = "n // world_size if drop_last else -(-n // world_size)"
+DEALT = "[order[place % n] for place in range(each * world_size)]"
+SHARE = "dealt[rank::world_size]"
 
 
-def shorter(cards: Callable[[Epoch], list[int]]) -> Callable:
-    """A mistake in cutting the order."""
-    return dealt(lambda case: cards(case) if case.drop_last else case.right)
+def extended_by(*samples: str) -> list[Edit]:
+    """Mistakes in what follows the order if it is too short."""
+    return [edit(DEALT, f"(order + {more})[: each * world_size]") for more in samples]
 
 
-def each_drops_one(case: Epoch, rank: int) -> list[int]:
-    """A rank's samples if each rank drops its last one wherever n is no multiple."""
-    if case.drop_last and case.more:
-        return case.order[rank :: case.size][:-1]
-    return case.right[rank :: case.size]
-
-
-def shuffled_late(case: Epoch) -> list[int]:
-    """Extended or cut first, shuffled afterwards."""
-    places = permutation(len(case.right), case.seed + case.epoch, 1)
-    return [place % case.n for place in places] if case.shuffle else case.right
+def if_drop_last(dealt: str) -> Edit:
+    """A mistake in how the order is cut."""
+    return edit(DEALT, f"{dealt} if drop_last else {DEALT}")
 
 
 def own_parts_shuffled(seen: Seen) -> bool:
-    """Whether each rank has what it would have without shuffling, in another order."""
-    plain = seen.case.cards(list(range(seen.case.n)))
-    parts = [sorted(plain[one.rank :: seen.size]) for one in seen.everyone]
-    return seen.size > 1 and [sorted(one.value) for one in seen.everyone] == parts
+    """Whether each rank has the samples that it has without shuffling, in another order."""
+    plain = [by_sampler(seen.case._replace(shuffle=False), one.rank) for one in seen.everyone]
+    shuffled = seen.case.shuffle and seen.size > 1
+    return shuffled and [*map(sorted, dealt(seen))] == [*map(sorted, plain)]
 
 
 CHECK = Alone(
     cases=cases,
     times=lambda case: case.size,
     given=arguments,
-    called=lambda case: case.in_words,
+    called=called,
     looks=[
         A_LIST_OF_INT,
         Look(
-            right=dealt(lambda case: case.right),
+            right=by_sampler,
             mistakes={
-                **MISTAKES,
-                "It is not shuffled, and shuffle is True.": dealt(
-                    lambda case: case.cards(list(range(case.n)))
-                ),
-                "It is shuffled, and shuffle is False.": dealt(
-                    lambda case: case.cards(Deal.order_by(case, case.seed + case.epoch))
-                ),
-                "The order is extended first and shuffled afterwards. Which of the rules comes "
-                "first?": dealt(shuffled_late),
-                "Not all ranks get equally many. What happens to the order before it is dealt?": (
-                    longer(lambda case: case.order)
-                ),
-                "drop_last is False, and yet samples are left out.": longer(
-                    lambda case: case.order[: case.n // case.size * case.size]
-                ),
-                "Right so far, but still too short. How often must the order be repeated?": longer(
-                    lambda case: case.order + case.order[: case.more]
-                ),
-                "The order continues with its own end. Where should it start again?": longer(
-                    lambda case: case.order + case.order[case.n - case.more :]
-                ),
-                "The order continues backwards. Where should it start again?": longer(
-                    lambda case: case.order + case.order[::-1][: case.more]
-                ),
-                "Only the last sample comes again. Where should the order start again?": longer(
-                    lambda case: case.order + case.order[-1:] * case.more
-                ),
-                "Only the first sample comes again. Which one follows it?": longer(
-                    lambda case: case.order + case.order[:1] * case.more
-                ),
-                "Samples 0, 1 and so on come again. Does the order start with them?": longer(
-                    lambda case: case.order + [i % case.n for i in range(case.more)]
-                ),
-                "More is added than necessary. How many are missing to the next multiple?": longer(
-                    lambda case: [
-                        case.order[place % case.n]
-                        for place in range((case.n // case.size + 1) * case.size if case.n else 0)
-                    ]
-                ),
-                "Not all ranks get equally many. What does drop_last do to the order?": shorter(
-                    lambda case: case.order
-                ),
-                "drop_last is True. Is the order extended then?": shorter(
-                    lambda case: (case.order * case.size)[: case.n + case.more]
-                ),
-                "The order has lost its beginning, not its end.": shorter(
-                    lambda case: case.order[case.n % case.size :]
-                ),
-                "More is cut off than necessary. By how much is n above a multiple of "
-                "world_size?": shorter(lambda case: case.order[: -(case.n % case.size)]),
-                "Every rank leaves out one. Which ranks had one more than the others?": (
-                    each_drops_one
-                ),
-                **UNEXPLAINED,
-                "The samples are dealt first, then shuffled. Which of the rules comes first?": (
-                    When(own_parts_shuffled)
-                ),
-                "Right so far, but too short. How long must the order be?": When(
-                    lambda seen: all(o.value == o.right[: len(o.value)] for o in seen.everyone)
+                "Each rank has the samples that it has without shuffling, in another order. Which "
+                "of the rules comes first?": When(own_parts_shuffled),
+                **CONDITIONS,
+                "Right so far, but too short. How long must the order be before it is dealt?": When(
+                    lambda seen: all(o.right[: len(o.value)] == [*o.value] for o in seen.everyone)
                 ),
                 "Does every rank get as many as it must?": When(
-                    lambda seen: lengths(seen)[0] != lengths(seen)[1]
-                ),
-                "Another shuffle. Which function makes it, and with what is it seeded?": When(
-                    lambda seen: seen.case.shuffle
+                    lambda seen: [*map(len, dealt(seen))] != [*map(len, required(seen))]
                 ),
             },
             otherwise="Write down what is dealt, and under each sample its rank. Where is the "
@@ -248,6 +168,56 @@ CHECK = Alone(
             required=all_right,
         ),
     ],
+    mistakes={
+        **WRONG_ORDERS,
+        "All ranks get the same samples. Where does the rank come in?": [
+            edit(SHARE, "dealt"),
+            edit(SHARE, "dealt[::world_size]"),
+        ],
+        "It is not shuffled, and shuffle is True.": edit("if shuffle:", "if False:"),
+        "It is shuffled, and shuffle is False.": [
+            edit("if shuffle:", "if True:"),
+            edit("if shuffle:", "if not shuffle:"),
+        ],
+        "The order is extended first and shuffled afterwards. Which of the rules comes first?": (
+            edit(
+                "order = list(range(n))",
+                f"each = {EACH}\n    order = list(range(each * world_size))",
+                "randperm(n,",
+                "randperm(each * world_size,",
+                "order[place % n]",
+                "order[place] % n",
+            )
+        ),
+        "Not all ranks get equally many. What happens to the order before it is dealt?": [
+            *extended_by("[]"),
+            edit(DEALT, "order"),
+        ],
+        "drop_last is False, and yet samples are left out.": edit(EACH, "n // world_size"),
+        "The order is extended, but not from its beginning on. Where should it start again?": (
+            extended_by("order[n - -n % world_size :]", "order[::-1]", "order[-1:] * world_size")
+        ),
+        "Only the first sample comes again. Which one follows it?": (
+            extended_by("order[:1] * world_size")
+        ),
+        "Samples 0, 1 and so on come again. Does the order start with them?": (
+            extended_by("list(range(n)) * world_size")
+        ),
+        "More is added than necessary. How many are missing to the next multiple?": edit(
+            "-(-n // world_size)", "(n // world_size + 1 if n else 0)"
+        ),
+        "Not all ranks get equally many. What does drop_last do to the order?": (
+            if_drop_last("order")
+        ),
+        "drop_last is True. Is the order extended then?": edit(EACH, "-(-n // world_size)"),
+        "The order has lost its beginning, not its end.": if_drop_last("order[n % world_size :]"),
+        "More is cut off than necessary. By how much is n above a multiple of world_size?": (
+            if_drop_last("order[: -(n % world_size)]")
+        ),
+        "Every rank leaves out one. Which ranks had one more than the others?": edit(
+            SHARE, f"(order[rank::world_size][:-1] if drop_last and n % world_size else {SHARE})"
+        ),
+    },
     errors={
         "process group": "There is no process group. Which arguments give rank and world size?",
         "by zero": "n can be 0, or smaller than world_size. What do you divide by then?",

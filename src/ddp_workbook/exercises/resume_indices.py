@@ -13,21 +13,19 @@ need not be a multiple of anything. Now there are world_size ranks; you need no 
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
-from ddp_workbook.exercises import Alone, Look, Seen, When, in_words
+from ddp_workbook.exercises import Alone, Edit, Look, Seen, When, edit, in_words
 from ddp_workbook.exercises.judging.dealing import (
     A_LIST_OF_INT,
-    MISTAKES,
-    UNEXPLAINED,
-    Deal,
+    CONDITIONS,
+    WRONG_ORDERS,
     all_came,
     all_right,
     dealt,
-    lengths,
-    one_of,
+    required,
     together,
 )
 
@@ -53,129 +51,79 @@ def resume_indices(
     ### END SOLUTION
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stop(Deal):
+class Stop(NamedTuple):
     """An epoch that was stopped, and the ranks after it."""
 
+    n: int
+    epoch: int
+    seed: int
     done: int
-
-    def cards(self, order: list[int]) -> list[int]:
-        """What is left of an order."""
-        return order[self.done :]
-
-    @property
-    def in_words(self) -> str:
-        """The call, and what it is about."""
-        return (
-            f"resume_indices({self.n}, epoch={self.epoch}, seed={self.seed}, done={self.done}, "
-            f"rank, world_size={self.size})\n"
-            f"done: {in_words(self.order[: self.done])}\nleft: {in_words(self.right)}"
-        )
+    size: int
 
 
 def cases() -> list[Stop]:
     """Some in which mistakes differ, many ranks first; then all stops of short epochs."""
     telling, short = [], []
     for size in (4, 3, 2, 1):
-        samples = {"n": size * (size + 2) + 2, "done": size + 1, "size": size}
         settings = [(3, 20), (0, 0), (3, 5)]  # epoch, seed
-        telling += [Stop(epoch=epoch, seed=seed, **samples) for epoch, seed in settings]
-        for n in (5, 2, 1, 0):
-            stops = range(n, -1, -1)
-            short += [Stop(n=n, done=done, size=size, epoch=2, seed=7) for done in stops]
-    large = Stop(n=40_000, done=39_990, size=3, epoch=1, seed=2**31)
+        telling += [Stop(size * (size + 2) + 2, *two, size + 1, size) for two in settings]
+        short += [Stop(n, 2, 7, done, size) for n in (5, 2, 1, 0) for done in range(n, -1, -1)]
+    large = Stop(40_000, 1, 2**31, 39_990, 3)
     return [*telling, telling[0], large, *short]
+
+
+def order_of(case: Stop) -> list[int]:
+    """The epoch's order: what a single rank has if nothing is done yet."""
+    return resume_indices(case.n, case.epoch, case.seed, done=0, rank=0, world_size=1)
+
+
+def called(case: Stop) -> str:
+    """The call, and what it is about."""
+    order, done = order_of(case), case.done
+    return (
+        f"resume_indices({case.n}, epoch={case.epoch}, seed={case.seed}, done={done}, "
+        f"rank, world_size={case.size})\n"
+        f"done: {in_words(order[:done])}\nleft: {in_words(order[done:])}"
+    )
 
 
 def what_came(seen: Seen) -> str:
     """The lists, which samples the epoch uses several times if it goes on so, and which never."""
-    times = Counter(seen.case.order[: seen.case.done] + together(seen))
+    order = order_of(seen.case)
+    times = Counter(order[: seen.case.done] + together(dealt(seen)))
     twice = [sample for sample in times if times[sample] > 1]
-    never = [sample for sample in seen.case.order if not times[sample]]
+    never = [sample for sample in order if not times[sample]]
     words = f"in the whole epoch more than once: {in_words(twice)}, never: {in_words(never)}"
     return f"{all_came(seen)}\n{words}"
 
 
-def whole(case: Stop, rank: int) -> list[list[int]]:
-    """What a rank had at the beginning of the epoch, padded or not."""
-    padded = case.order + case.order[: -case.n % case.size]
-    return [order[rank :: case.size] for order in (case.order, padded)]
+def returns(*lists: str) -> list[Edit]:
+    """Mistakes in what is returned of `order`."""
+    return [edit("order[done + rank :: world_size]", one) for one in lists]
 
 
-def as_before(case: Stop, rank: int) -> list[list[int]]:
-    """That, without a share of what is done, rounded down or up."""
-    shares = case.done // case.size, -(-case.done // case.size)
-    return [own[share:] for own in whole(case, rank) for share in shares]
-
-
-def lists_swapped(seen: Seen) -> bool:
-    """Whether the ranks have got each other's lists."""
-    return sorted(one.value for one in seen.everyone) == sorted(o.right for o in seen.everyone)
-
-
-def only_added(seen: Seen) -> bool:
-    """Whether the ranks' lists are right but for more at their ends, and equally long."""
-    begin = all(one.value[: len(one.right)] == one.right for one in seen.everyone)
-    return begin and len(set(lengths(seen)[0])) == 1
-
-
+WHOLE = "order[rank::world_size]"  # what a rank had at the beginning of the epoch
+PADDED = "(order + order[: -n % world_size])[rank::world_size]"  # that, as the sampler gives it
+SHARES = ("done // world_size", "-(-done // world_size)")  # of each rank in what is done
 CHECK = Alone(
     cases=cases,
     times=lambda case: case.size,
-    given=lambda case, rank: (case.n, case.epoch, case.seed, case.done, rank, case.size),
-    called=lambda case: case.in_words,
+    given=lambda case, rank: (*case[:4], rank, case.size),
+    called=called,
     looks=[
         A_LIST_OF_INT,
         Look(
-            right=dealt(lambda case: case.right),
             mistakes={
                 "All samples are done. What is left for a rank then?": When(
                     lambda seen: seen.case.done == seen.case.n
                 ),
-                **MISTAKES,
-                "The order is not shuffled. Which one did the run have before the stop?": dealt(
-                    lambda case: case.cards(list(range(case.n)))
+                **CONDITIONS,
+                "Right so far, but more samples follow. Must all ranks get equally many?": When(
+                    lambda seen: all([*o.value[: len(o.right)]] == o.right for o in seen.everyone)
                 ),
-                "Every rank leaves out `done` samples of its own. Whose samples does `done` "
-                "count?": lambda case, rank: case.order[rank :: case.size][case.done :],
-                "This is the whole epoch. What has been trained on before the stop?": one_of(whole),
-                "This is right only if the run had as many ranks as now, and stopped after a whole "
-                "step. What if it had more ranks, or fewer?": one_of(as_before),
-                "The dealing goes on as if nothing had happened. Which rank gets the first sample "
-                "that is left?": lambda case, rank: case.right[
-                    (rank - case.done) % case.size :: case.size
-                ],
-                "Ranks begin at the right places. Which ranks get the samples that follow, one "
-                "after the other?": lambda case, rank: case.right[rank:],
-                "These are the samples that are done. Which are left?": dealt(
-                    lambda case: case.order[: case.done]
-                ),
-                "Left out are the last samples of the order. At which end are those that are "
-                "done?": dealt(lambda case: case.order[: case.n - case.done]),
-                "Some samples are left out, so that all ranks get equally many. Do they have to?": (
-                    dealt(lambda case: case.right[: len(case.right) // case.size * case.size])
-                ),
-                "The right samples are left, sorted by their numbers. What is lost in a set, or in "
-                "sorting?": dealt(lambda case: sorted(case.right)),
-                "Left out are the samples with numbers below done. Are those the ones that are "
-                "done?": dealt(lambda case: [i for i in case.order if i >= case.done]),
-                "Sample 0 is lost. Which of your lines treats 0 as nothing?": (
-                    lambda case, rank: [i for i in case.right[rank :: case.size] if i]
-                ),
-                "One sample too many is taken as done.": dealt(lambda case: case.right[1:]),
-                "One sample too few is taken as done.": dealt(
-                    lambda case: case.order[max(0, case.done - 1) :]
-                ),
-                "Some samples are added, so that all ranks get equally many. Do they have to?": (
-                    When(only_added)
-                ),
-                "Each list is right, but on another rank. Which rank gets the first sample that is "
-                "left?": When(lists_swapped),
-                **UNEXPLAINED,
-                "The right samples are left, in another order than the epoch's. What is shuffled "
-                "again?": When(lambda seen: sorted(together(seen)) == sorted(seen.case.right)),
-                "This is not the order before the stop. How many samples did that have, and what "
-                "was its seed?": When(lambda seen: lengths(seen)[0] == lengths(seen)[1]),
+                "Each rank has as many samples as it must, but not the right ones. Is the order "
+                "the one before the stop: how many samples did that have, and what was its "
+                "seed?": When(lambda seen: [*map(len, dealt(seen))] == [*map(len, required(seen))]),
             },
             otherwise="Strike out the samples that are done, and write a rank under each other "
             "one. What differs?",
@@ -183,6 +131,48 @@ CHECK = Alone(
             required=all_right,
         ),
     ],
+    mistakes={
+        **WRONG_ORDERS,
+        "All ranks get the same samples. Where does the rank come in?": returns(
+            "order[done:]", "order[done::world_size]"
+        ),
+        "The order is not shuffled. Which one did the run have before the stop?": returns(
+            "list(range(n))[done + rank :: world_size]"
+        ),
+        "Every rank leaves out `done` samples of its own. Whose samples does `done` count?": (
+            returns(f"{WHOLE}[done:]")
+        ),
+        "This is the whole epoch. What has been trained on before the stop?": returns(
+            WHOLE, PADDED
+        ),
+        "This is right only if the run had as many ranks as now, and stopped after a whole step. "
+        "What if it had more ranks, or fewer?": returns(
+            *[f"{own}[{share} :]" for own in (WHOLE, PADDED) for share in SHARES]
+        ),
+        "The dealing goes on as if nothing had happened. Which rank gets the first sample that is "
+        "left?": returns("order[done + (rank - done) % world_size :: world_size]"),
+        "Ranks begin at the right places. Which ranks get the samples that follow, one after the "
+        "other?": returns("order[done + rank :]"),
+        "These are the samples that are done. Which are left?": returns(
+            "order[:done][rank::world_size]"
+        ),
+        "Left out are the last samples of the order. At which end are those that are done?": (
+            returns("order[: n - done][rank::world_size]")
+        ),
+        "Some samples are left out, so that all ranks get equally many. Do they have to?": returns(
+            "order[done : n - (n - done) % world_size][rank::world_size]"
+        ),
+        "The right samples are left, sorted by their numbers. What is lost in a set, or in "
+        "sorting?": returns("sorted(order[done:])[rank::world_size]"),
+        "Left out are the samples with numbers below done. Are those the ones that are done?": (
+            returns("[i for i in order if i >= done][rank::world_size]")
+        ),
+        "Sample 0 is lost. Which of your lines treats 0 as nothing?": returns(
+            "[i for i in order[done + rank :: world_size] if i]"
+        ),
+        "One sample too many is taken as done.": returns("order[done + 1 + rank :: world_size]"),
+        "One sample too few is taken as done.": returns("order[done - 1 + rank :: world_size]"),
+    },
     errors={
         "process group": "There is no process group. Which arguments give rank and world size?",
         "without overflow": "A data set can be large. Which numbers does the dtype hold?",

@@ -24,7 +24,7 @@ import torch.distributed as dist  # noqa: F401 (the cell needs it)
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
-from ddp_workbook.exercises.judging.dealing import permutation, type_of
+from ddp_workbook.exercises.judging.dealing import type_of
 
 MINUTES = 10
 HINTS = [
@@ -167,11 +167,11 @@ def other_again(seen: Seen) -> int:
     return next((one for one in epochs if lists(seen, one) != lists(seen, one, 1)), NO_EPOCH)
 
 
-def by_randperm(seen: Seen) -> bool:
-    """Whether the first run's first order is what randperm makes with this seed."""
-    order = list(permutation(seen.case.n, seen.case.seed, 1)) * seen.size
-    end = share(seen) * seen.size
-    return lists(seen, 0) == [order[rank : end : seen.size] for rank in range(seen.size)]
+def as_seeded(seen: Seen) -> bool:
+    """Whether the first run's first order is the one that a sampler makes of this seed."""
+    n, seed = seen.case.n, seen.case.seed
+    samplers = [DistributedSampler(range(n), seen.size, r, seed=seed) for r in range(seen.size)]
+    return lists(seen, 0) == [*map(list, samplers)]
 
 
 def same_with_another_seed(seen: Seen) -> int:
@@ -253,7 +253,7 @@ SAME_CALL = Look(
     right=NO_EPOCH,
     mistakes={
         "The first run begins with the order of this seed, the same call again with another one. "
-        "What does your function keep from one call to the next?": When(by_randperm),
+        "What does your function keep from one call to the next?": When(as_seeded),
     },
     otherwise="The same call gives other orders. What else, besides seed, decides them?",
     came=lambda seen: (
