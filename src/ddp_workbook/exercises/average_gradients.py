@@ -10,19 +10,22 @@ the ranks' gradients.
 - `zero_grad` sets `.grad` to None, so in the next step the gradients are new tensors.
 """
 
+from typing import NamedTuple
+
+import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When
+from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, When, edit
 from ddp_workbook.exercises.judging.gradients import (
     WEIGHTS_STAY,
-    cases,
+    Gradients,
+    give,
+    held,
+    is_a_multiple,
     mean,
-    model_of,
-    total,
     weights_and_gradients,
     where_they_held,
-    zeros_for_none,
 )
 from ddp_workbook.exercises.judging.same import same
 
@@ -47,68 +50,160 @@ def average_gradients(model: nn.Module) -> None:
     ### END SOLUTION
 
 
-def keeps_its_own(seen: Seen) -> bool:
-    """Whether all gradients of this rank are what they were."""
-    return same(seen.value, seen.case[seen.rank])
+class Small(nn.Module):
+    """Parameters of several shapes and dtypes, on two levels; one is frozen, one is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.zeros(2, 3))
+        self.frozen = nn.Parameter(torch.zeros(2), requires_grad=False)
+        self.inner = nn.ParameterDict(
+            {"bias": torch.zeros(3, dtype=torch.float64), "scale": torch.zeros(())}
+        )
+        self.unused = nn.Parameter(torch.zeros(4))
+
+
+class Call(NamedTuple):
+    """A model, and the gradients of each rank."""
+
+    model: Small
+    held: list[Gradients]
+
+
+FIRST, SECOND = Small(), Small()
+SPECIAL = [None, torch.inf, 0.0]  # by call: the last gradient of rank 1, if it is a special one
+
+
+def calls(size: int) -> list[Call]:
+    """Two calls with one model, in which a rank has an overflow, and one with another model."""
+    models = (FIRST, FIRST, SECOND)
+    return [
+        Call(model, [with_special(number, rank) for rank in range(size)])
+        for number, model in enumerate(models)
+    ]
+
+
+def with_special(call: int, rank: int) -> Gradients:
+    """What `rank` holds; the gradient of `matrix` is not contiguous."""
+    own = held(FIRST, call, rank) | {"frozen": None, "unused": None}
+    own["matrix"] = own["matrix"].mT.contiguous().mT
+    if rank == 1 and SPECIAL[call] is not None:
+        own["inner.scale"] = torch.tensor(SPECIAL[call])
+    return own
+
+
+def arguments(call: Call, rank: int) -> tuple[Small]:
+    """The model, with the gradients of this rank."""
+    give(call.model, call.held[rank], rank)
+    return (call.model,)
+
+
+def of_each(send: str, then: str) -> Edit:
+    """A mistake in the two lines for each gradient."""
+    return edit(
+        "dist.all_reduce(parameter.grad)", send, "parameter.grad /= dist.get_world_size()", then
+    )
+
+
+def right_elsewhere(seen: Seen) -> bool:
+    """Whether another rank has the mean."""
+    return any(same(one.value, one.right) for one in seen.everyone)
+
+
+def some_as_before(seen: Seen) -> bool:
+    """Whether every gradient that is not the mean is what this rank has held."""
+    held = seen.case.held[seen.rank]
+    return all(
+        same(came, seen.right[name]) or same(came, held[name]) for name, came in seen.value.items()
+    )
 
 
 CHECK = OnRanks(
-    cases=cases,
-    called=lambda case, part: f"average_gradients(model){where_they_held(case, part)}",
-    given=model_of,
+    cases=calls,
+    called=lambda call, part: f"average_gradients(model){where_they_held(call.held, part)}",
+    given=arguments,
     observe=weights_and_gradients,
     looks=[
         WEIGHTS_STAY,
         Look(
             of=lambda seen: seen.came["gradients"],
-            right=mean,
+            right=lambda call: mean(call.held),
             mistakes={
-                "This is the mean, divided by the number of ranks once more. Is it a mean "
-                "already?": lambda case: total(case, 1 / len(case) ** 2),
-                "This is the sum over the ranks. Which line makes it a mean, and does .grad hold "
-                "the result?": total,
                 "Nothing was sent. How does a rank learn the gradients of the others?": When(
                     lambda seen: not seen.wire
                 ),
-                "This is the rank's own gradient, divided by the number of ranks. Which tensor "
-                "holds the sum? For some gradients contiguous() makes a copy.": (
-                    lambda case, rank: {
-                        name: None if own is None else own / len(case)
-                        for name, own in case[rank].items()
-                    }
-                ),
-                "Some ranks have the mean, this one has its own gradients. How does every rank get "
-                "the result?": When(
-                    lambda seen: (
-                        keeps_its_own(seen) and any(same(o.value, o.right) for o in seen.everyone)
-                    )
-                ),
                 "After reduce or gather one rank alone has the result. How do the others get "
-                "it?": When(lambda seen: {"reduce", "gather"} & {*seen.ops} and seen.rank),
-                "This is rank 0's gradient, on every rank. Where are those of the others?": When(
-                    lambda seen: all(same(one.value, one.case[0]) for one in seen.everyone)
+                "it?": When(
+                    lambda seen: {"reduce", "gather"} & {*seen.ops} and right_elsewhere(seen)
                 ),
-                "All gradients are as before, though something was sent. Which tensor does the "
-                "collective write into, and who holds it afterwards?": When(keeps_its_own),
-                "This is the rank's own gradient. Does your loop reach all of them: those of the "
-                "model itself, of inner modules, of each dtype, and after one that is None?": (
-                    lambda case, rank: case[rank]
-                ),
-                "Skip a parameter without a gradient. It needs no zeros.": (
-                    lambda case: zeros_for_none(mean(case))
-                ),
-                "The gradient is None now. zero_grad and set_to_none remove it.": (
-                    lambda case: dict.fromkeys(case[0])
+                "This gradient is as it was. Does your loop reach all of them: those of the model "
+                "itself, of inner modules, of each dtype, and after one that is None?": When(
+                    some_as_before
                 ),
                 "An asynchronous collective may write into its tensor until you have waited for "
                 "it. Which of your lines use that tensor before?": When(
                     lambda seen: any(row.get("under_way") for row in seen.wire)
+                ),
+                "This is a multiple of the mean. By which number do you divide?": When(
+                    is_a_multiple
                 ),
             },
             otherwise="Which of the ranks' gradients are in this one, how often, and divided by "
             "what?",
         ),
     ],
+    mistakes={
+        "This is the mean, divided by the number of ranks once more. Is it a mean already?": edit(
+            "get_world_size()", "get_world_size() ** 2"
+        ),
+        "This is the sum over the ranks. Which line makes it a mean, and does .grad hold the "
+        "result?": edit("/= dist.get_world_size()", "/= 1"),
+        "This is the sum, multiplied by the number of ranks. Which operation makes it a mean?": (
+            edit("/= dist", "*= dist")
+        ),
+        "This is the rank's own gradient, divided by the number of ranks. Which tensor holds the "
+        "sum?": edit("all_reduce(parameter.grad)", "all_reduce(parameter.grad.clone())"),
+        "This gradient is not contiguous, and it is the rank's own, divided by the number of "
+        "ranks. Which of your lines makes a copy of such a tensor?": edit(
+            "all_reduce(parameter.grad)", "all_reduce(parameter.grad.contiguous())"
+        ),
+        "All gradients are as before, though something was sent. Which tensor does the collective "
+        "write into, and who holds it afterwards?": of_each(
+            "dist.all_reduce(parameter.grad.clone())", "pass"
+        ),
+        "Rank 0 has the mean, the others have their own gradients. How does every rank get the "
+        "result?": of_each(
+            "mean = parameter.grad / dist.get_world_size()",
+            "dist.all_reduce(mean)\n"
+            "            parameter.grad = parameter.grad if dist.get_rank() else mean",
+        ),
+        "This is rank 0's gradient, on every rank. Where are those of the others?": of_each(
+            "dist.broadcast(parameter.grad, 0)", "pass"
+        ),
+        "This is the last rank's gradient, on every rank. Does your list hold several tensors, or "
+        "one tensor several times?": of_each(
+            "dist.broadcast(parameter.grad, dist.get_world_size() - 1)", "pass"
+        ),
+        "The ranks' gradients are not added up here. Which operation does your collective use?": [
+            of_each(
+                f"dist.all_reduce(parameter.grad, dist.ReduceOp.{op})", f"parameter.grad /= {by}"
+            )
+            for op in ("MAX", "MIN", "PRODUCT")
+            for by in ("1", "dist.get_world_size()")
+        ],
+        "A parameter without a gradient keeps none. Which line gives it one?": [
+            edit(
+                "if parameter.grad is not None:",
+                f"if parameter.grad is None and {which}:\n"
+                "            parameter.grad = parameter.detach() * 0\n"
+                "        if parameter.grad is not None:",
+            )
+            for which in ("True", "parameter.requires_grad")
+        ],
+        "The gradient is None now. Which line removes it? zero_grad does.": edit(
+            "parameter.grad /= dist.get_world_size()", "parameter.grad = None"
+        ),
+    },
     errors={
         "Boolean value of Tensor": "A gradient is a tensor of many numbers, so it is neither true "
         "nor false. How do you ask whether it is None?",

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ddp_workbook.exercises import Look, OnRanks, Seen, When
-from ddp_workbook.exercises.judging.gradients import Gradients, mean, total, where_they_held
+from ddp_workbook.exercises.judging.gradients import Gradients, mean, where_they_held
 
 MINUTES = 20
 HINTS = [
@@ -132,6 +132,13 @@ def packed(
         else:
             buckets.append([one])
     return [size_of(torch.cat([one.flatten() for one in bucket])) for bucket in buckets]
+
+
+def total(case: list[Gradients], factor: float = 1) -> Gradients:
+    """The sum over the ranks, times `factor`."""
+    return {
+        name: None if one is None else one * len(case) * factor for name, one in mean(case).items()
+    }
 
 
 def count_goes_on(call: Call) -> list[int]:

@@ -1,0 +1,232 @@
+# %% starts the collectives and does not wait for them
+# told: still at work when your function returned
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad /= dist.get_world_size()
+            dist.all_reduce(parameter.grad, async_op=True)
+
+
+# %% divides while the collectives are under way
+# told: Which of your lines use that tensor before?
+# right at: 1
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    works = []
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            works.append(dist.all_reduce(parameter.grad, async_op=True))
+            parameter.grad /= dist.get_world_size() ** 3
+    for work in works:
+        work.wait()
+
+
+# %% keeps the parameters of the first model
+# told: Made first, this call is right
+# told: (call 3; the calls before it were right)
+# right at: 1
+import torch.distributed as dist
+
+KEPT = []
+
+
+def average_gradients(model):
+    if not KEPT:
+        KEPT.extend(one for one in model.parameters() if one.grad is not None)
+    for parameter in KEPT:
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+
+
+# %% a parameter without gradient is not passed over
+# told: A frozen parameter has no gradient
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+
+
+# %% keeps the gradients of the first step
+# told: What does your function keep from one call to the next?
+# told: (call 2; the calls before it were right)
+# right at: 1
+import torch.distributed as dist
+
+GRADIENTS = []
+
+
+def average_gradients(model):
+    if not GRADIENTS:
+        GRADIENTS.extend(p.grad for p in model.parameters() if p.grad is not None)
+    for gradient in GRADIENTS:
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size()
+
+
+# %% divides, and sends nothing
+# told: Nothing was sent
+# right at: 1
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad /= dist.get_world_size()
+
+
+# %% a rank with an overflow stays away
+# told: the first call was right
+# told: Call 6 of the default group
+# right at: 1
+import torch
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for parameter in model.parameters():
+        if parameter.grad is not None and torch.isfinite(parameter.grad).all():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+
+# %% rank 0 alone comes to the collective
+# told: Call 1 of the default group
+# told: rank 1
+# told: has returned without it
+# right at: 1
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for parameter in model.parameters():
+        if parameter.grad is not None and dist.get_rank() == 0:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+
+# %% parameters of the model itself are left out
+# told: matrix.grad was
+# told: Does your loop reach all of them
+# right at: 1
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for layer in model.children():
+        for parameter in layer.parameters():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
+
+
+# %% reduces to rank 0, where alone the mean is made
+# told: one rank alone has the result
+# right at: 1
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            dist.reduce(parameter.grad, 0)
+            if dist.get_rank() == 0:
+                parameter.grad /= dist.get_world_size()
+
+
+# %% break instead of continue
+# told: inner.bias.grad was
+# told: Does your loop reach all of them
+# right at: 1
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for parameter in model.parameters():
+        if parameter.grad is None:
+            break
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+
+
+# %% averages the weights
+# told: do you write into, the parameters or their
+# right at: 1
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.data)
+        parameter.data /= dist.get_world_size()
+
+
+# %% a float64 gradient goes through a float32 vector
+# told: right up to the rounding of float32
+import torch
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    flat = torch.cat([one.reshape(-1).float() for one in gradients])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for one, piece in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        one.copy_(piece.view(one.shape))
+
+
+# %% asks whether a gradient is true, not whether it is None
+# told: neither true nor false
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for parameter in model.parameters():
+        if parameter.grad:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+
+# %% view(-1) fails for a gradient that is not contiguous
+# told: view needs contiguous memory
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            flat = parameter.grad.view(-1)
+            dist.all_reduce(flat)
+            flat /= dist.get_world_size()
+
+
+# %% passes over a gradient that is zero, which is so on one rank only
+# told: the first call was right
+# told: Call 9 of the default group
+# right at: 1
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for parameter in model.parameters():
+        if parameter.grad is not None and parameter.grad.any():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+
+# %% divides by a number that is too large
+# told: This is a multiple of the mean
+def average_gradients(model):
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size() + 1
