@@ -17,17 +17,10 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
-from ddp_workbook.exercises.judging.pieces import (
-    Whole,
-    calls,
-    filled_memory,
-    identical,
-    in_full,
-    row,
-    whole,
-)
+from ddp_workbook.exercises import Look, NotYet, OnRanks, Seen, When, body, edit, in_words
+from ddp_workbook.exercises.judging.pieces import calls, filled_memory, in_full, whole
 from ddp_workbook.exercises.judging.pieces import piece as piece_of
 
 MINUTES = 6
@@ -51,29 +44,17 @@ def unshard(piece: Tensor, shape: torch.Size) -> Tensor:
 
 
 def called_with_filled_memory(function: Callable, own: Tensor, shape: torch.Size) -> Tensor:
-    """Call it where uninitialized memory shows in the result."""
+    """Call it where uninitialized memory shows in the result, which is a plain tensor."""
     with filled_memory():
-        return function(own, shape)
-
-
-def shaped(made: Callable[..., Tensor]) -> Callable[[Whole, int], Tensor]:
-    """A mistake that takes the tensor from another row."""
-    return lambda call, rank: made(call, rank)[: torch.Size(call.shape).numel()].reshape(call.shape)
-
-
-def rows_of(call: Whole) -> Tensor:
-    """The pieces, one below the other."""
-    return row(call).reshape(call.ranks, -1)
-
-
-def all_like(rank_of: Callable[[Whole, int], int]) -> Callable[[Whole, int], Tensor]:
-    """A mistake that puts the piece of one rank into every place."""
-    return shaped(lambda call, rank: rows_of(call)[rank_of(call, rank)].repeat(call.ranks))
-
-
-def right(call: Whole) -> Tensor:
-    """The tensor, contiguous."""
-    return whole(call).detach().contiguous()
+        returned = function(own, shape)
+    if isinstance(returned, DTensor):
+        raise NotYet(
+            "unshard(piece, shape)",
+            f"a DTensor with {in_words(returned.to_local())} on rank {dist.get_rank()}",
+            "a plain tensor with all elements, on every rank",
+            "Which method of a DTensor returns the whole tensor as a plain one?",
+        )
+    return returned
 
 
 def same_numbers(seen: Seen) -> bool:
@@ -83,57 +64,16 @@ def same_numbers(seen: Seen) -> bool:
     return same and torch.allclose(value.double(), seen.right.double(), rtol=1e-2)
 
 
-MISTAKES = {
-    "This is the row with its padding. How many elements does a tensor of this shape have?": row,
-    "The elements are right, the shape is not. Which argument gives the shape?": (
-        lambda call: right(call).flatten()
-    ),
-    "This is rank {rank}'s own piece. How do the others' pieces get here?": piece_of,
-    "Rank {rank}'s own piece is in every place. Into which tensors does the collective write?": (
-        all_like(lambda call, rank: rank)
-    ),
-    "The last rank's piece is in every place. Does your list hold several tensors, or one tensor "
-    "several times?": all_like(lambda call, rank: -1),
-    "Rank 0's piece is in every place. Where are the others?": all_like(lambda call, rank: 0),
-    "The pieces are interleaved. A piece is one block of the row: along which dimension "
-    "are they joined?": shaped(lambda call, rank: rows_of(call).T.flatten()),
-    "The pieces come in reverse order. Which is the first one?": (
-        shaped(lambda call, rank: rows_of(call).flip(0).flatten())
-    ),
-    "The elements were cut off at the front of the row. Where is the padding?": (
-        lambda call: row(call)[-right(call).numel() or len(row(call)) :].reshape(call.shape)
-    ),
-    "All zeros are gone. A zero may be an element: what else tells where the padding begins?": (
-        lambda call: row(call)[row(call) != 0]
-    ),
-    "The numbers are right, the dtype is not. Which line decides in which dtype they come back?": (
-        When(same_numbers)
-    ),
-    "Only rank {rank}'s own elements are here, and something else where the others' belong. Which "
-    "collective brings them?": When(
-        lambda seen: not seen.wire and seen.size > 1 and isinstance(seen.value, Tensor)
-    ),
-}
-OTHERS = Look(
-    of=lambda seen: sorted({*seen.ops} - {"all_gather", "all_gather_into_tensor"}),
-    right=[],
-    mistakes={
-        "A sum over zeros puts every number into its place, but costs as much as two all-gathers. "
-        "Which collective moves pieces without adding?": When(
-            lambda seen: {"all_reduce"} & {*seen.ops}
-        ),
-        "After gather, only one rank has the pieces. Which collective gives them to all?": When(
-            lambda seen: {"gather"} & {*seen.ops}
-        ),
-        "One broadcast for each rank takes as many collectives as there are ranks. Which single "
-        "collective does the same?": When(lambda seen: {"broadcast"} & {*seen.ops}),
-    },
-    otherwise="Which collective gives every rank the pieces of all ranks? It is the only one "
-    "needed.",
-    came="rank {rank} called {value}",
-    required="one all-gather, and nothing else",
-    words=", ".join,
-)
+def has_own_elements(seen: Seen) -> bool:
+    """Whether nothing was sent, and this rank's own elements are in their place."""
+    if seen.wire or seen.size == 1 or not isinstance(seen.value, Tensor):
+        return False
+    own = piece_of(seen.case, seen.rank)
+    here = seen.value.flatten()[seen.rank * len(own) :][: len(own)]
+    return len(here) > 0 and torch.equal(here, own[: len(here)])
+
+
+GATHER, ROW, CUT = "dist.all_gather(pieces, piece)", "torch.cat(pieces)", "[: shape.numel()]"
 CHECK = OnRanks(
     cases=calls,
     called=lambda call: (
@@ -141,23 +81,77 @@ CHECK = OnRanks(
         + " ".join(in_words(piece_of(call, rank)) for rank in range(call.ranks))
         + f" in {call.dtype}"
     ),
-    given=lambda call, rank: (piece_of(call, rank).clone(), torch.Size(call.shape)),
+    given=lambda call, rank: (piece_of(call, rank), torch.Size(call.shape)),
     caller=called_with_filled_memory,
     looks=[
-        OTHERS,
         Look(
-            right=right,
-            mistakes=MISTAKES,
+            of=lambda seen: sorted({*seen.ops} - {"all_gather", "all_gather_into_tensor"}),
+            right=[],
+            mistakes={
+                "A sum over zeros puts every number into its place, but costs as much as two "
+                "all-gathers. Which collective moves pieces without adding?": (
+                    When(lambda seen: "all_reduce" in seen.ops)
+                ),
+                "After gather, only one rank has the pieces. Which collective gives them to "
+                "all?": When(lambda seen: "gather" in seen.ops),
+                "One broadcast for each rank takes as many collectives as there are ranks. Which "
+                "single collective does the same?": When(lambda seen: "broadcast" in seen.ops),
+            },
+            otherwise="Which collective gives every rank the pieces of all ranks? It is the only "
+            "one needed.",
+            came="rank {rank} called {value}",
+            required="one all-gather, and nothing else",
+            words=", ".join,
+        ),
+        Look(
+            right=lambda call: whole(call).detach().contiguous(),
+            mistakes={
+                "The numbers are right, the dtype is not. Which line decides in which dtype they "
+                "come back?": When(same_numbers),
+                "Rank {rank}'s own elements are in their place, and nothing was sent. Which "
+                "collective brings the others'?": When(has_own_elements),
+            },
             otherwise="Follow one element: where is it in the piece, in the row, and in what you "
             "return?",
-            same=identical,
             words=in_full,
         ),
     ],
+    mistakes={
+        "This is the row with its padding. How many elements does a tensor of this shape have?": (
+            edit(CUT + ".reshape(shape)", "")
+        ),
+        "The elements are right, the shape is not. Which argument gives the shape?": edit(
+            ".reshape(shape)", ""
+        ),
+        "This is rank {rank}'s own piece. How do the others' pieces get here?": body(
+            "return piece.clone()"
+        ),
+        "Rank {rank}'s own piece is in every place. Into which tensors does the collective "
+        "write?": edit(ROW, "piece.repeat(len(pieces))"),
+        "The last rank's piece is in every place. Does your list hold several tensors, or one "
+        "tensor several times?": edit(ROW, "pieces[-1].repeat(len(pieces))"),
+        "Rank 0's piece is in every place. Where are the others?": edit(
+            ROW, "pieces[0].repeat(len(pieces))"
+        ),
+        "The pieces are interleaved. A piece is one block of the row: along which dimension are "
+        "they joined?": edit(ROW, "torch.stack(pieces, dim=1).flatten()"),
+        "The pieces come in reverse order. Which is the first one?": edit(
+            ROW, "torch.cat(pieces[::-1])"
+        ),
+        "The elements were cut off at the front of the row. Where is the padding?": edit(
+            CUT, "[-shape.numel() :]"
+        ),
+        "All zeros are gone. A zero may be an element: what else tells where the padding begins?": (
+            edit(
+                "return " + ROW + CUT + ".reshape(shape)",
+                "row = torch.cat(pieces)\n    return row[row != 0]",
+            )
+        ),
+    },
     most=1,
     too_much="Which of these is not needed? The pieces are equally long, and every rank knows "
     "the shape.",
-    keeps="Which line writes into it?",
+    keeps="Which line changes it?",
     errors={
         "invalid for input of size": "Does what you reshape have as many elements as the shape? "
         "Look for padding that is left, and for elements that were taken for padding.",

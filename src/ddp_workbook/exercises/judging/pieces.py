@@ -57,22 +57,11 @@ def whole(call: Whole) -> Tensor:
     return nn.Parameter(tensor) if call.kind == "a parameter" else tensor
 
 
-def row(call: Whole) -> Tensor:
-    """The tensor's elements in one row, followed by the padding."""
-    flat = whole(call).detach().flatten()
-    return torch.cat([flat, flat.new_zeros(-len(flat) % call.ranks)])
-
-
 def piece(call: Whole, rank: int) -> Tensor:
     """The piece of a rank."""
-    return row(call).reshape(call.ranks, -1)[rank]
-
-
-def in_call(call: Whole) -> str:
-    """ "a torch.float32 tensor of shape (2, 5), [[1.25, ...]]" """
-    kind = f", {call.kind}" * bool(call.kind)
-    tensor = whole(call)
-    return f"a {call.dtype} tensor of shape {call.shape}{kind}: {in_words(tensor)}"
+    flat = whole(call).detach().flatten()
+    row = torch.cat([flat, flat.new_zeros(-len(flat) % call.ranks)])
+    return row.reshape(call.ranks, -1)[rank].clone()
 
 
 def in_full(value: object) -> str:
@@ -81,13 +70,6 @@ def in_full(value: object) -> str:
         return in_words(value)
     shown = ", ".join(map(str, value.flatten()[:6].tolist())) + ", …" * (value.numel() > 6)
     return f"[{shown}] of shape {tuple(value.shape)} in {value.dtype}"
-
-
-def identical(came: object, right: Tensor) -> bool:
-    """Whether two tensors agree in dtype, in shape, and in every number; nan equals nan."""
-    if not isinstance(came, Tensor) or came.dtype != right.dtype or came.shape != right.shape:
-        return False
-    return bool(((came == right) | (came != came) & (right != right)).all())
 
 
 @contextlib.contextmanager

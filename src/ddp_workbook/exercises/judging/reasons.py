@@ -34,13 +34,13 @@ class Reasons:
     ):
         self.check, self.solution, self.look, self.bad = check, solution, look, bad
         self.calls, self.run = calls, run
-        self.failing = list(check.looks).index(look)
+        self.so_far = list(check.looks).index(look) + 1  # looks up to the one that fails
         number = [call[0].call for call in calls].index(bad.call)
         self.first = calls[number : number + 1]  # the first wrong call
         self.begun = time.monotonic()
         self.beginning = self.explained(check.edits, self.first, bad.call)
         self.seconds = (time.monotonic() - self.begun) / max(1, len(check.edits))
-        fitting = [edits for edits, one in self.beginning if one.looks[self.failing] and one.sends]
+        fitting = [edits for edits, one in self.beginning if self.fits(one) and one.sends]
         self.everywhere = (
             self.explained(fitting, calls)
             if len(calls) > 1
@@ -60,6 +60,10 @@ class Reasons:
             for one, seen in zip(edits, tried, strict=True)
             if seen is not None
         ]
+
+    def fits(self, one: Explanation) -> bool:
+        """Whether it explains the failing look, and is right where the attempt is: before it."""
+        return all(one.looks[: self.so_far])
 
     def single(self) -> str:
         """The words of the first edit that gives all that was seen; "" if there is none."""
@@ -102,8 +106,8 @@ class Reasons:
         return None
 
     def of_this_look(self) -> str:
-        """The words of an edit that gives all values of the failing look; else the first call."""
-        fitting = [words for (words, _), one in self.everywhere if one.looks[self.failing]]
+        """The words of an edit that gives all values up to this look; else the first call."""
+        fitting = [words for (words, _), one in self.everywhere if self.fits(one)]
         begun = [words for (words, _), one in self.beginning if all(one.looks) and one.sends]
         return self.worded([*fitting, *begun])
 
