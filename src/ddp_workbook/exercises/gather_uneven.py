@@ -1,9 +1,11 @@
 """Give every rank the tensors of all ranks, in rank order, although their lengths differ.
 
-Your function is called on all ranks, each with its own tensor. The tensors have the same dtype, and
-one dimension or more. Only the first dimension, the length, may differ, and it may be 0. Return a
-list on every rank: entry r is rank r's tensor, with its length, shape and dtype.
+Your function is called on all ranks, each with its own tensor. The tensors have one dimension or
+more, and the same dtype: float32, float64, bfloat16 or int64. Only the first dimension, the length,
+may differ, and it may be 0. Return a list on every rank: entry r is rank r's tensor, with its
+length, shape and dtype.
 
+- Every number may be data: 0, nan, an infinity, the smallest integer.
 - Use at most two collectives per call, for any number of ranks, and no send or recv.
 - From each rank, receive at most as many bytes as the longest tensor has, plus 64.
 - Leave `tensor` unchanged. A later call must not change what an earlier one has returned.
@@ -12,6 +14,7 @@ list on every rank: entry r is rank r's tensor, with its length, shape and dtype
 - Tensors in a collective must be contiguous; `tensor` may be a view that is not.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import ANY, Look, OnRanks, Seen, When, in_words
+from ddp_workbook.exercises import ANY, Look, OnRanks, Seen, When, body, edit, in_words
 from ddp_workbook.exercises.judging.same import same
 
 MINUTES = 20
@@ -59,12 +62,12 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case([2, 3, 1, 4], (2,), torch.float64, -3.1, contiguous=True),
-    Case([2, 3, 2, 4], (2,), torch.float64, 100.1),  # as long as before when padded
-    Case([150, 40, 7, 90], (), torch.float32, -20),
+    Case([2, 4, 1, 3], (2,), torch.float64, -3.1, contiguous=True),
+    Case([2, 4, 2, 3], (2,), torch.float64, 100.1),  # as long as before when padded
+    Case([150, 40, 7, 90], (), torch.float32, -20.3),
     Case([0, 0, 0, 0], (3, 2), torch.float32, 1),
     Case([259, 3, 0, 80], (), torch.bfloat16, 1),  # a length that this dtype does not hold
-    Case([3, 0, 5, 0], (2,), torch.int64, 10**8 + 1),
+    Case([0, 2, 5, 3], (2,), torch.int64, 10**8 + 1),
 ]
 
 
@@ -74,14 +77,21 @@ def cases(size: int) -> list[Case]:
 
 
 def tensor_of(case: Case, rank: int) -> Tensor:
-    """A rank's tensor: it begins in the middle of its memory, and ends with zeros."""
+    """A rank's tensor: it begins in the middle of its memory, and ends like a padding."""
     rows, first = case.lengths[rank] + 1, case.first * (rank + 1)
     counted = torch.arange(rows * torch.Size(case.rest).numel(), dtype=case.dtype) + first
     counted = counted.reshape(rows, *case.rest)
-    counted[-1] = 0
+    counted[-1] = padding(case.dtype)[rank]
     if case.contiguous or rows == 1:  # of an empty one, `contiguous` would keep the strides
         return counted[1:]
     return torch.stack([counted, counted], -1)[1:, ..., 0]
+
+
+def padding(dtype: torch.dtype) -> tuple[float, ...]:
+    """Numbers that someone may pad with; each is in the last row of one rank."""
+    if dtype.is_floating_point:
+        return 0, math.nan, -math.inf, math.inf
+    return 0, torch.iinfo(dtype).min, torch.iinfo(dtype).max, -1
 
 
 def by_number(tensors: Any) -> dict[str, Any]:
@@ -89,63 +99,21 @@ def by_number(tensors: Any) -> dict[str, Any]:
     return {f"number {n}": tensor for n, tensor in enumerate(tensors)}
 
 
-def each(made: Callable[[Tensor], Tensor]) -> Callable:
-    """A mistake that makes something else of each rank's tensor."""
-    return lambda case: by_number(made(tensor_of(case, r)) for r in range(len(case.lengths)))
-
-
-def tensor_where(holds: Callable[[Tensor, Tensor, Tensor, Seen], Any]) -> When:
-    """A mistake that shows in the first wrong tensor: (it, what is right, the rank's own, seen)."""
+def tensor_where(holds: Callable[[Tensor, Tensor, Seen], Any]) -> When:
+    """A mistake that shows in the first wrong tensor: (it, what is right, seen)."""
 
     def fits(seen: Seen) -> bool:
         wrong = next(one for one in seen.right if not same(seen.value[one], seen.right[one]))
         value, right = seen.value[wrong], seen.right[wrong]
-        own = seen.right[f"number {seen.rank}"]
-        if not isinstance(value, Tensor) or value.dim() == 0:
-            return False
-        return bool(holds(value, right, own, seen))
+        return isinstance(value, Tensor) and value.dim() and holds(value, right, seen)
 
     return When(fits)
 
 
-def begins(one: Tensor, other: Tensor) -> bool:
-    """Whether one tensor is the beginning of the other, in its values."""
-    return (
-        one.shape[1:] == other.shape[1:]
-        and len(one) <= len(other)
-        and torch.equal(one.double(), other[: len(one)].double())
-    )
-
-
-def own_is_whole(seen: Seen) -> bool:
-    """Whether every rank has got back its own tensor as it was."""
-    own = [(one, f"number {one.rank}") for one in seen.everyone]
-    return all(same(one.value.get(number), one.right[number]) for one, number in own)
-
-
-def zeros_are_gone(value: Any, right: Tensor) -> bool:
-    """Whether this is the right tensor without its zeros, or without those at its end."""
-    if not isinstance(value, Tensor) or value.dim() == 0:
-        return False
-    without = right[: len(value)]
-    at_its_end = not right[len(value) :].any() and (not len(without) or without[-1].any())
-    return torch.equal(value, right[right != 0]) or (begins(value, right) and bool(at_its_end))
-
-
-def one_tensor_in_all_places(seen: Seen) -> bool:
-    """Whether every entry holds the last rank's numbers, cut to one length or another."""
-    last, entries = [*seen.right.values()][-1], seen.value.values()
-    return len(seen.right) > 1 and all(
-        isinstance(one, Tensor) and one.dim() and (begins(one, last) or begins(last, one))
-        for one in entries
-    )
-
-
-def length_in_its_dtype(value: Tensor, right: Tensor, own: Tensor, seen: Seen) -> bool:
-    """Whether the first message was one number in the tensors' own dtype."""
-    first = seen.wire[0] if seen.wire else {}
-    sent = f"torch.{first.get('dtype')}", first.get("bytes")
-    return len(value) != len(right) and sent == (str(own.dtype), own.element_size())
+def one_row_less(seen: Seen) -> bool:
+    """Whether each tensor is right, or right but for its last row."""
+    pairs = [(seen.value[one], right) for one, right in seen.right.items()]
+    return all(same(value, right) or same(value, right[:-1]) for value, right in pairs)
 
 
 def in_full(value: Any) -> str:
@@ -169,62 +137,11 @@ ONE_HAS_IT = {
 }
 UNLIKE = "One collective got tensors of different sizes. Which size has each, and who knows it?"
 PADDED = "To which length do you pad here, and which other dimensions does the result have?"
-MISTAKES = {
-    **ONE_HAS_IT,
-    "These are the right tensors in another order. What decides which one is first?": When(
-        lambda seen: all(
-            any(same(one, right) for one in seen.value.values()) for right in seen.right.values()
-        )
-    ),
-    "This is rank {rank}'s own tensor. How can the others' arrive?": (
-        lambda case, rank: by_number([tensor_of(case, rank)] * len(case.lengths))
-    ),
-    "Every entry begins like the last rank's tensor. How many tensors are there in `[x] * n`?": (
-        When(one_tensor_in_all_places)
-    ),
-    "In which dtype are the numbers sent, and in which do you return them?": tensor_where(
-        lambda value, right, own, seen: (
-            value.shape == right.shape
-            and torch.allclose(value.double(), right.double(), rtol=1e-6, atol=0.5)
-        )
-    ),
-    "The numbers are right, the shape is not. Where did you lose its other dimensions?": (
-        tensor_where(
-            lambda value, right, own, seen: (
-                begins(value.flatten(), right.flatten()) and value.numel() == right.numel()
-            )
-        )
-    ),
-    "The length is sent in the tensor's own dtype. Which whole numbers can that dtype hold?": (
-        tensor_where(length_in_its_dtype)
-    ),
-    "It has more rows than the original tensor. What comes after those rows?": tensor_where(
-        lambda value, right, own, seen: begins(right, value)
-    ),
-    "It has as many rows as rank {rank}'s own tensor. Whose length do you cut it to?": tensor_where(
-        lambda value, right, own, seen: (
-            begins(value, right) and len(value) == len(own) and own_is_whole(seen)
-        )
-    ),
-    "A 0 may be data, not padding. What else tells you where a tensor ends?": tensor_where(
-        lambda value, right, own, seen: all(
-            map(zeros_are_gone, seen.value.values(), seen.right.values())
-        )
-    ),
-    "Rows are missing at its end. What decides where you cut it?": tensor_where(
-        lambda value, right, own, seen: begins(value, right)
-    ),
-    "Negative numbers have become 0. Which is larger, a negative number or the padding's 0?": each(
-        lambda tensor: tensor.clamp(min=0)
-    ),
-    "These numbers come before the tensor in its storage. Where does a slice begin there?": each(
-        lambda tensor: tensor.as_strided(tensor.shape, tensor.contiguous().stride(), 0)
-    ),
-    "The tensors of the first call were contiguous, these are not. What does a collective do with "
-    "such a tensor?": tensor_where(
-        lambda value, right, own, seen: seen.call == 1 and value.shape == right.shape
-    ),
-}
+OWN_LENGTH = "torch.tensor(len(tensor), device=tensor.device)"
+GATHER = "dist.all_gather(lengths, length)"
+FULL_LIST = "[torch.empty_like(padded) for _ in lengths]"
+GATHER_ALL = "dist.all_gather(everyone, padded)"
+RESULT = "[one[:rows] for one, rows in zip(everyone, lengths, strict=True)]"
 CHECK = OnRanks(
     cases=cases,
     called=in_call,
@@ -238,8 +155,30 @@ CHECK = OnRanks(
         ),
         Look(
             of=lambda seen: by_number(seen.came),
-            right=each(lambda tensor: tensor),
-            mistakes=MISTAKES,
+            right=lambda case: by_number(tensor_of(case, r) for r in range(len(case.lengths))),
+            mistakes={
+                **ONE_HAS_IT,
+                "These are the right tensors in another order. What decides which one is first?": (
+                    When(
+                        lambda seen: all(
+                            any(same(one, right) for one in seen.value.values())
+                            for right in seen.right.values()
+                        )
+                    )
+                ),
+                "A number that you pad with may be data as well. What else tells you where a "
+                "tensor ends?": When(one_row_less),
+                "Rows are missing at its end. What decides where you cut it?": tensor_where(
+                    lambda value, right, seen: same(value, right[: len(value)])
+                ),
+                "It has more rows than the original tensor. What comes after those rows?": (
+                    tensor_where(lambda value, right, seen: same(value[: len(right)], right))
+                ),
+                "The tensors of the first call were contiguous, these are not. What does a "
+                "collective do with such a tensor?": tensor_where(
+                    lambda value, right, seen: seen.call == 1 and value.shape == right.shape
+                ),
+            },
             otherwise="Follow one row of this tensor: where is it in each tensor that you send, "
             "and where in each that you receive?",
             came="{part} of the list is {value} {where}",
@@ -272,6 +211,41 @@ CHECK = OnRanks(
             same=lambda came, right: came <= right,
         ),
     ],
+    mistakes={
+        "This is rank {rank}'s own tensor. How can the others' arrive?": [
+            body("return [tensor for _ in range(dist.get_world_size())]"),
+            edit(RESULT, "[tensor for _ in lengths]"),
+        ],
+        "Every entry begins like the last rank's tensor. How many tensors does `[x] * n` make?": (
+            edit(FULL_LIST, "[torch.empty_like(padded)] * len(lengths)")
+        ),
+        "In which dtype are the numbers sent, and in which do you return them?": [
+            edit("tensor.new_zeros", "torch.zeros"),
+            edit("tensor.new_zeros", "torch.zeros", "one[:rows]", "one[:rows].to(tensor.dtype)"),
+            edit("one[:rows]", "one[:rows].double()"),
+        ],
+        "The numbers are right, the shape is not. Where did you lose its other dimensions?": edit(
+            "one[:rows]", "one[:rows].flatten()"
+        ),
+        "The length is sent in the tensor's own dtype. Which whole numbers can that dtype hold?": (
+            edit(OWN_LENGTH, "torch.tensor(len(tensor), dtype=tensor.dtype)")
+            + edit(GATHER, f"{GATHER}\n    lengths = [one.long() for one in lengths]")
+        ),
+        "It has as many rows as rank {rank}'s own tensor. Whose length do you cut it to?": edit(
+            "one[:rows]", "one[: len(tensor)]"
+        ),
+        "Rows are missing at its end. What decides where you cut it?": edit(
+            "one[:rows]", "one[: max(rows - 1, 0)]"
+        ),
+        "Negative numbers have become 0. Which is larger, a negative number or the padding's 0?": (
+            edit(FULL_LIST, "padded.new_zeros(len(lengths), *padded.shape)")
+            + edit(GATHER_ALL, "everyone[dist.get_rank()] = padded\n    " + GATHER_ALL)
+            + edit(GATHER_ALL, "dist.all_reduce(everyone, dist.ReduceOp.MAX)")
+        ),
+        "These numbers come before the tensor in its storage. Where does a slice begin there?": (
+            edit("= tensor\n", "= tensor.as_strided(tensor.shape, padded.stride(), 0)\n")
+        ),
+    },
     most=2,
     too_much="Which of these can you do without? How many would it take with 100 ranks?",
     keeps="Which of your lines writes into it?",

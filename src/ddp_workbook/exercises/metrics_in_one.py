@@ -12,13 +12,14 @@ the fraction of them that were right (0 to 1).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, body, edit, in_words
 from ddp_workbook.exercises.judging.same import is_number, kind
 
 MINUTES = 12
@@ -60,32 +61,20 @@ def cases(size: int) -> list[Case]:
     return [few, many, [NOTHING, (math.inf, 17, 24), *few[2:]], [*many[:-1], NOTHING]]
 
 
-def total(case: Case) -> tuple[float, int, int]:
-    """The sums over the ranks."""
+def means(case: Case) -> tuple[float, float]:
+    """Loss and accuracy over the samples of all ranks, from Python's own sums."""
     loss_sum, correct, count = map(sum, zip(*case, strict=True))
-    return loss_sum, correct, count
-
-
-def divided(sums: Sequence[float], count: float | None = None) -> tuple[float, ...]:
-    """Loss and correct by a count, by their own if none is given; 0 where there are no samples."""
-    count = sums[2] if count is None else count
-    return tuple(one / count if count else 0.0 for one in sums[:2])
-
-
-def added_means(case: Case) -> list[float]:
-    """The sums of the ranks' own means."""
-    return [sum(means) for means in zip(*map(divided, case), strict=True)]
+    return loss_sum / count, correct / count
 
 
 def near(tolerance: float) -> Callable[[Any, Any], bool]:
     """Returns a function: whether two pairs of numbers are equal up to this relative error."""
 
-    def close(one: float, other: float) -> bool:
-        both_nan = math.isnan(one) and math.isnan(other)
-        return both_nan or math.isclose(one, other, rel_tol=tolerance)
-
     def equal(came: Any, right: Any) -> bool:
-        return is_pair(came) and is_pair(right) and all(map(close, came, right))
+        if not is_pair(came) or not is_pair(right):
+            return False
+        pairs = np.asarray(came, float), np.asarray(right, float)
+        return np.allclose(*pairs, rtol=tolerance, atol=0, equal_nan=True)
 
     return equal
 
@@ -97,7 +86,7 @@ def is_pair(came: Any) -> bool:
 
 def is_rounded(seen: Seen) -> bool:
     """Whether these are the right numbers, rounded to a few decimal places."""
-    came = tuple(seen.came)
+    came = tuple(seen.came) if is_pair(seen.came) else ()
     return any(came == tuple(round(one, places) for one in seen.right) for places in range(1, 12))
 
 
@@ -111,75 +100,45 @@ def in_digits(came: Any) -> str:
     return f"{in_words(came)}: {' and '.join(map(kind, inside[:3]))}"
 
 
-MISTAKES = {
-    "The task asks for two floats. What do you return instead, and how many?": When(
-        lambda seen: seen.came is not None and not is_pair(seen.came)
-    ),
-    "After reduce or gather, only one rank has the result. How do the others get it?": When(
-        lambda seen: seen.rank and {"reduce", "gather"} & {*seen.ops}
-    ),
-    "The numbers are right, but swapped. Which comes first?": (
-        lambda case: divided(total(case))[::-1]
-    ),
-    "This accuracy is a percentage. A fraction from 0 to 1 is asked for.": (
-        lambda case: (divided(total(case))[0], 100 * divided(total(case))[1])
-    ),
-    "The fractions of the losses are gone. Which numbers can the dtype hold?": (
-        lambda case: divided(
-            (sum(int(one) for one, _, _ in case if one < math.inf), *total(case)[1:])
-        )
-    ),
-    "These are rank {rank}'s own numbers, and nothing was sent. How can the others' arrive?": When(
-        lambda seen: not seen.ops and near(1e-4)(seen.came, divided(seen.case[seen.rank]))
-    ),
-    "These are rank 0's numbers, on every rank. Where are the samples of the others?": (
-        lambda case: divided(case[0])
-    ),
-    "Rank {rank} had no samples, and has returned zeros. Which mean do the other ranks return?": (
-        When(lambda seen: seen.case[seen.rank] == NOTHING and near(0)(seen.came, (0, 0)))
-    ),
-    "These are rank {rank}'s own numbers. Into which tensor does the collective write, and which "
-    "numbers do you divide?": lambda case, rank: divided(case[rank]),
-    "This is the mean of the ranks' means. How much should a rank with few samples weigh against "
-    "one with many?": lambda case: divided(added_means(case), len(case)),
-    "These are the ranks' means, added up. How do they become one mean, and should each count the "
-    "same?": added_means,
-    "These are sums over all ranks. By what must they be divided?": lambda case: total(case)[:2],
-    "These are sums, divided by the number of ranks. How many samples do they contain?": (
-        lambda case: divided(total(case), len(case))
-    ),
-    "The sums over all ranks were divided by this rank's own count. Whose samples are in them?": (
-        lambda case, rank: divided(total(case), case[rank][2])
-    ),
-    "This comes from the largest numbers of any rank. How does your collective combine them?": (
-        lambda case: divided([max(column) for column in zip(*case, strict=True)])
-    ),
-    "nan comes from 0 / 0. Which rank divides by its own count?": When(
-        lambda seen: is_pair(seen.came) and any(map(math.isnan, seen.came))
-    ),
+SUMS = "loss_sum, correct, count = sums.tolist()"
+DIVIDED = "loss_sum / count, correct / count"
+ROUNDED = {
+    "These are the right numbers, rounded. How many digits does the task ask for?": When(is_rounded)
 }
+OWN_MEANS = edit(
+    "[loss_sum, correct, count]", "[loss_sum / (count or 1), correct / (count or 1), 1]"
+)
 CHECK = OnRanks(
     cases=cases,
     called=lambda case: f"the ranks had (loss_sum, correct, count) = {case}",
     given=lambda case, rank: case[rank],
     looks=[
         Look(
-            right=lambda case: divided(total(case)),
-            mistakes=MISTAKES,
+            right=means,
+            mistakes={
+                "The task asks for two floats. What do you return instead, and how many?": When(
+                    lambda seen: seen.came is not None and not is_pair(seen.came)
+                ),
+                "After reduce or gather, only one rank has the result. How do the others get it?": (
+                    When(lambda seen: seen.rank and {"reduce", "gather"} & {*seen.ops})
+                ),
+                **ROUNDED,
+                "nan is what 0 / 0 gives, and inf - inf. Which rank divides by its own count?": (
+                    When(lambda seen: is_pair(seen.came) and any(map(math.isnan, seen.came)))
+                ),
+            },
             otherwise="Whose samples are in each number, and by which count did you divide it?",
             same=near(1e-4),
             words=in_digits,
         ),
         Look(
-            right=lambda case: divided(total(case)),
+            right=means,
             mistakes={
                 "Nearly right. A loss that is sent as a whole number is rounded. How many digits "
                 "are left of a tiny one?": When(
                     lambda seen: any(row["dtype"].startswith("int") for row in seen.wire)
                 ),
-                "Nearly right, but rounded. How many digits does the task ask for?": When(
-                    is_rounded
-                ),
+                **ROUNDED,
                 "Nearly right: the last digits are lost. Which dtype does each tensor have when "
                 "you make it, and which of these numbers can it not hold?": When(lambda seen: True),
             },
@@ -187,6 +146,42 @@ CHECK = OnRanks(
             words=in_digits,
         ),
     ],
+    mistakes={
+        "Loss and accuracy are swapped. Which comes first?": edit(
+            DIVIDED, "correct / count, loss_sum / count"
+        ),
+        "This accuracy is a percentage. A fraction from 0 to 1 is asked for.": edit(
+            "correct / count", "100 * correct / count"
+        ),
+        "The fractions of the losses are gone. Which numbers can the dtype hold?": edit(
+            "dtype=torch.float64)", "dtype=torch.float64).trunc()"
+        ),
+        "These are rank {rank}'s own numbers, and nothing was sent. How can the others' arrive?": (
+            body("return loss_sum / (count or 1), correct / (count or 1)")
+        ),
+        "These are rank 0's numbers, on every rank. Where are the samples of the others?": edit(
+            "all_reduce(sums)", "broadcast(sums, src=0)", SUMS, f"{SUMS}\n    count = count or 1"
+        ),
+        "Rank {rank} had no samples, and has returned zeros. Which mean do the other ranks "
+        "return?": edit(SUMS, f"if count == 0:\n        return 0.0, 0.0\n    {SUMS}"),
+        "These are rank {rank}'s own numbers. Into which tensor does the collective write, and "
+        "which numbers do you divide?": edit(SUMS, "count = count or 1"),
+        "This is the mean of the ranks' means. How much should a rank with few samples weigh "
+        "against one with many?": OWN_MEANS,
+        "These are the ranks' means, added up. How do they become one mean, and should each count "
+        "the same?": OWN_MEANS + edit(DIVIDED, "loss_sum, correct"),
+        "These are sums over all ranks. By what must they be divided?": edit(
+            DIVIDED, "loss_sum, correct"
+        ),
+        "These are sums, divided by the number of ranks. How many samples do they contain?": edit(
+            SUMS, f"{SUMS}\n    count = dist.get_world_size()"
+        ),
+        "The sums over all ranks were divided by this rank's own count. Whose samples are in "
+        "them?": edit(SUMS, "loss_sum, correct, _ = sums.tolist()\n    count = count or 1"),
+        "This comes from the largest numbers of any rank. How does your collective combine them?": (
+            edit("all_reduce(sums)", "all_reduce(sums, dist.ReduceOp.MAX)")
+        ),
+    },
     most=1,
     too_much="Which numbers could you put into one tensor, and which dtype holds them all?",
     errors={

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit, in_words
 from ddp_workbook.exercises.judging.point_to_point import MESSAGES_ALONE, OWN_DTYPE, sends_of
 
 MINUTES = 20
@@ -76,10 +76,14 @@ def tensor_of(case: Case, rank: int) -> Tensor:
     return tensor if case.contiguous else tensor.T.contiguous().T
 
 
-def gets(seen: Seen) -> list[int]:
-    """How many messages were sent to each rank in this call."""
-    peers = [row["peer"] for one in seen.everyone for row in sends_of(one)]
-    return [peers.count(rank) for rank in range(seen.size)]
+def nbytes(seen: Seen) -> int:
+    """How many bytes each tensor has."""
+    return tensor_of(seen.case, seen.rank).nbytes
+
+
+def sent_to(seen: Seen) -> list[dict]:
+    """The messages to this rank."""
+    return [row for one in seen.everyone for row in sends_of(one) if row["peer"] == seen.rank]
 
 
 def sent_too_early(seen: Seen) -> bool:
@@ -135,37 +139,40 @@ CHECK = OnRanks(
     observe=lambda returned, tensor, *src: tensor,
     looks=[
         MESSAGES_ALONE,
-        OWN_DTYPE,
         Look(
-            of=lambda seen: (
-                {row["bytes"] for row in seen.wire} - {tensor_of(seen.case, seen.rank).nbytes}
-            ),
-            right=set(),
-            otherwise="What does a message hold?",
-            came="a message of {value} bytes on rank {rank}",
-            required=lambda seen: f"{tensor_of(seen.case, 0).nbytes} bytes, the whole tensor",
-            words=lambda sizes: " and of ".join(map(str, sorted(sizes))),
-        ),
-        Look(
-            of=lambda seen: gets(seen)[seen.rank],
+            of=lambda seen: len(sent_to(seen)),
             right=lambda case, rank: int(rank != case.src),
             mistakes={
                 "No rank has sent anything. Which rank has the numbers at the beginning?": When(
-                    lambda seen: not any(gets(seen))
+                    lambda seen: not any(map(sends_of, seen.everyone))
                 ),
                 "Here src itself gets a message, and another rank gets none. What is src for, and "
                 "which of your lines use it?": When(
-                    lambda seen: gets(seen)[seen.case.src] == gets(seen).count(0) == 1
+                    lambda seen: (
+                        len(sent_to(seen.everyone[seen.case.src])) == 1
+                        and [*map(sent_to, seen.everyone)].count([]) == 1
+                    )
+                ),
+                "Not all of these messages are as long as the tensor. What does each of them hold, "
+                "and can one message do?": When(
+                    lambda seen: {row["bytes"] for row in sent_to(seen)} - {nbytes(seen)}
                 ),
                 "Which rank sends to one that already has the numbers?": When(
                     lambda seen: seen.value > seen.right
                 ),
-                "Which ranks have the numbers after each round? Write it down for this case.": (
-                    When(lambda seen: True)
-                ),
             },
+            otherwise="Which ranks have the numbers after each round? Write it down for this case.",
             came="the number of messages to rank {rank} is {value}",
             required=lambda seen: f"one message to each rank except rank {seen.case.src}",
+        ),
+        OWN_DTYPE,
+        Look(
+            of=lambda seen: {row["bytes"] for row in seen.wire} - {nbytes(seen)},
+            right=set(),
+            otherwise="What does a message hold?",
+            came="a message of {value} bytes on rank {rank}",
+            required=lambda seen: f"{nbytes(seen)} bytes, the whole tensor",
+            words=lambda sizes: " and of ".join(map(str, sorted(sizes))),
         ),
         Look(
             of=sent_too_early,
@@ -183,13 +190,17 @@ CHECK = OnRanks(
         ),
         Look(
             right=lambda case: tensor_of(case, case.src),
-            mistakes={
-                "A message has reached this rank, but not its tensor. Which memory did you fill, "
-                "and is it the tensor's own?": tensor_of,
-            },
             otherwise="Whose numbers are these, and what did your code do with them?",
         ),
     ],
+    mistakes={
+        "A message has reached this rank, but not its tensor. Which memory did you fill, and is it "
+        "the tensor's own?": [
+            edit("tensor.copy_(box)", "return box"),
+            edit("tensor.copy_(box)", "return box")
+            + edit("= tensor.contiguous()", "= 1 * tensor.contiguous()"),
+        ],
+    },
     errors={
         "contiguous": "Messages must be contiguous. Which tensor is, and how do the numbers get "
         "back into the other one?",
