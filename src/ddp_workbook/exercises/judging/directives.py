@@ -6,9 +6,10 @@ The behaviour of sbatch was seen on Slurm 22.05; there was no PBS to compare wit
 import argparse
 import re
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NoReturn
 
 # sbatch's options in `sbatch --help` of Slurm 22.05: with a value, with an optional one, flags.
 SBATCH_VALUED = """account array batch bb bbf begin chdir cluster-constraint clusters comment
@@ -31,6 +32,7 @@ SBATCH_SHORT = {
     "time": "t", "verbose": "v", "wait": "W",
 }  # fmt: skip
 QSUB_VALUED, QSUB_FLAGS = "aAcCeJjklmMNopPqrSuvW", "hIVXxz"
+FLAG = {"action": "store_true"}
 
 
 class Refused(ValueError):
@@ -39,169 +41,148 @@ class Refused(ValueError):
 
 @dataclass
 class Asked:
-    """What a script asks for."""
+    """What a script asks for; 0 and "" stand for what it does not say."""
 
     nodes: int = 1
     gpus: float = 0  # on each node
-    seconds: int | None = None  # time limit; None: the site's default
-    per_node: int | None = None  # tasks on each node; None: not given
-    tasks: int | None = None
+    seconds: int = 0  # time limit
+    tasks: int = 0
+    per_node: int = 0  # tasks on each node
+    named: list[str] = field(default_factory=list)  # nodes that it insists on
     scattered: bool = False  # each chunk of PBS gets a node of its own
-    output: str = ""  # file of the log, if one is named
+    output: str = ""  # file of the log
+    unread: list[str] = field(default_factory=list)  # would ask for what is not asked for else
 
 
-class Ignored(NamedTuple):
-    """A line that looks like a directive but is not one."""
+def asked_by(scheduler: str, text: str) -> Asked:
+    """What the directives of a script ask for. Raises Refused.
 
-    line: str
-    options: str
-    late: bool  # it would be one above the first command
-
-
-def directives(text: str, mark: str) -> tuple[list[str], list[Ignored]]:
-    """The options of the directives, and lines that only look like them; `mark` is "#PBS", say.
-
-    Directives come before the first command. For sbatch they must be at the left margin.
+    They come before the first command. For sbatch they must be at the left margin.
     """
-    margin = "" if mark == "#SBATCH" else r"\s*"
-    exact = re.compile(rf"{margin}{mark}(\s+(?P<options>.*))?$")
-    similar = re.compile(rf"\s*#+\s*{mark[1:]}\s+(?P<options>-.*)", flags=re.I)
+    slurm = scheduler == "slurm"
+    if slurm and not text.startswith("#!"):
+        raise Refused("sbatch: this does not look like a batch script: where is its #! line?")
+    mark, understood = ("SBATCH", asked_of_slurm) if slurm else ("PBS", asked_of_pbs)
+    margin = "" if slurm else r"\s*"
+    exact = re.compile(rf"{margin}#{mark}(\s+(?P<options>.*))?$")
+    similar = re.compile(rf"\s*#+\s*{mark}\s+(?P<options>-.*)", flags=re.I)
     read, ignored, header = [], [], True
     for line in text.splitlines()[1:]:
         header = header and (not line.strip() or line.lstrip().startswith("#"))
-        found = exact.match(line)
-        if header and found:
+        if header and (found := exact.match(line)):
             read.append(found["options"] or "")
-        elif look_alike := similar.match(line):
-            ignored.append(Ignored(line.strip(), look_alike["options"], late=bool(found)))
-    return read, ignored
-
-
-def asked_of_slurm(lines: list[str]) -> Asked:
-    """What these options of sbatch ask for. Raises Refused."""
-    given = vars(sbatch_parser().parse_args(words_of(lines)))
-    asked = Asked(output=given["output"] or "")
-    asked.tasks = number(given["ntasks"], "--ntasks")
-    asked.per_node = number(given["ntasks_per_node"], "--ntasks-per-node")
-    nodes = number((given["nodes"] or "").partition("-")[0], "--nodes")
-    if asked.tasks and asked.per_node and not nodes:
-        nodes = -(-asked.tasks // asked.per_node)
-    asked.nodes = nodes or 1
-    if asked.per_node and not asked.tasks:
-        asked.tasks = asked.nodes * asked.per_node
-    each = number(given["gpus_per_node"], "--gpus-per-node") or gpus_in_gres(given["gres"])
-    each = each or (number(given["gpus"], "--gpus") or 0) / asked.nodes
-    of_task = number(given["gpus_per_task"], "--gpus-per-task") or 0
-    asked.gpus = each or of_task * (asked.tasks or asked.nodes) / asked.nodes
-    if given["time"]:
-        asked.seconds = slurm_time(given["time"])
+        elif found := similar.match(line):
+            ignored.append((line.strip(), found["options"]))
+    asked = understood(read)
+    for line, options in ignored:
+        with suppress(Refused):
+            more, nothing = understood([*read, options]), Asked()
+            if any(
+                getattr(asked, what) == getattr(nothing, what) != getattr(more, what)
+                for what in ("nodes", "gpus", "seconds")
+            ):
+                asked.unread.append(line)
     return asked
 
 
-def words_of(lines: list[str]) -> list[str]:
-    """The words of all directives, without comments."""
-    try:
-        return [word for line in lines for word in shlex.split(line, comments=True)]
-    except ValueError as error:
-        raise Refused(str(error)) from None
+def parsed(command: str, options: Iterable[tuple[list[str], dict]], lines: list[str]) -> dict:
+    """The values of a command's options in these lines, which may have comments. Raises Refused."""
 
-
-def sbatch_parser() -> argparse.ArgumentParser:
-    """A parser of sbatch's options; like sbatch, it accepts abbreviated names."""
-    parser = argparse.ArgumentParser("sbatch", add_help=False)
-    parser.error = refuse("sbatch")
-    for names, how in (
-        (SBATCH_VALUED, {}),
-        (SBATCH_OPTIONAL, {"nargs": "?"}),
-        (SBATCH_FLAGS, {"action": "store_true"}),
-    ):
-        for name in names.split():
-            short = [f"-{SBATCH_SHORT[name]}"] if name in SBATCH_SHORT else []
-            parser.add_argument(*short, f"--{name}", **how)
-    return parser
-
-
-def refuse(command: str) -> Callable[[str], NoReturn]:
-    """For a parser: raises Refused with its message."""
-
-    def raises(message: str) -> NoReturn:
+    def refuse(message: str) -> NoReturn:
         raise Refused(f"{command}: {message}")
 
-    return raises
+    parser = argparse.ArgumentParser(command, add_help=False)
+    parser.error = refuse
+    for names, how in options:
+        parser.add_argument(*names, **how)
+    try:
+        words = [word for line in lines for word in shlex.split(line, comments=True)]
+    except ValueError as error:
+        refuse(str(error))
+    return vars(parser.parse_args(words))
 
 
-def number(text: str | None, option: str) -> int:
+def asked_of_slurm(lines: list[str]) -> Asked:
+    """What these options of sbatch ask for; their names may be abbreviated. Raises Refused."""
+    kinds = ((SBATCH_VALUED, {}), (SBATCH_OPTIONAL, {"nargs": "?"}), (SBATCH_FLAGS, FLAG))
+    options = [
+        ([f"-{SBATCH_SHORT.get(name)}"] * (name in SBATCH_SHORT) + [f"--{name}"], how)
+        for names, how in kinds
+        for name in names.split()
+    ]
+    given = parsed("sbatch", options, lines)
+    tasks, per_node = number(given, "ntasks"), number(given, "ntasks_per_node")
+    given["nodes"] = (given["nodes"] or "").partition("-")[0]  # the least of a range
+    nodes = number(given, "nodes") or (-(-tasks // per_node) if tasks and per_node else 1)
+    tasks = tasks or nodes * per_node
+    kinds = [one for one in (given["gres"] or "").split(",") if re.match(r"gpu\b", one)]
+    given["gres"] = "".join(kinds[:1]).removeprefix("gpu").lstrip(":") or "1" * bool(kinds)
+    return Asked(
+        nodes=nodes,
+        gpus=number(given, "gpus_per_node")
+        or number(given, "gres")
+        or number(given, "gpus") / nodes
+        or number(given, "gpus_per_task") * (tasks or nodes) / nodes,
+        seconds=slurm_time(given["time"]) if given["time"] else 0,
+        tasks=tasks,
+        per_node=per_node,
+        named=[given["nodelist"]] if given["nodelist"] else [],
+        output=given["output"] or "",
+    )
+
+
+def number(given: dict, option: str) -> int:
     """The count of an option, such as 4 in `a100:4`; 0 if it is not given. Raises Refused."""
-    if not text:
-        return 0
+    text = given.get(option) or "0"
     if not re.fullmatch(r"(\w+:)?\d+", text):
-        raise Refused(f"{option}: {text!r} is not a number")
+        raise Refused(f"{option.replace('_', '-')}: {text!r} is not a number")
     return int(text.rpartition(":")[2])
-
-
-def gpus_in_gres(text: str | None) -> int:
-    """2 for `gpu:2`, for `gpu:a100:2`, and 1 for `gpu`."""
-    for one in (text or "").split(","):
-        kind, *more = one.split(":")
-        if kind == "gpu":
-            return number(":".join(more[-1:]) or "1", "--gres")
-    return 0
 
 
 def slurm_time(text: str) -> int:
     """Seconds: of minutes, minutes:seconds, hours:minutes:seconds, or days-hours[:minutes[...]]."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
-    if not found:
+    if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", text):
         raise Refused(f"sbatch: invalid --time specification {text!r}")
-    days, *parts = (int(one) if one else None for one in found.groups())
-    parts = [one for one in parts if one is not None]
-    if days is not None:
-        parts += [0] * (3 - len(parts))
-    elif len(parts) < 3:  # minutes first
-        parts = [0, *parts, 0][:3]
-    hours, minutes, seconds = parts
-    return ((days or 0) * 24 + hours) * 3600 + minutes * 60 + seconds
+    days, _, rest = text.rpartition("-")
+    parts = [int(one) for one in rest.split(":")]
+    if not days and len(parts) < 3:
+        parts = [0, *parts]  # minutes first
+    hours, minutes, seconds = [*parts, 0, 0][:3]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def asked_of_pbs(lines: list[str]) -> Asked:
     """What these options of qsub ask for. Raises Refused."""
-    parser = argparse.ArgumentParser("qsub", add_help=False)
-    parser.error = refuse("qsub")
-    for letter in QSUB_VALUED:
-        parser.add_argument(f"-{letter}", action="append", default=[])
-    for letter in QSUB_FLAGS:
-        parser.add_argument(f"-{letter}", action="store_true")
-    given = vars(parser.parse_args(words_of(lines)))
-    resources = dict(
-        one.partition("=")[::2] for text in given["l"] for one in text.split(",") if one
-    )
-    asked = Asked(output="".join(given["o"][-1:]))
-    chunks = [chunk.split(":") for chunk in resources.get("select", "1").split("+")]
-    if "select" in resources and (mixed := {"ngpus", "ncpus", "mem"} & set(resources)):
+    options = [([f"-{letter}"], {"action": "append", "default": []}) for letter in QSUB_VALUED]
+    given = parsed("qsub", [*options, *(([f"-{letter}"], FLAG) for letter in QSUB_FLAGS)], lines)
+    whole = resources(",".join(given["l"]).split(","))
+    if "select" in whole and (mixed := {"ngpus", "ncpus", "mem"} & set(whole)):
         name = min(mixed)
         raise Refused(f'qsub: "-lresource=" cannot be used with "select", resource is: {name}')
-    asked.nodes, each = 0, []
-    for count, *parts in chunks:
-        has = dict(part.partition("=")[::2] for part in parts)
-        if not count.isdigit():
-            raise Refused(f"qsub: Illegal attribute or resource value Resource_List.select={count}")
-        asked.nodes += int(count)
-        each.append(number(has.get("ngpus"), "ngpus"))
-        asked.per_node = number(has.get("mpiprocs"), "mpiprocs") or 1
-    asked.gpus = sum(each) / len(each) if len(set(each)) > 1 else each[0]
-    if "select" not in resources:
-        asked.gpus = number(resources.get("ngpus"), "ngpus")
-    asked.scattered = bool({"scatter", "vscatter"} & {*resources.get("place", "").split(":")})
-    if "walltime" in resources:
-        asked.seconds = pbs_time(resources["walltime"])
-    return asked
+    chunks = [chunk.split(":") for chunk in whole.get("select", "1").split("+")]
+    if wrong := [count for count, *_ in chunks if not count.isdigit()]:
+        raise Refused(f"qsub: Illegal attribute or resource value Resource_List.select={wrong[0]}")
+    each = [resources(more) for _, *more in chunks] if "select" in whole else [whole]
+    gpus = [number(chunk, "ngpus") for chunk in each]
+    return Asked(
+        nodes=sum(int(count) for count, *_ in chunks),
+        gpus=sum(gpus) / len(gpus),
+        seconds=pbs_time(whole.get("walltime", "0")),
+        per_node=number(each[-1], "mpiprocs"),
+        named=[one[key] for one in [*each, whole] for key in ("host", "vnode") if key in one],
+        scattered=bool({"scatter", "vscatter"} & {*whole.get("place", "").split(":")}),
+        output="".join(given["o"][-1:]),
+    )
+
+
+def resources(parts: list[str]) -> dict[str, str]:
+    """{"ncpus": "8"} of `ncpus=8`."""
+    return dict(part.partition("=")[::2] for part in parts)
 
 
 def pbs_time(text: str) -> int:
     """Seconds: of [[hours:]minutes:]seconds. Raises Refused."""
     if not re.fullmatch(r"\d+(:\d+){0,2}(\.\d+)?", text):
         raise Refused("qsub: Illegal attribute or resource value Resource_List.walltime")
-    seconds = 0
-    for part in text.partition(".")[0].split(":"):
-        seconds = seconds * 60 + int(part)
-    return seconds
+    hours, minutes, seconds = [0, 0, *map(int, text.partition(".")[0].split(":"))][-3:]
+    return (hours * 60 + minutes) * 60 + seconds

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from ddp_workbook.exercises.judging.directives import Asked
+from ddp_workbook.exercises.judging import torchrun
+from ddp_workbook.exercises.judging.directives import Asked, Refused
 
 STAND_INS = Path(__file__).with_name("stand_ins.sh")
 BASH = shutil.which("bash")
@@ -43,6 +44,8 @@ class Start:
     node: str
     folder: str  # below the played one: "submitted", or "home"
     words: tuple[str, ...]
+    line: torchrun.Line | None = None  # what they say, if torchrun accepts them
+    problem: torchrun.Unreadable | None = None  # why it does not
 
 
 @dataclass
@@ -55,11 +58,17 @@ class Run:
     status: int | None = None  # None: it did not end
     errors: str = ""  # the last line on stderr
 
+    @property
+    def meeting(self) -> list[torchrun.Line]:
+        """The lines that look for other nodes."""
+        return [one.line for one in self.starts if one.line and not one.line.standalone]
 
-def syntax_error(text: str) -> str:
-    """What bash says about a script that it cannot read; "" if it can."""
+
+def refuse_bad_syntax(text: str) -> None:
+    """Raise Refused with what bash says about a script that it cannot read."""
     told = subprocess.run([BASH, "-n"], input=text, capture_output=True, text=True, check=False)
-    return last_line(told.stderr).removeprefix(f"{BASH}: ") if told.returncode else ""
+    if told.returncode:
+        raise Refused(f"bash: {last_line(told.stderr).removeprefix(f'{BASH}: ')}")
 
 
 def last_line(text: str) -> str:
@@ -219,4 +228,9 @@ def end_group(process: subprocess.Popen) -> None:
 def start(file: Path) -> Start:
     """Read what a stand-in has noted."""
     node, folder, *words = file.read_text(errors="replace").split("\0")[:-1]
-    return Start(node, Path(folder).name, tuple(words))
+    line = problem = None
+    try:
+        line = torchrun.read(words)
+    except torchrun.Unreadable as error:
+        problem = error
+    return Start(node, Path(folder).name, tuple(words), line, problem)
