@@ -103,7 +103,7 @@ def sharded(model: Model, strategy: str) -> nn.Module:
     how = {"mesh": init_device_mesh("cpu", (ranks,))}
     if strategy == "hsdp":
         how["mesh"] = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("copy", "shard"))
-    if strategy == "zero_2":
+    if strategy == "blocks_stay_whole":
         how["reshard_after_forward"] = False
     if strategy == "bf16":
         how["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16)

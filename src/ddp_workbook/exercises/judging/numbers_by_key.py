@@ -1,0 +1,42 @@
+"""For exercises that return a dict of numbers: its form is looked at first, then each number."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ddp_workbook.exercises.judging.check import Look, When
+from ddp_workbook.exercises.judging.same import is_number, kind
+from ddp_workbook.exercises.judging.values import in_words
+
+RIGHT, OTHER_KEYS = "a dict of numbers", "a dict with other keys"
+
+
+def form_look(keys: Sequence[str]) -> Look:
+    """Whether it is a dict with these keys and a number under each; later looks rely on it."""
+    return Look(
+        of=lambda seen: form(seen.came, keys),
+        right=RIGHT,
+        mistakes={
+            "Which keys does the task name?": When(lambda seen: seen.value == OTHER_KEYS),
+        },
+        otherwise="Which of your lines makes a dict of plain numbers?",
+        came=lambda seen: ", ".join(filter(None, [in_words(seen.came), seen.value])),
+        required="a dict with the keys " + ", ".join(f'"{key}"' for key in keys),
+    )
+
+
+def form(came: Any, keys: Sequence[str]) -> str | None:
+    """In words, what this is; None if it is None."""
+    if not isinstance(came, Mapping):
+        return None if came is None else kind(came)
+    if set(came) != set(keys):
+        return OTHER_KEYS
+    others = [kind(value) for value in came.values() if number(value) is None]
+    return f"a dict with {others[0]} in it" if others else RIGHT
+
+
+def number(value: Any) -> float | int | None:
+    """A number of any library, or the only element of a tensor or array; else None."""
+    if hasattr(value, "item") and math.prod(getattr(value, "shape", (0,))) == 1:
+        value = value.item()
+    return value if is_number(value) else None
