@@ -6,16 +6,12 @@ sample. dataset[i] is (features, label). The model turns a batch of features int
 
 - Every rank returns the number of right guesses divided by the number of samples, to the last digit
   as one process would compute it. Each sample counts once: a DistributedSampler would repeat some.
-- The ranks share the work. Each sample goes through the model on some rank, and no rank takes more
-  than len(dataset) / world_size samples, rounded up. There may be fewer samples than ranks.
-- The model gets at most `batch_size` rows at once. It guesses in evaluation mode and without an
-  autograd graph. Afterwards each of its modules is again in training or evaluation mode, as before
-  the call.
-- A call makes one collective.
+- The ranks share the work: no rank takes more than len(dataset) / world_size samples, rounded up.
+  There may be fewer samples than ranks.
+- The model guesses in evaluation mode and without an autograd graph, at most `batch_size` rows at
+  once. Afterwards it is again in training or evaluation mode, as before the call.
 """
 
-from collections.abc import Callable
-from math import nan
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -23,8 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
-from ddp_workbook.exercises.judging.same import is_number, same
+from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, When, edit, in_words
 
 MINUTES = 15
 HINTS = [
@@ -33,23 +28,21 @@ HINTS = [
     "A Subset holds chosen samples of the data set, perhaps none, and a loader can iterate over "
     "it. Each rank counts, and counts can be added up.",
     "Only the counts of right guesses have to be sent. What divides them at the end, and does each "
-    "rank know that number already? model.train(True) changes every module inside the model: "
-    "which of them were in evaluation mode before?",
+    "rank know that number already?",
 ]
 
 
 def exact_accuracy(model: nn.Module, dataset: Dataset, batch_size: int) -> float:
     """Share of the samples in `dataset` that `model` guesses right, `batch_size` at a time."""
     ### BEGIN SOLUTION
-    modes = {module: module.training for module in model.modules()}  # a part may be frozen
+    was_training = model.training
+    model.eval()
     mine = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
     right = torch.tensor(0)
-    model.eval()
     with torch.no_grad():
         for features, labels in DataLoader(mine, batch_size):  # none where a rank has no samples
             right += (model(features).argmax(dim=1) == labels).sum()
-    for module, mode in modes.items():
-        module.training = mode
+    model.train(was_training)
     dist.all_reduce(right)  # whole numbers: their sum is exact
     return right.item() / len(dataset)
     ### END SOLUTION
@@ -76,49 +69,38 @@ def cases(size: int) -> list[Case]:
 
 
 class Model(nn.Module):
-    """Guesses what features say, and notes what goes through it; a part of it is frozen."""
+    """Guesses what features say, one of three classes, and notes what goes through it."""
 
-    batches: ClassVar[list[dict]] = []
+    batches: ClassVar[list[dict]] = []  # of this call, also those of a copy of the model
 
     def __init__(self) -> None:
         super().__init__()
-        self.scores, self.dropout = nn.Linear(3, 2), nn.Dropout(1.0)
-        self.frozen = nn.Sequential(nn.Identity())
-        self.scores.weight.data, self.scores.bias.data = torch.eye(3)[1:], torch.zeros(2)
+        self.scores, self.dropout = nn.Linear(4, 3, bias=False), nn.Dropout(1.0)
+        self.scores.weight.data = torch.eye(4)[1:]
 
     def forward(self, features: Tensor) -> Tensor:
-        """Scores [rows, 2]."""
+        """Scores [rows, 3]."""
         scores = self.dropout(self.scores(features))
         note = {"rows": features[:, 0].int().tolist(), "graph": scores.requires_grad}
         Model.batches.append(note | {"training": self.dropout.training})
-        return self.frozen(scores)
+        return scores
 
 
-def arguments(case: Case) -> tuple[Model, TensorDataset, int]:
-    """Those of a call. Sample i has i among its features."""
-    model = Model().train(case.mode == "training")
-    model.frozen.eval()
-    guesses = torch.arange(case.n) % 3 % 2
-    labels = torch.tensor([g if i in case.right else 1 - g for i, g in enumerate(guesses.tolist())])
-    features = torch.stack([torch.arange(case.n), 1 - guesses, guesses], dim=1).float()
+def given(case: Case) -> tuple[Model, TensorDataset, int]:
+    """The arguments of a call. Feature 0 of sample i is i; the others are the scores."""
     Model.batches = []
-    return model, TensorDataset(features, labels), case.batch_size
+    samples = torch.arange(case.n)
+    guesses = (samples + 1) % 3
+    right = torch.tensor([i in case.right for i in range(case.n)])
+    labels = torch.where(right, guesses, (guesses + 1 + samples % 2) % 3)
+    scores = nn.functional.one_hot(guesses, 3) * 2 - 1
+    features = torch.cat([samples[:, None], scores], dim=1).float()
+    return Model().train(case.mode == "training"), TensorDataset(features, labels), case.batch_size
 
 
 def observe(returned: object, model: Model, *_: object) -> dict:
-    """What came back, what went through the model, and how it is afterwards."""
-    return {"number": returned, "batches": Model.batches, "state": state(model)}
-
-
-def state(model: Model) -> dict[str, bool]:
-    """What a call must leave as it is."""
-    modes = {f"{n or 'model'}.training": part.training for n, part in model.named_modules()}
-    return modes | {f"{n}.requires_grad": p.requires_grad for n, p in model.named_parameters()}
-
-
-def state_before(case: Case) -> dict[str, bool]:
-    """The state in which the function gets the model."""
-    return state(arguments(case)[0])
+    """What came back, what went through the model, and its mode afterwards."""
+    return {"number": returned, "batches": Model.batches, "training": model.training}
 
 
 def taken(seen: Seen) -> list[int]:
@@ -126,9 +108,14 @@ def taken(seen: Seen) -> list[int]:
     return [sample for batch in seen.came["batches"] for sample in batch["rows"]]
 
 
-def most(case: Case, size: int) -> int:
+def rows(seen: Seen) -> list[int]:
+    """How many samples each rank took."""
+    return [len(taken(one)) for one in seen.everyone]
+
+
+def most(seen: Seen) -> int:
     """How many samples a rank may take."""
-    return -(-case.n // size)
+    return -(-seen.case.n // seen.size)
 
 
 def missing(seen: Seen) -> list[int]:
@@ -142,80 +129,53 @@ def work(seen: Seen) -> str:
     return f"{ranks}\non no rank: {in_words(missing(seen)) if missing(seen) else 'none'}"
 
 
-def hits(seen: Seen) -> list[list[list[bool]]]:
-    """Of each rank's batches, which guesses are right."""
-    return [
-        [[i in one.case.right for i in b["rows"]] for b in one.came["batches"] if b["rows"]]
-        for one in seen.everyone
-    ]
+def how(seen: Seen) -> dict[str, bool]:
+    """Of the ways in which the model must not guess: whether it has."""
+    batches = seen.came["batches"]
+    return {
+        "in training mode": any(batch["training"] for batch in batches),
+        "with an autograd graph": any(batch["graph"] for batch in batches),
+        "too many rows at once": any(len(b["rows"]) > seen.case.batch_size for b in batches),
+    }
 
 
-def rows(seen: Seen) -> list[int]:
-    """How many samples each rank took."""
-    return [len(taken(one)) for one in seen.everyone]
-
-
-def counts(seen: Seen) -> list[int]:
-    """How many of them it guessed right."""
-    return [sum(map(sum, own)) for own in hits(seen)]
-
-
-def parts(seen: Seen) -> list[float]:
-    """The accuracy of each rank's own samples, 0 if it has none."""
-    return [count / (own or 1) for count, own in zip(counts(seen), rows(seen), strict=True)]
-
-
-def of_batches(seen: Seen) -> list[float]:
-    """Means over batches, of a rank, of the ranks, of all batches, and weighted."""
-    each = [[sum(batch) / len(batch) for batch in own] for own in hits(seen)]
-    means = [sum(own) / (len(own) or 1) for own in each]
-    weighted = sum(m * own for m, own in zip(means, rows(seen), strict=True))
-    every = sum(map(sum, each)) / sum(map(len, each))
-    n = seen.case.n
-    return [means[seen.rank], sum(means) / seen.size, every, weighted / n, round(weighted) / n]
-
-
-def gives(*ways: Callable[[Seen], float | bool]) -> When:
-    """Holds where one of these ways gives the number; one that gives False does not."""
-
-    def holds(seen: Seen) -> bool:
-        numbers = [way(seen) for way in ways]
-        return any(number is not False and same(seen.value, float(number)) for number in numbers)
-
-    return When(holds)
-
-
-def last_batches(seen: Seen) -> float:
-    """The share of the right guesses in the last batch of each rank."""
-    return sum(sum(own[-1]) for own in hits(seen) if own) / seen.case.n
-
-
-MODE = Look(
-    of=lambda seen: any(batch["training"] for batch in seen.came["batches"]),
-    right=False,
-    otherwise="Dropout and similar layers are active. What turns them off?",
-    came="the model guessed in training mode {where}",
-    required="the model guesses in evaluation mode",
+HOW = Look(
+    of=how,
+    right=dict.fromkeys(["in training mode", "with an autograd graph", "too many rows at once"], 0),
+    mistakes={
+        "Dropout and similar layers are active. What turns them off?": When(
+            lambda seen: seen.value["in training mode"]
+        ),
+        "What is kept in memory for a backward that nobody calls?": When(
+            lambda seen: seen.value["with an autograd graph"]
+        ),
+        "The caller's memory holds no more rows. Which line makes the batches?": When(
+            lambda seen: seen.value["too many rows at once"]
+        ),
+    },
+    came="the model guessed {part}",
+    required=lambda seen: (
+        f"evaluation mode, no autograd graph, at most {seen.case.batch_size} rows at once"
+    ),
+    same=lambda came, right: came == right,
 )
 WORK = Look(
-    of=lambda seen: len(taken(seen)) <= most(seen.case, seen.size) and not missing(seen),
+    of=lambda seen: max(rows(seen)) <= most(seen) and not missing(seen),
     right=True,
     mistakes={
         "One rank works, and the others wait. What could they do?": When(
             lambda seen: sum(map(bool, rows(seen))) == 1 < min(seen.case.n, seen.size)
         ),
         "A rank that guesses everything saves no time. Which part is its own?": When(
-            lambda seen: len(taken(seen)) == seen.case.n > most(seen.case, seen.size)
+            lambda seen: len(taken(seen)) == seen.case.n > most(seen)
         ),
         "More than its share. Which samples are left to the others?": When(
-            lambda seen: len(taken(seen)) > most(seen.case, seen.size)
+            lambda seen: max(rows(seen)) > most(seen)
         ),
     },
     otherwise="Left out. Does a sampler or a loader drop what does not divide?",
     came=work,
-    required=lambda seen: (
-        f"at most {most(seen.case, seen.size)} of {seen.case.n} on a rank, and each on some rank"
-    ),
+    required=lambda seen: f"at most {most(seen)} of {seen.case.n} on a rank, each on some rank",
 )
 NUMBER = Look(
     of=lambda seen: seen.came["number"],
@@ -224,106 +184,111 @@ NUMBER = Look(
         "After reduce or gather one rank alone has the result. How do the others get it?": When(
             lambda seen: {"reduce", "gather"} & set(seen.ops) and seen.rank
         ),
-        "Right in the first seven digits only: a quotient of integer tensors is float32. What "
-        "does Python make of two ints?": When(
-            lambda seen: seen.value == torch.tensor(seen.right).item()
+        "This is nan, and a rank has no samples. Which of its numbers exists anyway?": When(
+            lambda seen: seen.value != seen.value and 0 in rows(seen)
         ),
-        "Right except for the last digit: fractions are rounded, and so is their sum. What could "
-        "be added up instead?": gives(lambda seen: seen.right),
-        "The doubles count like other samples.": gives(
-            lambda seen: sum(rows(seen)) > seen.case.n and sum(counts(seen)) / sum(rows(seen))
-        ),
-        "The right guesses of doubles count, too.": gives(
-            lambda seen: sum(rows(seen)) > seen.case.n and sum(counts(seen)) / seen.case.n
-        ),
-        "These are right guesses. What makes them a share?": gives(
-            lambda seen: len(seen.case.right), lambda seen: sum(counts(seen))
-        ),
-        "This is a percentage. The task asks for a number from 0 to 1.": gives(
-            lambda seen: 100 * seen.right
-        ),
-        "A rank without samples has no accuracy. Which of its numbers exists anyway?": (
-            gives(lambda seen: nan)
-        ),
-        "Are these the right guesses in the last batch of each rank only?": gives(last_batches),
-        "No guess is right? Which line rounds down, or starts to count again?": (
-            gives(lambda seen: 0)
-        ),
-        "This is rank 0's accuracy, on every rank. Where are the others?": gives(
-            lambda seen: (
-                seen.size > 1
-                and all(same(one.value, seen.value) for one in seen.everyone)
-                and parts(seen)[0]
-            )
-        ),
-        "This is the accuracy of this rank's own samples. How does it learn about the others?": (
-            gives(lambda seen: parts(seen)[seen.rank])
-        ),
-        "These are this rank's right guesses, divided by all samples. Where are the others'?": (
-            gives(lambda seen: counts(seen)[seen.rank] / seen.case.n)
-        ),
-        "This is the mean of the ranks' accuracies. Has each rank as many samples?": gives(
-            lambda seen: sum(parts(seen)) / seen.size
-        ),
-        "This is a mean of batches. Has the last batch as many rows as the others?": When(
-            lambda seen: any(same(seen.value, number) for number in of_batches(seen))
-        ),
-        "It was divided by the number of ranks, too.": gives(lambda seen: seen.right / seen.size),
     },
     otherwise="Which samples are in this number, how often does each count, and which guess is "
     "compared with its label?",
     came=lambda seen: f"{seen.value!r} on rank {seen.rank}",
     required=lambda seen: f"{seen.right!r} on every rank, {len(seen.case.right)} / {seen.case.n}",
-    same=lambda came, right: is_number(came) and float(came) == right,
 )
-MEMORY = [
-    Look(
-        of=lambda seen: any(batch["graph"] for batch in seen.came["batches"]),
-        right=False,
-        otherwise="What is kept in memory for a backward that nobody calls?",
-        came="scores with a graph {where}",
-        required="scores without a graph",
-    ),
-    Look(
-        of=lambda seen: all(len(b["rows"]) <= seen.case.batch_size for b in seen.came["batches"]),
-        right=True,
-        otherwise="The caller's memory holds no more rows. Which line makes the batches?",
-        came=lambda seen: f"batches of {max(len(b['rows']) for b in seen.came['batches'])} rows",
-        required=lambda seen: f"at most {seen.case.batch_size} rows at once",
-    ),
-]
+LAST_DIGIT = Look(
+    of=lambda seen: repr(float(seen.came["number"])),
+    right=lambda case: repr(len(case.right) / case.n),
+    otherwise="Right except for the last digits: fractions are rounded, and so is their sum. What "
+    "could be added up instead?",
+    words=str,
+)
 AFTERWARDS = Look(
-    of=lambda seen: seen.came["state"],
-    right=state_before,
-    mistakes={
-        "The model is in training mode afterwards, whatever it was before. Who uses it next?": (
-            lambda case: dict.fromkeys(state_before(case), True)
-        ),
-        "A part of the model was in evaluation mode. What does model.train do to its parts?": (
-            lambda case: {
-                name: was or (case.mode == "training") for name, was in state_before(case).items()
-            }
-        ),
-        "The model is left in evaluation mode. Which mode was it in before?": lambda case: {
-            name: was and not name.endswith("training") for name, was in state_before(case).items()
-        },
-    },
-    otherwise="The caller uses this model again. Which line restores what was changed?",
-    came="{part} is {value} afterwards",
+    of=lambda seen: seen.came["training"],
+    right=lambda case: case.mode == "training",
+    came="model.training is {value} afterwards",
     required="{right}, as before the call",
 )
+
+SHARE, SUM = "right.item() / len(dataset)", "dist.all_reduce(right)"
+STRIDE = "range(dist.get_rank(), len(dataset), dist.get_world_size())"
+SAMPLER = "list(torch.utils.data.DistributedSampler(dataset{}))"
+OWN = "right = right.double() / max(1, len(mine))"
+
+
+def in_blocks(*changes: str) -> list[Edit]:
+    """A mistake that depends on whose samples these are: dealt like cards, and cut into blocks."""
+    block = "range(len(dataset))[each * dist.get_rank() :][:each]"
+    each = "each = -(-len(dataset) // dist.get_world_size())\n    mine ="
+    return [edit(*changes), edit("mine =", each, STRIDE, block) + edit(*changes)]
+
+
+def doubled(*changes: str) -> list[Edit]:
+    """A mistake with the samples of a DistributedSampler, which come in an order or in none."""
+    return [edit(STRIDE, SAMPLER.format(s), *changes) for s in (", shuffle=False", "")]
+
+
 CHECK = OnRanks(
     cases=cases,
-    given=arguments,
+    given=given,
     observe=observe,
     called=lambda case: (
-        f"exact_accuracy(model in {case.mode} mode, a part of it in evaluation mode, dataset of "
-        f"{case.n}, batch_size={case.batch_size}); right guesses: samples "
-        f"{in_words(sorted(case.right))}"
+        f"exact_accuracy(model in {case.mode} mode, dataset of {case.n}, "
+        f"batch_size={case.batch_size}); right guesses: samples {in_words(sorted(case.right))}"
     ),
-    looks=[MODE, WORK, NUMBER, *MEMORY, AFTERWARDS],
-    most=1,
-    too_much="Which numbers have to be sent, and which does each rank know?",
+    looks=[HOW, WORK, NUMBER, LAST_DIGIT, AFTERWARDS],
+    mistakes={
+        "Right in the first seven digits only: a quotient of integer tensors is float32. What "
+        "does Python make of two ints?": edit(SHARE, "(right / len(dataset)).item()"),
+        "The doubles count like other samples.": doubled(
+            SHARE, "right.item() / len(mine) / dist.get_world_size()"
+        ),
+        "The right guesses of doubles count, too.": doubled(),
+        "These are right guesses. What makes them a share?": [
+            edit(SHARE, "right.item()"),
+            *in_blocks(SHARE, "right.item()", SUM, ""),
+        ],
+        "This is a percentage. The task asks for a number from 0 to 1.": edit(
+            SHARE, f"100 * {SHARE}"
+        ),
+        "There are more than two classes. Which scores does a guess compare?": edit(
+            "(features).argmax", "(features)[:, :2].argmax"
+        ),
+        "Are these the right guesses in the last batch of each rank only?": in_blocks(
+            "right +=", "right ="
+        ),
+        "No guess is right? Which line rounds down, or starts to count again?": edit(
+            SHARE, "right.item() // len(dataset)"
+        ),
+        "This is rank 0's accuracy, on every rank. Where are the others?": in_blocks(
+            SUM, f"{OWN}\n    dist.broadcast(right, src=0)", SHARE, "right.item()"
+        ),
+        "This is the accuracy of this rank's own samples. How does it learn about the others?": (
+            in_blocks(SUM, OWN, SHARE, "right.item()")
+        ),
+        "These are this rank's right guesses, divided by all samples. Where are the others'?": (
+            in_blocks(SUM, "")
+        ),
+        "This is the mean of the ranks' accuracies. Has each rank as many samples?": in_blocks(
+            SUM, f"{OWN}\n    {SUM}", SHARE, "right.item() / dist.get_world_size()"
+        ),
+        "This is a mean of batches. Has the last batch as many rows as the others?": in_blocks(
+            "torch.tensor(0)",
+            "torch.zeros(2)",
+            "right += (model(features).argmax(dim=1) == labels).sum()",
+            "hits = (model(features).argmax(dim=1) == labels).float()\n"
+            "            right += torch.tensor([hits.mean(), 1])",
+            SHARE,
+            "(right[0] / right[1]).item()",
+        ),
+        "It was divided by the number of ranks, too.": edit(
+            SHARE, f"{SHARE} / dist.get_world_size()"
+        ),
+        "The model is in training mode afterwards, whatever it was before. Who uses it next?": (
+            edit("model.train(was_training)", "model.train()")
+        ),
+        "The model is left in evaluation mode. Which mode was it in before?": edit(
+            "model.train(was_training)", ""
+        ),
+    },
+    keeps="The caller uses this model again. Which line restores what was changed?",
     errors={
         "positive integer value": "batch_size can be smaller than the world size. How many rows "
         "may each rank's model get at once?",
@@ -336,5 +301,5 @@ CHECK = OnRanks(
         "or take a mean?",
         "Invalid function argument": "A collective takes a tensor. Which line makes one of it?",
     },
-    proves="each of 1 to 21 samples counted once, the work shared, one collective, at 1 to 4 ranks",
+    proves="each of 1 to 21 samples counted once, the work shared, at 1 to 4 ranks",
 )

@@ -19,9 +19,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-
-from ddp_workbook.exercises import Alone, Look, Seen, When, in_words
+from ddp_workbook.exercises import Alone, Edit, Look, Seen, When, body, edit, in_words
 from ddp_workbook.exercises.judging.same import kind
 
 MINUTES = 10
@@ -33,6 +31,7 @@ HINTS = [
     "A rank without workers is like a rank with one. Which id would that worker have? Number the "
     "places of the stream as you read, and yield what is yours.",
 ]
+MOST = 50  # samples that are read of a process: an attempt may never end
 
 
 def iterable_shard(stream: Iterator[Any], rank: int, world_size: int, worker: Any) -> Iterator[Any]:
@@ -54,258 +53,145 @@ class Worker(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A stream of n samples, and how many workers each rank has; `real` ones of a DataLoader."""
+    """A stream of n samples, and how many workers each rank has."""
 
     n: int
     workers: tuple[int, ...]
-    real: bool = False
 
     @property
-    def samples(self) -> list[int]:
+    def samples(self) -> list[int | None]:
         """Values that are not the places: a sample's value must not matter. One is 0, one None."""
         return [None if place == 7 and self.n == 8 else 10 * place for place in range(self.n)]
 
     @property
     def processes(self) -> list[tuple[int, Worker | None]]:
-        """The processes that read: (rank, worker). With a real loader only the rank is seen."""
+        """The processes that read: (rank, worker)."""
         return [
             (rank, Worker(one, count) if count else None)
             for rank, count in enumerate(self.workers)
-            for one in range(1 if self.real else count or 1)
+            for one in range(count or 1)
         ]
-
-    @property
-    def in_words(self) -> str:
-        """The call."""
-        ranks = f"{len(self.workers)} rank{'s' * (len(self.workers) > 1)}"
-        how = "a DataLoader with" if self.real else "called for"
-        return (
-            f"iterable_shard(stream of {self.n}, rank, {len(self.workers)}, worker)\n"
-            f"{how} {ranks} with num_workers = {', '.join(map(str, self.workers))}"
-        )
-
-
-CASES = [
-    Case(25, (3, 1, 2)),
-    Case(23, (2, 2)),
-    Case(9, (0, 0)),
-    Case(11, (0, 2)),
-    Case(3, (2, 3)),
-    Case(8, (4,)),
-    Case(0, (1, 2)),
-    Case(5, (0,)),
-    Case(11, (2, 2), real=True),
-]
 
 
 class Stream:
     """An iterator that counts what was taken from it."""
 
-    def __init__(self, samples: list[int]):
+    def __init__(self, samples: list[int | None]):
         self.left, self.taken = iter(samples), 0
 
     def __iter__(self) -> "Stream":
         return self
 
-    def __next__(self) -> int:
+    def __next__(self) -> int | None:
         sample = next(self.left)
         self.taken += 1
         return sample
 
 
-class Data(IterableDataset):
-    """The stream as a data set."""
-
-    def __init__(self, function: Callable, samples: list[int], rank: int, world_size: int):
-        self.ask = lambda worker: function(Stream(samples), rank, world_size, worker)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.ask(get_worker_info()))
-
-
-def read(function: Callable, case: Case, rank: int, worker: Worker | None) -> dict:
+def read(function: Callable, stream: Stream, *process: Any) -> dict:
     """In a process: the samples that come, and how many were taken when the first one came."""
-    world_size, stream = len(case.workers), Stream(case.samples)
-    if case.real:
-        data = Data(function, case.samples, rank, world_size)
-        loader = DataLoader(data, batch_size=None, num_workers=worker.num_workers)
-        return {"samples": list(loader), "taken": 0}
-    returned = function(stream, rank, world_size, worker)
+    returned = function(stream, *process)
     if not hasattr(returned, "__iter__"):
         return {"samples": returned, "taken": 0}
-    samples = iter(returned)
+    samples = islice(returned, MOST)
     first = list(islice(samples, 1))
     return {"taken": stream.taken if first else 0, "samples": first + list(samples)}
 
 
-def mine(places: Callable[..., Iterator[int]]) -> Callable[[Case, int], list[int]]:
-    """What a process gets, if `places(n, rank, world_size, worker, workers)` are taken.
-
-    A real loader takes from its workers in turn.
-    """
-
-    def samples(case: Case, process: int) -> list[int]:
-        rank, worker = case.processes[process]
-        one, count = worker or (0, 1)
-        every = range(count) if case.real else [one]
-        found = [[*places(case.n, rank, len(case.workers), w, count)] for w in every]
-        turns = range(max(map(len, found)))
-        return [case.samples[own[turn]] for turn in turns for own in found if turn < len(own)]
-
-    return samples
-
-
-def right(n: int, rank: int, world_size: int, worker: int, workers: int) -> range:
-    """The places of a process."""
-    return range(rank + world_size * worker, n, world_size * workers)
-
-
-def same_block(n: int, rank: int, world_size: int, worker: int, workers: int) -> range:
-    """A block of the rank's places for each worker."""
-    own = range(rank, n, world_size)
-    each = -(-len(own) // workers)
-    return own[worker * each : (worker + 1) * each]
-
-
-def whole_blocks(n: int, rank: int, world_size: int, worker: int, workers: int) -> range:
-    """A block of the stream for each rank, and a block of that for each worker."""
-    each = -(-n // world_size)
-    own = range(n)[rank * each : (rank + 1) * each]
-    part = -(-len(own) // workers)
-    return own[worker * part : (worker + 1) * part]
-
-
-def without_rest(n: int, rank: int, world_size: int, worker: int, workers: int) -> range:
-    """The right places, without the rest that does not divide."""
-    parts = world_size * workers
-    return right(n // parts * parts, rank, world_size, worker, workers)
-
-
-def by_process(seen: Seen, lists: list) -> str:
-    """A line for each process."""
-    names = [
-        f"rank {rank}" + (f", worker {worker.id}" if worker and not seen.case.real else "")
-        for rank, worker in seen.case.processes
-    ]
-    return "\n".join(f"{n}: {in_words(own)}" for n, own in zip(names, lists, strict=False))
-
-
-def only_without_workers(way: Callable[[Case], list[int]]) -> Callable[[Case, int], list[int]]:
-    """A mistake that only a rank without workers shows."""
-
-    def samples(case: Case, process: int) -> list[int]:
-        return way(case) if case.processes[process][1] is None else mine(right)(case, process)
-
-    return samples
-
-
-def type_of(value: object) -> str:
-    """What a reader's function returned, unless it is something to iterate over."""
-    return "samples" if isinstance(value, list) else kind(value)
+def right(case: Case, process: int) -> list[int | None]:
+    """The samples of a process."""
+    rank, worker = case.processes[process]
+    one, count = worker or (0, 1)
+    return case.samples[rank + len(case.workers) * one :: len(case.workers) * count]
 
 
 def taken_too_early(seen: Seen) -> bool:
     """Whether more was taken than it takes to reach the first sample."""
     rank, worker = seen.case.processes[seen.rank]
-    one, _ = worker or (0, 1)
-    return seen.came["taken"] > rank + len(seen.case.workers) * one + 1
+    return seen.came["taken"] > rank + len(seen.case.workers) * (worker.id if worker else 0) + 1
 
 
-WHOSE = Look(
-    of=lambda seen: seen.came["samples"],
-    right=mine(right),
-    mistakes={
-        "Worker 0 takes all samples of its rank. Which line treats id 0 as no worker?": mine(
-            lambda n, rank, world_size, worker, workers: (
-                right(n, rank, world_size, worker, workers)
-                if worker
-                else range(rank, n, world_size)
-            )
-        ),
-        "Each sample comes once in every worker of its rank. Who else reads in this rank?": mine(
-            lambda n, rank, world_size, worker, workers: range(rank, n, world_size)
-        ),
-        "You choose the worker by a place in the whole stream. Which number counts only the "
-        "samples of this rank?": mine(
-            lambda n, rank, world_size, worker, workers: [
-                place for place in range(rank, n, world_size) if place % workers == worker
-            ]
-        ),
-        "Every rank gets the whole stream. Where is `rank` used?": mine(
-            lambda n, rank, world_size, worker, workers: range(worker, n, workers)
-        ),
-        "Every process gets the whole stream. Which samples are its own?": mine(
-            lambda n, *_: range(n)
-        ),
-        "This is right only if all ranks have equally many workers. Which rank gets the second "
-        "sample of the stream?": mine(
-            lambda n, rank, world_size, worker, workers: range(
-                rank * workers + worker, n, world_size * workers
-            )
-        ),
-        "Samples at the end are left out, so that all get equally many. Do they have to?": mine(
-            without_rest
-        ),
-        "Each worker has a block of its rank's samples. How long is a block, if the stream never "
-        "ends?": mine(same_block),
-        "Each rank has a block of the stream. How long is a block, if the stream never ends?": mine(
-            whole_blocks
-        ),
-        "Without workers, the rank gets the whole stream. Who else reads it?": (
-            only_without_workers(lambda case: case.samples)
-        ),
-        "Without workers, nobody reads. What is `worker` in the rank itself?": (
-            only_without_workers(lambda case: [])
-        ),
-        "A sample may be None. What else shows that the stream has ended?": mine(
-            lambda n, *of: [place for place in right(n, *of) if n != 8 or place < 7]
-        ),
-        "Sample 0 is lost. Which of your lines treats 0 as nothing?": mine(
-            lambda *of: [place for place in right(*of) if place]
-        ),
-        "These are places of the stream. Which samples are there?": (
-            lambda case, process: [case.samples.index(one) for one in mine(right)(case, process)]
-        ),
-        "Ids begin at 0: the first sample is rank 0's and worker 0's. Whose is it here?": mine(
-            lambda n, *of: [place + 1 for place in right(n - 1, *of)]
-        ),
-        "Samples are dealt by their values. The place in the stream decides, not the value.": (
-            mine(
-                lambda n, rank, world_size, worker, workers: [
-                    place
-                    for place in range(n)
-                    if 10 * place % (world_size * workers) == rank + world_size * worker
-                ]
-            )
-        ),
-        "These are not the samples themselves. What exactly does your function yield?": When(
-            lambda seen: any(one not in seen.case.samples for one in seen.value)
-        ),
-    },
-    otherwise="Which samples come more than once, and which nowhere? Write a rank and a worker "
-    "under each place of the stream.",
-    came=lambda seen: by_process(seen, [one.value for one in seen.everyone]),
-    required=lambda seen: by_process(seen, [one.right for one in seen.everyone]),
-)
+def by_process(seen: Seen, lists: list) -> str:
+    """A line for each process."""
+    names = [
+        f"rank {rank}" + (f", worker {worker.id}" if worker else "")
+        for rank, worker in seen.case.processes
+    ]
+    return "\n".join(f"{n}: {in_words(own)}" for n, own in zip(names, lists, strict=False))
+
+
+def called(case: Case) -> str:
+    """The call in words."""
+    ranks = f"{len(case.workers)} rank{'s' * (len(case.workers) > 1)}"
+    return (
+        f"iterable_shard(stream of {case.n}, rank, {len(case.workers)}, worker)\n"
+        f"called for {ranks} with num_workers = {', '.join(map(str, case.workers))}"
+    )
+
+
+WHOSE, END = "owner == rank and turn % workers == mine", "        turn, owner"
+
+
+def ends_at(condition: str) -> Edit:
+    """A sample is taken for the end of the stream."""
+    return edit(END, f"        if {condition}:\n            return\n{END}")
+
+
+def of_all(lines: str) -> Edit:
+    """A mistake in what is made of a list of all samples."""
+    return body(f"""
+        workers, mine = (1, 0) if worker is None else (worker.num_workers, worker.id)
+        samples = list(stream)
+        {lines}
+        yield from own[mine * part : (mine + 1) * part]
+    """)
+
+
 CHECK = Alone(
-    cases=CASES,
+    cases=[
+        Case(25, (3, 1, 2)),
+        Case(23, (2, 2)),
+        Case(9, (0, 0)),
+        Case(11, (0, 2)),
+        Case(3, (2, 3)),
+        Case(8, (4,)),
+        Case(0, (1, 2)),
+        Case(5, (0,)),
+    ],
     times=lambda case: len(case.processes),
-    given=lambda case, process: (case, *case.processes[process]),
+    given=lambda case, process: (
+        Stream(case.samples),
+        case.processes[process][0],
+        len(case.workers),
+        case.processes[process][1],
+    ),
     caller=read,
-    called=lambda case: case.in_words,
+    called=called,
     looks=[
         Look(
-            of=lambda seen: type_of(seen.came["samples"]),
-            right="samples",
+            of=lambda seen: kind(seen.came["samples"]),
+            right="a list",
             mistakes={
                 "Does the function yield its samples, or return something to iterate over, on "
-                "every path?": "None"
+                "every path?": When(lambda seen: seen.value == "None")
             },
             otherwise="The caller iterates over what your function gives. What is it here?",
             came=lambda seen: f"{in_words(seen.came['samples'])}, {seen.value}",
             required="an iterator over samples",
         ),
-        WHOSE,
+        Look(
+            of=lambda seen: seen.came["samples"],
+            right=right,
+            mistakes={
+                "These are not the samples themselves. What exactly does your function yield?": (
+                    When(lambda seen: any(one not in seen.case.samples for one in seen.value))
+                ),
+            },
+            otherwise="Which samples come more than once, and which nowhere? Write a rank and a "
+            "worker under each place of the stream.",
+            came=lambda seen: by_process(seen, [one.value for one in seen.everyone]),
+            required=lambda seen: by_process(seen, [one.right for one in seen.everyone]),
+        ),
         Look(
             of=taken_too_early,
             right=False,
@@ -317,6 +203,64 @@ CHECK = Alone(
             required="a sample comes when it has been read",
         ),
     ],
+    mistakes={
+        "What does the first sample wait for? The stream may never end.": edit(
+            "enumerate(stream)", "enumerate([*stream])"
+        ),
+        "Worker 0 takes all samples of its rank. Which line treats id 0 as no worker?": edit(
+            "worker is None", "worker is None or worker.id == 0"
+        ),
+        "Each sample comes once in every worker of its rank. Who else reads in this rank?": edit(
+            " and turn % workers == mine", ""
+        ),
+        "You choose the worker by a place in the whole stream. Which number counts only the "
+        "samples of this rank?": edit("turn %", "place %"),
+        "Every rank gets the whole stream. Where is `rank` used?": edit(
+            WHOSE, "place % workers == mine"
+        ),
+        "Every process gets the whole stream. Which samples are its own?": edit(WHOSE, "True"),
+        "This is right only if all ranks have equally many workers. Which rank gets the second "
+        "sample of the stream?": edit(
+            WHOSE, "place % (world_size * workers) == rank * workers + mine"
+        ),
+        "Samples at the end are left out, so that all get equally many. Do they have to?": of_all(
+            "stop = len(samples) // (world_size * workers) * world_size * workers\n"
+            "        own, part = samples[rank:stop:world_size][mine::workers], stop\n"
+            "        mine = 0"
+        ),
+        "Each worker has a block of its rank's samples. How long is a block, if the stream never "
+        "ends?": of_all("own = samples[rank::world_size]\n        part = -(-len(own) // workers)"),
+        "Each rank has a block of the stream. How long is a block, if the stream never ends?": (
+            of_all(
+                "each = -(-len(samples) // world_size)\n"
+                "        own = samples[rank * each : (rank + 1) * each]\n"
+                "        part = -(-len(own) // workers)"
+            )
+        ),
+        "Without workers, the rank gets the whole stream. Who else reads it?": edit(
+            "if owner", "if worker is None or owner"
+        ),
+        "Without workers, nobody reads. What is `worker` in the rank itself?": edit(
+            "if owner", "if worker and owner"
+        ),
+        "A sample may be None. What else shows that the stream has ended?": (
+            ends_at("sample is None")
+        ),
+        "A sample may be 0. What else shows that the stream has ended?": ends_at("sample == 0"),
+        "Sample 0 is lost. Which of your lines treats 0 as nothing?": edit(
+            "if owner", "if sample and owner"
+        ),
+        "These are places of the stream. Which samples are there?": edit(
+            "yield sample", "yield place"
+        ),
+        "Ids begin at 0: the first sample is rank 0's and worker 0's. Whose is it here?": [
+            edit("enumerate(stream)", "enumerate(stream, start=1)"),
+            edit("owner == rank", "owner == rank + 1"),
+        ],
+        "Samples are dealt by their values. The place in the stream decides, not the value.": (
+            edit("divmod(place", "divmod(sample or 0")
+        ),
+    },
     errors={
         "'NoneType' object has no attribute": "With num_workers=0 the rank itself reads, and "
         "`worker` is None. How many read then?",
@@ -326,5 +270,5 @@ CHECK = Alone(
         "error inside a generator. What could end your loop?",
         "process group": "There is no process group. Which arguments give rank and world size?",
     },
-    proves="at 1 to 3 ranks with 0 to 4 workers, also of a DataLoader, each sample comes once",
+    proves="at 1 to 3 ranks with 0 to 4 workers, each sample comes once, in one process",
 )

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddp_workbook.exercises import Alone, Look, Seen, When, in_words
+from ddp_workbook.exercises import Alone, Edit, Look, Seen, When, body, edit, in_words
 
 MINUTES = 10
 HINTS = [
@@ -63,53 +63,35 @@ def batch(rows: int) -> tuple[Tensor, Tensor]:
     return images[before : before + rows], (every + 100)[before : before + rows]
 
 
-def cut(case: Case, blocks: list) -> list[tuple[Tensor, Tensor]]:
-    """Pieces with these rows, of images and labels."""
-    images, labels = batch(case[0])
-    return [(images[list(rows)], labels[list(rows)]) for rows in blocks]
-
-
-def blocks(rows: int, length: int) -> list[range]:
-    """The rows in blocks of `length`; the last is what is left."""
-    return [range(first, min(first + length, rows)) for first in range(0, rows, length)]
-
-
-def blocks_of(case: Case) -> list[range]:
-    """Which rows each piece must have."""
-    return blocks(case[0], -(-case[0] // case[1]))
-
-
 def right(case: Case) -> list[tuple[Tensor, Tensor]]:
     """The pieces."""
-    return cut(case, blocks_of(case))
+    images, labels = batch(case[0])
+    length = -(-case[0] // case[1])
+    firsts = range(0, case[0], length)
+    return [(images[first:][:length], labels[first:][:length]) for first in firsts]
 
 
-def last_takes_the_rest(case: Case) -> list[range]:
-    """Lengths rounded down, and all that is left in the last piece."""
-    rows, count = case[0], min(case)
-    return [*blocks(rows, rows // count)[: count - 1], range(rows // count * (count - 1), rows)]
+def ends(one: Tensor) -> tuple[int, int]:
+    """The addresses of a tensor's first number and of its last one."""
+    steps = sum((n - 1) * stride for n, stride in zip(one.shape, one.stride(), strict=True))
+    return one.data_ptr(), one.data_ptr() + steps * one.element_size()
 
 
-def a_small_batch_stays_whole(case: Case) -> list[tuple[Tensor, Tensor]]:
-    """One piece for fewer rows than devices; otherwise the right pieces."""
-    return cut(case, [range(case[0])]) if case[0] < case[1] else right(case)
+def is_inside(part: Tensor, whole: Tensor) -> bool:
+    """Whether the memory of a tensor is part of another one's, whoever has made its storage."""
+    (first, last), (begin, end) = ends(part), ends(whole)
+    return begin <= first and last <= end
 
 
-def evenly(rows: int, devices: int) -> list[list[int]]:
-    """As tensor_split cuts."""
-    return [one.tolist() for one in torch.arange(rows).tensor_split(min(rows, devices))]
-
-
-def pieces_and_copies(pieces: Any, images: Tensor, labels: Tensor, devices: int) -> dict:
-    """What has come back, and the number of the first piece that has memory of its own, or -1."""
-    batch = {one.untyped_storage().data_ptr() for one in (images, labels)}
-    memory = (
-        [{one.untyped_storage().data_ptr() for one in p} for p in pieces]
-        if in_pairs(pieces)
-        else []
-    )
-    copies = [number for number, own in enumerate(memory) if not own <= batch]
-    return {"pieces": pieces, "copy": next(iter(copies), -1)}
+def observe(pieces: Any, images: Tensor, labels: Tensor, _: int) -> dict:
+    """The pieces, as pairs, and the number of the first one in memory of its own, or -1."""
+    if not in_pairs(pieces):
+        return {"pieces": pieces, "copy": -1}
+    inside = [is_inside(one, images) and is_inside(other, labels) for one, other in pieces]
+    return {
+        "pieces": [tuple(piece) for piece in pieces],
+        "copy": inside.index(False) if False in inside else -1,
+    }
 
 
 def in_pairs(pieces: Any) -> bool:
@@ -139,24 +121,6 @@ def where(holds: Callable[[list[list], Case], bool]) -> When:
     )
 
 
-def right_numbers(pieces: Any, right: list[tuple[Tensor, Tensor]]) -> bool:
-    """Whether these are pairs with the right numbers, whatever their shapes and dtypes."""
-    if not in_pairs(pieces) or len(pieces) != len(right):
-        return False
-    flat, wanted = (
-        [one.flatten().double() for piece in both for one in piece] for both in (pieces, right)
-    )
-    return all(map(torch.equal, flat, wanted))
-
-
-def kinds_too(seen: Seen, pieces: Any) -> str:
-    """Dtypes and shapes of the first pair of `pieces`, if they are all that is wrong."""
-    if not right_numbers(seen.value, seen.right):
-        return ""
-    images, labels = map(in_text, pieces[0])
-    return f"; the first piece: images {images}, labels {labels}"
-
-
 def in_text(pieces: Any) -> str:
     """rows [0, 1, 2] [3, 4, 5] [6]; dtypes and shapes where these are no pairs."""
     if isinstance(pieces, Tensor):
@@ -170,52 +134,38 @@ def in_text(pieces: Any) -> str:
     return f"rows {images}" if images == labels else f"images {images}, labels {labels}"
 
 
+def with_kinds(pieces: Any, seen: Seen) -> str:
+    """The pieces; with dtypes and shapes of the first one where the rows are not what is wrong."""
+    if not in_pairs(pieces) or in_text(seen.value) != in_text(seen.right):
+        return in_text(pieces)
+    images, labels = map(in_text, pieces[0])
+    return f"{in_text(pieces)}; the first piece: images {images}, labels {labels}"
+
+
 def called(case: Case) -> str:
     """The call in words."""
     of = ", which are a slice of a larger tensor" * is_slice(case[0])
     return f"scatter_batch(images, labels, {case[1]}), with {case[0]} row{'s' * (case[0] > 1)}{of}"
 
 
+PAIRS = "list(zip(images.chunk(devices), labels.chunk(devices), strict=True))"
+
+
+def split(length: str) -> Edit:
+    """Pieces of another length."""
+    return body(f"return list(zip(images.split({length}), labels.split({length}), strict=True))")
+
+
 CHECK = Alone(
     cases=FIRST + [(rows, devices) for devices in (4, 3, 2, 1) for rows in range(1, 14)],
     called=called,
     given=lambda case: (*batch(case[0]), case[1]),
-    observe=pieces_and_copies,
+    observe=observe,
     looks=[
         Look(
             of=lambda seen: seen.came["pieces"],
             right=right,
             mistakes={
-                "A device needs both, images and the labels of the same rows.": (
-                    lambda case: [images for images, _ in right(case)]
-                ),
-                "All images are in the first, all labels in the second. What does device 0 get?": (
-                    lambda case: list(zip(*right(case), strict=True))
-                ),
-                "This is one pair, not a list of pairs. What does a loop over the pieces get?": (
-                    lambda case: right(case)[0]
-                ),
-                "A pair begins with the images. Which order has yours?": (
-                    lambda case: [piece[::-1] for piece in right(case)]
-                ),
-                "A piece of one row is a slice, too: it has as many dimensions as the batch.": (
-                    lambda case: [(images[0], labels[0]) for images, labels in right(case)]
-                ),
-                "The rows are dealt out like cards. A piece is a block of consecutive rows.": (
-                    lambda case: cut(case, [range(d, *case) for d in range(min(case))])
-                ),
-                "The pieces have as many rows as there are devices. Is devices the length of a "
-                "piece, or the number of pieces?": lambda case: cut(case, blocks(*case)),
-                "There are fewer rows than devices, and one device gets all of them. How short "
-                "can the pieces be?": a_small_batch_stays_whole,
-                "The last piece is the longest. It may be shorter than the others, not longer.": (
-                    lambda case: cut(case, last_takes_the_rest(case))
-                ),
-                "The rows are spread as evenly as possible. Which pieces must have the same "
-                "length?": lambda case: cut(case, evenly(*case)),
-                "Are the rows divided evenly here? Pieces one row shorter would be enough.": (
-                    lambda case: cut(case, blocks(case[0], case[0] // case[1] + 1))
-                ),
                 "A ? stands for something that is not a row of the batch. Which line changes "
                 "values, or adds some?": where(
                     lambda pieces, case: any("?" in rows for rows in pieces)
@@ -236,9 +186,11 @@ CHECK = Alone(
                     lambda pieces, case: len(pieces) > case[1]
                 ),
                 "The rows are right, but not their shape or their dtype. Which line changes that, "
-                "and do you need it?": When(lambda seen: right_numbers(seen.value, seen.right)),
+                "and do you need it?": When(
+                    lambda seen: in_text(seen.value) == in_text(seen.right)
+                ),
                 "Are the labels cut at the same places as the images?": where(
-                    lambda pieces, case: pieces == [[*rows] for rows in blocks_of(case)]
+                    lambda pieces, case: pieces == [rows_of(one) for one, _ in right(case)]
                 ),
                 "A piece is a pair: images, then labels. How many things are in yours?": When(
                     lambda seen: (
@@ -249,10 +201,8 @@ CHECK = Alone(
             },
             otherwise="A piece is a pair for one device. Which pieces have the same length, and "
             "would shorter ones be enough?",
-            came=lambda seen: in_text(seen.value) + kinds_too(seen, seen.value),
-            required=lambda seen: (
-                f"[(images, labels), …] with {in_text(seen.right)}" + kinds_too(seen, seen.right)
-            ),
+            came=lambda seen: with_kinds(seen.value, seen),
+            required=lambda seen: f"[(images, labels), …] with {with_kinds(seen.right, seen)}",
         ),
         Look(
             of=lambda seen: seen.came["copy"],
@@ -266,6 +216,49 @@ CHECK = Alone(
             required="views of the batch's own memory",
         ),
     ],
+    mistakes={
+        "A device needs both, images and the labels of the same rows.": edit(
+            PAIRS, "list(images.chunk(devices))"
+        ),
+        "All images are in the first, all labels in the second. What does device 0 get?": edit(
+            PAIRS, "[images.chunk(devices), labels.chunk(devices)]"
+        ),
+        "This is one pair, not a list of pairs. What does a loop over the pieces get?": [
+            edit(PAIRS, f"{PAIRS}[0]"),
+            edit("return", "return (images, labels) if devices == 1 else"),
+        ],
+        "A pair begins with the images. Which order has yours?": edit(
+            PAIRS, "list(zip(labels.chunk(devices), images.chunk(devices), strict=True))"
+        ),
+        "A piece of one row is a slice, too: it has as many dimensions as the batch.": [
+            edit(PAIRS, f"[(i[0], l[0]) if len(i) == 1 else (i, l) for i, l in {PAIRS}]"),
+            edit(
+                "return",
+                "if len(images) <= devices:\n        return list(zip(images, labels))\n    return",
+            ),
+        ],
+        "The rows are dealt out like cards. A piece is a block of consecutive rows.": [
+            body(f"return [(images[d::devices], labels[d::devices]) for d in range({count})]")
+            for count in ("devices", "min(len(images), devices)")
+        ],
+        "The pieces have as many rows as there are devices. Is devices the length of a piece, or "
+        "the number of pieces?": split("devices"),
+        "There are fewer rows than devices, and one device gets all of them. How short can the "
+        "pieces be?": edit("return", "return [(images, labels)] if len(images) < devices else"),
+        "The last piece is the longest. It may be shorter than the others, not longer.": body("""
+            count = min(len(images), devices)
+            firsts = [d * (len(images) // count) for d in range(count)]
+            ends = [*firsts[1:], len(images)]
+            return [(images[a:b], labels[a:b]) for a, b in zip(firsts, ends, strict=True)]
+        """),
+        "The rows are spread as evenly as possible. Which pieces must have the same length?": [
+            body(f"return list(zip(images.tensor_split({count}), labels.tensor_split({count})))")
+            for count in ("devices", "min(len(images), devices)")
+        ],
+        "Are the rows divided evenly here? Pieces one row shorter would be enough.": (
+            split("len(images) // devices + 1")
+        ),
+    },
     keeps="Which line writes into the batch?",
     errors={
         "'int' object is not iterable": A_NUMBER,

@@ -13,6 +13,9 @@ All ranks call the function on the CPU. The caller has made the process group, a
 
 from collections.abc import Callable
 from copy import deepcopy
+from functools import cache
+from itertools import chain
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,7 +25,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit, in_words
 
 MINUTES = 20
 HINTS = [
@@ -35,10 +38,10 @@ HINTS = [
 ]
 ROWS, BATCHES, EPOCHS, STEPS = 60, (24, 24, 12), 3, 9
 NAMES, BEGIN = ["weight", "bias"], torch.linspace(-1, 1, 8)  # rank 0's model; rank 1's is twice it
+EVERY_EPOCH = [f"epoch {number}" for number in range(EPOCHS)]
 ROW = torch.arange(ROWS)
 IMAGES = torch.stack([ROW / ROWS, ROW * 7 % 11 / 11, ROW * 5 % 13 / 13], dim=1)
 LABELS = ROW * 3 % 7 % 2
-FORWARDS: list[tuple] = []  # in a rank: (module, args, kwargs, output)
 
 
 def to_ddp(dataset: Dataset, make_model: Callable, epochs: int, batch_size: int) -> dict:
@@ -73,18 +76,23 @@ def to_ddp(dataset: Dataset, make_model: Callable, epochs: int, batch_size: int)
     ### END SOLUTION
 
 
-def arguments(_: None, rank: int) -> tuple:
-    """The arguments of the call. Every forward of any module is noted from now on."""
+def given(_: int, rank: int) -> tuple:
+    """The arguments of the call: rank 1's model is twice that of rank 0, and so on."""
     torch.manual_seed(100 + rank)
     model = nn.Linear(3, 2)
     nn.utils.vector_to_parameters(BEGIN * (rank + 1), model.parameters())
-    register_module_forward_hook(lambda *call: FORWARDS.append(call), with_kwargs=True)
     return TensorDataset(IMAGES, LABELS), lambda: deepcopy(model), EPOCHS, BATCHES[0]
 
 
-def seen_of(answer: object, *_: object) -> dict:
-    """What came back, the rows of each step, and the DDP that each went through."""
-    calls = [call for call in FORWARDS if call[-1].requires_grad]
+def watched(function: Callable, *arguments: Any) -> dict:
+    """What comes back, the rows of each step, and the DDP that each step went through."""
+    forwards: list[tuple] = []  # (module, args, kwargs, output)
+    hook = register_module_forward_hook(lambda *one: forwards.append(one), with_kwargs=True)
+    try:
+        answer = function(*arguments)
+    finally:
+        hook.remove()
+    calls = [one for one in forwards if one[-1].requires_grad]
     batches = [[*a, *k.values()][0] for module, a, k, _ in calls if isinstance(module, nn.Linear)]
     right_kind = isinstance(answer, dict) and all(isinstance(v, Tensor) for v in answer.values())
     names = list(answer) if right_kind else None
@@ -101,31 +109,24 @@ def rows(seen: Seen) -> list[int]:
     return [row for batch in seen.came["taken"] for row in batch]
 
 
-def share(seen: Seen) -> list[int]:
-    """How many rows of each batch of an epoch are one rank's."""
-    return [batch // seen.size for batch in BATCHES]
-
-
-def same_rows(seen: Seen) -> bool:
-    """Whether all of several ranks have taken the same rows."""
-    return seen.size > 1 and all(rows(one) == rows(seen) for one in seen.everyone)
-
-
-def what_is_wrong(seen: Seen) -> str:
-    """What is wrong with the rows, in the first epoch where something is; "" if nothing is."""
+def what_is_wrong(seen: Seen) -> dict[str, str]:
+    """What is wrong with the rows of each epoch; "" if nothing is."""
+    if seen.size > 1 and all(rows(one) == rows(seen) for one in seen.everyone):
+        return dict.fromkeys(EVERY_EPOCH, "has the same rows on all ranks")
     cut = ROWS // seen.size
     epochs = [[rows(one)[i * cut :][:cut] for one in seen.everyone] for i in range(EPOCHS)]
+    wrong = []
     for i, parts in enumerate(epochs):
-        if missing := ROWS - len(set().union(*parts)):
-            return f"in epoch {i}, {missing} rows were on no rank"
-        if parts == [sorted(part) for part in parts]:
-            return f"epoch {i} is not shuffled"
-        if parts in epochs[:i]:
-            alone = "" if epochs.count(parts) > 2 else " alone"
-            return f"epoch {i}{alone} has the order of epoch {epochs.index(parts)}"
-        if seen.size > 1 and i and set(parts[0]) == set(epochs[0][0]):
-            return f"rank 0 has the same rows in epoch {i} as in epoch 0"
-    return ""
+        kinds = {
+            "has some rows on no rank": len(set().union(*parts)) < ROWS,
+            "is not shuffled": parts == [sorted(part) for part in parts],
+            "has the order of an earlier epoch": parts in epochs[:i],
+            "has the same rows on rank 0 as epoch 0": i
+            and seen.size > 1
+            and set(parts[0]) == set(epochs[0][0]),
+        }
+        wrong.append(next((kind for kind, holds in kinds.items() if holds), ""))
+    return dict(zip(EVERY_EPOCH, wrong, strict=True))
 
 
 def through_ddp(seen: Seen) -> tuple[int, int, float]:
@@ -143,71 +144,52 @@ def flat(seen: Seen) -> Tensor:
     return torch.cat(seen.came["weights"])
 
 
-def replay(seen: Seen, factor: float = 1) -> Tensor:
-    """Weights after the training in one process on these batches, each gradient times `factor`."""
-    weights, speed = BEGIN, 0
-    for parts in zip(*(one.came["taken"] for one in seen.everyone), strict=True):
-        taken = [row for part in parts for row in part]
-        scores = IMAGES[taken] @ weights[:6].view(2, 3).T + weights[6:]
-        error = (scores.softmax(dim=1) - F.one_hot(LABELS[taken], 2)) / len(taken) * factor
-        speed = 0.9 * speed + torch.cat([(error.T @ IMAGES[taken]).flatten(), error.sum(dim=0)])
-        weights = weights - 0.05 * speed
-    return weights
+@cache
+def trained_on(batches: tuple[tuple[int, ...], ...]) -> Tensor:
+    """The weights that one process gets from batches with these rows."""
+    model = nn.utils.skip_init(nn.Linear, 3, 2)
+    nn.utils.vector_to_parameters(BEGIN.clone(), model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for batch in map(list, batches):
+        optimizer.zero_grad()
+        F.cross_entropy(model(IMAGES[batch]), LABELS[batch]).backward()
+        optimizer.step()
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
-def near(one: Tensor, other: Tensor) -> bool:
-    """Equal up to the rounding of a training."""
-    return torch.allclose(one, other, atol=1e-4)
+def in_one_process(seen: Seen) -> Tensor:
+    """The weights that one process gets from the batches that the ranks took."""
+    steps = zip(*(one.came["taken"] for one in seen.everyone), strict=True)
+    return trained_on(tuple(tuple(chain(*parts)) for parts in steps))
 
 
-def apart(seen: Seen) -> bool:
-    """Whether the ranks made the same steps, each from the weights that it began with."""
-    first, last = (flat(seen.everyone[rank]) for rank in (0, -1))
-    return seen.size > 1 and near(first - BEGIN, last - BEGIN * seen.size)
+def shares(size: int) -> list[int]:
+    """How many rows each step of a rank must have."""
+    return EPOCHS * [batch // size for batch in BATCHES]
 
 
 STEPS_OF_ROWS = Look(
-    of=lambda seen: [len(batch) for batch in seen.came["taken"]] == EPOCHS * share(seen),
-    right=True,
+    of=lambda seen: [len(batch) for batch in seen.came["taken"]],
+    right=shares,
     mistakes={
-        "Do all epochs run, each to its last batch?": When(
-            lambda s: (
-                len(rows(s)) < EPOCHS * ROWS // s.size
-                and {len(batch) for batch in s.came["taken"]} <= {*share(s)}
-            )
-        ),
         "Rows are missing. Are they cut twice, or dealt to ranks that do not exist?": When(
             lambda s: len(rows(s)) < EPOCHS * ROWS // s.size
         ),
-        "All ranks took the same rows. What tells the ranks apart?": When(same_rows),
         "Too many rows. DDP deals out no rows: what does, and how often?": When(
             lambda s: len(rows(s)) > EPOCHS * ROWS // s.size
         ),
     },
     otherwise="Does batch_size count one rank's rows, or those of all?",
-    came=lambda s: (
-        f"rank {s.rank}'s model took {len(rows(s))} rows, in steps of "
-        f"{[len(batch) for batch in s.came['taken']]}"
-    ),
-    required=lambda s: f"{EPOCHS} epochs, on each rank with steps of {share(s)} rows",
+    came=lambda s: f"rank {s.rank}'s model took {len(rows(s))} rows, in steps of {s.value}",
+    required=lambda s: f"{ROWS // s.size} rows in each of {EPOCHS} epochs, in steps of {s.right}",
 )
 
 DEALT_OUT = Look(
     of=what_is_wrong,
-    right="",
-    mistakes={
-        "All ranks took the same rows. What tells the ranks apart?": When(same_rows),
-        "Do all ranks deal from the same order, or does each make one of its own?": When(
-            lambda s: "on no rank" in s.value
-        ),
-        "Has the shuffling been lost on the way?": When(lambda s: "not shuffled" in s.value),
-        "When is the sampler told which epoch it is, before the rows are taken, or after?": When(
-            lambda s: "1 alone has the order of epoch 0" in s.value
-        ),
-        "What tells the epochs apart?": When(lambda s: "has the order" in s.value),
-    },
-    otherwise="Which comes first, shuffling or dealing?",
-    came="{value}",
+    right=dict.fromkeys(EVERY_EPOCH, ""),
+    otherwise="Write down which rows each rank took in an epoch. Do all ranks together have one "
+    "new order, and does each take its own part of it?",
+    came="{part} {value}",
     required="in each epoch all rows in a new random order, each on one rank",
     words=str,
 )
@@ -216,22 +198,14 @@ THROUGH_DDP = Look(
     of=through_ddp,
     right=(STEPS, 1, 32.0),
     mistakes={
-        "The averaging is done by hand. DDP does that, and makes all ranks start alike.": When(
-            lambda s: not s.value[0] and s.value[2] >= 32
+        "What keeps DDP from sending the gradients?": When(
+            lambda s: s.value[0] == STEPS and s.value[2] < 32
         ),
-        "Each rank trains a model of its own. What keeps the models equal?": When(
-            lambda s: not s.value[0] and "broadcast" not in s.ops
-        ),
-        "DDP sees only what goes through it. Is it given the images?": When(
-            lambda s: s.value[0] < STEPS
-        ),
-        "One DDP is enough. Each new one broadcasts all weights.": When(lambda s: s.value[1] > 1),
-        "What keeps DDP from sending the gradients?": When(lambda s: s.value[2] < 16),
         "A few numbers more than the gradients are all-reduced. Which line sends them?": When(
             lambda s: 32 < s.value[2] < 64
         ),
     },
-    otherwise="More than the gradients. What is sent after DDP has averaged them?",
+    otherwise="Which of your lines send something in a step, and which model gets the images?",
     came=lambda s: "rank {}: {} batches through {} DDPs, all_reduce: {:g} bytes a step".format(
         s.rank, *s.value
     ),
@@ -242,42 +216,97 @@ THROUGH_DDP = Look(
 RETURNED = Look(
     of=lambda seen: seen.came["returned"],
     right=f"a dict with {NAMES}",
-    mistakes={
-        "Into which model can weights with such names be loaded?": When(
-            lambda s: "module.weight" in s.value
-        ),
-    },
     otherwise="What did the given loop return, and does every rank return it?",
     words=str,
 )
 
 WEIGHTS = Look(
-    of=lambda seen: near(flat(seen), replay(seen)),
-    right=True,
-    mistakes={
-        "Untrained. Does the optimizer hold what you train and return?": When(
-            lambda s: near(flat(s), BEGIN)
-        ),
-        "All ranks made the same steps. From which weights did each of them begin?": When(apart),
-        "Each step is {size} times too long. The mean needs no factor.": When(
-            lambda s: near(flat(s), replay(s, s.size))
-        ),
-        "Each step is {size} times too short. Is a mean divided again?": When(
-            lambda s: near(flat(s), replay(s, 1 / s.size))
-        ),
-    },
+    of=lambda seen: flat(seen) - in_one_process(seen),
+    right=torch.zeros(8),
     otherwise="The rows are right. Compare the rest with the loop of one process.",
     came=lambda s: f"weight and bias {in_words(flat(s))} on rank {s.rank}",
-    required=lambda s: f"{in_words(replay(s))} on every rank, as in one process",
+    required=lambda s: f"{in_words(in_one_process(s))} on every rank, as in one process",
+    same=lambda one, other: torch.allclose(one, other, atol=1e-4),
 )
+
+SAMPLER, TOLD = "DistributedSampler(dataset)", "        sampler.set_epoch(epoch)"
+DDP, LOSS = "ddp = DistributedDataParallel(model)", "cross_entropy(ddp(images)"
+BY_HAND = """loss.backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()"""
 
 CHECK = OnRanks(
     may_seed=True,
-    cases=lambda size: [None],
+    cases=lambda size: [size],
     called=f"to_ddp(dataset of {ROWS} rows, make_model, epochs={EPOCHS}, batch_size={BATCHES[0]})",
-    given=arguments,
-    observe=seen_of,
+    given=given,
+    caller=watched,
     looks=[STEPS_OF_ROWS, DEALT_OUT, THROUGH_DDP, RETURNED, WEIGHTS],
+    mistakes={
+        "Do all epochs run, each to its last batch?": [
+            edit("sampler=sampler", "sampler=sampler, drop_last=True"),
+            edit("range(epochs)", "range(1, epochs)"),
+            edit("range(epochs)", "range(1)"),
+        ],
+        "All ranks took the same rows. What tells the ranks apart?": [
+            edit(SAMPLER, "DistributedSampler(dataset, rank=0)"),
+            edit(SAMPLER, "DistributedSampler(dataset, num_replicas=1, rank=0)"),
+        ],
+        "Does batch_size count one rank's rows, or those of all?": edit(
+            "DataLoader(dataset, share", "DataLoader(dataset, batch_size"
+        ),
+        "Do all ranks deal from the same order, or does each make one of its own?": edit(
+            SAMPLER, "DistributedSampler(dataset, seed=dist.get_rank())"
+        ),
+        "Has the shuffling been lost on the way?": edit(
+            SAMPLER, "DistributedSampler(dataset, shuffle=False)"
+        ),
+        "When is the sampler told which epoch it is, before the rows are taken, or after?": edit(
+            TOLD, "", "optimizer.step()", f"optimizer.step()\n{TOLD}"
+        ),
+        "What tells the epochs apart?": edit("set_epoch(epoch)", "set_epoch(0)"),
+        "Which comes first, shuffling or dealing?": edit(
+            SAMPLER,
+            "range(dist.get_rank(), len(dataset), dist.get_world_size())",
+            "DataLoader(dataset, share, sampler=sampler)",
+            "DataLoader(torch.utils.data.Subset(dataset, sampler), share, shuffle=True)",
+            TOLD,
+            "",
+        ),
+        "The averaging is done by hand. DDP does that, and makes all ranks start alike.": [
+            edit(LOSS, "cross_entropy(model(images)", DDP, "", "loss.backward()", BY_HAND),
+            edit(LOSS, "cross_entropy(model(images)", "loss.backward()", BY_HAND),
+        ],
+        "Each rank trains a model of its own. What keeps the models equal?": edit(
+            DDP, "", LOSS, "cross_entropy(model(images)"
+        ),
+        "DDP sees only what goes through it. Is it given the images?": edit(
+            LOSS, "cross_entropy(model(images)"
+        ),
+        "One DDP is enough. Each new one broadcasts all weights.": [
+            edit(DDP, "", TOLD, f"        {DDP}\n{TOLD}"),
+            edit(DDP, "", LOSS, "cross_entropy(DistributedDataParallel(model)(images)"),
+        ],
+        "More than the gradients. What is sent after DDP has averaged them?": edit(
+            "loss.backward()", BY_HAND
+        ),
+        "Into which model can weights with such names be loaded?": edit(
+            "model.state_dict()", "ddp.state_dict()"
+        ),
+        "Untrained. Does the optimizer hold what you train and return?": edit(
+            "SGD(model.", "SGD(make_model()."
+        ),
+        "All ranks made the same steps. From which weights did each of them begin?": edit(
+            DDP, "ddp = DistributedDataParallel(model, init_sync=False)"
+        ),
+        "Each step is {size} times too long. The mean needs no factor.": edit(
+            "loss.backward()", "(loss * dist.get_world_size()).backward()"
+        ),
+        "Each step is {size} times too short. Is a mean divided again?": edit(
+            "loss.backward()", "(loss / dist.get_world_size()).backward()"
+        ),
+    },
     errors={
         "mutually exclusive with shuffle": "Two arguments of the loader want to choose the rows.",
         "default process group twice": "The caller has made the group already.",

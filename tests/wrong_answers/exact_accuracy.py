@@ -1,0 +1,129 @@
+# %% guesses in the mode in which it finds the model
+# told: Dropout and similar layers are active
+edit("    model.eval()\n", "")
+
+
+# %% builds a graph for a backward that never comes
+# told: What is kept in memory for a backward
+edit("torch.no_grad()", "torch.enable_grad()")
+
+
+# %% takes the whole share at once
+# told: The caller's memory holds no more rows
+edit("DataLoader(mine, batch_size)", "DataLoader(mine, max(1, len(mine)))")
+
+
+# %% divides batch_size by the ranks, which can give 0
+# told: batch_size can be smaller than the world size
+# right at: 1
+edit("mine, batch_size", "mine, batch_size // dist.get_world_size()")
+
+
+# %% drop_last makes the ranks equal, and leaves samples out
+# told: Does a sampler or a loader drop
+# right at: 1
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def exact_accuracy(model, dataset, batch_size):
+    sampler = DistributedSampler(dataset, shuffle=False, drop_last=True)
+    right, training = torch.tensor(0), model.training
+    model.eval()
+    with torch.no_grad():
+        for features, labels in DataLoader(dataset, batch_size, sampler=sampler):
+            right += (model(features).argmax(dim=1) == labels).sum()
+    model.train(training)
+    dist.all_reduce(right)
+    return right.item() / len(dataset)
+
+
+# %% every rank guesses all samples, so nothing is gained
+# told: A rank that guesses everything saves no time
+# right at: 1
+edit("DataLoader(mine", "DataLoader(dataset", "    dist.all_reduce(right)", "")
+
+
+# %% rank 0 guesses everything and tells the others
+# told: One rank works, and the others wait
+# right at: 1
+edit(
+    "    right = torch",
+    "    mine = Subset(dataset, [] if dist.get_rank() else range(len(dataset)))\n    right = torch",
+)
+
+
+# %% whole parts, and the last rank takes all that is left over
+# told: More than its share
+# right at: 1, 2
+edit(
+    "    mine = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))",
+    """    rank, size = dist.get_rank(), dist.get_world_size()
+    each = len(dataset) // size
+    end = len(dataset) if rank == size - 1 else (rank + 1) * each
+    mine = Subset(dataset, range(rank * each, end))""",
+)
+
+
+# %% gives each rank a block of the same length, also where the data set has ended
+# told: A rank asks for a sample after the last one
+edit(
+    "    mine = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))",
+    """    share = -(-len(dataset) // dist.get_world_size())
+    first = dist.get_rank() * share
+    mine = Subset(dataset, range(first, first + share))""",
+)
+
+
+# %% a rank without samples does not come to the meeting
+# told: has returned without it
+# right at: 1
+edit("    right = torch", "    if len(mine) == 0:\n        return 0.0\n    right = torch")
+
+
+# %% weights the ranks' accuracies; one without samples has 0 / 0, and nan times 0 is nan
+# told: This is nan, and a rank has no samples
+# right at: 1
+edit("    dist.all", "    right = right.double() / len(mine) * len(mine)\n    dist.all")
+
+
+# %% a rank divides Python's whole numbers, also without samples
+# told: Which line divides by a rank's own number of them?
+# right at: 1
+edit(
+    "    dist.all",
+    "    right = torch.tensor(right.item() / len(mine) * len(mine))\n    dist.all",
+)
+
+
+# %% adds up fractions, which are rounded
+# told: Right except for the last digits
+# right at: 1
+edit(
+    "    dist.all",
+    "    right = right.double() / len(dataset)\n    dist.all",
+    "right.item() / len(dataset)",
+    "right.item()",
+)
+
+
+# %% lets the all-reduce divide whole numbers
+# told: A fraction does not fit into a tensor of whole numbers
+edit("all_reduce(right)", "all_reduce(right, op=dist.ReduceOp.AVG)")
+
+
+# %% reduce gives the sum to rank 0 alone
+# told: one rank alone has the result
+# right at: 1
+edit("all_reduce(right)", "reduce(right, dst=0)")
+
+
+# %% reads the count before the sum is there
+# told: still at work when your function returned
+edit("all_reduce(right)", "all_reduce(right, async_op=True)")
+
+
+# %% takes a score above 0 for class 1, as with two classes
+# told: There are more than two classes
+edit("model(features).argmax(dim=1)", "(model(features)[:, 1] > 0)")

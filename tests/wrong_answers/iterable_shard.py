@@ -1,0 +1,98 @@
+# %% reads a whole round before it passes its own sample on
+# told: on rank 0, 9 samples
+# told: What does the first sample wait for?
+from itertools import islice
+
+
+def iterable_shard(stream, rank, world_size, worker):
+    one, count = (worker.id, worker.num_workers) if worker else (0, 1)
+    place = rank + world_size * one
+    while cards := list(islice(stream, world_size * count)):
+        if place < len(cards):
+            yield cards[place]
+
+
+# %% counts places on from one stream to the next
+# told: Made first, this call is right
+from itertools import count
+
+PLACES = count()
+
+
+def iterable_shard(stream, rank, world_size, worker):
+    mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+    for sample in stream:
+        turn, owner = divmod(next(PLACES), world_size)
+        if owner == rank and turn % workers == mine:
+            yield sample
+
+
+# %% asks a stream for its length
+# told: A stream has no length
+def iterable_shard(stream, rank, world_size, worker):
+    mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+    each = len(stream) // (world_size * workers)
+    for place, sample in enumerate(stream):
+        if place // each == rank * workers + mine:
+            yield sample
+
+
+# %% asks None for its id
+# told: With num_workers=0 the rank itself reads
+from itertools import islice
+
+
+def iterable_shard(stream, rank, world_size, worker):
+    step = world_size * worker.num_workers
+    yield from islice(stream, rank + world_size * worker.id, None, step)
+
+
+# %% fills up the last round, so that all processes get equally many
+# told: Which samples come more than once, and which nowhere
+from itertools import islice
+
+
+def iterable_shard(stream, rank, world_size, worker):
+    mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+    place = rank + world_size * mine
+    while dealt := list(islice(stream, world_size * workers)):
+        yield (dealt * world_size * workers)[place]
+
+
+# %% yields each sample together with its place
+# told: What exactly does your function yield
+def iterable_shard(stream, rank, world_size, worker):
+    workers, mine = (worker.num_workers, worker.id) if worker else (1, 0)
+    for pair in enumerate(stream):
+        if pair[0] % (world_size * workers) == rank + world_size * mine:
+            yield pair
+
+
+# %% makes an iterator, and does not return it
+# told: on every path
+from itertools import islice
+
+
+def iterable_shard(stream, rank, world_size, worker):
+    mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+    islice(stream, rank + world_size * mine, None, world_size * workers)
+
+
+# %% next raises StopIteration inside a generator
+# told: What could end your loop?
+edit(
+    "for place, sample in enumerate(stream):",
+    """place = -1
+    while True:
+        place, sample = place + 1, next(stream)""",
+)
+
+
+# %% slices the stream
+# told: A stream can be read from the beginning only
+body("yield from stream[rank::world_size]")
+
+
+# %% returns how many samples there are
+# told: The caller iterates over what your function gives
+body("return sum(1 for _ in stream)")
