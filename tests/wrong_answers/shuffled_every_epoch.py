@@ -1,9 +1,5 @@
 # %% a generator that is kept for each seed goes on in the next call
 # told: or something that is kept from the call before
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, Subset
-
 KEPT = {}
 
 
@@ -12,131 +8,77 @@ def shuffled_every_epoch(dataset, epochs, batch_size, seed):
     generator = KEPT.setdefault(seed, torch.Generator().manual_seed(seed))
     trained_on = []
     for _ in range(epochs):
-        order = torch.randperm(len(dataset), generator=generator).tolist()
-        order = (order * size)[: -(-len(order) // size) * size]
-        loader = DataLoader(Subset(dataset, order[rank::size]), batch_size, generator=generator)
-        trained_on.append([sample for samples in loader for sample in samples.tolist()])
+        order = torch.randperm(len(dataset), generator=generator).tolist() * size
+        trained_on.append(order[: -(-len(dataset) // size) * size][rank::size])
     return trained_on
 
 
 # %% without a sampler every rank shuffles and trains on all
 # told: Each rank has all samples. What deals
 # right at: 1
-import torch
-from torch.utils.data import DataLoader
-
-
-def shuffled_every_epoch(dataset, epochs, batch_size, seed):
-    generator = torch.Generator().manual_seed(seed)
-    loader = DataLoader(dataset, batch_size, shuffle=True, generator=generator)
-    trained_on = []
-    for epoch in range(epochs):
-        trained_on.append([])
-        for samples in loader:
-            trained_on[epoch] += samples.tolist()
-    return trained_on
+edit(
+    "sampler=sampler, generator=torch.Generator()",
+    "shuffle=True, generator=torch.Generator().manual_seed(seed)",
+)
 
 
 # %% nothing is added, so ranks have unequally many
 # told: Which rank do the others wait for
 # right at: 1
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, Subset
-
-
 def shuffled_every_epoch(dataset, epochs, batch_size, seed):
     rank, size = dist.get_rank(), dist.get_world_size()
     trained_on = []
     for epoch in range(epochs):
         generator = torch.Generator().manual_seed(seed + epoch)
         order = torch.randperm(len(dataset), generator=generator).tolist()
-        trained_on.append([])
-        mine = Subset(dataset, order[rank::size])
-        for samples in DataLoader(mine, batch_size, generator=generator):
-            trained_on[epoch] += samples.tolist()
+        trained_on.append(order[rank::size])
     return trained_on
 
 
 # %% deals once, and shuffles each rank's own part
 # told: Which comes first, shuffling or dealing
 # right at: 1
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, Subset
-
-
 def shuffled_every_epoch(dataset, epochs, batch_size, seed):
-    order = list(range(len(dataset)))
-    order += order[: -len(order) % dist.get_world_size()]
-    mine = Subset(dataset, order[dist.get_rank() :: dist.get_world_size()])
+    own = list(DistributedSampler(dataset, shuffle=False))
     generator = torch.Generator().manual_seed(seed)
-    loader = DataLoader(mine, batch_size, shuffle=True, generator=generator)
-    trained_on = []
-    for epoch in range(epochs):
-        trained_on.append([])
-        for samples in loader:
-            trained_on[epoch] += samples.tolist()
-    return trained_on
+    orders = [torch.randperm(len(own), generator=generator) for _ in range(epochs)]
+    return [[own[place] for place in order] for order in orders]
 
 
 # %% makes the ranks equal with -1, which is no sample
 # told: These numbers are not in the data set
 # right at: 1
-import torch
-import torch.distributed as dist
-
-
 def shuffled_every_epoch(dataset, epochs, batch_size, seed):
     rank, size = dist.get_rank(), dist.get_world_size()
     trained_on = []
     for epoch in range(epochs):
         generator = torch.Generator().manual_seed(seed + epoch)
         order = torch.randperm(len(dataset), generator=generator).tolist()
-        order += [-1] * (-len(order) % size)
-        trained_on.append(order[rank::size])
+        trained_on.append((order + [-1] * (-len(order) % size))[rank::size])
     return trained_on
 
 
 # %% seeds the whole process in each epoch
 # told: it changed the seed of torch
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, Subset
-
-
 def shuffled_every_epoch(dataset, epochs, batch_size, seed):
     rank, size = dist.get_rank(), dist.get_world_size()
     trained_on = []
     for epoch in range(epochs):
         torch.manual_seed(seed + epoch)
         order = torch.randperm(len(dataset)).tolist()
-        order += order[: -len(order) % size]
-        trained_on.append([])
-        for samples in DataLoader(Subset(dataset, order[rank::size]), batch_size):
-            trained_on[epoch] += samples.tolist()
+        trained_on.append((order + order[: -len(order) % size])[rank::size])
     return trained_on
 
 
 # %% draws each place of the order anew, so that a sample may be drawn again
 # told: What draws them
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, Subset
-
-
 def shuffled_every_epoch(dataset, epochs, batch_size, seed):
     rank, size = dist.get_rank(), dist.get_world_size()
-    share = -(-len(dataset) // size)
     trained_on = []
     for epoch in range(epochs):
         generator = torch.Generator().manual_seed(seed + epoch)
-        order = torch.randint(len(dataset), (share * size,), generator=generator).tolist()
-        trained_on.append([])
-        for samples in DataLoader(
-            Subset(dataset, order[rank::size]), batch_size, generator=generator
-        ):
-            trained_on[epoch] += samples.tolist()
+        order = torch.randint(len(dataset), (24,), generator=generator).tolist()
+        trained_on.append(order[: -(-len(dataset) // size) * size][rank::size])
     return trained_on
 
 
@@ -181,22 +123,13 @@ edit("sampler.set_epoch(epoch)", "pass", ", generator=torch.Generator()", "")
 
 # %% adds a sample for each rank where the data set divides already
 # told: Which samples come several times in a list
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, Subset
-
-
 def shuffled_every_epoch(dataset, epochs, batch_size, seed):
     rank, size = dist.get_rank(), dist.get_world_size()
     trained_on = []
     for epoch in range(epochs):
         generator = torch.Generator().manual_seed(seed + epoch)
         order = torch.randperm(len(dataset), generator=generator).tolist()
-        order += order[: size - len(order) % size]
-        mine = Subset(dataset, order[rank::size])
-        trained_on.append([])
-        for samples in DataLoader(mine, batch_size, generator=generator):
-            trained_on[epoch] += samples.tolist()
+        trained_on.append((order + order[: size - len(order) % size])[rank::size])
     return trained_on
 
 
