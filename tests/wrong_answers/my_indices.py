@@ -94,7 +94,7 @@ edit(".tolist()", "")
 
 
 # %% with drop_last rounds to the nearest number, which can be the one above
-# told: Does every rank get as many as it must
+# told: Does every rank get as many samples as it must
 edit("n // world_size if", "round(n / world_size) if")
 
 
