@@ -14,10 +14,10 @@ def even_work(costs, world_size):
 
 # %% a block of equally many samples to each rank
 # told: Each rank has a run of neighbours
-def even_work(costs, world_size):
+body("""
     each = -(-len(costs) // world_size)
-    samples = list(range(len(costs)))
-    return [samples[rank * each : (rank + 1) * each] for rank in range(world_size)]
+    return [[*range(len(costs))][rank * each :][:each] for rank in range(world_size)]
+""")
 
 
 # %% uses costs up, by marking what is given away
@@ -49,28 +49,16 @@ def even_work(costs, world_size):
 
 # %% makes the samples a multiple of world_size, with doubles
 # told: Some samples come more than once
-def even_work(costs, world_size):
-    order = sorted(range(len(costs)), key=lambda i: -costs[i])
-    order += order[: -len(order) % world_size]
-    parts, totals = [[] for _ in range(world_size)], [0] * world_size
-    for sample in order:
-        rank = totals.index(min(totals))
-        parts[rank].append(sample)
-        totals[rank] += costs[sample]
-    return parts
+edit(
+    "for sample in sorted(range(len(costs)), key=lambda i: -costs[i]):",
+    """order = sorted(range(len(costs)), key=lambda i: -costs[i])
+    for sample in order + order[: -len(order) % world_size]:""",
+)
 
 
 # %% what does not divide by world_size is left out
 # told: been left
-def even_work(costs, world_size):
-    each = len(costs) // world_size
-    parts, totals = [[] for _ in range(world_size)], [0] * world_size
-    order = sorted(range(len(costs)), key=lambda i: -costs[i])
-    for sample in order[: each * world_size]:
-        rank = totals.index(min(totals))
-        parts[rank].append(sample)
-        totals[rank] += costs[sample]
-    return parts
+edit("-costs[i])", "-costs[i])[: len(costs) // world_size * world_size]")
 
 
 # %% hopes that chance makes it even, with the generator that belongs to all

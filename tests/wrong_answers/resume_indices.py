@@ -1,32 +1,24 @@
 # %% a seed that depends on the stop gives another order, of which other samples are done
 # told: Is the order the one before the stop
-def resume_indices(n, epoch, seed, done, rank, world_size):
-    generator = torch.Generator().manual_seed(seed + epoch + done)
-    order = torch.randperm(n, generator=generator).tolist()
-    return order[done + rank :: world_size]
+edit("seed + epoch", "seed + epoch + done")
 
 
 # %% an empty rest is taken for no stop at all
 # told: All samples are done
-def resume_indices(n, epoch, seed, done, rank, world_size):
-    generator = torch.Generator().manual_seed(seed + epoch)
-    order = torch.randperm(n, generator=generator).tolist()
-    left = order[done:] or order
-    return left[rank::world_size]
+edit("order[done + rank :: world_size]", "(order[done:] or order)[rank::world_size]")
 
 
 # %% adds done to the samples, not to their places in the order
 # told: Where do the other numbers come from
-def resume_indices(n, epoch, seed, done, rank, world_size):
-    generator = torch.Generator().manual_seed(seed + epoch)
-    order = torch.randperm(n, generator=generator).tolist()
-    return [order[place] + done for place in range(rank, n - done, world_size)]
+edit(
+    "order[done + rank :: world_size]",
+    "[order[place] + done for place in range(rank, n - done, world_size)]",
+)
 
 
 # %% draws from torch's own generator, without a seed
 # told: The same call gives other samples the next time
-def resume_indices(n, epoch, seed, done, rank, world_size):
-    return torch.randperm(n)[done + rank :: world_size].tolist()
+edit("n, generator=generator", "n")
 
 
 # %% keeps the generator of an epoch, which gives another order the second time
@@ -62,45 +54,40 @@ def resume_indices(n, epoch, seed, done, rank, world_size):
 
 # %% seeds the generator that everybody else in the process uses, too
 # told: it changed the seed of torch
-def resume_indices(n, epoch, seed, done, rank, world_size):
-    torch.manual_seed(seed + epoch)
-    order = torch.randperm(n).tolist()
-    return order[done + rank :: world_size]
+edit(
+    "generator = torch.Generator().manual_seed(seed + epoch)",
+    "torch.manual_seed(seed + epoch)",
+    "n, generator=generator",
+    "n",
+)
 
 
 # %% makes what is left longer, so that all ranks get equally many, as the sampler does
 # told: Right so far, but more samples follow
-def resume_indices(n, epoch, seed, done, rank, world_size):
-    generator = torch.Generator().manual_seed(seed + epoch)
-    order = torch.randperm(n, generator=generator).tolist()
-    left = order[done:]
-    if left:
-        each = -(-len(left) // world_size)
-        left = [left[place % len(left)] for place in range(each * world_size)]
-    return left[rank::world_size]
+edit(
+    "order[done + rank :: world_size]",
+    "(order[done:] + order[done:][: -(n - done) % world_size])[rank::world_size]",
+)
 
 
 # %% a dtype that is too small for the samples of a large data set
 # told: Which numbers does the dtype hold
-def resume_indices(n, epoch, seed, done, rank, world_size):
-    generator = torch.Generator().manual_seed(seed + epoch)
-    order = torch.randperm(n, generator=generator, dtype=torch.int16)
-    return order[done + rank :: world_size].tolist()
+edit("generator=generator", "generator=generator, dtype=torch.int16")
 
 
 # %% sorts what a rank has got
 # told: In which order are they dealt
-def resume_indices(n, epoch, seed, done, rank, world_size):
-    generator = torch.Generator().manual_seed(seed + epoch)
-    order = torch.randperm(n, generator=generator).tolist()
-    return sorted(order[done + rank :: world_size])
+edit("order[done + rank :: world_size]", "sorted(order[done + rank :: world_size])")
 
 
 # %% a list of tensors with one number each
 # told: a list with a tensor in it
-def resume_indices(n, epoch, seed, done, rank, world_size):
-    generator = torch.Generator().manual_seed(seed + epoch)
-    return list(torch.randperm(n, generator=generator)[done + rank :: world_size])
+edit(
+    ".tolist()",
+    "",
+    "return order[done + rank :: world_size]",
+    "return list(order[done + rank :: world_size])",
+)
 
 
 # %% deals to the last rank first

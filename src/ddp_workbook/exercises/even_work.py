@@ -70,7 +70,9 @@ def types(came: Any) -> Any:
 
 def with_types(seen: Seen) -> str:
     """What came back; of a list, which types of items it has."""
-    inside = f", in it {' and '.join({*seen.value})}" if isinstance(seen.value, list) else ""
+    inside = (
+        f", in it {' and '.join(dict.fromkeys(seen.value))}" if isinstance(seen.value, list) else ""
+    )
     return f"{in_words(seen.came)}{inside}"
 
 

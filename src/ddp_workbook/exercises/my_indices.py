@@ -158,7 +158,7 @@ CHECK = Alone(
                 "Right so far, but too short. How long must the order be before it is dealt?": When(
                     lambda seen: all(o.right[: len(o.value)] == [*o.value] for o in seen.everyone)
                 ),
-                "Does every rank get as many as it must?": When(
+                "Does every rank get as many samples as it must?": When(
                     lambda seen: [*map(len, dealt(seen))] != [*map(len, required(seen))]
                 ),
             },
@@ -194,7 +194,7 @@ CHECK = Alone(
             edit(DEALT, "order"),
         ],
         "drop_last is False, and yet samples are left out.": edit(EACH, "n // world_size"),
-        "The order is extended, but not from its beginning on. Where should it start again?": (
+        "The order is extended, but not by its own beginning. Where should it start again?": (
             extended_by("order[n - -n % world_size :]", "order[::-1]", "order[-1:] * world_size")
         ),
         "Only the first sample comes again. Which one follows it?": (

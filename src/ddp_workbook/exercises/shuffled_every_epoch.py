@@ -64,9 +64,6 @@ def shuffled_every_epoch(
     ### END SOLUTION
 
 
-NO_EPOCH = -1
-
-
 class Case(NamedTuple):
     """Three runs: with this seed, with it again, and with the next one."""
 
@@ -74,6 +71,10 @@ class Case(NamedTuple):
     epochs: int
     batch_size: int
     seed: int
+
+
+NO_EPOCH = -1
+NO_RUN = ["no run"]
 
 
 def run_thrice(function: Any, data: range, epochs: int, batch_size: int, seed: int) -> dict:
@@ -84,14 +85,23 @@ def run_thrice(function: Any, data: range, epochs: int, batch_size: int, seed: i
     return {"runs": runs, "drawn": not torch.equal(before, torch.get_rng_state())}
 
 
-def lists(seen: Seen, epoch: int, run: int = 0) -> list[list[int]]:
-    """What all ranks trained on in an epoch."""
+def wrong_run(seen: Seen) -> Any:
+    """What the first run returned that has not a list of int for each epoch."""
+    for run in seen.came["runs"]:
+        right = ["a list of int"] * seen.case.epochs
+        if not isinstance(run, list | tuple) or [*map(type_of, run)] != right:
+            return run
+    return NO_RUN
+
+
+def ranks_in(seen: Seen, epoch: int, run: int = 0) -> list[list[int]]:
+    """What each rank trained on in an epoch."""
     return [one.came["runs"][run][epoch] for one in seen.everyone]
 
 
 def in_text(seen: Seen, epoch: int, run: int = 0) -> str:
     """A line for each rank."""
-    each = enumerate(lists(seen, epoch, run))
+    each = enumerate(ranks_in(seen, epoch, run))
     return "\n".join([f"epoch {epoch}:", *(f"rank {rank}: {in_words(own)}" for rank, own in each)])
 
 
@@ -100,148 +110,117 @@ def share(seen: Seen) -> int:
     return -(-seen.case.n // seen.size)
 
 
-def every(seen: Seen) -> set[int]:
-    """The samples of the data set."""
-    return set(range(seen.case.n))
+def first(wrong: Callable[[Seen, int], Any]) -> Callable[[Seen], int]:
+    """The first epoch that is wrong."""
+    return lambda seen: next((e for e in range(seen.case.epochs) if wrong(seen, e)), NO_EPOCH)
 
 
-def missing(seen: Seen, ranks: list[list[int]]) -> list[int]:
-    """Samples on no rank."""
-    return sorted(every(seen).difference(*ranks))
-
-
-def wrong_lists(run: Any, epochs: int) -> str:
-    """What is wrong with the type of what a run returned; "" if nothing."""
-    if type_of(run) == "a list of int" and run != []:
-        return "a list of int"
-    if not isinstance(run, list | tuple):
-        return type_of(run)
-    if inner := [type_of(own) for own in run if type_of(own) != "a list of int"]:
-        return f"in which an epoch is {inner[0]}"
-    return "" if len(run) == epochs else f"{len(run)} lists"
-
-
-def unfair_epoch(seen: Seen) -> int:
-    """The first epoch in which a sample is missing, or a rank has more or less than its share."""
-    for epoch in range(seen.case.epochs):
-        ranks = lists(seen, epoch)
-        if {len(own) for own in ranks} != {share(seen)} or set().union(*ranks) != every(seen):
-            return epoch
-    return NO_EPOCH
-
-
-def at(holds: Callable[[Seen, list[list[int]]], Any]) -> When:
-    """Holds for what the ranks have in the epoch that is wrong."""
-    return When(lambda seen: holds(seen, lists(seen, seen.value)))
-
-
-def alike(ranks: list[list[int]]) -> bool:
-    """Whether all ranks have the same samples."""
-    return len(ranks) > 1 and all(sorted(own) == sorted(ranks[0]) for own in ranks)
+def unfair(seen: Seen, epoch: int) -> bool:
+    """Whether a sample is missing, or a rank has more or less than its share."""
+    ranks = ranks_in(seen, epoch)
+    everything = set().union(*ranks) == {*range(seen.case.n)}
+    return not everything or {*map(len, ranks)} != {share(seen)}
 
 
 def ordered(seen: Seen, epoch: int) -> bool:
     """Whether neighbours have stayed neighbours."""
-    steps = [after - sample for own in lists(seen, epoch) for sample, after in pairwise(own)]
+    steps = [b - a for own in ranks_in(seen, epoch) for a, b in pairwise(own)]
     return max(map(steps.count, steps)) > 0.7 * len(steps)
 
 
 def same_parts(seen: Seen, epoch: int) -> bool:
     """Whether every rank has the samples that it had in epoch 0."""
-    parts = [[set(own) for own in lists(seen, one)] for one in (0, epoch)]
+    parts = [[*map(set, ranks_in(seen, one))] for one in (0, epoch)]
     return epoch > 0 and seen.size > 1 and parts[0] == parts[1]
 
 
-def old_epoch(seen: Seen) -> int:
-    """The first epoch without a new order; of a few samples only one order is asked for."""
-    for epoch in range(seen.case.epochs if seen.case.n > 9 else 0):
-        before = [lists(seen, one) for one in range(epoch)]
-        if lists(seen, epoch) in before or ordered(seen, epoch) or same_parts(seen, epoch):
-            return epoch
-    return NO_EPOCH
+def old(seen: Seen, epoch: int) -> bool:
+    """Whether there is no new order; of a few samples only one order is asked for."""
+    again = ranks_in(seen, epoch) in [ranks_in(seen, before) for before in range(epoch)]
+    return seen.case.n > 9 and (again or ordered(seen, epoch) or same_parts(seen, epoch))
 
 
-def other_again(seen: Seen) -> int:
-    """The first epoch in which the same call gives something else the second time."""
-    epochs = range(seen.case.epochs)
-    return next((one for one in epochs if lists(seen, one) != lists(seen, one, 1)), NO_EPOCH)
+def same_with_another_seed(seen: Seen, epoch: int) -> bool:
+    """Whether the next seed gives the same order; of a few samples it may."""
+    return seen.case.n > 9 and ranks_in(seen, epoch) == ranks_in(seen, epoch, 2)
 
 
-def as_seeded(seen: Seen) -> bool:
-    """Whether the first run's first order is the one that a sampler makes of this seed."""
-    n, seed = seen.case.n, seen.case.seed
-    samplers = [DistributedSampler(range(n), seen.size, r, seed=seed) for r in range(seen.size)]
-    return lists(seen, 0) == [*map(list, samplers)]
+def both(other: str, run: int) -> Callable[[Seen], str]:
+    """The epoch that is wrong, in the first run and in another one."""
+    return lambda seen: f"{in_text(seen, seen.value)}\n{other}, {in_text(seen, seen.value, run)}"
 
 
-def same_with_another_seed(seen: Seen) -> int:
-    """The first epoch that is the same with another seed."""
-    epochs = range(seen.case.epochs if seen.case.n > 9 else 0)
-    return next((one for one in epochs if lists(seen, one) == lists(seen, one, 2)), NO_EPOCH)
+def missing(seen: Seen) -> list[int]:
+    """Samples on no rank, in the epoch that is wrong."""
+    return sorted({*range(seen.case.n)}.difference(*ranks_in(seen, seen.value)))
+
+
+def lengths(seen: Seen) -> list[int]:
+    """How many samples the ranks have in the epoch that is wrong, from the fewest to the most."""
+    return sorted(map(len, ranks_in(seen, seen.value)))
+
+
+def alike(seen: Seen) -> bool:
+    """Whether all ranks have the same samples in the epoch that is wrong."""
+    parts = [*map(sorted, ranks_in(seen, seen.value))]
+    return seen.size > 1 and parts == parts[:1] * seen.size
 
 
 TYPE = Look(
-    of=lambda seen: [wrong_lists(run, seen.case.epochs) for run in seen.came["runs"]],
-    right=["", "", ""],
+    of=wrong_run,
+    right=NO_RUN,
     mistakes={
-        "Does the function return its lists, on every path?": ["None"] * 3,
-        "One list for each epoch. Do all epochs run?": When(lambda s: s.value[0].endswith("lists")),
+        "One list for each epoch. Do all epochs run?": When(
+            lambda seen: isinstance(seen.value, list | tuple) and len(seen.value) < seen.case.epochs
+        ),
     },
     otherwise="What did the given loop return? Is it still a list of int for each epoch?",
-    came=lambda seen: f"on rank {seen.rank}: {in_words(seen.came['runs'][0])}, {seen.value[0]}",
     required=lambda seen: f"{seen.case.epochs} lists of int, one for each epoch",
 )
 FAIR = Look(
-    of=unfair_epoch,
+    of=first(unfair),
     right=NO_EPOCH,
     mistakes={
-        "These numbers are not in the data set. Where do they come from?": at(
-            lambda seen, ranks: set().union(*ranks) - every(seen)
+        "These numbers are not in the data set. Where do they come from?": When(
+            lambda seen: not set().union(*ranks_in(seen, seen.value)).issubset(range(seen.case.n))
         ),
-        "Does the loop over the batches run in this epoch?": at(lambda _, ranks: not any(ranks)),
-        "Each rank has all samples. What deals them out?": at(
-            lambda seen, ranks: alike(ranks) and share(seen) < len(set(ranks[0])) == seen.case.n
+        "Does the loop over the batches run in this epoch?": When(
+            lambda seen: lengths(seen)[-1] == 0
         ),
-        "All ranks have the same samples. What tells the sampler which rank it is?": at(
-            lambda _, ranks: alike(ranks)
+        "Each rank has all samples. What deals them out?": When(
+            lambda seen: alike(seen) and not missing(seen) and lengths(seen)[0] > share(seen)
         ),
-        "What drops samples: the sampler, or the loader, its last batch?": at(
-            lambda seen, ranks: (
-                missing(seen, ranks) and min(map(len, ranks)) < share(seen) >= max(map(len, ranks))
+        "All ranks have the same samples. What tells the sampler which rank it is?": When(alike),
+        "What drops samples: the sampler, or the loader, its last batch?": When(
+            lambda seen: missing(seen) and lengths(seen)[0] < share(seen) >= lengths(seen)[-1]
+        ),
+        "Some samples come several times on a rank, and some never. What draws them?": When(
+            lambda seen: (
+                missing(seen) and any(len({*own}) < len(own) for own in ranks_in(seen, seen.value))
             )
         ),
-        "Some samples come several times on a rank, and some never. What draws them?": at(
-            lambda seen, ranks: missing(seen, ranks) and any(len(set(r)) < len(r) for r in ranks)
-        ),
-        "Do all ranks deal from the same order, or does each rank make its own?": at(missing),
-        "More than its share. Which samples come several times in a list, and why?": at(
-            lambda seen, ranks: max(map(len, ranks)) > share(seen)
+        "Do all ranks deal from the same order, or does each rank make its own?": When(missing),
+        "More than its share. Which samples come several times in a list, and why?": When(
+            lambda seen: lengths(seen)[-1] > share(seen)
         ),
     },
     otherwise="Unequally many. Which rank do the others wait for in the last step?",
-    came=lambda seen: (
-        f"{in_text(seen, seen.value)}\n"
-        f"on no rank: {in_words(missing(seen, lists(seen, seen.value)))}"
-    ),
+    came=lambda seen: f"{in_text(seen, seen.value)}\non no rank: {in_words(missing(seen))}",
     required=lambda seen: f"all samples, on each rank {share(seen)}",
 )
 NEW = Look(
-    of=old_epoch,
+    of=first(old),
     right=NO_EPOCH,
     mistakes={
         "Neighbours stay neighbours. What should shuffle the samples?": When(
             lambda seen: ordered(seen, seen.value)
         ),
-        "Only epochs 0 and 1 are alike. When is the order made, and when is set_epoch "
-        "called?": When(
-            lambda seen: (
-                seen.value == 1
-                and lists(seen, 1) == lists(seen, 0)
-                and lists(seen, 2) != lists(seen, 1)
-            )
-        ),
+        "Epochs 0 and 1 are alike, epoch 2 is not. When is the order made, and when is set_epoch "
+        "called?": When(lambda seen: ranks_in(seen, 0) == ranks_in(seen, 1) != ranks_in(seen, 2)),
         "A rank's samples are always the same ones. Which comes first, shuffling or dealing?": When(
-            lambda seen: lists(seen, seen.value) != lists(seen, 0)
+            lambda seen: (
+                same_parts(seen, seen.value) and ranks_in(seen, seen.value) != ranks_in(seen, 0)
+            )
         ),
     },
     otherwise="An order comes again. What makes an epoch different from the one before?",
@@ -249,20 +228,15 @@ NEW = Look(
     required="in each epoch a new random order of all samples, dealt to the ranks",
 )
 SAME_CALL = Look(
-    of=other_again,
+    of=first(lambda seen, epoch: ranks_in(seen, epoch) != ranks_in(seen, epoch, 1)),
     right=NO_EPOCH,
-    mistakes={
-        "The first run begins with the order of this seed, the same call again with another one. "
-        "What does your function keep from one call to the next?": When(as_seeded),
-    },
-    otherwise="The same call gives other orders. What else, besides seed, decides them?",
-    came=lambda seen: (
-        f"{in_text(seen, seen.value)}\nthe same call again, {in_text(seen, seen.value, 1)}"
-    ),
+    otherwise="The same call gives other orders. What else, besides seed, decides them: chance, or "
+    "something that is kept from the call before?",
+    came=both("the same call again", 1),
     required="the same lists from the same call",
 )
 OTHER_SEED = Look(
-    of=same_with_another_seed,
+    of=first(same_with_another_seed),
     right=NO_EPOCH,
     mistakes={
         "Both seeds give the same orders. Where is seed used?": When(
@@ -270,10 +244,7 @@ OTHER_SEED = Look(
         ),
     },
     otherwise="Both seeds give the same order in this epoch. How are seed and epoch combined?",
-    came=lambda seen: (
-        f"{in_text(seen, seen.value)}\n"
-        f"with seed={seen.case.seed + 1}, {in_text(seen, seen.value, 2)}"
-    ),
+    came=both("with seed + 1", 2),
     required="another order from another seed",
 )
 STATE = Look(
