@@ -59,6 +59,10 @@ SURVIVORS = {  # exercise -> mutant -> why it is as right as the solution
     "even_work": {
         "constant: 0 -> 1": "totals that all begin at 1 differ by as much as if they began at 0",
     },
+    "global_loss": {
+        "argument: torch.tensor([total, rows], device=loss.device) -> "
+        "torch.tensor([total, rows])": "a check runs on the CPU, where this is the device of loss",
+    },
     "gather_uneven": {
         "argument: torch.tensor(len(tensor), device=tensor.device) -> torch.tensor(len(tensor))": (
             "a check runs on the CPU, where this is the device of every tensor"

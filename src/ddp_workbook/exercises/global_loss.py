@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When
+from ddp_workbook.exercises import Edit, Look, OnRanks, When, body, edit
 from ddp_workbook.exercises.judging.same import number_in, same
 
 MINUTES = 12
@@ -55,88 +55,69 @@ class Own(NamedTuple):
 def calls(size: int) -> list[list[Own]]:
     """Unequal rows; the last of several ranks without any; bfloat16; and a loss that is nan."""
     bfloat16, nan = torch.bfloat16, math.nan
-    none = Own(nan, 0) if size > 1 else Own(0.75, 6)
+    none = Own(nan, 0) if size > 1 else Own(0.753, 6)
     cases = [
-        [Own(1.25, 5), Own(-2.5, 2), Own(4.0, 7), Own(0.5, 6)],
-        [*[Own(-3.5, 4), Own(2.25, 9), Own(0.25, 1)][: size - 1], none],
-        [Own(mean, n, bfloat16) for mean, n in ((1.5, 257), (0.25, 301), (6.0, 3), (-4.0, 1001))],
+        [Own(1.273, 5), Own(-2.518, 2), Own(4.036, 7), Own(0.547, 6)],
+        [*[Own(-3.529, 4), Own(2.251, 9), Own(0.254, 1)][: size - 1], none],
+        [Own(mean, n, bfloat16) for mean, n in ((1.5, 549), (0.25, 471), (6.0, 213), (-4.0, 653))],
         [Own(nan, 3), Own(1.5, 4), Own(-0.75, 2), Own(2.0, 5)],
     ]
     return [case[:size] for case in cases]
 
 
-NOW: dict[str, Tensor] = {}  # loss and weight of this call
 WEIGHTS: list[weakref.ref] = []  # those of all calls; a graph holds the weight that it began with
 
 
 def loss_of(case: list[Own], rank: int) -> tuple[Tensor, int]:
     """The arguments of a call: loss is a weight of 1, times the mean of the rows."""
     mean, rows, dtype = case[rank]
-    NOW["weight"] = torch.ones((), dtype=dtype, requires_grad=True)
-    NOW["loss"] = NOW["weight"] * torch.tensor(mean, dtype=dtype)
-    WEIGHTS.append(weakref.ref(NOW["weight"]))
-    return NOW["loss"], rows
+    weight = torch.ones((), dtype=dtype, requires_grad=True)
+    loss = weight * torch.tensor(mean, dtype=dtype)
+    loss.weight = weight
+    WEIGHTS.append(weakref.ref(weight))
+    return loss, rows
 
 
-def seen_of(answer: Any, *_: Any) -> dict:
-    """The number, and how the call has left the loss, its graph, and the graphs before it."""
-    loss, weight = NOW.pop("loss"), NOW.pop("weight")
+def seen_of(answer: Any, loss: Tensor, rows: int) -> dict:
+    """The number, and how the call has left the graph of loss, and the graphs before it."""
     number = number_in(answer)
     return {
         "number": answer if number is None else number,
         "graph": getattr(answer, "requires_grad", False),
-        "loss": loss.item(),
-        "gradient": gradient(loss, weight),
+        "gradient": gradient(loss),
         "kept": sum(one() is not None for one in WEIGHTS[:-1]),
     }
 
 
-def gradient(loss: Tensor, weight: Tensor) -> float | str:
+def gradient(loss: Tensor) -> float | str:
     """What backward gives for the weight: the mean of the rows."""
     try:
         loss.backward()
-        return weight.grad.item()
+        return loss.weight.grad.item()
     except (RuntimeError, AttributeError) as error:
         return f"{type(error).__name__}: {str(error).partition('. ')[0]}"
 
 
-def total(case: list[Own]) -> float:
-    """The sum over the rows of all ranks."""
-    return sum(own.mean * own.rows for own in case if own.rows)
+def right(case: list[Own]) -> float:
+    """The mean over all rows."""
+    return sum(own.mean * own.rows for own in case if own.rows) / sum(own.rows for own in case)
 
 
-def all_rows(case: list[Own]) -> int:
-    """The number of rows of all ranks."""
-    return sum(own.rows for own in case)
+def other_sums(total: str, rows: str = "rows", result: str = "totals[0] / totals[1]") -> Edit:
+    """A mistake in what is added up, and in what is made of the sums."""
+    return edit(
+        "loss.item() * rows if rows else 0.0",
+        total,
+        "[total, rows]",
+        f"[total, {rows}]",
+        "(totals[0] / totals[1])",
+        f"({result})",
+    )
 
 
-def without_fractions(case: list[Own]) -> float:
-    """The mean over all rows, if each rank's sum loses its fraction."""
-    sums = [own.mean * own.rows for own in case if own.rows]
-    return sum(one - math.fmod(one, 1) for one in sums) / all_rows(case)
-
-
-def means(case: list[Own]) -> float:
-    """The sum of the ranks' means, but those of no rows."""
-    return sum(own.mean for own in case if own.rows)
-
-
-def known(case: list[Own]) -> list[Own]:
-    """The ranks whose loss is a number."""
-    return [own for own in case if own.mean == own.mean]
-
-
-def is_rounded(seen: Seen) -> bool:
-    """Whether this is the right mean with some of its digits."""
-    digits = [round(seen.right, places) for places in range(5)]
-    return seen.value in (*digits, seen.right // 1)
-
-
-def is_own(seen: Seen) -> bool:
-    """Whether this is what the rank itself would print."""
-    return same(seen.value, seen.case[seen.rank].mean) and seen.case[seen.rank].rows > 0
-
-
+SUM = "loss.item() * rows if rows else 0.0"
+OF_ALL = "(totals[0] / totals[1]).item()"
+MEAN = "loss.item() if rows else 0.0"
 CHECK = OnRanks(
     cases=calls,
     called=lambda case: "; ".join(
@@ -146,15 +127,8 @@ CHECK = OnRanks(
     ),
     given=loss_of,
     observe=seen_of,
+    keeps="Which line writes into loss, or into its memory, which detach() and data share?",
     looks=[
-        Look(
-            of=lambda seen: seen.came["loss"],
-            right=lambda case, rank: case[rank].mean,
-            otherwise="Which line writes into loss, or into its memory, which detach() and data "
-            "share?",
-            came="loss itself is {value} on rank {rank} afterwards",
-            required="loss is {right} there, as before",
-        ),
         Look(
             of=lambda seen: seen.came["graph"],
             right=False,
@@ -177,61 +151,25 @@ CHECK = OnRanks(
         ),
         Look(
             of=lambda seen: seen.came["number"],
-            right=lambda case: total(case) / all_rows(case),
+            right=right,
             mistakes={
                 "After reduce or gather one rank alone has the result. How do the others get "
-                "it?": When(lambda seen: {"reduce", "gather"} & {*seen.ops} and seen.rank),
-                "This is the rank's own loss. Nothing was sent.": When(
-                    lambda seen: is_own(seen) and not any(one.wire for one in seen.everyone)
-                ),
-                "This is the rank's own loss, and a collective has run. Into which tensor does it "
-                "write, and who uses that?": lambda case, rank: case[rank].mean,
-                "This is rank 0's loss, on every rank. Where are the rows of the others?": (
-                    lambda case: case[0].mean
-                ),
-                "This is the mean of the ranks' means. Do all ranks have equally many rows?": (
-                    lambda case: sum(own.mean for own in case) / len(case)
-                ),
-                "This is the mean of the means of those ranks that have rows. How much should "
-                "each of them count?": lambda case: means(case) / sum(own.rows > 0 for own in case),
-                "A rank without rows has the loss nan. What is nan times 0, and what becomes of a "
-                "sum with nan in it?": lambda case: (
-                    sum(own.mean * own.rows for own in case) / all_rows(case)
-                ),
-                "Here a rank that has rows has the loss nan: its training is broken, and the "
-                "number should show it. Which line turns nan into a number?": lambda case: (
-                    total(known(case)) / all_rows(case)
-                ),
-                "A rank that has rows has the loss nan here, and its rows were left out. How would "
-                "anyone see from the number that something is wrong?": lambda case: (
-                    total(known(case)) / (all_rows(known(case)) or math.nan)
-                ),
-                "This is the sum over the rows of all ranks. What makes it a mean?": total,
-                "The sum over all rows was divided by the number of ranks.": (
-                    lambda case: total(case) / len(case)
-                ),
-                "The sum over all rows was divided by this rank's rows.": (
-                    lambda case, rank: total(case) / (case[rank].rows or math.nan)
-                ),
-                "This is the sum of the ranks' means. How much should each of them count?": means,
-                "The ranks' means were added up and divided by the number of all rows: is a mean "
-                "a sum?": (lambda case: means(case) / all_rows(case)),
-                "The sums over the rows have lost their fractions. Which dtype does your tensor "
-                "have?": without_fractions,
-                "This is the mean, rounded. Which line takes the other digits away?": When(
-                    is_rounded
-                ),
-                "It is nearly right, and the losses are bfloat16 here. In which dtype do your "
-                "sums travel, and up to which number can that dtype count rows?": When(
+                "it?": When(
                     lambda seen: (
-                        isinstance(seen.value, float)
-                        and seen.case[0].dtype == torch.bfloat16
+                        {"reduce", "gather"} & {*seen.ops}
+                        and any(same(one.value, one.right) for one in seen.everyone)
+                    )
+                ),
+                "It is nearly right, and the losses are bfloat16 here. Which of your numbers are "
+                "bfloat16, too?": When(
+                    lambda seen: (
+                        seen.case[0].dtype == torch.bfloat16
                         and math.isclose(seen.value, seen.right, rel_tol=0.05)
                     )
                 ),
             },
             otherwise="Which rows are in this number, and how often does each count?",
-            required="{right} {there}, the mean over all rows",
+            required="the mean over all rows, {right} {there}",
         ),
         Look(
             of=lambda seen: seen.came["kept"],
@@ -243,6 +181,60 @@ CHECK = OnRanks(
             required="none: a graph ends with its step",
         ),
     ],
+    mistakes={
+        "This is rank {rank}'s own loss, and nothing was sent. How does it get to know the "
+        "others?": body("return loss.item()"),
+        "This is rank {rank}'s own loss, and a collective has run. Into which tensor does it "
+        "write, and who uses that?": edit(OF_ALL, "loss.item()"),
+        "This is rank 0's loss, on every rank. Where are the rows of the others?": edit(
+            "dist.all_reduce(totals)", "dist.broadcast(totals, 0)"
+        ),
+        "This is the mean of the ranks' means. Do all ranks have equally many rows?": other_sums(
+            "loss.item()", "1"
+        ),
+        "This is the mean of the means of those ranks that have rows. How much should each of "
+        "them count?": other_sums(MEAN, "float(rows > 0)"),
+        "A rank without rows has the loss nan. What is nan times 0, and what becomes of a sum with "
+        "nan in it?": other_sums("loss.item() * rows"),
+        "Here a rank that has rows has the loss nan: its training is broken, and the number should "
+        "show it. Which line turns nan into a number?": other_sums(
+            "loss.item() * rows if loss == loss else 0.0"
+        ),
+        "A rank that has rows has the loss nan here, and its rows were left out. How would anyone "
+        "see from the number that something is wrong?": other_sums(
+            "loss.item() * rows if loss == loss else 0.0", "rows if loss == loss else 0"
+        ),
+        "This is the sum over the rows of all ranks. What makes it a mean?": other_sums(
+            SUM, result="totals[0]"
+        ),
+        "The sum over all rows was divided by the number of ranks. Over what is the mean?": (
+            other_sums(SUM, result="totals[0] / dist.get_world_size()")
+        ),
+        "The sum over all rows was divided by this rank's rows. Over which rows is the mean?": (
+            other_sums(SUM, result="totals[0] / (rows or float('nan'))")
+        ),
+        "This is the sum of the ranks' means. How much should each of them count?": other_sums(
+            MEAN, result="totals[0]"
+        ),
+        "The ranks' means were added up and divided by the number of all rows: is a mean a sum?": (
+            other_sums(MEAN)
+        ),
+        "The sums over the rows have lost their fractions. Which dtype does your tensor have?": (
+            edit("device=loss.device)", "device=loss.device).long()")
+        ),
+        "This is the mean, rounded. Which line takes the other digits away?": [
+            *(edit(OF_ALL, f"round({OF_ALL}, {digits})") for digits in range(5)),
+            edit("totals[0] / totals[1]", "totals[0] // totals[1]"),
+        ],
+        "The sums were rounded to bfloat16 on their way. Up to which number can that dtype count "
+        "rows?": edit("device=loss.device", "device=loss.device, dtype=loss.dtype"),
+        "The sum over a rank's own rows was rounded to bfloat16. Which dtype has loss * rows?": (
+            edit("loss.item() * rows", "(loss.detach() * rows).item()")
+        ),
+        "The mean is right, but rounded to bfloat16. Which line asks for the dtype of loss?": edit(
+            "(totals[0] / totals[1])", "(totals[0] / totals[1]).to(loss.dtype)"
+        ),
+    },
     most=1,
     too_much="Each collective costs a round trip. Which numbers could travel in the same tensor?",
     errors={
@@ -255,6 +247,6 @@ CHECK = OnRanks(
         "division by zero": "A rank may have no rows. Which line divides by the rows of this "
         "rank alone?",
     },
-    proves="the mean over the rows of all ranks, with one collective, at 1 to 4 ranks of 0 to 1001 "
+    proves="the mean over the rows of all ranks, with one collective, at 1 to 4 ranks of 0 to 653 "
     "rows",
 )
