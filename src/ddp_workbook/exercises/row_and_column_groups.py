@@ -10,6 +10,8 @@ calling rank's own row, then that of its own column.
 
 - All ranks call your function with the same numbers. Their product is the world size.
 - A row or a column of one rank is a group too.
+- All ranks of a row return the same group, made by the same call, and so do those of a column. If
+  each had a group of its own with the same members, their first collective would hang.
 - You may make the groups in any way. With a plain `new_group`, every rank makes every group, also
   those that it is not in, and all ranks in the same order.
 """
@@ -27,7 +29,7 @@ from torch.distributed import DistStoreError, ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
 from ddp_workbook.diagnostics import user_code
-from ddp_workbook.exercises import Look, NotYet, OnRanks, Seen, When
+from ddp_workbook.exercises import Look, NotYet, OnRanks, Seen, When, edit
 from ddp_workbook.exercises.judging import unordered
 from ddp_workbook.exercises.judging.values import in_words
 
@@ -62,6 +64,9 @@ def row_and_column_groups(rows: int, columns: int) -> tuple[ProcessGroup, Proces
     ### END SOLUTION
 
 
+MAKE = dist.distributed_c10d._new_group_with_tag  # new_group and all others call it
+
+
 class Register:
     """Compares what the ranks ask new_group for: NotYet if these are not the same groups in order.
 
@@ -72,7 +77,6 @@ class Register:
 
     def __init__(self, grid: Grid):
         self.called, self.calls = f"row_and_column_groups{grid}", 0
-        self.make = dist.distributed_c10d._new_group_with_tag  # new_group and all others call it
         store = dist.distributed_c10d._get_default_store()
         self.store = dist.PrefixStore(f"groups {next(self.number)}", store)
         dist.distributed_c10d._new_group_with_tag = self.compare_and_make
@@ -80,7 +84,7 @@ class Register:
     @user_code.wait_in
     def close(self) -> None:
         """After the reader's function: this rank makes no further group."""
-        dist.distributed_c10d._new_group_with_tag = self.make
+        dist.distributed_c10d._new_group_with_tag = MAKE
         self.compare(None)
 
     def compare_and_make(self, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -88,7 +92,7 @@ class Register:
         if not kwargs.get("use_local_synchronization"):
             every = range(dist.get_world_size()) if ranks is None else ranks
             self.compare(sorted(map(operator.index, every)))
-        return self.make(ranks, *args, **kwargs)
+        return MAKE(ranks, *args, **kwargs)
 
     def compare(self, ranks: list[int] | None) -> None:
         """Raise NotYet if another rank makes another group now."""
@@ -127,16 +131,18 @@ def given(grid: Grid) -> Grid:
     return grid
 
 
-def observe(returned: Any, *_: int) -> Any:
-    """The members of two groups; of anything else, what it is."""
+def observe(returned: Any, *_: int) -> dict[str, Any]:
+    """The members and names of two groups; of anything else, what it is."""
     REGISTERS.pop().close()
+    found: Any = None if returned is None else in_words(returned)
     if isinstance(returned, ProcessGroup):
-        return "one group"
-    if isinstance(returned, DeviceMesh | dict):  # a group in it could not leave this process
-        return f"a {type(returned).__name__}"
-    if isinstance(returned, list | tuple):
-        return list(map(members, returned))
-    return None if returned is None else in_words(returned)
+        found = "one group"
+    elif isinstance(returned, DeviceMesh | dict):  # a group in it could not leave this process
+        found = f"a {type(returned).__name__}"
+    elif isinstance(returned, list | tuple):
+        found = list(map(members, returned))
+    usable = isinstance(found, list) and all(isinstance(one, list) for one in found)
+    return {"groups": found, "names": [one.group_name for one in returned] if usable else []}
 
 
 def members(group: Any) -> list[int] | str:
@@ -161,18 +167,6 @@ def ranks_of(group: ProcessGroup) -> list[int] | str:
     return sorted(map(int, ranks))
 
 
-def lines(grid: Grid, rank: int) -> list[list[int]]:
-    """The rank's row, and its column."""
-    rows, columns = grid
-    first = rank // columns * columns
-    return [[*range(first, first + columns)], [*range(rank % columns, rows * columns, columns)]]
-
-
-def turned(grid: Grid, rank: int) -> list[list[int]]:
-    """The same, if rows and columns are taken for each other."""
-    return lines(grid[::-1], rank)
-
-
 def there_is(*words: str) -> When:
     """In the place of a group there is something that begins like this."""
     return When(lambda seen: any(one.startswith(words) for one in seen.value if type(one) is str))
@@ -193,8 +187,22 @@ def pairs(seen: Seen) -> list[tuple[list[int], list[int]]]:
     return list(zip(seen.value, seen.right, strict=True))
 
 
+def as_on_the_first(seen: Seen) -> list[bool]:
+    """Of row and column: whether its first rank holds this very group."""
+    groups, names = seen.came["groups"], seen.came["names"]
+    return [seen.everyone[one[0]].came["names"][n] == names[n] for n, one in enumerate(groups)]
+
+
+def held(seen: Seen) -> str:
+    """Which group each rank of this row or column holds."""
+    which = seen.value.index(False)
+    ranks = seen.came["groups"][which]
+    each = (f"{seen.everyone[rank].came['names'][which]!r} on rank {rank}" for rank in ranks)
+    return f"as the group of {ranks}, groups of different names: {', '.join(each)}"
+
+
 GROUPS = Look(
-    right=lines,
+    of=lambda seen: seen.came["groups"],
     mistakes={
         "Does every path through the function return the groups?": When(
             lambda seen: seen.value is None
@@ -226,19 +234,6 @@ GROUPS = Look(
         "This is not a group. Which call makes one, and what does it return?": When(
             lambda seen: any(isinstance(one, str) for one in seen.value)
         ),
-        "These are the right groups in the wrong order. Which one comes first?": (
-            lambda grid, rank: lines(grid, rank)[::-1]
-        ),
-        "These are the groups of a grid that is filled column by column. Where is rank 1?": (
-            lambda grid, rank: turned(grid, rank)[::-1]
-        ),
-        "These are the groups of a grid with rows and columns swapped. How many ranks does a row "
-        "have?": turned,
-        "The ranks of a column stand below each other. By how much does the rank grow from one row "
-        "to the next?": lambda grid, rank: [lines(grid, rank)[0], turned(grid, rank)[1]],
-        "The ranks of a column stand below each other. How far apart are they?": (
-            lambda grid, rank: [lines(grid, rank)[0], turned(grid, rank)[0]]
-        ),
         "This group holds all ranks. Which of them are in the row of rank {rank}, and which in its "
         "column?": When(too_large),
         "Rank {rank} is alone in a group. Who else is in its row, and who in its column?": (
@@ -258,7 +253,49 @@ CHECK = OnRanks(
     called="row_and_column_groups{case}",
     given=given,
     observe=observe,
-    looks=[GROUPS],
+    looks=[
+        GROUPS,
+        Look(
+            of=as_on_the_first,
+            right=[True, True],
+            otherwise="These groups have the same members, and are not the same group. A "
+            "collective of rank {rank} waits in its own for ranks that are in another. Which call "
+            "of new_group made the one that each rank returns?",
+            came=held,
+            required="one group for all its ranks",
+        ),
+    ],
+    mistakes={
+        "These are the right groups in the wrong order. Which one comes first?": edit(
+            "row_groups[row], column_groups[column]", "column_groups[column], row_groups[row]"
+        ),
+        "These are the groups of a grid that is filled column by column. Where is rank 1?": edit(
+            "reshape(rows, columns)",
+            "reshape(columns, rows).T",
+            "row, column = divmod(dist.get_rank(), columns)",
+            "column, row = divmod(dist.get_rank(), rows)",
+        ),
+        "These are the groups of a grid with rows and columns swapped. How many ranks does a row "
+        "have?": edit(
+            "reshape(rows, columns)",
+            "reshape(columns, rows)",
+            "divmod(dist.get_rank(), columns)",
+            "divmod(dist.get_rank(), rows)",
+        ),
+        "The ranks of a column stand below each other. By how much does the rank grow from one row "
+        "to the next?": edit(
+            "grid.T.",
+            "grid.reshape(columns, rows).T.",
+            "column_groups[column]",
+            "column_groups[dist.get_rank() % rows]",
+        ),
+        "The ranks of a column stand below each other. How far apart are they?": edit(
+            "grid.T.",
+            "grid.reshape(columns, rows).",
+            "column_groups[column]",
+            "column_groups[dist.get_rank() // rows]",
+        ),
+    },
     errors={
         "out of range": "How many rows are there, and how many columns? Which number do you use "
         "here?",
@@ -267,5 +304,6 @@ CHECK = OnRanks(
         "this list?",
         "invalid for input of size": "Which comes first in the shape of a grid, rows or columns?",
     },
-    proves="both groups have the right members on every rank, on grids of 1 to 6 ranks",
+    proves="both groups have the right members and are the same on all of them, on grids of 1 to 6 "
+    "ranks",
 )
