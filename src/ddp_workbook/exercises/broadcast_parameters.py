@@ -13,13 +13,11 @@ parameters.
 - You may send as many messages as you like, with any of torch.distributed's functions.
 """
 
-from collections.abc import Callable
-
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When
+from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, When, body, edit
 
 MINUTES = 10
 HINTS = [
@@ -115,38 +113,10 @@ def identical(one: dict | Tensor | None, other: dict | Tensor) -> bool:
     return bool((equal | (one.isnan() & other.isnan())).all())
 
 
-def own_where(passed_over: Callable) -> Callable:
-    """The mistake of passing over some tensors: they are this rank's own, the others rank 0's."""
-    return lambda case, rank: {
-        name: case[rank if passed_over(name) else 0][name] for name in CONTENT
-    }
-
-
 def part(seen: Seen) -> tuple[Tensor, list[Tensor]]:
     """The first tensor that is wrong, and what each of the ranks had held in its place."""
     name = next(one for one in CONTENT if not identical(seen.value[one], seen.right[one]))
     return seen.value[name], [own[name] for own in seen.case]
-
-
-def near(calculate: Callable) -> When:
-    """For a mistake that calculates something from what all ranks held."""
-
-    def holds(seen: Seen) -> bool:
-        came, each = part(seen)
-        if not isinstance(came, Tensor) or came.shape != each[0].shape:
-            return False
-        right = calculate([one.double() for one in each])
-        return torch.allclose(came.double(), right, rtol=1e-2, equal_nan=True)
-
-    return When(holds)
-
-
-def in_another_order(seen: Seen) -> bool:
-    """Whether the first tensor that is wrong has rank 0's numbers, in other places."""
-    came, each = part(seen)
-    if not isinstance(came, Tensor) or came.shape != each[0].shape:
-        return False
-    return torch.equal(came.flatten().sort().values, each[0].flatten().sort().values)
 
 
 def has_own(seen: Seen) -> bool:
@@ -176,6 +146,27 @@ def order_of_a_set(seen: Seen) -> bool:
     return any(sent == [kinds[name] for name in order] for order in seen.came["orders"])
 
 
+EVERYTHING = "(*model.parameters(), *model.buffers())"
+SENT = "dist.broadcast(tensor.detach(), src=0)"
+
+
+def travels_as(message: str, fill: str) -> Edit:
+    """A mistake in how a tensor is made into a message, and filled with the one that arrives."""
+    return edit(
+        SENT,
+        f"message = {message}\n        dist.broadcast(message, src=0)\n        {fill}",
+    )
+
+
+def all_reduced(result: str) -> list[Edit]:
+    """Parameters, or all that is floating-point, or everything is added up, and the sum is used."""
+    use = f"dist.all_reduce(tensor.detach())\n            tensor.detach().copy_({result})"
+    return [
+        edit(SENT, f"if {these}:\n            {use}\n        else:\n            {SENT}")
+        for these in ("isinstance(tensor, nn.Parameter)", "tensor.is_floating_point()", "True")
+    ]
+
+
 CHECK = OnRanks(
     cases=lambda size: [[held(call, rank) for rank in range(size)] for call in (0, 1)],
     called=lambda case, name: f"broadcast_parameters(model){where_they_held(case, name)}",
@@ -200,45 +191,15 @@ CHECK = OnRanks(
             of=lambda seen: seen.came["values"],
             right=lambda case: case[0],
             mistakes={
-                "No rank has sent anything. Which tensors does your function find in the model?": (
-                    When(lambda s: has_all_its_own(s) and not any(one.wire for one in s.everyone))
-                ),
                 "Nothing came to this rank. Who sends to whom?": When(
                     lambda s: has_all_its_own(s) and not any(row["received"] for row in s.wire)
                 ),
-                "Something came to this rank, but not into its model. Which tensor was filled?": (
-                    When(has_all_its_own)
-                ),
-                "Only the buffers are wrong. A buffer is no parameter: which of the model's lists "
-                "holds it?": own_where(lambda name: name in BUFFERS),
-                "A frozen parameter is a part of the model, too, and no training step will ever "
-                "make it equal. Which line skips it?": own_where(lambda n: n == "frozen"),
-                "Only the counter is wrong. It is an integer without dimensions: which line skips "
-                "it?": own_where(lambda name: not CONTENT[name].is_floating_point()),
-                "This weight is channels_last, so it is not contiguous. Is what you hand to the "
-                "collective its memory, or a copy?": own_where(lambda name: name == "kernel"),
-                "This parameter does not begin where its storage begins. Where does the memory "
-                "begin that you hand to the collective?": own_where(lambda n: n == "window"),
                 "Something else has come to rank {rank}, but not this. Which line skips it?": When(
-                    has_own
+                    lambda seen: has_own(seen) and not has_all_its_own(seen)
                 ),
                 "As numbers they are equal, but 0.0 has other bits than -0.0. Which line "
                 "calculates with the values?": When(
                     lambda seen: torch.equal(part(seen)[0], part(seen)[1][0])
-                ),
-                "These are rank 0's numbers in another order. In which order does each rank read "
-                "this tensor, and in which order does it fill it?": When(in_another_order),
-                "This is nearly rank 0's value. In which dtype has it travelled?": (
-                    near(lambda each: each[0])
-                ),
-                "These are the numbers of the last rank. Who is the source, on every rank?": (
-                    near(lambda each: each[-1])
-                ),
-                "This is the mean over the ranks. The task asks for rank 0's own numbers.": (
-                    near(lambda each: sum(each) / len(each))
-                ),
-                "This is the sum over the ranks. The task asks for rank 0's own numbers.": near(
-                    sum
                 ),
                 "nan and inf of other ranks show here, though only rank 0's numbers should. Which "
                 "calculation lets them through? nan times 0 is nan.": When(
@@ -260,6 +221,49 @@ CHECK = OnRanks(
             required="an order on which all ranks agree",
         ),
     ],
+    mistakes={
+        "No rank has sent anything. Which tensors does your function find in the model?": (
+            body("pass")
+        ),
+        "Something came to this rank, but not into its model. Which tensor was filled?": edit(
+            ".detach()", ".detach().clone()"
+        ),
+        "Only the buffers are wrong. A buffer is no parameter: which of the model's lists holds "
+        "it?": edit(EVERYTHING, "model.parameters()"),
+        "A frozen parameter is a part of the model, too, and no training step will ever make it "
+        "equal. Which line skips it?": edit(
+            "*model.parameters()", "*(p for p in model.parameters() if p.requires_grad)"
+        ),
+        "Only the counter is wrong. It is an integer without dimensions: which line skips it?": (
+            edit(EVERYTHING, f"filter(torch.is_floating_point, {EVERYTHING})")
+        ),
+        "This weight is channels_last, so it is not contiguous. Is what you hand to the collective "
+        "its memory, or a copy?": edit(".detach()", ".detach().contiguous()"),
+        "This parameter does not begin where its storage begins. Where does the memory begin that "
+        "you hand to the collective?": edit(
+            ".detach()", ".detach().as_strided((tensor.numel(),), (1,), 0)"
+        ),
+        "These are rank 0's numbers in another order. In which order does each rank read this "
+        "tensor, and in which order does it fill it?": travels_as(
+            "tensor.detach().flatten()",
+            "if dist.get_rank() > 0:\n"
+            "            tensor.detach().as_strided((tensor.numel(),), (1,)).copy_(message)",
+        ),
+        "This is nearly rank 0's value. In which dtype has it travelled?": [
+            travels_as(f"tensor.detach().{dtype}()", f"{ranks}tensor.detach().copy_(message)")
+            for dtype in ("float", "half", "bfloat16")
+            for ranks in ("if dist.get_rank() > 0: ", "")
+        ],
+        "These are the numbers of the last rank. Who is the source, on every rank?": edit(
+            "src=0", "src=dist.get_world_size() - 1"
+        ),
+        "This is the mean over the ranks. The task asks for rank 0's own numbers.": (
+            all_reduced("tensor / dist.get_world_size()")
+        ),
+        "This is the sum over the ranks. The task asks for rank 0's own numbers.": (
+            all_reduced("tensor")
+        ),
+    },
     errors={
         "can't be cast": "BatchNorm's counter is an integer. Does a broadcast compute anything?",
         "leaf Variable": "You fill a parameter. How do you keep autograd from recording that?",

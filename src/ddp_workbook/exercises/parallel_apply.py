@@ -61,35 +61,37 @@ class Case(NamedTuple):
 FACTORS = (2.0, 3.0, 5.0, 7.0, 11.0, 13.0)  # replica i multiplies by the i-th
 INPUTS = (1.0, -10.0, 100.5, 1000.0, 0.25, -0.5)
 MOMENT = 0.005  # seconds between two looks of a replica that waits
-MOMENTS = 200  # looks until it gives up; fewer once one has, for then nobody comes
+MOMENTS = 200  # looks until it gives up; a busy machine makes each of them longer
+STUCK = 40  # the same, if all threads of the call are replicas that wait
 ITERATOR = "an iterator"
-LONGEST = 2.0  # seconds for them: on a busy machine a look takes longer, and the check ends at 3
 
 
 class Meeting:
     """What the replicas of a call know of each other, and what was seen of them."""
 
-    moments = MOMENTS
-
     def __init__(self, case: Case):
         self.case, self.before = case, set(threading.enumerate())
         self.called, self.running, self.done = [], [], []
+        self.waiting: set[threading.Thread] = set()
         self.most, self.threads, self.timeouts = 0, set(), 0
+        self.over, self.moments = False, MOMENTS
 
     def __deepcopy__(self, memo: dict) -> "Meeting":
         """Refuse: a copied thread would close, when it is freed, what the real one reads from."""
         raise TypeError("cannot pickle what replicas share")
 
-    def wait(self, holds: Callable[[], bool]) -> None:
-        """Until that holds, or for so long that it will not."""
-        end = time.monotonic() + LONGEST
-        for _ in range(Meeting.moments):
-            if holds():
-                return
-            if time.monotonic() > end:
+    def wait(self, holds: Callable[[], bool], moments: int = MOMENTS) -> None:
+        """Until that holds, or for so long that it will not; briefly once a wait was in vain."""
+        stuck, thread = 0, threading.current_thread()
+        self.waiting.add(thread)
+        for _ in range(min(moments, self.moments)):
+            if holds() or stuck == STUCK:
                 break
             time.sleep(MOMENT)
-        Meeting.moments = 4
+            stuck += set(threading.enumerate()) <= self.before | self.waiting
+        self.waiting.discard(thread)
+        if not holds():
+            self.moments = 4
 
 
 class Multiply(nn.Module):
@@ -112,7 +114,7 @@ class Multiply(nn.Module):
             if self.number == case.bad:
                 raise case.error(f"replica {self.number} cannot read its rows")
             if case.bad is not None:
-                time.sleep(10 * MOMENT)  # so that it still runs when the exception comes out
+                meeting.wait(lambda: meeting.over, 20)  # it runs when the exception comes out
             elif self.number < case.inputs - 1:
                 meeting.wait(lambda: self.number + 1 in meeting.done)
             return rows * self.factor
@@ -157,8 +159,10 @@ def watched(function: Callable, replicas: list[nn.Module], inputs: list[Tensor])
                 raise
             outcome = f"{type(error).__name__}: {error}"
     outputs = outcome if isinstance(outcome, list | tuple) else []
+    still = left(meeting)
+    meeting.over = True
     return {
-        "left": left(meeting),
+        "left": still,
         "timeouts": meeting.timeouts,
         "called": sorted(meeting.called),
         "most": meeting.most,
@@ -236,12 +240,11 @@ CHECK = Alone(
         Look(
             of=lambda seen: seen.came["left"],
             right="",
-            timing_dependent=True,
             mistakes={
                 "join with a timeout returns when the time is over. Has the thread ended "
                 "by then?": (When(lambda seen: seen.came["timeouts"])),
                 "A thread that began in your function lives on. What ends the threads of a pool?": (
-                    "a thread was left"
+                    When(lambda seen: seen.value == "a thread was left")
                 ),
             },
             otherwise="What waits until every thread has ended, even if a replica raises an "
@@ -266,10 +269,9 @@ CHECK = Alone(
                 "The threads took turns. What does each one wait for, before it starts or works?": (
                     When(lambda seen: seen.came["most"] == 1)
                 ),
-                "How many threads may work at the same time, and how many replicas are to run?": (
-                    When(lambda seen: True)
-                ),
             },
+            otherwise="How many threads may work at the same time, and how many replicas are to "
+            "run?",
             came="at most {value} ran at the same time",
             required="all {right} run at the same time",
         ),
@@ -281,8 +283,8 @@ CHECK = Alone(
                 "of the loop around it, when it is defined or when it runs?": When(
                     lambda seen: seen.value.count(seen.case.inputs - 1) > 1
                 ),
-                "All calls have taken replica 0. Which one gets which input in yours?": (
-                    lambda case: [0] * case.inputs
+                "All calls have taken replica 0. Which one gets which input in yours?": When(
+                    lambda seen: not any(seen.value)
                 ),
             },
             otherwise="Replica i gets input i, and is not called if there is none. Which one "
@@ -294,27 +296,25 @@ CHECK = Alone(
             of=lambda seen: seen.came["outcome"],
             right=right,
             mistakes={
-                "A list is asked for. pool.map returns an iterator: what makes a list of it?": (
-                    When(lambda seen: seen.value == ITERATOR)
+                "A list is asked for, and this is an iterator. What makes a list of it?": When(
+                    lambda seen: seen.value == ITERATOR
                 ),
                 "An exception ends only its own thread. What catches it there and passes it to "
                 "the caller?": When(
                     lambda seen: isinstance(seen.value, list | tuple) and seen.case.bad is not None
                 ),
                 "This is not the replica's own exception. What became of that in its thread?": (
-                    When(lambda seen: isinstance(seen.value, str))
+                    When(lambda seen: isinstance(seen.value, str) and seen.case.bad is not None)
                 ),
                 "Is this a list with a tensor for each input? Joining them is the work of "
-                "gather.": (When(lambda seen: isinstance(seen.value, Tensor))),
+                "gather.": When(lambda seen: isinstance(seen.value, Tensor)),
                 "The right outputs, in another order. Which came first in this list?": When(
                     lambda seen: (
                         sorted(map(shown, seen.value or [])) == sorted(map(shown, seen.right))
                     )
                 ),
                 "A future is not yet an output. Which of its methods returns the output?": When(
-                    lambda seen: (
-                        "a Future" in [one for one in seen.value or [] if isinstance(one, str)]
-                    )
+                    lambda seen: "a Future" in [s for s in seen.value or [] if isinstance(s, str)]
                 ),
                 "Not all of these are outputs of a replica. How does an output leave its thread?": (
                     When(lambda seen: {Tensor} < {Tensor, *map(type, seen.value or [])})

@@ -40,8 +40,7 @@ AN_ASSERT = "An assert fails. If it is your own, which two values does it compar
 GROUP_ENDED = "The group existed when your function was called. Which of your lines has ended it?"
 NO_GROUP = "There is no process group here, and none is needed. What do the arguments say?"
 FOR_OTHER_ERRORS = (
-    "What does each name on this line hold when it runs? A print before it shows that for each "
-    "rank."
+    "What does each name on this line hold when it runs? A print before it shows that."
 )
 FOR_DEATHS = {
     -9: "SIGKILL, not from Python: too little memory for what the cell makes, or a line that "

@@ -1,0 +1,127 @@
+# %% starts the broadcasts and does not wait for them
+# told: 10 of 10 operations
+# told: still at work when your function returned
+def broadcast_parameters(model):
+    for tensor in (*model.parameters(), *model.buffers()):
+        dist.broadcast(tensor.detach(), src=0, async_op=True)
+
+
+# %% the others take zeros and all add up, but -0.0 and 0.0 are 0.0
+# told: other bits than -0.0
+# right at: 1
+@torch.no_grad()
+def broadcast_parameters(model):
+    for tensor in (*model.parameters(), *model.buffers()):
+        if dist.get_rank() > 0:
+            tensor.zero_()
+        dist.all_reduce(tensor)
+
+
+# %% the others multiply by 0 and all add up, but nan and inf times 0 are nan
+# told: nan times 0 is nan
+# right at: 1
+@torch.no_grad()
+def broadcast_parameters(model):
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.mul_(dist.get_rank() == 0)
+        dist.all_reduce(tensor)
+
+
+# %% the Parameters stay, but not what they lie in
+# told: lies in other memory than before
+def broadcast_parameters(model):
+    for tensor in (*model.parameters(), *model.buffers()):
+        received = tensor.detach().clone()
+        dist.broadcast(received, src=0)
+        tensor.data = received
+
+
+# %% puts new Parameters in the place of those that the optimizer knows
+# told: is another Parameter than before
+import torch.distributed as dist
+from torch import nn
+
+
+def broadcast_parameters(model):
+    for module in model.modules():
+        for name, old in list(module.named_parameters(recurse=False)):
+            new = old.detach().clone()
+            dist.broadcast(new, src=0)
+            setattr(module, name, nn.Parameter(new, requires_grad=old.requires_grad))
+    for buffer in model.buffers():
+        dist.broadcast(buffer, src=0)
+
+
+# %% rank 0 alone comes to the broadcast
+# told: hangs at
+# told: rank 1
+# told: has returned without it
+# right at: 1
+def broadcast_parameters(model):
+    if dist.get_rank() == 0:
+        for tensor in (*model.parameters(), *model.buffers()):
+            dist.broadcast(tensor.detach(), src=0)
+
+
+# %% rank 0 sends to rank 1 alone
+# told: Nothing came to this rank
+# right at: 1, 2
+def broadcast_parameters(model):
+    for tensor in (*model.parameters(), *model.buffers()):
+        message = tensor.detach().contiguous()
+        if dist.get_rank() == 0 and dist.get_world_size() > 1:
+            dist.send(message, dst=1)
+        if dist.get_rank() == 1:
+            dist.recv(message, src=0)
+            tensor.detach().copy_(message)
+
+
+# %% the order of a set of names is not the same in all processes
+# told: in the order of a set of names
+def broadcast_parameters(model):
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for name in set(tensors):
+        dist.broadcast(tensors[name].detach(), src=0)
+
+
+# %% the order of a set of tensors depends on their addresses
+# told: shape or dtype on the ranks
+# right at: 1
+def broadcast_parameters(model):
+    for tensor in {*model.parameters(), *model.buffers()}:
+        dist.broadcast(tensor.detach(), src=0)
+
+
+# %% a frozen parameter wants a gradient afterwards
+# told: has requires_grad=True
+def broadcast_parameters(model):
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+        dist.broadcast(parameter, src=0)
+        parameter.requires_grad_(True)
+    for buffer in model.buffers():
+        dist.broadcast(buffer, src=0)
+
+
+# %% one float32 vector for all; float64 and the counter lose digits on the way
+# told: In which dtype has it travelled?
+import torch
+import torch.distributed as dist
+
+
+def broadcast_parameters(model):
+    tensors = [*model.parameters(), *model.buffers()]
+    flat = torch.cat([tensor.detach().float().flatten() for tensor in tensors])
+    dist.broadcast(flat, src=0)
+    with torch.no_grad():
+        for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+            tensor.copy_(part.reshape(tensor.shape))
+
+
+# %% thinks of the weights alone
+# told: Something else has come to rank 1, but not this
+# right at: 1
+def broadcast_parameters(model):
+    for name, tensor in model.state_dict().items():
+        if name.endswith("weight"):
+            dist.broadcast(tensor, src=0)
