@@ -13,16 +13,15 @@ and n the number of elements.
 - Messages must be contiguous; `tensor` may be a view that is not, such as `big[::2]`.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit, in_words
 from ddp_workbook.exercises.judging.point_to_point import MESSAGES_ALONE, OWN_DTYPE, sends_of
-from ddp_workbook.exercises.judging.same import same
+from ddp_workbook.exercises.judging.same import RELATIVE
 
 MINUTES = 30
 HINTS = [
@@ -103,33 +102,11 @@ def most(case: Case) -> int:
     return -(-case.length // case.ranks)
 
 
-def share(seen: Seen) -> tuple[Tensor, Tensor]:
-    """For each place: how many times rank 0's number is in it, and whether that is right."""
-    counted, right = (one.double() / times(seen.case, 1) for one in (seen.value, seen.right))
-    return counted, torch.isclose(counted, right, rtol=0, atol=0.5)
-
-
 def place(seen: Seen) -> int:
     """The first place that is wrong by more than rounding."""
-    return int((~share(seen)[1]).int().argmax())
-
-
-def digits(seen: Seen) -> str:
-    """How often the numbers of ranks 0, 1, ... are in that place; "" if that is not whole."""
-    counted = share(seen)[0][place(seen)].item()
-    whole = math.isfinite(counted) and counted > 0 and math.isclose(counted, round(counted))
-    return f"{round(counted):0{seen.size}d}"[::-1] if whole else ""
-
-
-def rest_is_left(seen: Seen) -> bool:
-    """Whether only the elements after the last multiple of the number of ranks are wrong."""
-    whole, (counted, ready) = seen.case.length // seen.size * seen.size, share(seen)
-    return whole and ready[:whole].all() and (counted[whole:] == 10**seen.rank).all()
-
-
-def lacks(seen: Seen) -> bool:
-    """Whether some ranks are missing in the place, and none is in it twice."""
-    return "0" in digits(seen) and not set(digits(seen)) - set("01")
+    relative = RELATIVE.get(seen.case.dtype, 0)
+    value, right = seen.value.double(), seen.right.double()
+    return int((~torch.isclose(value, right, relative, atol=0, equal_nan=True)).int().argmax())
 
 
 def through_rank_0(seen: Seen) -> bool:
@@ -153,39 +130,9 @@ def in_call(case: Case) -> str:
     return f"ring_all_reduce(tensor), where tensor was {words}"
 
 
-SUMS = Look(
-    right=total,
-    mistakes={
-        "Rank {rank} has neither sent nor received. Which rank adds up its numbers?": When(
-            lambda seen: not seen.wire
-        ),
-        "Rank {rank} has received nothing. Which rank comes before it in the ring?": When(
-            lambda seen: not any(row["op"] == "recv" for row in seen.wire)
-        ),
-        "This is what rank {rank} had before. Which memory do you fill, and is it the tensor's "
-        "own?": When(lambda seen: same(seen.value, tensor_of(seen.case, seen.rank))),
-        "nan is 0 times inf, or inf - inf. What do you do with the old numbers of a piece?": When(
-            lambda seen: seen.value.isnan().any()
-        ),
-        "Nearly right. In which dtype do you send, and in which do you add?": When(
-            lambda seen: share(seen)[1].all()
-        ),
-        "The wrong places are unchanged. In which piece are the last numbers?": When(rest_is_left),
-        "A rank's numbers are in this place more than once. Do you add arriving numbers that "
-        "already contain them?": When(lambda seen: set(digits(seen)) & set("23456789")),
-        "Not all ranks' numbers are in this place. Which piece is sent in which round, and which "
-        "ranks have added to it by then?": When(
-            lambda seen: lacks(seen) and len(sends_of(seen)) >= 2 * (seen.size - 1)
-        ),
-        "Not all ranks' numbers are in this place, but other places are complete. Which rank "
-        "passes on a complete piece?": When(lambda seen: lacks(seen) and share(seen)[1].any()),
-        "Not all ranks' numbers are in this place. After how many rounds has a number reached "
-        "every rank?": When(lacks),
-    },
-    otherwise="Which ranks' numbers are in it, and what did you do besides adding them?",
-    came=lambda seen: f"{with_place(seen, seen.value)} on rank {seen.rank}",
-    required=lambda seen: f"{with_place(seen, seen.right)} on every rank",
-)
+ROUNDS = "range(2 * (ranks - 1))"
+LEAVES, STAYS = "(rank - number) % ranks", "(rank - number - 1) % ranks"
+KEPT = "staying + arriving if number < ranks - 1 else arriving"
 CHECK = OnRanks(
     sizes=(1, 2, 3, 4, 6),
     cases=cases,
@@ -220,10 +167,8 @@ CHECK = OnRanks(
                 "This message is the whole tensor. How much of it must go in one round?": When(
                     lambda seen: seen.value == seen.case.length * seen.case.dtype.itemsize
                 ),
-                "How long is the longest of N pieces, if you cut them as equal as possible?": When(
-                    lambda seen: True
-                ),
             },
+            otherwise="How long is the longest of N pieces, if you cut them as equal as possible?",
             came="a message of {value} bytes from rank {rank}",
             required=lambda seen: f"{seen.right} bytes at most, {most(seen.case)} of the numbers",
             same=lambda came, right: came <= right,
@@ -238,16 +183,59 @@ CHECK = OnRanks(
                         < most(seen.case) * seen.case.dtype.itemsize
                     )
                 ),
-                "Count the messages, round by round. Which pieces does the next rank still need?": (
-                    When(lambda seen: True)
-                ),
             },
+            otherwise="Count the messages, round by round. Which pieces does the next rank still "
+            "need?",
             came="{value} messages from rank {rank}",
             required="{right} at most",
             same=lambda came, right: came <= right,
         ),
-        SUMS,
+        Look(
+            right=total,
+            mistakes={
+                "Rank {rank} has received nothing. Which rank comes before it in the ring?": When(
+                    lambda seen: "send" in seen.ops and "recv" not in seen.ops
+                ),
+                "nan is 0 times inf, or inf - inf. What do you do with the old numbers of a "
+                "piece?": When(lambda seen: seen.value.isnan().any()),
+            },
+            otherwise="Each rank's numbers have a decimal place of their own. Whose are in this "
+            "sum, and how often?",
+            came=lambda seen: f"{with_place(seen, seen.value)} on rank {seen.rank}",
+            required=lambda seen: f"{with_place(seen, seen.right)} on every rank",
+        ),
     ],
+    mistakes={
+        "Rank {rank} has neither sent nor received. Which rank adds up its numbers?": edit(
+            ROUNDS, "range(0)"
+        ),
+        "This is what rank {rank} had before. Which memory do you fill, and is it the tensor's "
+        "own?": [
+            edit("tensor.tensor_split", "tensor.clone().tensor_split"),
+            edit("tensor.tensor_split", "tensor.contiguous().tensor_split"),
+        ],
+        "Nearly right. In which dtype do you send, and in which do you add?": edit(
+            "staying + arriving", "staying.float() + arriving.float()"
+        ),
+        "The wrong places are unchanged. In which piece are the last numbers?": edit(
+            "tensor.tensor_split", "tensor[: len(tensor) // ranks * ranks].tensor_split"
+        ),
+        "A rank's numbers are in this place more than once. Do you add arriving numbers that "
+        "already contain them?": edit(KEPT, "staying + arriving"),
+        "Not all ranks' numbers are in this place. Which piece is sent in which round, and which "
+        "ranks have added to it by then?": [
+            edit(KEPT, "arriving"),
+            edit(LEAVES, LEAVES.replace("number", "number % (ranks - 1)"))
+            + edit(STAYS, STAYS.replace("number", "number % (ranks - 1)")),
+        ],
+        "Not all ranks' numbers are in this place, but other places are complete. Which rank "
+        "passes on a complete piece?": [
+            edit(ROUNDS, "range(ranks - 1)"),
+            edit(ROUNDS, "range(2 * ranks - 3)"),
+        ],
+        "Not all ranks' numbers are in this place. After how many rounds has a number reached "
+        "every rank?": edit(ROUNDS, "range(min(2, ranks))", "number < ranks - 1", "number == 0"),
+    },
     errors={
         "index out of range": "How many pieces are there? chunk and split may make fewer than "
         "there are ranks.",
