@@ -17,13 +17,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
-from ddp_workbook.exercises import Look, NotYet, OnRanks, Seen, When
-from ddp_workbook.exercises.judging.calls import wait_for_the_others
+from ddp_workbook.diagnostics import user_code
+from ddp_workbook.exercises import Look, NotYet, OnRanks, Seen, When, edit
 from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 15
@@ -87,6 +88,7 @@ class Run:
 
 UNDER_WAY: list[Run] = []
 WENT_WRONG: list[bool] = []  # of each call: has this rank returned, where make_folder raised?
+MEETINGS = count()  # of this rank with the others
 WHERE: list[str] = []  # this rank's temporary folder, removed when the rank ends
 
 
@@ -112,7 +114,22 @@ def given(case: str | Exception, rank: int) -> tuple[Callable[[], str]]:
     """The argument. The ranks play nodes of two."""
     os.environ["LOCAL_RANK"] = str(rank % 2)
     UNDER_WAY[:] = [Run(case)]
+    WENT_WRONG[:] = WENT_WRONG if case != RUNS[0] else []
     return (make_folder,)
+
+
+def meet() -> None:
+    """Wait until every rank has come here: one that left now would break what others wait in."""
+    store, number = dist.distributed_c10d._get_default_store(), next(MEETINGS)
+    if store.add(f"runs {number}", 1) == dist.get_world_size():
+        store.set(f"all runs {number}", "")
+    store.wait([f"all runs {number}"])
+
+
+@user_code.wait_in
+def meet_after_returning() -> None:
+    """The same, where a report may say that the rank has returned."""
+    meet()
 
 
 def call(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
@@ -130,13 +147,14 @@ def call(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
         came["raised"] = f"{type(error).__name__}: {error}"
         own = dist.get_rank() == 0 or type(error) is type(run.case)
         came["meant"] = own or not isinstance(error, STUMBLES)
+        meet()  # here, so that a report names the error if the others do not come
     else:
         returned = str(returned) if isinstance(returned, Path) else returned
         came["words"] = shown(returned) if isinstance(returned, str) else in_words(returned)
         came["path"] = returned if isinstance(returned, str) else None
         came["ready"] = isinstance(returned, str) and Path(returned, LAST).exists()
+        meet_after_returning()
     WENT_WRONG.append(isinstance(run.case, Exception) and not came["raised"])
-    wait_for_the_others()  # a rank that left now would break what others wait in
     return came | {"calls": run.calls, "made": run.made}
 
 
@@ -192,9 +210,6 @@ CALLS = Look(
     of=lambda seen: seen.came["calls"],
     right=lambda case, rank: int(rank == 0),
     mistakes={
-        "Each node has a local rank 0. Which rank exists once in the world?": (
-            lambda case, rank: int(rank % 2 == 0)
-        ),
         "How many folders does this make? Which rank makes one, and what do the others need?": When(
             lambda seen: any(one.value for one in seen.everyone if one.rank)
         ),
@@ -213,16 +228,12 @@ ENDS = Look(
         "What happens to the error that make_folder raised?": When(
             lambda seen: fails(seen) and not seen.everyone[0].came["raised"]
         ),
-        "Rank 0 has raised, the others continue without a folder. What were they told?": When(
+        "Rank 0 has raised, and another rank continues without a folder. What was it told?": When(
             lambda seen: fails(seen) and any(not one.came["raised"] for one in seen.everyone)
         ),
         "Is this error intended, or does a rank fail because of something it was not told?": When(
             fails
         ),
-        "Rank 0 knows the path. How does the other rank learn it?": When(
-            lambda seen: seen.value == "None" and seen.everyone[0].value == "path"
-        ),
-        "Does the function return the path?": When(lambda seen: seen.value == "None"),
         "A path is a string. What is this?": When(lambda seen: seen.value == "no path"),
         "The end of the path is missing. How long may a path be?": When(cut_off),
         "The name is right. In which folder would a rank look for it?": When(same_name),
@@ -243,6 +254,15 @@ CHECK = OnRanks(
     caller=call,
     observe=lambda came, make_folder: came,
     looks=[CALLS, ENDS],
+    mistakes={
+        "Each node has a local rank 0. Which rank exists once in the world?": edit(
+            "dist.get_rank() == 0", "dist.get_rank() % 2 == 0"
+        ),
+        "Rank 0 knows the path. How does the other rank learn it?": edit(
+            "return path", "return path if dist.get_rank() == 0 else None"
+        ),
+        "Does the function return the path?": edit("return path", "return None"),
+    },
     errors={
         "object_list": "Does every rank pass a list, and do all lists have the same length?",
         "overflow": "How many bytes does a character take, and what may a path hold?",

@@ -10,8 +10,8 @@ calling rank's own row, then that of its own column.
 
 - All ranks call your function with the same numbers. Their product is the world size.
 - A row or a column of one rank is a group too.
-- All ranks of a row return the same group, made by the same call, and so do those of a column. If
-  each had a group of its own with the same members, their first collective would hang.
+- All ranks of a row return one and the same group, and so do those of a column. If each had a group
+  of its own with the same members, their first collective would hang.
 - You may make the groups in any way. With a plain `new_group`, every rank makes every group, also
   those that it is not in, and all ranks in the same order.
 """
