@@ -17,14 +17,13 @@ The two groups exist already. `inside` holds the ranks of the calling rank's nod
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, body, edit
 from ddp_workbook.exercises.judging.same import same
 from ddp_workbook.exercises.judging.values import in_words
 
@@ -97,11 +96,6 @@ def given(case: Case, rank: int) -> tuple[Tensor, ProcessGroup, ProcessGroup | N
     return held(rank), inside, between if leads(nodes, rank) else None
 
 
-def observe(returned: Any, tensor: Tensor, *_: Any) -> dict[str, Any]:
-    """What the caller's tensor holds, and a tensor that came back."""
-    return {"tensor": tensor, "returned": returned if isinstance(returned, Tensor) else None}
-
-
 def called(case: Case) -> str:
     """The nodes, and what their ranks held."""
     held = ", ".join(f"{in_words(case[1](rank))} on rank {rank}" for rank in ranks(case))
@@ -127,11 +121,6 @@ def leads(nodes: Nodes, rank: int) -> bool:
 def total(case: Case) -> Tensor:
     """The sum over all ranks."""
     return sum(map(case[1], ranks(case)))
-
-
-def of_the_node(case: Case, rank: int) -> Tensor:
-    """The sum over the rank's node."""
-    return sum(map(case[1], node_of(case[0], rank)))
 
 
 def leaders_are_right(seen: Seen) -> bool:
@@ -181,51 +170,12 @@ def took_part(seen: Seen) -> str:
 
 
 SUM = Look(
-    of=lambda seen: seen.came["tensor"],
     right=total,
     mistakes={
-        "The sum is in another tensor. Where does the caller look for it?": When(
-            lambda seen: same(seen.came["returned"], seen.right)
-        ),
         "In which dtype do your operations send?": When(
             lambda seen: (
                 {row["dtype"] for row in seen.wire}
                 - {"", str(seen.right.dtype).removeprefix("torch.")}
-            )
-        ),
-        "This is the mean over the ranks. Which factor turns it into the sum?": (
-            lambda case: (total(case) / len(ranks(case))).to(total(case).dtype)
-        ),
-        "This is the sum over rank {rank}'s node. How do the leaders combine their sums?": When(
-            lambda seen: (
-                same(seen.value, of_the_node(seen.case, seen.rank))
-                and not any(map(crossing, seen.everyone))
-            )
-        ),
-        "This rank's tensor has not changed. Into which memory do your operations write?": (
-            lambda case, rank: case[1](rank)
-        ),
-        "This is the larger of the node's sum and the sum over all ranks. Is a sum always larger "
-        "than its parts?": (lambda case, rank: torch.max(total(case), of_the_node(case, rank))),
-        "inf times 0 is nan. How else can you set a tensor to 0?": (
-            lambda case, rank: total(case) + (0 * total(case) if node_of(case[0], rank)[1:] else 0)
-        ),
-        "The nodes' sums are counted several times. Which steps add them?": (
-            lambda case: sum(len(node) * sum(map(case[1], node)) for node in case[0])
-        ),
-        "Only the leaders' numbers are in this sum. In which step do the other ranks join?": (
-            lambda case: sum(case[1](node[0]) for node in case[0])
-        ),
-        "The leaders have added up before they knew their nodes' sums. Which step comes first?": (
-            lambda case, rank: (
-                sum(case[1](node[0]) for node in case[0])
-                + of_the_node(case, rank)
-                - case[1](node_of(case[0], rank)[0])
-            )
-        ),
-        "The last step adds again inside the node. Which operation copies the leader's tensor?": (
-            lambda case, rank: (
-                total(case) + (len(node_of(case[0], rank)) - 1) * of_the_node(case, rank)
             )
         ),
         "An operation starts while an earlier one is still running. Which one needs the other's "
@@ -257,13 +207,49 @@ BETWEEN = Look(
         f"{total(seen.case).nbytes} bytes sent, and as many received"
     ),
 )
+REDUCE = "dist.reduce(tensor, group_dst=0, group=inside)"
+BROADCAST = "dist.broadcast(tensor, group_src=0, group=inside)"
+ADD = "dist.all_reduce(tensor, group=inside)"
 CHECK = OnRanks(
     cases=cases,
     sizes=(1, 2, 3, 4, 6),
     called=called,
     given=given,
-    observe=observe,
+    observe=lambda returned, tensor, *_: tensor,
     looks=[SUM, BETWEEN],
+    mistakes={
+        "The caller's tensor has not changed. Into which memory do your operations write?": [
+            edit(REDUCE, f"tensor = tensor.clone()\n    {REDUCE}"),
+            edit(REDUCE, f"tensor = tensor.contiguous()\n    {REDUCE}"),
+        ],
+        "Nothing was sent. How do the numbers of the other ranks reach rank {rank}?": body("pass"),
+        "This is the mean over the ranks. Which factor turns it into the sum?": edit(
+            "group=between)\n",
+            "group=between)\n        tensor.div_(dist.get_world_size(), rounding_mode='trunc')\n",
+        ),
+        "This is the sum over rank {rank}'s node. How do the leaders combine their sums?": body(
+            ADD
+        ),
+        "This is the larger of the node's sum and the sum over all ranks. Is a sum always larger "
+        "than its parts?": edit(
+            REDUCE, ADD, BROADCAST, "dist.all_reduce(tensor, dist.ReduceOp.MAX, inside)"
+        ),
+        "inf times 0 is nan. How else can you set a tensor to 0?": edit(
+            REDUCE, ADD, BROADCAST, f"tensor.mul_(between is not None)\n    {ADD}"
+        ),
+        "The nodes' sums are counted several times. Which steps add them?": body(
+            f"{ADD}\ndist.all_reduce(tensor)"
+        ),
+        "Only the leaders' numbers are in this sum. In which step do the other ranks join?": edit(
+            REDUCE, ""
+        ),
+        "The leaders have added up before they knew their nodes' sums. Which step comes first?": (
+            edit(REDUCE, "", BROADCAST, ADD)
+        ),
+        "The last step adds again inside the node. Which operation copies the leader's tensor?": (
+            edit(REDUCE, ADD, BROADCAST, ADD)
+        ),
+    },
     errors={
         "hangs": "Which ranks call each operation? A leader may be alone on its node. `between` is "
         "None on ranks that are not leaders, and for a collective group=None means the world.",
