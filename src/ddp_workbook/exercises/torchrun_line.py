@@ -26,11 +26,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from ddp_workbook.exercises import Alone, Look, Seen, When
+from ddp_workbook.exercises import Alone, Look, Seen, When, body, edit, in_words
 from ddp_workbook.exercises.judging import torchrun, unordered
 from ddp_workbook.exercises.judging.same import kind
-from ddp_workbook.exercises.judging.torchrun import Reason
-from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 8
 HINTS = [
@@ -69,24 +67,18 @@ class Case(NamedTuple):
     job: str
     program: list[str]
 
-    @property
-    def head(self) -> str:
-        """The first host."""
-        return next(iter(self.hosts))
-
 
 @dataclass(frozen=True)
 class Typed:
     """What came back for a host, as torchrun reads it."""
 
-    form: str  # A_LINE, or what came in its place
     shown: str
+    form: str | None = "a torchrun command"  # or what came in its place
     line: torchrun.Line | None = None
-    met: Any = None  # of the job that is played, on its last host: who met
-    by_set: bool = False  # whether the order of a set of texts was used
+    error: str = ""  # of the meeting, on the last host
 
 
-A_LINE = "a torchrun command"
+MET = "they meet"
 ONE_WORD = "a program in one word"
 LAUNCH = "torch.distributed.launch"
 PLAYED = Case({"gpu-07": 4, "gpu-11": 2, "gpu-12": 8}, 29431, "4711", ["train.py", "--epochs", "5"])
@@ -103,12 +95,13 @@ CASES = [
     Case({"gpu-11": 4}, 29431, "4713", ["train.py", "--epochs", "5"]),
 ]
 HERE = ("localhost", "127.0.0.1", "0.0.0.0", "[::1]")  # each host's own name for itself
-OWN_COUNT = ("gpu", "auto")  # torchrun looks how many GPUs there are
-TYPED: list[list[str]] = []  # in the rank: the words for the hosts of the job that is played
+TYPED: list[list[str]] = []  # in the rank: the words for the hosts of this job, so far
 
 
 def given(case: Case, rank: int) -> tuple:
     """The arguments; the dict and the list are this call's own."""
+    if rank == 0:
+        TYPED.clear()
     return [*case.hosts][rank], dict(case.hosts), case.port, case.job, [*case.program]
 
 
@@ -118,7 +111,6 @@ def on_host_of_its_own(function: Callable, host: str, hosts: dict, *rest: Any) -
     A set of strings has another order in each process, too.
     """
     unordered.Unordered.mixed = True
-    unordered.GONE_THROUGH.clear()
     number = [*hosts].index(host)
     answers = {
         (os, "getpid"): os.getpid() + number,
@@ -136,50 +128,42 @@ def on_host_of_its_own(function: Callable, host: str, hosts: dict, *rest: Any) -
 
 def typed(returned: Any, host: str, hosts: dict, port: int, job: str, program: list) -> Typed:
     """Read what came back. Once all hosts of the first job have their lines, let these meet."""
-    by_set = bool(unordered.GONE_THROUGH)
-    words, shown = words_of(returned)
-    if words is None:
-        return Typed(shown, in_words(returned))
+    listed = isinstance(returned, list | tuple)
+    if odd := [kind(word) for word in returned if not isinstance(word, str)] if listed else []:
+        return Typed(in_words(returned), f"a list with {odd[0]} in it")
+    if not listed and not isinstance(returned, str):
+        return Typed(in_words(returned), returned if returned is None else kind(returned))
+    shown = shlex.join(returned) if listed else returned
     try:
-        words = torchrun.split(words) if isinstance(words, str) else words
+        words = [*returned] if listed else torchrun.split(returned)
+        if len(program) > 1 and " ".join(program) in words:
+            return Typed(shown, ONE_WORD)
         line = torchrun.read(words)
     except torchrun.Unreadable as problem:
-        if in_one_word(words, program):
-            return Typed(ONE_WORD, shown)
-        old = LAUNCH in returned
-        return Typed(LAUNCH if old else problem.reason.value, f"{shown}\n{problem}")
-    if in_one_word(words, program):
-        return Typed(ONE_WORD, shown)
-    if job != PLAYED.job:
-        return Typed(A_LINE, shown, line, by_set=by_set)
+        form = LAUNCH if LAUNCH in returned else problem.reason.value
+        return Typed(f"{shown}\n{problem}", form)
     TYPED.append(words)
-    met = torchrun.meeting(TYPED) if len(TYPED) == len(hosts) and alike(TYPED) else None
-    return Typed(A_LINE, shown, line, met, by_set)
+    complete = job == PLAYED.job and len(TYPED) == len(hosts) and alike()
+    return Typed(shown, line=line, error=torchrun.error_of_meeting(TYPED) if complete else "")
 
 
-def in_one_word(words: list[str] | str, program: list[str]) -> bool:
-    """Whether the program and its arguments have come as one word of the line."""
-    return isinstance(words, list) and len(program) > 1 and " ".join(program) in words
-
-
-def words_of(returned: Any) -> tuple[list[str] | str | None, str]:
-    """The words or the text, and how to show them; None, and the kind of what else came."""
-    if isinstance(returned, str):
-        return returned, returned
-    if not isinstance(returned, list | tuple):
-        return None, kind(returned)
-    if odd := [kind(word) for word in returned if not isinstance(word, str)]:
-        return None, f"a list with {odd[0]} in it"
-    return [*returned], shlex.join(returned)
-
-
-def alike(lines: list[list[str]]) -> bool:
+def alike() -> bool:
     """Whether the lines name one meeting, so that it is worth trying."""
-    read = [torchrun.read(words) for words in lines]
-    named = {(line.nnodes, line.backend, line.endpoint, line.run_id) for line in read}
-    if all(line.is_host is False for line in read):
-        return False  # all of them would wait for a store
-    return len(named) == 1 and read[0].nnodes == str(len(lines)) and not read[0].standalone
+    lines = [torchrun.read(words) for words in TYPED]
+    named = {(line.nnodes, line.backend, line.endpoint, line.run_id) for line in lines}
+    waiting = all(line.is_host is False for line in lines)  # for a store that nobody opens
+    one_job = len(named) == 1 and lines[0].nnodes == str(len(lines)) and not lines[0].standalone
+    return one_job and not waiting
+
+
+def host_of(seen: Seen) -> str:
+    """The host that the line is for."""
+    return [*seen.case.hosts][seen.rank]
+
+
+def on_host(seen: Seen) -> str:
+    """The line as a terminal shows it, with the host that it is for."""
+    return f"{host_of(seen)}$ {seen.came.shown}"
 
 
 def agreed(seen: Seen, what: str) -> bool:
@@ -188,284 +172,228 @@ def agreed(seen: Seen, what: str) -> bool:
     return len(said) == 1 and len(seen.everyone) == len(seen.case.hosts)
 
 
+def differ(seen: Seen) -> bool:
+    """Whether the hosts' values differ."""
+    return len({one.value for one in seen.everyone}) > 1
+
+
+def alone(seen: Seen) -> bool:
+    """Whether the line makes a job of this host, although there are others."""
+    return seen.came.line.standalone and len(seen.case.hosts) > 1
+
+
+def ranks(seen: Seen) -> str:
+    """How many ranks the line starts."""
+    asked = seen.came.line.nproc.strip().lower()
+    own_count = asked in ("gpu", "auto")  # torchrun looks how many GPUs there are
+    return f"{seen.case.hosts[host_of(seen)]}" if own_count else asked
+
+
 def endpoint(seen: Seen) -> str:
     """Where the hosts meet; every right answer is shown as the first host and the port."""
     line, case = seen.came.line, seen.case
-    same = agreed(seen, "endpoint")
-    may_ask = [*case.hosts, *HERE] if len(case.hosts) == 1 else case.hosts
-    right = same and line.host in may_ask and line.port == str(case.port)
-    return f"{case.head}:{case.port}" if right or line.standalone else line.endpoint
+    allowed = [*case.hosts, *HERE] if len(case.hosts) == 1 else case.hosts
+    right = agreed(seen, "endpoint") and line.host in allowed and line.port == str(case.port)
+    return f"{next(iter(case.hosts))}:{case.port}" if right or line.standalone else line.endpoint
 
 
 def refuses_the_store(seen: Seen) -> bool:
     """Whether this host is the endpoint's, and its line says that it does not open the store."""
     line = seen.came.line
-    here = line.standalone or line.host in (*HERE, called_host(seen))
+    here = line.standalone or line.host in (*HERE, host_of(seen))
     return here and line.is_host is False
 
 
-def job_name(seen: Seen) -> str:
-    """The name of the job; its number if that is part of a name that all hosts use."""
+def name_of_job(seen: Seen) -> str:
+    """The job's name; its number if that is part of a name that all hosts use."""
     line, job = seen.came.line, seen.case.job
     right = agreed(seen, "run_id") and job in line.run_id
     return job if right or line.standalone else line.run_id
 
 
-def meeting(seen: Seen) -> str:
-    """The outcome of the meeting: "met", or torchrun's error; "" until all lines are there."""
-    if len(seen.everyone) < len(seen.case.hosts):
-        return ""
-    return seen.came.met if isinstance(seen.came.met, str) else "met"
-
-
-def program_of(seen: Seen) -> list[str]:
-    """What the ranks run."""
-    return [*seen.came.line.program]
-
-
-def count(seen: Seen) -> str:
-    """How many ranks the line starts."""
-    asked = seen.came.line.nproc.strip().lower()
-    return str([*seen.case.hosts.values()][seen.rank]) if asked in OWN_COUNT else asked
-
-
-def on(case: Case, rank: int) -> int:
-    """GPUs of the host that the line is for."""
-    return [*case.hosts.values()][rank]
-
-
-def module_or_file(case: Case) -> list[str]:
-    """The program without its arguments."""
-    return case.program[: 1 + (case.program[0] == "-m")]
-
-
-def options_behind(seen: Seen) -> bool:
+def behind(seen: Seen) -> bool:
     """Whether one of torchrun's options stands behind the program."""
-    more = seen.value[len(seen.right) :] or seen.value
-    return any(word.startswith(("--n", "--rdzv")) for word in more if word not in seen.right)
+    return any(one.startswith(("--n", "--rdzv")) for one in seen.value if one not in seen.right)
 
 
-def spaced_option(seen: Seen) -> bool:
-    """Whether an option and its value are one word: torchrun takes it for the program."""
-    return any(word.startswith("-") and " " in word for word in seen.value)
+def part(says: str, required: str = "", **about: Any) -> Look:
+    """A look at a part of the line, with what the line `says` in it."""
+    return Look(
+        came=lambda seen: f"{on_host(seen)}\n{says}: {seen.value}",
+        required=required or f"{says}: {{right}}",
+        words=str,
+        **about,
+    )
 
 
-def line_and(words: Callable[[Seen], str]) -> Callable[[Seen], str]:
-    """What came: the line with its host, and what it says."""
-    return lambda seen: f"{on_host(seen)}\n{words(seen)}"
-
-
-def on_host(seen: Seen) -> str:
-    """The line as a terminal shows it, with the host that it is for."""
-    return f"{called_host(seen)}$ {seen.came.shown}"
-
-
-FORM = Look(
-    of=lambda seen: seen.came.form,
-    right=A_LINE,
-    mistakes={
-        "Does the function return the line, on every path?": "None",
-        "Each word is a string. Which of yours is a number?": "a list with an int in it",
-        "Are these the words, one after the other? A list in the list is not a word.": (
-            "a list with a list in it"
-        ),
-        "torch.distributed.launch is the old way: it knows no rendezvous. Which command has "
-        "replaced it?": LAUNCH,
-        "Which command starts the ranks, and is it the first word?": Reason.ANOTHER_COMMAND.value,
-        "The program and its arguments have become one word, so this is the name of a file. What "
-        "keeps them apart?": ONE_WORD,
-        "Which quote is opened but not closed?": Reason.OPEN_QUOTE.value,
-        "torchrun says what is wrong. Is each option spelled as in `torchrun --help`, is each "
-        "entry of the list one word, and does every option have its value?": Reason.REFUSED.value,
-    },
-    otherwise="Which of your lines makes the list of words?",
-    came=on_host,
-    required=lambda seen: (
-        f"ranks that run {in_words(seen.case.program)}"
-        if seen.value == ONE_WORD
-        else "the words of a torchrun command"
+LOOKS = [
+    Look(
+        of=lambda seen: seen.came.form,
+        right=Typed.form,
+        otherwise="Which of your lines makes the list of words?",
+        came=on_host,
+        required=lambda seen: f"a torchrun command for ranks that run {seen.case.program}",
     ),
-)
-PROGRAM = Look(
-    of=program_of,
-    right=lambda case: case.program,
-    mistakes={
-        "torchrun itself starts Python, once for each rank. What is left of the program?": (
-            lambda case: ["python", *case.program]
-        ),
-        "The program's arguments are missing. Where do they belong in the line?": module_or_file,
-        "Without -m, torchrun takes the module for a file.": (
-            lambda case: case.program[case.program[0] == "-m" :]
-        ),
-        "One word of the list is one word of the line: an option and its value are two, or one "
-        "with a = between them.": When(lambda seen: spaced_option(seen)),
-        "Everything after the program is passed to the program. Where must torchrun's own options "
-        "stand?": When(options_behind),
-        "One word has become several. What does the shell do at a space, and how do you keep it "
-        "from that?": When(lambda seen: " ".join(seen.value) == " ".join(seen.right)),
-    },
-    otherwise="torchrun takes whatever follows its last option for the program and its arguments.",
-    came=line_and(lambda seen: f"The ranks run {in_words(seen.value)}."),
-    required="ranks that run {right}",
-)
-STANDALONE = Look(
-    of=lambda seen: seen.came.line.standalone and len(seen.case.hosts) > 1,
-    right=False,
-    otherwise="--standalone makes a whole job of one host, which meets no other. What do several "
-    "hosts need?",
-    came=on_host,
-    required=lambda seen: f"a job of {len(seen.case.hosts)} hosts",
-)
-NNODES = Look(
-    of=lambda seen: seen.came.line.nnodes,
-    right=lambda case: str(len(case.hosts)),
-    mistakes={
-        "By default, a job has one host. Which option says how many hosts torchrun waits for?": "1",
-        "This is the number of ranks. What does --nnodes count?": (
-            lambda case: str(sum(case.hosts.values()))
-        ),
-        "This is a number of GPUs. What does --nnodes count?": lambda case, rank: str(
-            on(case, rank)
-        ),
-        "With a range, torchrun starts with fewer hosts if others are late. How many must there "
-        "be?": When(lambda seen: ":" in seen.value),
-    },
-    otherwise="How many hosts does the job have, and which option counts them?",
-    came=line_and(
-        lambda seen: f"This is a job of {plural(seen.value.replace(':', ' to '), 'host')}."
+    part(
+        "the ranks run",
+        of=lambda seen: [*seen.came.line.program],
+        right=lambda case: case.program,
+        mistakes={
+            "One word of the list is one word of the line: an option and its value are two, or one "
+            "with a = between them.": When(
+                lambda seen: any(one.startswith("-") and " " in one for one in seen.value)
+            ),
+            "Everything after the program is passed to the program. Where must torchrun's own "
+            "options stand?": When(behind),
+        },
+        otherwise="torchrun takes whatever follows its last option for the program and its "
+        "arguments.",
     ),
-    required=lambda seen: f"a job of {plural(seen.right, 'host')}",
-)
-NPROC = Look(
-    of=count,
-    right=lambda case, rank: str(on(case, rank)),
-    mistakes={
-        "By default, torchrun starts one rank. Which option says how many?": "1",
-        "These are the ranks of all hosts. How many start on this one?": (
-            lambda case: str(sum(case.hosts.values()))
-        ),
-        "Each host starts as many as the first one. How many GPUs does this one have?": (
-            lambda case: str(on(case, 0))
-        ),
-        "Each host starts as many as the largest one. How many GPUs does this one have?": (
-            lambda case: str(max(case.hosts.values()))
-        ),
-        "Each host starts as many as the smallest one. Which GPUs are left without a rank?": (
-            lambda case: str(min(case.hosts.values()))
-        ),
-        "This is the number of hosts. What does --nproc-per-node count?": (
-            lambda case: str(len(case.hosts))
-        ),
-        "This is right only if all hosts have equally many GPUs. How many does this one have?": (
-            lambda case: str(sum(case.hosts.values()) // len(case.hosts))
-        ),
-    },
-    otherwise="How many GPUs does this host have, according to `hosts`?",
-    came=line_and(lambda seen: f"It starts {plural(seen.value, 'rank')} on {called_host(seen)}."),
-    required=lambda seen: f"{plural(seen.right, 'rank')} on {called_host(seen)}",
-)
-BACKEND = Look(
-    of=lambda seen: seen.came.line.backend,
-    right="c10d",
-    mistakes={
-        "By default, the backend is `static`: it takes --master-addr, and --node-rank numbers the "
-        "hosts by hand. Which option asks for c10d?": "static",
-    },
-    otherwise="Which kind of rendezvous does the task ask for?",
-    came=line_and(lambda seen: f"The rendezvous is {seen.value!r}."),
-    required="a rendezvous by 'c10d'",
-)
-ENDPOINT = Look(
-    of=endpoint,
-    right=lambda case: f"{case.head}:{case.port}",
-    mistakes={
-        "No line says where the hosts meet. Which option is for that?": "",
-        "Each host waits at its own address. At which one can all of them meet?": (
-            lambda case, rank: f"{[*case.hosts][rank]}:{case.port}"
-        ),
-        "On every host, this name means that host itself. Which name means the same host "
-        "everywhere?": When(lambda seen: seen.came.line.host in HERE),
-        "The host is right, but the port is missing. Without one, torchrun takes 29400.": (
-            lambda case: case.head
-        ),
-        "The lines name different hosts. A set of strings has another order in every process. "
-        "Which order is the same everywhere?": When(
-            lambda seen: (
-                any(one.came.by_set for one in seen.everyone)
-                and len({one.value for one in seen.everyone}) > 1
-            )
-        ),
-        "The lines of this job name different endpoints. What must be the same everywhere?": When(
-            lambda seen: len({one.value for one in seen.everyone}) > 1
-        ),
-        "The host is right. At which port do they meet?": When(
-            lambda seen: seen.came.line.host in seen.case.hosts
-        ),
-    },
-    otherwise="Is this the name of one of the job's hosts, followed by a colon and the port?",
-    came=line_and(lambda seen: f"It meets the others at {seen.value!r}."),
-    required=lambda seen: (
-        f"an endpoint on one of {in_words([*seen.case.hosts])}, at port "
-        f"{seen.case.port}, the same in all {len(seen.case.hosts)} lines"
+    part(
+        "hosts of the job",
+        of=lambda seen: "1 (--standalone)" if alone(seen) else seen.came.line.nnodes,
+        right=lambda case: str(len(case.hosts)),
+        mistakes={
+            "--standalone makes a whole job of one host, which meets no other. What do several "
+            "hosts need?": When(alone),
+            "With a range, torchrun starts with fewer hosts if others are late. How many must "
+            "there be?": When(lambda seen: ":" in seen.value),
+        },
+        otherwise="How many hosts does the job have, and which option counts them?",
     ),
-)
-STORE = Look(
-    of=refuses_the_store,
-    right=False,
-    otherwise="With is_host=false, a host does not open the store. If the host of the endpoint "
-    "does not, which one does?",
-    came=line_and(lambda seen: "Nobody opens the store, so all hosts wait for it."),
-    required=lambda seen: f"a store on {called_host(seen)}, which the endpoint names",
-)
-NAME = Look(
-    of=job_name,
-    right=lambda case: case.job,
-    mistakes={
-        "By default, every job is called `none`, and would join any other job at the same host and "
-        "port. Which option names the job?": "none",
-        "The hosts give the job different names, so these are different jobs. What do all of "
-        "them know?": When(lambda seen: len({one.value for one in seen.everyone}) > 1),
-    },
-    otherwise="Another job may have this name as well. What belongs to this job only?",
-    came=line_and(lambda seen: f"The job is called {seen.value!r}."),
-    required=lambda seen: (
-        f"a name with the job's number, {seen.case.job}, in it, the same in all lines"
+    part(
+        "ranks on this host",
+        of=ranks,
+        right=lambda case, rank: str([*case.hosts.values()][rank]),
+        otherwise="How many GPUs does this host have, according to `hosts`?",
     ),
-)
-MET = Look(
-    of=meeting,
-    right="met",
-    otherwise="The lines were tried over loopback, and torchrun stopped with this error. Which of "
-    "your options caused it?",
-    came=line_and(lambda seen: seen.value),
-    required=lambda seen: f"a meeting of {len(seen.case.hosts)} hosts",
-    same=lambda came, right: came in (right, torchrun.UNKNOWN),
-)
-
-
-def plural(count: str, what: str) -> str:
-    """ "1 host", "3 hosts" """
-    return f"{count} {what}{'s' * (count != '1')}"
-
-
-def called_host(seen: Seen) -> str:
-    """The host that the line is for."""
-    return [*seen.case.hosts][seen.rank]
-
-
-def called(case: Case) -> str:
-    """The job in words."""
-    return f"hosts={case.hosts}, port={case.port}, job={case.job!r}, program={case.program}"
+    part(
+        "rendezvous",
+        of=lambda seen: seen.came.line.backend,
+        right="c10d",
+        otherwise="Which kind of rendezvous does the task ask for?",
+    ),
+    part(
+        "endpoint",
+        of=endpoint,
+        right=lambda case: f"{next(iter(case.hosts))}:{case.port}",
+        mistakes={
+            "On every host, this name means that host itself. Which name means the same host "
+            "everywhere?": When(lambda seen: seen.came.line.host in HERE),
+            "The lines of this job name different endpoints. What must be the same everywhere?": (
+                When(differ)
+            ),
+            "The host is right. At which port do they meet?": When(
+                lambda seen: seen.came.line.host in seen.case.hosts
+            ),
+        },
+        otherwise="Is this the name of one of the job's hosts, followed by a colon and the port?",
+        required=lambda seen: (
+            f"one of {[*seen.case.hosts]} and the port {seen.case.port}, the "
+            f"same in all {len(seen.case.hosts)} lines"
+        ),
+    ),
+    part(
+        "hosts that open the store",
+        of=lambda seen: "none" if refuses_the_store(seen) else host_of(seen),
+        right=lambda case, rank: [*case.hosts][rank],
+        otherwise="With is_host=false, a host does not open the store. If the host of the endpoint "
+        "does not, which one does?",
+    ),
+    part(
+        "name of the job",
+        of=name_of_job,
+        right=lambda case: case.job,
+        mistakes={
+            "The hosts give the job different names, so these are different jobs. What do all of "
+            "them know?": When(differ),
+        },
+        otherwise="Another job may have this name as well. What belongs to this job only?",
+        required=lambda seen: (
+            f"a name with the job's number, {seen.case.job}, in it, the same in all lines"
+        ),
+    ),
+    part(
+        "tried over loopback",
+        of=lambda seen: seen.came.error or MET * (len(seen.everyone) == len(seen.case.hosts)),
+        right=MET,
+        otherwise="torchrun stopped with this error. Which of your options caused it?",
+    ),
+]
 
 
 CHECK = Alone(
     cases=CASES,
     times=lambda case: len(case.hosts),
     given=given,
-    called=called,
+    called=lambda case: ", ".join(f"{name}={value!r}" for name, value in case._asdict().items()),
     caller=on_host_of_its_own,
     observe=typed,
-    looks=[FORM, PROGRAM, STANDALONE, NNODES, NPROC, BACKEND, ENDPOINT, STORE, NAME, MET],
+    looks=LOOKS,
+    mistakes={
+        "Each entry of the list is one word, a string. Which of yours is a number, or a list?": [
+            edit('f"--nnodes={len(hosts)}"', '"--nnodes", len(hosts)'),
+            edit("*program", "program"),
+        ],
+        "torch.distributed.launch is the old way: it knows no rendezvous. Which command has "
+        "replaced it?": edit('"torchrun"', '"python", "-m", "torch.distributed.launch"'),
+        "Which command starts the ranks, and is it the first word?": edit('"torchrun"', '"srun"'),
+        "The program and its arguments have become one word, so this is the name of a file. What "
+        "keeps them apart?": edit("*program", '" ".join(program)'),
+        "Which quote is opened but not closed?": body('return "torchrun \'train.py"'),
+        "torchrun says what is wrong. Is each option spelled as in `torchrun --help`, is each "
+        "entry of the list one word, and does every option have its value?": edit("nnodes", "n"),
+        "torchrun itself starts Python, once for each rank. What is left of the program?": edit(
+            "*program", '"python", *program'
+        ),
+        "The program's arguments are missing. Where do they belong in the line?": edit(
+            "*program", '*program[: 1 + (program[0] == "-m")]'
+        ),
+        "Without -m, torchrun takes the module for a file.": edit(
+            "*program", '*program[program[0] == "-m" :]'
+        ),
+        "One word has become several. What does the shell do at a space, and how do you keep it "
+        "from that?": edit("*program", '*" ".join(program).split()'),
+        "By default, a job has one host. Which option says how many hosts torchrun waits for?": (
+            edit('f"--nnodes={len(hosts)}",', "")
+        ),
+        "This is a number of GPUs or ranks. What does --nnodes count?": [
+            edit("len(hosts)", "sum(hosts.values())"),
+            edit("len(hosts)", "hosts[host]"),
+        ],
+        "By default, torchrun starts one rank. Which option says how many?": edit(
+            'f"--nproc-per-node={hosts[host]}",', ""
+        ),
+        "These are the ranks of all hosts. How many start on this one?": edit(
+            "hosts[host]", "sum(hosts.values())"
+        ),
+        "Each host starts as many as the smallest one. Which GPUs are left without a rank?": edit(
+            "hosts[host]", "min(hosts.values())"
+        ),
+        "Every host starts equally many. How many GPUs does this one have?": [
+            edit("hosts[host]", "hosts[meeting_point]"),
+            edit("hosts[host]", "max(hosts.values())"),
+            edit("hosts[host]", "sum(hosts.values()) // len(hosts)"),
+        ],
+        "This is the number of hosts. What does --nproc-per-node count?": edit(
+            "hosts[host]", "len(hosts)"
+        ),
+        "By default, the backend is `static`: it takes --master-addr, and --node-rank numbers the "
+        "hosts by hand. Which option asks for c10d?": edit('"--rdzv-backend=c10d",', ""),
+        "No line says where the hosts meet. Which option is for that?": edit(
+            'f"--rdzv-endpoint={meeting_point}:{port}",', ""
+        ),
+        "Each host waits at its own address. At which one can all of them meet?": edit(
+            "{meeting_point}", "{host}"
+        ),
+        "The host is right, but the port is missing. Without one, torchrun takes 29400.": edit(
+            ":{port}", ""
+        ),
+        "The lines name different hosts. A set of strings has another order in every process. "
+        "Which order is the same everywhere?": edit("iter(hosts)", "iter(set(hosts))"),
+        "By default, every job is called `none`, and would join any other job at the same host and "
+        "port. Which option names the job?": edit('f"--rdzv-id={job}",', ""),
+    },
     keeps="Which line changes the caller's dict or list?",
     errors={
         "KeyError": "`hosts` is a dict: host name to number of GPUs. Which key do you look up?",

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -202,35 +202,19 @@ def execute(run: Run, lab: str, text: str, environment: dict[str, str], folder: 
                 time.sleep(0.005)
             run.status = None if process.returncode == OUT_OF_TIME else process.returncode
         finally:
-            if process.poll() is None or group_lives(process.pid):
-                end_group(process)
+            with suppress(ProcessLookupError, PermissionError):  # and what it left running
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         errors.seek(0)
         said = last_line(errors.read().decode(errors="replace"))
         run.errors = said.replace(f"{script}: ", "").replace(lab, "")
 
 
-def group_lives(group: int) -> bool:
-    """Whether processes of the group are left."""
-    try:
-        os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-def end_group(process: subprocess.Popen) -> None:
-    """End the script and what it left in the background."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def start(file: Path) -> Start:
     """Read what a stand-in has noted."""
     node, folder, *words = file.read_text(errors="replace").split("\0")[:-1]
-    line = problem = None
+    begun = Start(node, Path(folder).name, tuple(words))
     try:
-        line = torchrun.read(words)
-    except torchrun.Unreadable as error:
-        problem = error
-    return Start(node, Path(folder).name, tuple(words), line, problem)
+        return replace(begun, line=torchrun.read(words))
+    except torchrun.Unreadable as problem:
+        return replace(begun, problem=problem)

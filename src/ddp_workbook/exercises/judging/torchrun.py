@@ -25,9 +25,8 @@ ASSIGNMENT = re.compile(r"\w+=.*", flags=re.S)
 BEFORE = ("env", "exec", "uv", "run")  # words that may precede the command
 PATIENCE = 10.0  # seconds for a meeting over loopback, which takes a few tenths
 LOOPBACK = "127.0.0.1"
-# How torchrun spells true and false (RendezvousParameters.get_as_bool).
-YES, NO = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
 UNKNOWN = "unknown"  # the result on a machine that is too busy to tell
+ERRORS: dict[str, str] = {}  # of meetings, by the lines' options
 
 
 class Reason(Enum):
@@ -99,9 +98,14 @@ def is_host(conf: str) -> bool | None:
 
     torchrun names the error of a value that it cannot read when the hosts meet.
     """
-    given = [part.partition("=") for part in conf.split(",")]
-    value = {key.strip(): value.strip().lower() for key, _, value in given}.get("is_host")
-    return {**dict.fromkeys(YES, True), **dict.fromkeys(NO, False)}.get(value)
+    from torch.distributed.elastic.rendezvous import RendezvousParameters
+    from torch.distributed.elastic.rendezvous.utils import _parse_rendezvous_config
+
+    try:
+        given = _parse_rendezvous_config(conf)
+        return RendezvousParameters("c10d", "here", "job", 1, 1, **given).get_as_bool("is_host")
+    except (TypeError, ValueError):
+        return None
 
 
 def variables(words: Sequence[str]) -> dict[str, str]:
@@ -171,16 +175,33 @@ def split(text: str) -> list[str]:
         raise Unreadable(Reason.OPEN_QUOTE, f"The shell says: {str(error).lower()}.") from None
 
 
-def meeting(lines: Sequence[Sequence[str]]) -> list[tuple[int, int]] | str:
-    """The meeting if these lines are typed, one on each host: (host's number, number of hosts).
+def error_of_meeting(lines: Sequence[Sequence[str]]) -> str:
+    """torchrun's error if these lines are typed, one on each host; "" if there is none, or UNKNOWN.
+
+    Lines that differ from earlier ones only in ports and in what the ranks run are not tried again.
+    """
+    several = [parsed(words) for words in lines]
+    for options in several:
+        options.rdzv_endpoint = options.nproc_per_node = ""
+        options.training_script, options.training_script_args = "", []
+    key = repr(several)
+    if key not in ERRORS:
+        met = meeting(several)
+        ERRORS[key] = met if isinstance(met, str) and met != UNKNOWN else ""
+    return ERRORS[key]
+
+
+def meeting(several: Sequence[argparse.Namespace]) -> list[tuple[int, int]] | str:
+    """The meeting of hosts with these options: (host's number, number of hosts) of each.
 
     The rendezvous is torchrun's own. It runs in threads, over loopback instead of the hosts'
     network, at a free port; no ranks are started. A string is torchrun's error, or UNKNOWN.
     """
     from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
-    # The first to arrive asks once a second whether the others are there: it waits 1 s here.
+    # Whoever has arrived looks once a second whether the others are there: it waits 1 s here.
     dynamic_rendezvous._delay = lambda seconds: time.sleep(0.02)
+    dynamic_rendezvous._BackendRendezvousStateHolder.__init__.__defaults__ = (0,)  # for a cache
     with socket.socket() as free:
         free.bind((LOOPBACK, 0))
         endpoint = f"{LOOPBACK}:{free.getsockname()[1]}"
@@ -189,9 +210,9 @@ def meeting(lines: Sequence[Sequence[str]]) -> list[tuple[int, int]] | str:
     handlers: list[Any] = []  # one of them may own the store, which the others use until the end
     threads = [
         threading.Thread(
-            target=attend, args=(parsed(words), endpoint, handlers, met, errors), daemon=True
+            target=attend, args=(options, endpoint, handlers, met, errors), daemon=True
         )
-        for words in lines
+        for options in several
     ]
     with without_stderr():
         for thread in threads:
