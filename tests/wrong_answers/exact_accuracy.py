@@ -15,7 +15,7 @@ edit("DataLoader(mine, batch_size)", "DataLoader(mine, max(1, len(mine)))")
 
 # %% divides batch_size by the ranks, which can give 0
 # told: batch_size can be smaller than the world size
-# right at: 1
+# right at: 1, 2
 edit("mine, batch_size", "mine, batch_size // dist.get_world_size()")
 
 
@@ -68,6 +68,7 @@ edit(
 
 # %% gives each rank a block of the same length, also where the data set has ended
 # told: A rank asks for a sample after the last one
+# right at: 1
 edit(
     "    mine = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))",
     """    share = -(-len(dataset) // dist.get_world_size())

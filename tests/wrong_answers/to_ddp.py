@@ -48,5 +48,5 @@ edit("    return", "    if dist.get_rank() == 0:\n        return")
 
 
 # %% asks the loader to remember the epoch
-# told: This one must know the epoch
+# told: It must be told the epoch
 edit("sampler.set_epoch", "loader.set_epoch")

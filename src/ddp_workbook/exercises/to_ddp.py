@@ -311,7 +311,7 @@ CHECK = OnRanks(
         "mutually exclusive with shuffle": "Two arguments of the loader want to choose the rows.",
         "default process group twice": "The caller has made the group already.",
         "device_ids": "The model is on the CPU: there is no device to choose.",
-        "no attribute 'set_epoch'": "Which object makes the order? This one must know the epoch.",
+        "no attribute 'set_epoch'": "Which object makes the order? It must be told the epoch.",
     },
     proves="rows dealt again each epoch, 32 bytes of gradients a step, the weights of one process, "
     "at 1 to 4 ranks",
