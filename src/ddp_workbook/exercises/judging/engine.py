@@ -173,21 +173,21 @@ def where_to_look(
 ) -> str:
     """The words for what went wrong first: of a known mistake, or of its kind, or the look's own.
 
-    A mistake that explains everything comes first; then whether the call is right by itself; then
-    what the look's own table says; then mistakes that explain a part.
+    A mistake that explains everything comes first, then whether the call is right by itself, then
+    two mistakes at once, then what the look's own table says, then mistakes that explain a part.
     """
 
     def run(texts: Sequence[str], only: int | None = None) -> list:
-        tried = run_variants(check, replace(attempt), size, texts, only, seconds=1)
+        tried = run_variants(check, replace(attempt), size, texts, only, seconds=3)
         return [one and beside_solution(check, attempt, size, one) for one in tried]
 
     reasons = Reasons(check, solution_of(attempt.name), look, bad, calls, run)
     kind = of_its_kind(look, bad)
     return (
         reasons.single()
-        or ("" if look.timing_dependent else unlike_alone(check, attempt, size, look, bad))
-        or reasons.condition()
+        or unlike_alone(check, attempt, size, look, bad)
         or ("" if kind else reasons.pair())
+        or reasons.condition()
         or reasons.of_this_look()
         or kind
         or worded(look.otherwise, bad)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 
 from ddp_workbook.exercises.judging.check import Edit, Look, OnRanks, Seen
 from ddp_workbook.exercises.judging.diagnosis import (
@@ -12,8 +12,8 @@ from ddp_workbook.exercises.judging.diagnosis import (
     worded,
 )
 
-PAIRS_SECONDS = 0.5  # for two mistakes at once
-MOST_PAIRS = 400
+PAIRS_SECONDS = 0.3  # for two mistakes at once, on a quiet machine
+PAIRS = range(40, 400)  # how many of them are tried at least, and at most
 Run = Callable[..., list]  # (texts, only a call or None, seconds) -> by text, what was seen
 
 
@@ -78,18 +78,20 @@ class Reasons:
 
     def pair(self) -> str:
         """The words of two edits that together give all that was seen; "" if there are none."""
-        scores = {id(e): sum(one.looks) + one.sends for (_, e), one in self.beginning}
+        scores = {id(e): (self.fits(one), sum(one.looks)) for (_, e), one in self.beginning}
         edits = [one for one in self.check.edits if id(one[1]) in scores]
-        pairs = sorted(combinations(edits, 2), key=lambda two: -max(scores[id(e)] for _, e in two))
-        most = min(MOST_PAIRS, int(PAIRS_SECONDS / max(self.seconds, 1e-4)))
-        both = [
+        edits.sort(key=lambda one: scores[id(one[1])], reverse=True)
+        number = int(PAIRS_SECONDS / max(self.seconds, 1e-4))
+        number = min(max(number, PAIRS.start), PAIRS.stop)
+        pairs = (
             (f"{a}\n{b}", made)
-            for (a, x), (b, y) in pairs[: 4 * most]
+            for (a, x), (b, y) in combinations(edits, 2)
             if a != b and (made := self.together(x, y))
-        ]
+        )
+        both = [*islice(pairs, number)]
         fitting = [
             two
-            for two, one in self.explained(both[:most], self.first, self.bad.call)
+            for two, one in self.explained(both, self.first, self.bad.call)
             if all(one.looks) and one.sends
         ]
         complete = self.explained(fitting, self.calls) if fitting else []

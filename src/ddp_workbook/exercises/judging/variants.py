@@ -13,7 +13,7 @@ from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.standstill import Limits
 
-LIMITS = Limits(idle=1.0, processor=2.0)
+LIMITS = Limits(idle=3.0, processor=2.0)
 ALL = None  # all calls of a world size
 
 
