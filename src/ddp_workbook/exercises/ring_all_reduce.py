@@ -133,6 +133,7 @@ def in_call(case: Case) -> str:
 ROUNDS = "range(2 * (ranks - 1))"
 LEAVES, STAYS = "(rank - number) % ranks", "(rank - number - 1) % ranks"
 KEPT = "staying + arriving if number < ranks - 1 else arriving"
+ADDED = f"pieces[{STAYS}] = staying + arriving"
 CHECK = OnRanks(
     sizes=(1, 2, 3, 4, 6),
     cases=cases,
@@ -209,10 +210,16 @@ CHECK = OnRanks(
         "Rank {rank} has neither sent nor received. Which rank adds up its numbers?": edit(
             ROUNDS, "range(0)"
         ),
-        "This is what rank {rank} had before. Which memory do you fill, and is it the tensor's "
-        "own?": [
+        "In this place is what rank {rank} had before. Which memory do you fill, and is it the "
+        "tensor's own?": [
             edit("tensor.tensor_split", "tensor.clone().tensor_split"),
             edit("tensor.tensor_split", "tensor.contiguous().tensor_split"),
+            edit("tensor.tensor_split(ranks)", "[*tensor.tensor_split(ranks)]")
+            + edit(
+                "staying.copy_",
+                f"if number < ranks - 1:\n            {ADDED}\n        staying.copy_",
+            )
+            + edit(KEPT, "staying if number < ranks - 1 else arriving"),
         ],
         "Nearly right. In which dtype do you send, and in which do you add?": edit(
             "staying + arriving", "staying.float() + arriving.float()"
