@@ -170,7 +170,15 @@ def of_its_kind(look: Look, seen: Seen) -> str:
     by_chance = isinstance(value, bool | int | str)
     if not by_chance and any(equal(look, value, one.value) for one in seen.others):
         return EARLIER
-    return ROUNDED if same(in_float32(value), in_float32(right)) else ""
+    rounded = has_float64(right) and same(in_float32(value), in_float32(right))
+    return ROUNDED if rounded else ""
+
+
+def has_float64(value: Any) -> bool:
+    """Whether a float64 tensor is in it."""
+    if isinstance(value, dict | list | tuple):
+        return any(map(has_float64, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float64
 
 
 def in_float32(value: Any) -> Any:
