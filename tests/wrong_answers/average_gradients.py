@@ -1,13 +1,6 @@
 # %% starts the collectives and does not wait for them
 # told: still at work when your function returned
-import torch.distributed as dist
-
-
-def average_gradients(model):
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            parameter.grad /= dist.get_world_size()
-            dist.all_reduce(parameter.grad, async_op=True)
+edit("dist.all_reduce(parameter.grad)", "dist.all_reduce(parameter.grad, async_op=True)")
 
 
 # %% divides while the collectives are under way
@@ -45,13 +38,7 @@ def average_gradients(model):
 
 # %% a parameter without gradient is not passed over
 # told: A frozen parameter has no gradient
-import torch.distributed as dist
-
-
-def average_gradients(model):
-    for parameter in model.parameters():
-        dist.all_reduce(parameter.grad)
-        parameter.grad /= dist.get_world_size()
+edit("if parameter.grad is not None:", "if True:")
 
 
 # %% keeps the gradients of the first step
@@ -74,28 +61,17 @@ def average_gradients(model):
 # %% divides, and sends nothing
 # told: Nothing was sent
 # right at: 1
-import torch.distributed as dist
-
-
-def average_gradients(model):
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            parameter.grad /= dist.get_world_size()
+edit("dist.all_reduce(parameter.grad)", "pass")
 
 
 # %% a rank with an overflow stays away
 # told: the first call was right
 # told: Call 6 of the default group
 # right at: 1
-import torch
-import torch.distributed as dist
-
-
-def average_gradients(model):
-    for parameter in model.parameters():
-        if parameter.grad is not None and torch.isfinite(parameter.grad).all():
-            dist.all_reduce(parameter.grad)
-            parameter.grad /= dist.get_world_size()
+edit(
+    "if parameter.grad is not None:",
+    "if parameter.grad is not None and parameter.grad.isfinite().all():",
+)
 
 
 # %% rank 0 alone comes to the collective
@@ -103,29 +79,17 @@ def average_gradients(model):
 # told: rank 1
 # told: has returned without it
 # right at: 1
-import torch.distributed as dist
-
-
-def average_gradients(model):
-    for parameter in model.parameters():
-        if parameter.grad is not None and dist.get_rank() == 0:
-            dist.all_reduce(parameter.grad)
-            parameter.grad /= dist.get_world_size()
+edit(
+    "if parameter.grad is not None:",
+    "if parameter.grad is not None and dist.get_rank() == 0:",
+)
 
 
 # %% parameters of the model itself are left out
 # told: matrix.grad was
 # told: Does your loop reach all of them
 # right at: 1
-import torch.distributed as dist
-
-
-def average_gradients(model):
-    for layer in model.children():
-        for parameter in layer.parameters():
-            if parameter.grad is not None:
-                dist.all_reduce(parameter.grad)
-                parameter.grad /= dist.get_world_size()
+edit("model.parameters()", "(p for layer in model.children() for p in layer.parameters())")
 
 
 # %% reduces to rank 0, where alone the mean is made
@@ -146,15 +110,10 @@ def average_gradients(model):
 # told: inner.bias.grad was
 # told: Does your loop reach all of them
 # right at: 1
-import torch.distributed as dist
-
-
-def average_gradients(model):
-    for parameter in model.parameters():
-        if parameter.grad is None:
-            break
-        dist.all_reduce(parameter.grad)
-        parameter.grad /= dist.get_world_size()
+edit(
+    "if parameter.grad is not None:",
+    "if parameter.grad is None:\n            break\n        if True:",
+)
 
 
 # %% averages the weights
@@ -186,47 +145,21 @@ def average_gradients(model):
 
 # %% asks whether a gradient is true, not whether it is None
 # told: neither true nor false
-import torch.distributed as dist
-
-
-def average_gradients(model):
-    for parameter in model.parameters():
-        if parameter.grad:
-            dist.all_reduce(parameter.grad)
-            parameter.grad /= dist.get_world_size()
+edit("if parameter.grad is not None:", "if parameter.grad:")
 
 
 # %% view(-1) fails for a gradient that is not contiguous
 # told: view needs contiguous memory
-import torch.distributed as dist
-
-
-def average_gradients(model):
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            flat = parameter.grad.view(-1)
-            dist.all_reduce(flat)
-            flat /= dist.get_world_size()
+edit("all_reduce(parameter.grad)", "all_reduce(parameter.grad.view(-1))")
 
 
 # %% passes over a gradient that is zero, which is so on one rank only
 # told: the first call was right
 # told: Call 9 of the default group
 # right at: 1
-import torch.distributed as dist
-
-
-def average_gradients(model):
-    for parameter in model.parameters():
-        if parameter.grad is not None and parameter.grad.any():
-            dist.all_reduce(parameter.grad)
-            parameter.grad /= dist.get_world_size()
+edit("if parameter.grad is not None:", "if parameter.grad is not None and parameter.grad.any():")
 
 
 # %% divides by a number that is too large
 # told: This is a multiple of the mean
-def average_gradients(model):
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            dist.all_reduce(parameter.grad)
-            parameter.grad /= dist.get_world_size() + 1
+edit("dist.get_world_size()", "(dist.get_world_size() + 1)")
