@@ -15,17 +15,15 @@ of block numbers, such as `[[0, 1], [2]]`.
   hundreds of them. Do not change `sizes`.
 """
 
+import random
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from typing import Any, NamedTuple
 
-from ddp_workbook.exercises import Alone, Look, Seen, When
-from ddp_workbook.exercises.judging.check import ask
+from ddp_workbook.exercises import Alone, Look, Seen, When, edit, in_words
 from ddp_workbook.exercises.judging.same import is_index, kind
-from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 8
 HINTS = [
@@ -72,13 +70,10 @@ class Raised(NamedTuple):
     text: str
 
 
-def many(number: int) -> list[float]:
-    """Sizes in quarters that look random but are the same everywhere."""
-    return [(block * block * 7 + block * 3) % 41 / 4 for block in range(number)]
-
-
+RANDOM = random.Random(1)
+SOME = Case([10.5, 20, 12.5, 30.25, 14, 16.5, 11], 45.0)
 CASES = [
-    Case([10.5, 20, 12.5, 30.25, 14, 16.5, 11], 45.0),
+    SOME,
     Case([14, 14, 14, 14, 14], 28),  # exactly met
     Case([21, 12, 30.5, 30.75, 12.25, 12], 31),  # above the limit by a fraction
     Case([12, 10, 10, 10, 12, 30, 12], 32),  # equal numbers of blocks do not do
@@ -90,23 +85,11 @@ CASES = [
     Case([23, 11, 12, 47, 19, 52], 45),  # no answer
     Case([0, 0.25, 0], 0),
     Case([26, 27.5], 26.5),
-    Case(many(300), 31),
-    Case([10.5, 20, 12.5, 30.25, 14, 16.5, 11], 45.0),
+    Case([9, 1, 10, 2], 10),  # a full unit, then a block that fills one by itself
+    *(Case(RANDOM.choices(range(9), k=2 + n % 8), 8 + n % 5) for n in range(200)),
+    Case([RANDOM.randrange(41) / 4 for _ in range(300)], 31),
+    SOME,
 ]
-
-
-def fewest(case: Case) -> int:
-    """The least number of units, by dynamic programming over the start of the last unit."""
-    best = [0]  # of the first blocks, for each number of them
-    for end in range(1, len(case.sizes) + 1):
-        unit, found = 0.0, []
-        for start in reversed(range(end)):
-            unit += case.sizes[start]
-            if unit > case.limit:
-                break
-            found.append(best[start])
-        best.append(1 + min(found))
-    return best[-1]
 
 
 def call(function: Callable, sizes: list[float], limit: float) -> Any:
@@ -124,13 +107,9 @@ def plain(returned: Any, *_: Any) -> Any:
     return [list(unit) if isinstance(unit, tuple | range) else unit for unit in returned]
 
 
-def answers(look: Look) -> Look:
-    """The look, limited to cases that have an answer; elsewhere it passes."""
-
-    def of(seen: Seen) -> Any:
-        return ask(look.right, seen.case) if seen.case.large else look.of(seen)
-
-    return replace(look, of=of)
+def of_answers(of: Callable[[Seen], Any]) -> Callable[[Seen], Any]:
+    """What a look compares in cases that have an answer; elsewhere nothing."""
+    return lambda seen: None if seen.case.large else of(seen)
 
 
 def form(came: Any) -> str:
@@ -155,25 +134,10 @@ def totals(seen: Seen) -> list[float]:
     return [sum(seen.case.sizes[block] for block in unit) for unit in seen.came]
 
 
-def without(seen: Seen, place: int) -> bool:
-    """Whether the units would fit if their first block did not count, or their last one."""
-    sizes = seen.case.sizes
-    over = zip(seen.came, totals(seen), strict=True)
-    return all(total - sizes[unit[place]] <= seen.case.limit for unit, total in over if unit)
-
-
 def in_rows(seen: Seen) -> bool:
     """Whether all units but the last have equally many blocks."""
     lengths = [len(unit) for unit in seen.came[:-1]]
     return len(lengths) > 1 and len(set(lengths)) == 1
-
-
-def meets_the_limit(seen: Seen) -> bool:
-    """Whether a unit and the first block of the next one have exactly the limit together."""
-    return any(
-        total + seen.case.sizes[unit[0]] == seen.case.limit
-        for total, unit in zip(totals(seen), seen.came[1:], strict=False)
-    )
 
 
 def unit_and_total(seen: Seen) -> str:
@@ -207,115 +171,119 @@ def refused(case: Case) -> str:
     return named or "no error"
 
 
-FORM = Look(
-    of=lambda seen: form(seen.came),
-    right="a list of lists of int",
-    mistakes={
-        "Does the function return its list, on every path?": "None",
-        "There are no blocks here, so no largest block and no units.": When(
-            lambda seen: isinstance(seen.came, Raised) and not seen.case.sizes
+LOOKS = [
+    Look(
+        of=of_answers(lambda seen: form(seen.came)),
+        mistakes={
+            "Does the function return its list, on every path?": When(
+                lambda seen: seen.came is None
+            ),
+            "There are no blocks here, so no largest block and no units.": When(
+                lambda seen: isinstance(seen.came, Raised) and not seen.case.sizes
+            ),
+            "Each block fits into a unit. Which of your lines finds one that is too large?": When(
+                lambda seen: isinstance(seen.came, Raised)
+            ),
+            "These are numbers in a row. Where does a unit end?": When(
+                lambda seen: seen.value == "a list with an int in it"
+            ),
+            "A unit holds the numbers of its blocks. Are these their sizes?": When(
+                lambda seen: seen.value == "a list of lists with a float in it"
+            ),
+        },
+        otherwise="Which of your lines makes a list of lists?",
+        came=lambda seen: (
+            f"ValueError: {seen.came.text}"
+            if isinstance(seen.came, Raised)
+            else f"{in_words(seen.came)}, {seen.value}"
         ),
-        "Each block fits into a unit. Which of your lines finds one that is too large?": (
-            "a ValueError"
-        ),
-        "These are numbers in a row. Where does a unit end?": "a list with an int in it",
-        "A unit holds the numbers of its blocks. Are these their sizes?": (
-            "a list of lists with a float in it"
-        ),
-    },
-    otherwise="Which of your lines makes a list of lists?",
-    came=lambda seen: (
-        f"ValueError: {seen.came.text}"
-        if isinstance(seen.came, Raised)
-        else f"{in_words(seen.came)}, {seen.value}"
+        required="a list of lists of block numbers",
     ),
-    required="a list of lists of block numbers",
-)
-ORDER = Look(
-    of=blocks,
-    right=lambda case: list(range(len(case.sizes))),
-    mistakes={
-        "The last unit is missing. Which line adds it after the last block?": When(
-            lambda seen: seen.value == seen.right[: len(seen.value)]
-        ),
-        "The blocks are counted from 1. Which number does the first one have?": lambda case: [
-            block + 1 for block in range(len(case.sizes))
-        ],
-        "A block is in two units. To which unit does a block that no longer fits belong?": When(
-            lambda seen: len(set(seen.value)) < len(seen.value)
-        ),
-        "Blocks of size 0 are missing. Which of your lines treats 0 as no block?": When(
-            lambda seen: (
-                not any(seen.case.sizes[block] for block in {*seen.right} - {*seen.value})
-                and len(seen.value) < len(seen.right)
-            )
-        ),
-        "Every block is there. Units hold neighbours, in the order of the model.": When(
-            lambda seen: sorted(seen.value) == seen.right
-        ),
-    },
-    otherwise="Which blocks are in no unit, and which numbers belong to no block?",
-    came=lambda seen: in_words(seen.came),
-    required=lambda seen: f"each of {len(seen.case.sizes)} blocks once, in order, counted from 0",
-)
-LIMIT = Look(
-    of=lambda seen: max(totals(seen), default=0) <= seen.case.limit,
-    right=True,
-    mistakes={
-        "Units with equally many blocks need not be equally large.": When(in_rows),
-        "Does the first block of a unit count? What is the size of a unit that has just begun?": (
-            When(lambda seen: without(seen, 0) and not without(seen, -1))
-        ),
-        "Is the limit compared before or after the block is added?": When(
-            lambda seen: without(seen, -1)
-        ),
-    },
-    otherwise="Add up the sizes of this unit's blocks. Where does the sum pass the limit?",
-    came=unit_and_total,
-    required=lambda seen: f"{in_words(seen.case.limit)} MiB at most in each unit",
-)
-FEWEST = Look(
-    of=lambda seen: len(seen.came),
-    right=lambda case: 0 if case.large else fewest(case),
-    mistakes={
-        "A unit without blocks is not a unit.": When(lambda seen: [] in seen.came),
-        "Each block is a unit of its own. Which ones fit together?": (
-            lambda case: 0 if case.large else len(case.sizes)
-        ),
-        "Blocks without parameters need no unit of their own.": When(
-            lambda seen: 0 in totals(seen)
-        ),
-        "A unit may be exactly as large as the limit.": When(meets_the_limit),
-        "Two neighbouring units would fit into one.": When(
-            lambda seen: any(one + two <= seen.case.limit for one, two in pairwise(totals(seen)))
-        ),
-    },
-    otherwise="Which unit begins with a block that would still fit into the unit before it?",
-    came=lambda seen: f"{in_words(seen.came)}: {units(seen.value)}",
-    required=lambda seen: units(seen.right),
-)
-REFUSED = Look(
-    of=outcome,
-    right=refused,
-    mistakes={
-        "A block is larger than the limit, and no error is raised. Which line notices that it "
-        "does not fit?": When(lambda seen: not isinstance(seen.came, Raised)),
-        "Several blocks are too large. Which one comes first?": When(
-            lambda seen: any(f"block {one}" in seen.came.text for one in seen.case.large)
-        ),
-    },
-    otherwise="Anyone who reads this message wants to know which block it is, counted from 0.",
-    came="{value}",
-    required="{right}",
-    words=str,
-)
+    Look(
+        of=of_answers(lambda seen: [block for unit in seen.came for block in unit]),
+        mistakes={
+            "A block is there twice. To which unit does a block that no longer fits belong?": When(
+                lambda seen: len(set(seen.value)) < len(seen.value)
+            ),
+            "Every block is there. Units hold neighbours, in the order of the model.": When(
+                lambda seen: sorted(seen.value) == seen.right
+            ),
+        },
+        otherwise="Which blocks are in no unit, and which numbers belong to no block?",
+        came=lambda seen: in_words(seen.came),
+        required=lambda seen: f"each of {len(seen.right)} blocks once, in order, counted from 0",
+    ),
+    Look(
+        of=of_answers(lambda seen: max(totals(seen), default=0) <= seen.case.limit),
+        mistakes={
+            "Units with equally many blocks need not be equally large.": When(in_rows),
+        },
+        otherwise="Add up the sizes of this unit's blocks. Where does the sum pass the limit?",
+        came=unit_and_total,
+        required=lambda seen: f"{in_words(seen.case.limit)} MiB at most in each unit",
+    ),
+    Look(
+        of=of_answers(lambda seen: len(seen.came)),
+        mistakes={
+            "A unit without blocks is not a unit.": When(lambda seen: [] in seen.came),
+            "Blocks without parameters need no unit of their own.": When(
+                lambda seen: 0 in totals(seen)
+            ),
+            "Two neighbouring units would fit into one.": When(
+                lambda seen: any(a + b <= seen.case.limit for a, b in pairwise(totals(seen)))
+            ),
+        },
+        otherwise="Which unit begins with a block that would still fit into the unit before it?",
+        came=lambda seen: f"{in_words(seen.came)}: {units(seen.value)}",
+        required=lambda seen: units(seen.right),
+    ),
+    Look(
+        of=outcome,
+        right=refused,
+        mistakes={
+            "A block is larger than the limit, and no error is raised. Which line notices that it "
+            "does not fit?": When(lambda seen: not isinstance(seen.came, Raised)),
+            "Several blocks are too large. Which one comes first?": When(
+                lambda seen: any(f"block {one}" in seen.came.text for one in seen.case.large[1:])
+            ),
+        },
+        otherwise="Anyone who reads this message wants to know which block it is, counted from 0.",
+        came="{value}",
+        required="{right}",
+        words=str,
+    ),
+]
+TOO_LARGE = "if filled + size > limit"
 CHECK = Alone(
     cases=CASES,
     given=lambda case: ([*case.sizes], case.limit),
     caller=call,
     observe=plain,
     called=lambda case: f"choose_wraps({in_words(case.sizes)}, {in_words(case.limit)})",
-    looks=[*map(answers, [FORM, ORDER, LIMIT, FEWEST]), REFUSED],
+    looks=LOOKS,
+    mistakes={
+        "The last unit is missing. Which line adds it after the last block?": edit(
+            "return units", "return units[:-1]"
+        ),
+        "The blocks are counted from 1. Which number does the first one have?": edit(
+            "enumerate(sizes)", "enumerate(sizes, start=1)"
+        ),
+        "Blocks of size 0 are missing. Which of your lines treats 0 as no block?": edit(
+            TOO_LARGE, "if not size:\n            continue\n        " + TOO_LARGE
+        ),
+        "Does the first block of a unit count? What is the size of a unit that has just begun?": [
+            edit("filled = 0", "filled = -size"),
+            edit("filled = 0", "filled = -size if units[1:] else 0"),
+        ],
+        "Is the limit compared before or after the block is added?": [
+            edit(TOO_LARGE, "if filled > limit"),
+            edit(TOO_LARGE, "if filled >= limit"),
+        ],
+        "Each block is a unit of its own. Which ones fit together?": edit(TOO_LARGE, "if True"),
+        "A unit may be exactly as large as the limit.": edit(
+            TOO_LARGE, "if filled + size >= limit"
+        ),
+    },
     keeps="Which line changes the caller's list?",
     errors={
         "Error: block": "The block is named. Which kind of error does the task ask for?",

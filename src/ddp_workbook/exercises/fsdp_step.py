@@ -27,17 +27,21 @@ weight.
 - `x` and the list `blocks` stay unchanged.
 """
 
+import re
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
+from itertools import accumulate
+from operator import le
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When
-from ddp_workbook.exercises.judging.same import kind, same
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit
+from ddp_workbook.exercises.judging.same import kind
 
 MINUTES = 15
 HINTS = [
@@ -76,33 +80,22 @@ class Case(NamedTuple):
     blocks: int
     width: int
     lr: float
-    rows: int = 5  # of each rank; not 4, which would be the ranks as well
+
+    def numbers(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The whole weight of each block, and the rows of each rank."""
+        chance = torch.Generator().manual_seed(self.blocks)
+        made = partial(torch.randn, generator=chance, dtype=torch.float64)
+        weights = [made(self.width, self.width) for _ in range(self.blocks)]
+        return weights, [made(ROWS, self.width) for _ in range(self.ranks)]
 
 
-def cases(size: int) -> list[Case]:
-    """No weight divides by the ranks; of the smallest one, rank 3 has only padding."""
-    return [
-        Case(size, 3, 3, 0.375),
-        Case(size, 2, 5, 0.25),
-        Case(size, 4, 3, 2.0),
-        Case(size, 1, 7, 0.125),
-    ]
-
-
-def numbers(first: int, *shape: int) -> Tensor:
-    """Fractions between -1 and 1."""
-    count = torch.Size(shape).numel()
-    return torch.sin(torch.arange(count, dtype=torch.float64) * 1.7 + first).reshape(shape)
-
-
-def weight_of(case: Case, number: int) -> Tensor:
-    """The whole weight of a block before the step."""
-    return numbers(number + 1, case.width, case.width)
-
-
-def rows_of(case: Case, rank: int) -> Tensor:
-    """A rank's rows."""
-    return numbers(10 * rank + 40, case.rows, case.width)
+ROWS = 5  # of each rank; not 4, which would be the ranks as well
+CASES = [  # of the smallest weight rank 3 has only padding; no weight divides by the ranks
+    Case(0, blocks=3, width=3, lr=0.375),
+    Case(0, blocks=2, width=5, lr=0.25),
+    Case(0, blocks=4, width=3, lr=2.0),
+    Case(0, blocks=1, width=7, lr=0.125),
+]
 
 
 def loss_grad(output: Tensor) -> Tensor:
@@ -116,23 +109,30 @@ def cut(tensor: Tensor, ranks: int) -> list[Tensor]:
     return list(torch.cat([flat, flat.new_zeros(-len(flat) % ranks)]).view(ranks, -1))
 
 
-def forward(x: Tensor, weight: Tensor) -> Tensor:
-    """A block's output."""
-    return torch.tanh(x @ weight)
+class Log:
+    """The calls that the blocks of a model got, and the weights that are whole."""
 
+    def __init__(self) -> None:
+        self.made: list[tuple[int, weakref.ref]] = []  # every weight that was ever whole
+        self.calls: list[str] = []  # such as "gather of block 0"
+        self.whole: list[list[int]] = []  # after each of them: the blocks
 
-def backward(grad: Tensor, x: Tensor, output: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of its input and of its weight."""
-    inner = grad * (1 - output**2)
-    return inner @ weight.T, x.T @ inner
+    def add(self, call: str, number: int) -> None:
+        """Note a call."""
+        self.calls.append(f"{call} of block {number}")
+        self.whole.append(self.in_memory())
+
+    def in_memory(self) -> list[int]:
+        """The blocks whose whole weight is held, by the block or by a variable."""
+        return [number for number, weight in self.made if weight() is not None]
 
 
 class Block:
-    """The reader's view of a block. Notes each call, and which weights are whole after it."""
+    """The reader's view of a block."""
 
-    def __init__(self, number: int, case: Case, ledger: "Ledger"):
-        self.number, self.case, self._ledger = number, case, ledger
-        self.piece = cut(weight_of(case, number), case.ranks)[dist.get_rank()].clone()
+    def __init__(self, number: int, weight: Tensor, ranks: int, log: Log):
+        self._number, self._width, self._ranks, self._log = number, len(weight), ranks, log
+        self.piece = cut(weight, ranks)[dist.get_rank()].clone()
         self._weight: Tensor | None = None
         self._saved: tuple[Tensor, Tensor] | None = None
 
@@ -143,203 +143,113 @@ class Block:
 
     def gather(self) -> None:
         """Put the whole weight together."""
-        pieces = [torch.empty_like(self.piece) for _ in range(self.case.ranks)]
+        pieces = [torch.empty_like(self.piece) for _ in range(self._ranks)]
         dist.all_gather(pieces, self.piece)
-        size = self.case.width
-        self._weight = torch.cat(pieces)[: size * size].view(size, size).clone()
-        self._ledger.made.append((self.number, weakref.ref(self._weight)))
-        self._note("gather")
+        row = torch.cat(pieces)[: self._width**2]
+        self._weight = row.view(self._width, self._width).clone()
+        self._log.made.append((self._number, weakref.ref(self._weight)))
+        self._log.add("gather", self._number)
 
     def free(self) -> None:
         """Release it."""
         self._weight = None
-        self._note("free")
+        self._log.add("free", self._number)
 
     def forward(self, x: Tensor) -> Tensor:
         """The output for these rows."""
-        self._saved = (x, forward(x, self._held("forward")))
-        self._note("forward")
+        self._saved = (x, torch.tanh(x @ self._held("forward")))
+        self._log.add("forward", self._number)
         return self._saved[1]
 
     def backward(self, grad: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients of the input and of the weight."""
         weight = self._held("backward")
         if self._saved is None:
-            raise RuntimeError(f"backward of block {self.number}: there was no forward before it")
-        gradients = backward(grad, *self._saved, weight)
-        self._saved = None
-        self._note("backward")
-        return gradients
+            raise RuntimeError(f"backward of block {self._number}: there was no forward before it")
+        (x, output), self._saved = self._saved, None
+        inner = grad * (1 - output**2)
+        self._log.add("backward", self._number)
+        return inner @ weight.T, x.T @ inner
 
     def reduce_scatter(self, weight_grad: Tensor) -> Tensor:
         """This rank's piece of the sum of the ranks' gradients."""
-        size = self.case.width
-        if not isinstance(weight_grad, Tensor) or weight_grad.shape != (size, size):
+        shape = (self._width, self._width)
+        if not isinstance(weight_grad, Tensor) or weight_grad.shape != shape:
             came = tuple(getattr(weight_grad, "shape", [])) or kind(weight_grad)
             raise ValueError(
-                f"reduce_scatter of block {self.number}: the gradient of its weight has shape "
-                f"{(size, size)}, this is {came}"
+                f"reduce_scatter of block {self._number}: the gradient of its weight has shape "
+                f"{shape}, this is {came}"
             )
         total = torch.empty_like(self.piece)
-        dist.reduce_scatter(total, cut(weight_grad, self.case.ranks))
-        self._note("reduce_scatter")
+        dist.reduce_scatter(total, cut(weight_grad, self._ranks))
+        self._log.add("reduce_scatter", self._number)
         return total
 
     def _held(self, call: str) -> Tensor:
         if self._weight is None:
-            raise RuntimeError(f"{call} of block {self.number}: its weight is not whole here")
+            raise RuntimeError(f"{call} of block {self._number}: its weight is not whole here")
         return self._weight
-
-    def _note(self, call: str) -> None:
-        self._ledger.notes.append((call, self.number, self._ledger.whole()))
-
-
-class Ledger:
-    """The calls that the blocks of a model got, and which of their weights are whole."""
-
-    def __init__(self) -> None:
-        self.made: list[tuple[int, weakref.ref]] = []  # every weight that was ever whole
-        self.notes: list[tuple[str, int, list[int]]] = []  # call, block, what is whole after it
-
-    def whole(self) -> list[int]:
-        """The blocks whose whole weight is in memory, held by the block or by a variable."""
-        return [number for number, reference in self.made if reference() is not None]
 
 
 def arguments(case: Case, rank: int) -> tuple:
     """The model, the rows of a rank, and the rest."""
-    ledger = Ledger()
-    blocks = [Block(number, case, ledger) for number in range(case.blocks)]
-    return blocks, rows_of(case, rank), loss_grad, case.lr
+    log, (weights, rows) = Log(), case.numbers()
+    blocks = [Block(number, one, case.ranks, log) for number, one in enumerate(weights)]
+    return blocks, rows[rank], loss_grad, case.lr
 
 
 def watched(function: Callable, blocks: list[Block], *rest: Any) -> dict[str, Any]:
     """Call it; return the pieces afterwards, the calls in order, and what is whole at the end."""
-    given = list(blocks)
+    given, log = list(blocks), blocks[0]._log
     function(blocks, *rest)
-    ledger = given[0]._ledger
+    pieces = {f"block {number}": block.piece for number, block in enumerate(given)}
     return {
-        "pieces": {f"block {block.number}": block.piece for block in given},
-        "notes": ledger.notes,
-        "left": ledger.whole(),
+        "pieces": pieces,
+        "calls": ", ".join(log.calls),
+        "whole": log.whole,
+        "left": log.in_memory(),
     }
 
 
-def gradients(
-    case: Case, rank: int, fed: bool = True, chained: bool = True, of_rows: bool = False
-) -> list[Tensor]:
-    """A rank's gradient of each weight, in one process.
-
-    Not `fed`: every block gets the rows. Not `chained`: every block gets the loss's gradient.
-    `of_rows`: the loss's gradient was taken at the rows, not at the output.
-    """
-    weights = [weight_of(case, number) for number in range(case.blocks)]
-    inputs, outputs = [], []
-    x = rows_of(case, rank)
+def pieces_after(case: Case, rank: int) -> dict[str, Tensor]:
+    """After the step, by autograd on the rows of all ranks."""
+    weights, rows = case.numbers()
+    output = torch.cat(rows)
     for weight in weights:
-        inputs.append(x)
-        outputs.append(forward(x, weight))
-        x = outputs[-1] if fed else x
-    first = grad = loss_grad(inputs[0] if of_rows else outputs[-1])
-    found = []
-    for weight, x, output in zip(weights[::-1], inputs[::-1], outputs[::-1], strict=True):
-        grad, of_weight = backward(grad if chained else first, x, output, weight)
-        found.append(of_weight)
-    return found[::-1]
+        output = torch.tanh(output @ weight.requires_grad_())
+    (output - 0.3).square().mean().backward()
+    moved = [weight.detach() - case.lr * weight.grad for weight in weights]
+    return {f"block {n}": cut(weight, case.ranks)[rank] for n, weight in enumerate(moved)}
 
 
-def stepped(
-    case: Case, rank: int, factor: float, whose: range | None = None, **how: bool
-) -> dict[str, Tensor]:
-    """A rank's pieces, if each has moved by -factor * lr times the sum over some ranks."""
-    every = [gradients(case, one, **how) for one in whose or range(case.ranks)]
-    weights = [weight_of(case, number) for number in range(case.blocks)]
-    return {
-        f"block {n}": cut(weight - factor * case.lr * sum(own[n] for own in every), case.ranks)[
-            rank
-        ]
-        for n, weight in enumerate(weights)
-    }
-
-
-def all_by_block_0(case: Case, rank: int) -> dict[str, Tensor]:
-    """The pieces, if each has moved by the gradient of block 0."""
-    moved = right(case, rank)["block 0"] - before(case, rank)["block 0"]
-    return {name: piece + moved for name, piece in before(case, rank).items()}
-
-
-def right(case: Case, rank: int) -> dict[str, Tensor]:
-    """The pieces after the step."""
-    return stepped(case, rank, 1 / case.ranks)
-
-
-def before(case: Case, rank: int) -> dict[str, Tensor]:
-    """The pieces before it."""
-    return stepped(case, rank, 0)
-
-
-def told(seen: Seen, *calls: str) -> list[int]:
-    """The numbers of the blocks that got these calls, in order."""
-    return [number for call, number, _ in seen.came["notes"] if call in calls]
-
-
-def in_order(case: Case) -> tuple[list[int], list[int]]:
-    """The blocks of the forwards, and of the backwards."""
-    return [*range(case.blocks)], [*reversed(range(case.blocks))]
+def told(seen: Seen, name: str) -> list[int]:
+    """The numbers of the blocks that got this call, in order."""
+    return [int(number) for number in re.findall(rf"{name} of block (\d+)", seen.came["calls"])]
 
 
 def own_collectives(seen: Seen) -> list[str]:
     """Collectives that no block has made."""
-    names = {"gather": "all_gather", "reduce_scatter": "reduce_scatter"}
-    made = Counter(names[call] for call, _, _ in seen.came["notes"] if call in names)
+    gathers, reductions = len(told(seen, "gather")), len(told(seen, "reduce_scatter"))
+    made = Counter(all_gather=gathers, reduce_scatter=reductions)
     return sorted(Counter(seen.ops) - made)
 
 
-def most_whole(seen: Seen) -> int:
-    """How many weights were whole at the same time, at most."""
-    return max((len(whole) for _, _, whole in seen.came["notes"]), default=0)
+def all_reduces(seen: Seen, *shape: int) -> bool:
+    """Whether the attempt all-reduces a tensor of this shape."""
+    return any(row["op"] == "all_reduce" and row["shape"] == shape for row in seen.wire)
 
 
 def most_gradients(seen: Seen) -> int:
     """How many whole gradients waited for their reduce-scatter at the same time, at most."""
-    waiting: set[int] = set()
-    most = 0
-    reduced = set(told(seen, "reduce_scatter"))
-    for call, number, _ in seen.came["notes"]:
-        if call == "backward":
-            waiting |= {number} & reduced
-        if call == "reduce_scatter":
-            waiting -= {number}
-        most = max(most, len(waiting))
-    return most
+    calls = re.findall(r"(backward|reduce_scatter) of block (\d+)", seen.came["calls"])
+    reduced = {block for call, block in calls if call == "reduce_scatter"}
+    more = (1 if call == "backward" else -1 for call, block in calls if block in reduced)
+    return max(accumulate(more, initial=0))
 
 
-def too_many(seen: Seen) -> tuple[str, int, list[int]]:
-    """The first call after which there was more than one whole weight."""
-    return next(note for note in seen.came["notes"] if len(note[2]) > 1)
-
-
-def all_gathered_first(seen: Seen) -> bool:
-    """Whether every block was gathered before the first forward."""
-    calls = [call for call, _, _ in seen.came["notes"]]
-    return calls[: calls.index("forward")].count("gather") == seen.case.blocks
-
-
-def kept_by_a_variable(seen: Seen) -> bool:
-    """Whether a block was told to free its weight, and the weight is still there."""
-    return any(call == "free" and number in whole for call, number, whole in seen.came["notes"])
-
-
-def never_freed_in(seen: Seen, phase: str) -> bool:
-    """Whether no block is freed after its forward, or after its backward."""
-    calls = [call for call, _, _ in seen.came["notes"]]
-    first = calls.index("backward") if "backward" in calls else len(calls)
-    return "free" not in (calls[:first] if phase == "forward" else calls[first:])
-
-
-def counts(seen: Seen) -> tuple[int, int]:
-    """All-gathers and reduce-scatters."""
-    return len(told(seen, "gather")), len(told(seen, "reduce_scatter"))
+def with_whole(seen: Seen) -> list[tuple[str, list[int]]]:
+    """Each call, and the blocks whose weight was whole after it."""
+    return [*zip(seen.came["calls"].split(", "), seen.came["whole"], strict=True)]
 
 
 def in_blocks(numbers: list[int]) -> str:
@@ -350,164 +260,176 @@ def in_blocks(numbers: list[int]) -> str:
     return f"blocks {', '.join(first)} and {last}" if first else f"block {last}"
 
 
-ORDER = Look(
-    of=lambda seen: (told(seen, "forward"), told(seen, "backward")),
-    right=in_order,
-    mistakes={
-        "Backward went through the blocks as forward did. From which block does the gradient of "
-        "the loss come first?": lambda case: ([*range(case.blocks)], [*range(case.blocks)]),
-        "No block ran backward. Which call makes gradients?": (
-            lambda case: ([*range(case.blocks)], [])
-        ),
-        "Forward begins with the last block. Which block takes the rows?": (
-            lambda case: (in_order(case)[1], in_order(case)[0])
-        ),
-    },
-    otherwise="Each block runs forward once and backward once. In which order?",
-    came=lambda seen: (
-        f"forward of {in_blocks(seen.value[0])}; backward of {in_blocks(seen.value[1])}"
+LOOKS = [
+    Look(
+        of=lambda seen: (told(seen, "forward"), told(seen, "backward")),
+        right=lambda case: ([*range(case.blocks)], [*reversed(range(case.blocks))]),
+        otherwise="Each block runs forward once and backward once. In which order?",
+        words=lambda both: f"forward of {in_blocks(both[0])}; backward of {in_blocks(both[1])}",
     ),
-    required=lambda seen: (
-        f"forward of {in_blocks(seen.right[0])}; backward of {in_blocks(seen.right[1])}"
+    Look(
+        of=own_collectives,
+        right=[],
+        mistakes={
+            "An all-reduce of a gradient as large as a weight sends twice the bytes, and leaves "
+            "all of it on every rank. Which call of a block leaves just the rank's piece?": When(
+                lambda seen: all_reduces(seen, seen.case.width, seen.case.width)
+            ),
+            "This all-reduce adds up tensors as large as an output, and each rank has rows of its "
+            "own. Which gradients does a step add up over the ranks?": When(
+                lambda seen: all_reduces(seen, ROWS, seen.case.width)
+            ),
+        },
+        otherwise="The blocks do all of the communication. Which of their calls replaces this one?",
+        came="rank {rank} called {value}",
+        required="no collectives except those of the blocks",
+        words=", ".join,
     ),
-)
-OWN_COLLECTIVES = Look(
-    of=own_collectives,
-    right=[],
-    mistakes={
-        "An all-reduce sends twice the bytes and leaves the whole gradient on every rank. Which "
-        "call of a block leaves just the rank's piece?": When(
-            lambda seen: "all_reduce" in seen.value
-        ),
-    },
-    otherwise="The blocks do all of the communication. Which of their calls replaces this one?",
-    came="rank {rank} called {value}",
-    required="no collectives except those of the blocks",
-    words=", ".join,
-)
-PIECES = Look(
-    of=lambda seen: seen.came["pieces"],
-    right=right,
-    mistakes={
-        "The piece moved by the sum of the ranks' gradients. The loss is a mean: by what must the "
-        "sum be divided?": lambda case, rank: stepped(case, rank, 1),
-        "The gradient was divided by the number of ranks twice. Is the sum a mean already after "
-        "the first time?": lambda case, rank: stepped(case, rank, 1 / case.ranks**2),
-        "The gradient was divided by the number of rows, too. Of what does loss_grad return the "
-        "gradient?": lambda case, rank: stepped(case, rank, 1 / case.ranks / case.rows),
-        "The piece moved uphill. Which sign does a step of SGD have?": (
-            lambda case, rank: stepped(case, rank, -1 / case.ranks)
-        ),
-        "The piece moved by the whole gradient. What is lr for?": (
-            lambda case, rank: stepped(case, rank, 1 / case.ranks / case.lr)
-        ),
-        "All pieces are as before. Which line writes into block.piece? A change to the whole "
-        "weight is lost when the weight is freed.": before,
-        "The piece moved by this rank's own gradient. Where do the other ranks' rows come in?": (
-            lambda case, rank: stepped(case, rank, 1, range(rank, rank + 1))
-        ),
-        "The piece moved by this rank's own gradient, divided by the number of ranks. Where are "
-        "the other ranks' gradients added?": (
-            lambda case, rank: stepped(case, rank, 1 / case.ranks, range(rank, rank + 1))
-        ),
-        "Each block got the gradient of the loss. What does a block before the last one get?": (
-            lambda case, rank: stepped(case, rank, 1 / case.ranks, chained=False)
-        ),
-        "Each block got the rows x. What does the second block take?": (
-            lambda case, rank: stepped(case, rank, 1 / case.ranks, fed=False)
-        ),
-        "loss_grad was called with the rows. From what is the loss computed?": (
-            lambda case, rank: stepped(case, rank, 1 / case.ranks, of_rows=True)
-        ),
-        "Every piece moved by the gradient of block 0. Which gradient does your variable hold "
-        "after the loop?": all_by_block_0,
-        "Some pieces have moved, and this one is as before. Which blocks does your update "
-        "reach?": When(
-            lambda seen: any(
-                same(seen.value[one], was) for one, was in before(seen.case, seen.rank).items()
-            )
-        ),
-    },
-    otherwise="Take one block. Which gradient did its reduce_scatter return, and what happened to "
-    "it on the way to the piece?",
-    came="the piece of {part} is {value} {where}",
-    required="{right}",
-)
-WEIGHTS = Look(
-    of=most_whole,
-    right=1,
-    mistakes={
-        "Every block is gathered before the first one is used. How much memory does that save?": (
-            When(all_gathered_first)
-        ),
-        "free was called, and the weight is still in memory. Which variable of yours holds it?": (
-            When(kept_by_a_variable)
-        ),
-        "Nothing was freed. When is a block done with its whole weight, the first time and the "
-        "second?": When(lambda seen: not told(seen, "free")),
-        "In forward nothing was freed. Which blocks have to wait a long time for their "
-        "backward?": When(lambda seen: never_freed_in(seen, "forward")),
-        "In backward nothing was freed. Is a block done with its weight after its backward?": (
-            When(lambda seen: never_freed_in(seen, "backward"))
-        ),
-        "A block is gathered while the one before it is still whole. FSDP does that to hide the "
-        "communication, and pays for it with memory. Here there is room for one.": When(
-            lambda seen: True
-        ),
-    },
-    came=lambda seen: (
-        f"after {too_many(seen)[0]} of block {too_many(seen)[1]}, rank {seen.rank} held the whole "
-        f"weights of {in_blocks(too_many(seen)[2])}"
-        + f"\nat most, {seen.value} whole weights at the same time"
+    Look(
+        of=lambda seen: seen.came["pieces"],
+        right=pieces_after,
+        otherwise="Take one block. Which gradient did its reduce_scatter return, and what happened "
+        "to it on the way to the piece?",
+        came="the piece of {part} is {value} {where}",
+        required="{right}",
     ),
-    required="one whole weight at a time",
-    same=lambda came, most: came <= most,
-)
-GRADIENTS = Look(
-    of=most_gradients,
-    right=1,
-    otherwise="A whole gradient is as large as its weight. What can you do with it before the next "
-    "block's backward?",
-    came="{value} whole gradients waited for their reduce_scatter at the same time",
-    required="one at a time",
-    same=lambda came, most: came <= most,
-)
-LEFT = Look(
-    of=lambda seen: seen.came["left"],
-    right=[],
-    otherwise="What does a rank hold between two steps?",
-    came=lambda seen: f"rank {seen.rank} still held the weight of {in_blocks(seen.value)}",
-    required="after the step, no whole weight",
-)
-COUNTS = Look(
-    of=counts,
-    right=lambda case: (2 * case.blocks - 1, case.blocks),
-    mistakes={
-        "One all-gather too many. Which block was freed and then gathered again, with nothing in "
-        "between that needed the room?": When(lambda seen: counts(seen)[0] == 2 * seen.case.blocks),
-        "A gradient was reduced more than once. What does the second time add?": When(
-            lambda seen: counts(seen)[1] > seen.case.blocks
+    Look(
+        of=lambda seen: max(map(len, seen.came["whole"])),
+        right=1,
+        mistakes={
+            "Every block is gathered before the first one is used. How much memory does that "
+            "save?": When(
+                lambda seen: (
+                    seen.came["calls"].partition("forward")[0].count("gather") == seen.case.blocks
+                )
+            ),
+            "free was called, and the weight is still in memory. Which variable of yours holds "
+            "it?": When(
+                lambda seen: any(
+                    call == f"free of block {n}" for call, whole in with_whole(seen) for n in whole
+                )
+            ),
+            "Nothing was freed. When is a block done with its whole weight, the first time and the "
+            "second?": When(lambda seen: "free" not in seen.came["calls"]),
+            "In forward nothing was freed. Which blocks have to wait a long time for their "
+            "backward?": When(
+                lambda seen: "free" not in seen.came["calls"].partition("backward")[0]
+            ),
+            "In backward nothing was freed. Is a block done with its weight after its backward?": (
+                When(lambda seen: "free" not in seen.came["calls"].partition("backward")[2])
+            ),
+        },
+        otherwise="A block is gathered while another one is still whole. FSDP does that to hide "
+        "the communication, and pays for it with memory. Here there is room for one.",
+        came=lambda seen: next(
+            f"after {call}, rank {seen.rank} held the whole weights of {in_blocks(whole)}\n"
+            f"at most, {seen.value} whole weights at the same time"
+            for call, whole in with_whole(seen)
+            if len(whole) > 1
         ),
-    },
-    otherwise="How often does each block need its whole weight, and how often did it get it?",
-    came=lambda seen: (
-        f"the right step, after {seen.value[0]} all-gathers and {seen.value[1]} reduce-scatters"
+        required="one whole weight at a time",
+        same=le,
     ),
-    required=lambda seen: (
-        f"at most {seen.right[0]} all-gathers and {seen.right[1]} reduce-scatters, for "
-        f"{seen.case.blocks} block{'s' * (seen.case.blocks > 1)}"
+    Look(
+        of=most_gradients,
+        right=1,
+        otherwise="A whole gradient is as large as its weight. What can you do with it before the "
+        "next block's backward?",
+        came="{value} whole gradients waited for their reduce_scatter at the same time",
+        required="one at a time",
+        same=le,
     ),
-    same=lambda came, most: came[0] <= most[0] and came[1] <= most[1],
+    Look(
+        of=lambda seen: seen.came["left"],
+        right=[],
+        otherwise="What does a rank hold between two steps?",
+        came=lambda seen: f"rank {seen.rank} still held the weight of {in_blocks(seen.value)}",
+        required="after the step, no whole weight",
+    ),
+    Look(
+        of=lambda seen: len(told(seen, "gather")),
+        right=lambda case: 2 * case.blocks - 1,
+        mistakes={
+            "A block was freed and then gathered again, with nothing in between that needed the "
+            "room. Which block is it?": When(
+                lambda seen: re.search(r"free (of block \d+), gather \1", seen.came["calls"])
+            ),
+        },
+        otherwise="How often does each block need its whole weight, and how often did it get it?",
+        came="the right step, after {value} all-gathers",
+        required=lambda seen: (
+            f"at most {seen.right} all-gathers, for {in_blocks([*range(seen.case.blocks)])}"
+        ),
+        same=le,
+    ),
+    Look(
+        of=lambda seen: len(told(seen, "reduce_scatter")),
+        right=lambda case: case.blocks,
+        otherwise="A gradient was reduced more than once. What does the second time add?",
+        came="the right step, after {value} reduce-scatters",
+        required="at most {right} reduce-scatters, one for each block",
+        same=le,
+    ),
+]
+REDUCED, SIZE = "block.reduce_scatter(weight_grad)", " / dist.get_world_size()"
+UPDATE = f"block.piece -= lr * {REDUCED}{SIZE}"
+OWN = (  # a rank's piece of its own gradient
+    "torch.nn.functional.pad(weight_grad.flatten(), (0, -weight_grad.numel() % "
+    "dist.get_world_size())).chunk(dist.get_world_size())[dist.get_rank()]"
 )
 CHECK = OnRanks(
-    cases=cases,
+    cases=lambda size: [case._replace(ranks=size) for case in CASES],
     called=lambda case: (
         f"fsdp_step(blocks, x, loss_grad, lr={case.lr}), with {case.blocks} "
         f"block{'s' * (case.blocks > 1)} of {case.width} x {case.width} weights"
     ),
     given=arguments,
     caller=watched,
-    looks=[ORDER, OWN_COLLECTIVES, PIECES, WEIGHTS, GRADIENTS, LEFT, COUNTS],
+    looks=LOOKS,
+    mistakes={
+        "Backward went through the blocks as forward did. From which block does the gradient of "
+        "the loss come first?": edit("reversed(blocks)", "blocks"),
+        "No block ran backward. Which call makes gradients?": edit("reversed(blocks)", "[]"),
+        "Forward begins with the last block. Which block takes the rows?": edit(
+            "last = blocks[-1]", "blocks = blocks[::-1]\n    last = blocks[-1]"
+        ),
+        "The piece moved by the sum of the ranks' gradients. The loss is a mean: by what must the "
+        "sum be divided?": edit(SIZE, ""),
+        "The gradient was divided by the number of ranks twice. Is the sum a mean already after "
+        "the first time?": edit(SIZE, SIZE + " ** 2"),
+        "The gradient was divided by the number of rows, too. Of what does loss_grad return the "
+        "gradient?": edit(SIZE, SIZE + " / len(x)"),
+        "The piece moved uphill. Which sign does a step of SGD have?": edit("-=", "+="),
+        "The piece moved by the whole gradient. What is lr for?": edit("lr * ", ""),
+        "All pieces are as before. Which line writes into block.piece? A change to the whole "
+        "weight is lost when the weight is freed.": edit(UPDATE, REDUCED),
+        "The piece moved by this rank's own gradient. Where do the other ranks' rows come in?": (
+            edit(REDUCED + SIZE, OWN)
+        ),
+        "The piece moved by this rank's own gradient, divided by the number of ranks. Where are "
+        "the other ranks' gradients added?": edit(REDUCED, OWN),
+        "Each block got the gradient of the loss. What does a block before the last one get?": (
+            edit("grad, weight_grad =", "_, weight_grad =")
+        ),
+        "Each block got the rows x. What does the second block take?": edit(
+            "x = block", "output = block", "loss_grad(x)", "loss_grad(output)"
+        ),
+        "loss_grad was called with the rows. From what is the loss computed?": edit(
+            "last = blocks[-1]", "last, rows = blocks[-1], x", "loss_grad(x)", "loss_grad(rows)"
+        ),
+        "Some pieces have moved, and this one is as before. Which blocks does your update reach?": [
+            edit(
+                UPDATE,
+                f"total = {REDUCED}\n        block.piece -= (block {which}) * lr * total{SIZE}",
+            )
+            for which in ("is not last", "is last", "is not blocks[0]", "is blocks[0]")
+        ],
+        "Every piece moved by the gradient of block 0. Which gradient does your variable hold "
+        "after the loop?": edit(
+            UPDATE,
+            f"total = {REDUCED}\n    for block in blocks:\n        block.piece -= lr * total{SIZE}",
+        ),
+    },
     keeps="Which line changes it? For example, pop and reverse change a list in place.",
     errors={
         "there was no forward": "Each backward of a block needs a forward of that block before it.",

@@ -1,0 +1,277 @@
+# %% all-reduces the gradients and cuts its piece out
+# told: An all-reduce of a gradient as large as a weight
+edit(
+    "        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()",
+    """
+        dist.all_reduce(weight_grad)
+        ranks, length = dist.get_world_size(), len(block.piece)
+        row = torch.zeros(ranks * length, dtype=x.dtype)
+        row[: weight_grad.numel()] = weight_grad.flatten()
+        block.piece -= lr * row[dist.get_rank() * length :][:length] / ranks
+    """,
+)
+
+
+# %% all-reduces the gradient of the output, too
+# told: This all-reduce adds up tensors as large as an output
+edit("grad = loss_grad(x)", "grad = loss_grad(x)\n    dist.all_reduce(grad)")
+
+
+# %% goes backward from the first block, and makes a new list for it
+# told: From which block does the gradient of the loss come first
+edit("reversed(blocks)", "list(blocks)")
+
+
+# %% goes backward twice through each block
+# told: Each backward of a block needs a forward
+edit(
+    "grad, weight_grad = block.backward(grad)",
+    "_, weight_grad = block.backward(grad)\n        grad, _ = block.backward(grad)",
+)
+
+
+# %% goes through the blocks one by one, forward and backward
+# told: Each block runs forward once and backward once
+def fsdp_step(blocks, x, loss_grad, lr):
+    for block in blocks:
+        block.gather()
+        x = block.forward(x)
+        _, weight_grad = block.backward(loss_grad(x))
+        block.free()
+        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()
+    for block in blocks:
+        block.gather()
+        block.forward(x)
+        block.free()
+
+
+# %% divides the gradient of the loss, too
+# told: was divided by the number of ranks twice
+# right at: 1
+edit("grad = loss_grad(x)", "grad = loss_grad(x) / dist.get_world_size()")
+
+
+# %% frees the last block and gathers it again at once
+# told: freed and then gathered again, with nothing in between
+edit("if block is not last:  # its", "if True:  # its", "if block is not last", "if True")
+
+
+# %% gathers each block before its forward, and once more
+# told: how often did it get it
+edit("block.gather()\n        x", "block.gather()\n        block.gather()\n        x")
+
+
+# %% frees before forward
+# told: Which call makes its weight whole, and which one takes it away
+edit("        x = block", "        block.free()\n        x = block")
+
+
+# %% keeps all weights until their backward
+# told: In forward nothing was freed
+def fsdp_step(blocks, x, loss_grad, lr):
+    for block in blocks:
+        block.gather()
+        x = block.forward(x)
+    grad = loss_grad(x)
+    for block in reversed(blocks):
+        grad, weight_grad = block.backward(grad)
+        block.free()
+        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()
+
+
+# %% frees nothing after backward
+# told: In backward nothing was freed
+edit("        block.free()\n        block.piece", "        block.piece")
+
+
+# %% takes what gather returns for the weight
+# told: Which attribute is the whole weight
+edit(
+    "block.gather()\n        x = block.forward(x)",
+    "weight = block.gather()\n        x = block.forward(x @ weight)",
+)
+
+
+# %% gathers the next block while this one computes
+# told: FSDP does that to hide the communication
+def fsdp_step(blocks, x, loss_grad, lr):
+    last = len(blocks) - 1
+    blocks[0].gather()
+    for number, block in enumerate(blocks):
+        if number < last:
+            blocks[number + 1].gather()
+        x = block.forward(x)
+        if number < last:
+            block.free()
+    grad = loss_grad(x)
+    for block in reversed(blocks):
+        if block is not blocks[-1]:
+            block.gather()
+        grad, weight_grad = block.backward(grad)
+        block.free()
+        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()
+
+
+# %% gathers all blocks before the forward
+# told: Every block is gathered before the first one is used
+def fsdp_step(blocks, x, loss_grad, lr):
+    for block in blocks:
+        block.gather()
+    for block in blocks:
+        x = block.forward(x)
+    grad = loss_grad(x)
+    for block in reversed(blocks):
+        grad, weight_grad = block.backward(grad)
+        block.free()
+        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()
+
+
+# %% takes the two gradients for each other
+# told: Which one is as large as the weight
+edit("grad, weight_grad =", "weight_grad, grad =")
+
+
+# %% updates all blocks but the last one
+# told: Which blocks does your update reach
+edit(
+    "        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()",
+    """
+        piece_grad = block.reduce_scatter(weight_grad)
+        if block is not last or len(blocks) == 1:
+            block.piece -= lr * piece_grad / dist.get_world_size()
+    """,
+)
+
+
+# %% takes the blocks out of the list
+# told: Which line changes it? For example, pop and reverse
+edit("for block in reversed(blocks):", "while blocks:\n        block = blocks.pop()")
+
+
+# %% gathers each block once, and frees nothing
+# told: Nothing was freed
+def fsdp_step(blocks, x, loss_grad, lr):
+    for block in blocks:
+        block.gather()
+        x = block.forward(x)
+    grad = loss_grad(x)
+    for block in reversed(blocks):
+        grad, weight_grad = block.backward(grad)
+        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()
+
+
+# %% leaves the block that came last in backward whole
+# told: What does a rank hold between two steps
+edit(
+    "        block.free()\n        block.piece",
+    "        if block is not blocks[0]:\n            block.free()\n        block.piece",
+)
+
+
+# %% does not gather for backward
+# told: What does backward need again
+edit("        if block is not last:\n            block.gather()\n", "")
+
+
+# %% takes its own gradient's piece, and reduces nothing
+# told: The piece moved by this rank's own gradient. Where
+# right at: 1
+edit(
+    "        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()",
+    """
+        length = len(block.piece)
+        row = torch.zeros(dist.get_world_size() * length, dtype=x.dtype)
+        row[: weight_grad.numel()] = weight_grad.flatten()
+        block.piece -= lr * row[dist.get_rank() * length :][:length]
+    """,
+)
+
+
+# %% only rank 0 takes part
+# told: never by rank
+# right at: 1
+edit("    last =", "    if dist.get_rank() > 0:\n        return\n    last =")
+
+
+# %% calls a reduce-scatter of its own
+# told: Which of their calls replaces this one
+edit(
+    "        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()",
+    """
+        ranks, length = dist.get_world_size(), len(block.piece)
+        row = torch.zeros(ranks * length, dtype=x.dtype)
+        row[: weight_grad.numel()] = weight_grad.flatten()
+        total = torch.empty_like(block.piece)
+        dist.reduce_scatter(total, list(row.view(ranks, length)))
+        block.piece -= lr * total / ranks
+    """,
+)
+
+
+# %% reduces all gradients when backward is over
+# told: What can you do with it before the next block's backward
+edit(
+    "grad = loss_grad(x)",
+    "grad, grads = loss_grad(x), []",
+    "        block.free()\n        block.piece",
+    """
+        block.free()
+        grads.append(weight_grad)
+    for block, weight_grad in zip(reversed(blocks), grads):
+        block.piece""",
+)
+
+
+# %% reduces each gradient twice, once to look at it
+# told: A gradient was reduced more than once
+edit(
+    "        block.free()\n        block.piece",
+    """
+        block.free()
+        assert block.reduce_scatter(weight_grad).isfinite().all()
+        block.piece""",
+)
+
+
+# %% assigns to the whole weight
+# told: What would remain of a change to it
+edit(
+    """
+        block.free()
+        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()""",
+    """
+        block.weight -= lr * weight_grad
+        block.free()""",
+)
+
+
+# %% keeps the weights in a list
+# told: Which variable of yours holds it
+edit(
+    "last = blocks[-1]",
+    "last, weights = blocks[-1], []",
+    "block.gather()\n        x",
+    "block.gather()\n        weights.append(block.weight)\n        x",
+)
+
+
+# %% takes the whole gradient off the piece
+# told: Which gradient has the same length
+edit(
+    "block.piece -= lr * block.reduce_scatter(weight_grad)",
+    "block.reduce_scatter(weight_grad)\n        block.piece -= lr * weight_grad",
+)
+
+
+# %% changes the whole weight, which is freed
+# told: Which line writes into block.piece
+edit(
+    """
+        block.free()
+        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()""",
+    """
+        block.reduce_scatter(weight_grad)
+        block.weight.sub_(lr * weight_grad)
+        block.free()
+    """,
+)
