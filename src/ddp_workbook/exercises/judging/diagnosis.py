@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ddp_workbook.exercises.judging.check import SOLUTION, Look, OnRanks, Seen, When, ask
+from ddp_workbook.exercises.judging.check import SOLUTION, Look, OnRanks, Seen, ask
 from ddp_workbook.exercises.judging.same import is_number, kind, same
 
 NOTHING = "Does the function return its result, on every path?"
@@ -111,51 +111,12 @@ def wrong(look: Look, one: Seen) -> bool:
     return not equal(look, one.value, one.right)
 
 
-def diagnose(look: Look, calls: Sequence[Sequence[Seen]]) -> tuple[Seen, str] | None:
-    """The call and rank to show, and where to look by the look's own table; None if all is right.
-
-    OLD FORM, until every exercise has edits: a mistake that a value describes.
-    """
-    looked = looked_at(look, calls)
-    bad = [one for call in looked for one in call if wrong(look, one)]
-    if not bad:
-        return None
-    everything = [one for call in looked for one in call]
-    stages = ((everything, False), (bad, True), ([o for o in bad if o.call == bad[0].call], True))
-    for seen, wrong_parts_only in stages:
-        for words, mistake in look.mistakes.items():
-            if isinstance(mistake, When):
-                if mistake.holds(bad[0]):
-                    return bad[0], worded(words, bad[0])
-            elif all(explains(look, mistake, one, wrong_parts_only) for one in seen):
-                shown = telling(
-                    look, mistake, [one for one in bad if any(one is other for other in seen)]
-                )
-                return shown, worded(words, shown)
-    return bad[0], ""
-
-
-def explains(look: Look, mistake: Any, one: Seen, wrong_parts_only: bool = False) -> bool:
-    """Whether the mistake would have given exactly this."""
-    given = ask(mistake, one.case, one.rank)
-    if wrong_parts_only and (keys := wrong_parts(look, one)) and isinstance(given, dict):
-        return all(key in given and equal(look, one.value[key], given[key]) for key in keys)
-    return equal(look, one.value, given)
-
-
 def wrong_parts(look: Look, one: Seen) -> list[str]:
     """The keys under which a dict differs from the right one; [] if it is not a dict."""
     value, right = one.value, one.right
     if not isinstance(value, dict) or not isinstance(right, dict) or list(value) != list(right):
         return []
     return [key for key in right if not equal(look, value[key], right[key])]
-
-
-def telling(look: Look, mistake: Any, bad: Sequence[Seen]) -> Seen:
-    """The first wrong call in which no other mistake of the table would give the same."""
-    values = [m for m in look.mistakes.values() if not isinstance(m, When) and m is not mistake]
-    alone = (one for one in bad if not any(explains(look, other, one) for other in values))
-    return next(alone, bad[0])
 
 
 def of_its_kind(look: Look, seen: Seen) -> str:

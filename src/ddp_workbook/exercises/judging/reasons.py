@@ -8,7 +8,6 @@ from ddp_workbook.exercises.judging.check import Edit, Look, OnRanks, Seen
 from ddp_workbook.exercises.judging.diagnosis import (
     Explanation,
     compared,
-    diagnose,
     worded,
 )
 
@@ -72,9 +71,10 @@ class Reasons:
         return self.worded([*exact, *(words for words, one in complete)])
 
     def condition(self) -> str:
-        """The words of the look's own table."""
-        found = diagnose(self.look, self.calls)
-        return found[1] if found else ""
+        """The words of the look's own table: of the first condition that holds."""
+        return self.worded(
+            [words for words, one in self.look.mistakes.items() if one.holds(self.bad)]
+        )
 
     def pair(self) -> str:
         """The words of two edits that together give all that was seen; "" if there are none."""
