@@ -145,11 +145,7 @@ def global_loss(loss, rows):
     return (totals[0] / totals[1]).item()
 
 
-# %% rounds its own sum and the mean to bfloat16
+# %% rounds the sum over all rows to bfloat16
 # told: Which of your numbers are bfloat16, too?
 # right at: 1
-def global_loss(loss, rows):
-    total = (loss.detach() * rows).item() if rows else 0.0
-    totals = torch.tensor([total, rows])
-    dist.all_reduce(totals)
-    return (totals[0] / totals[1]).to(loss.dtype)
+edit("totals[0] / totals[1]", "totals[0].to(loss.dtype) / totals[1]")
