@@ -219,6 +219,12 @@ def test_what_a_call_has_changed_is_named(made, act, words):
     ("came", "right", "told"),
     [
         (torch.zeros(2, 2), torch.tensor([[0, 0], [3.5, 0]]), ("element [1, 0]", 0.0, 3.5)),
+        (
+            torch.tensor([0.1 + 1e-12, torch.inf, torch.nan, 1.0]),
+            torch.tensor([0.1, torch.inf, torch.nan, 1.5]),
+            ("element [3]", 1.0, 1.5),
+        ),
+        (torch.zeros(0), torch.zeros(0), ("", torch.zeros(0), torch.zeros(0))),
         ([1, [2, 3]], [1, [2, 4]], ("element 1 1", 3, 4)),
         ({"a": [1]}, {"a": [2]}, ("element 'a' 0", 1, 2)),
         ([1, 2], [1], ("", [1, 2], [1])),
@@ -226,4 +232,5 @@ def test_what_a_call_has_changed_is_named(made, act, words):
     ],
 )
 def test_the_first_difference_of_two_values(came, right, told):
-    assert first_difference(came, right, same) == told
+    place, *both = first_difference(came, right, same)
+    assert (place, *map(str, both)) == (told[0], *map(str, told[1:]))

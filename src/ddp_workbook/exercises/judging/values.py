@@ -73,9 +73,9 @@ def _rounded(value: Any) -> Any:
 def first_difference(
     came: Any, right: Any, same: Callable[[Any, Any], bool]
 ) -> tuple[str, Any, Any]:
-    """Where two values differ first, such as "element [2, 0]", and what stands there in each.
+    """Where two values differ, such as "element [2, 0]", and what stands there in each.
 
-    Lists, tuples, dicts and tensors are entered if they are of one length or shape.
+    Lists, tuples and dicts are entered at the first difference, tensors where it is large.
     """
     where: list[Any] = []
     while inside := _differing(came, right, same):
@@ -89,10 +89,13 @@ def _differing(came: Any, right: Any, same: Callable[[Any, Any], bool]) -> tuple
     """Key and both elements of the first difference inside; None if there are no such elements."""
     pairs: Any = ()
     if isinstance(came, torch.Tensor) and isinstance(right, torch.Tensor):
-        if came.shape == right.shape and came.dim():
-            places = map(list, torch.ones_like(right, dtype=torch.bool).nonzero().tolist())
-            values = zip(came.flatten().tolist(), right.flatten().tolist(), strict=True)
-            pairs = ((p, *v) for p, v in zip(places, values, strict=True))
+        if came.shape == right.shape and came.dim() and came.numel():
+            here, there = came.detach().cpu().double(), right.detach().cpu().double()
+            alike = (here == there) | (here.isnan() & there.isnan())
+            apart = (here - there).abs().nan_to_num(torch.inf).masked_fill(alike, 0)
+            if apart.max() > 0:  # rounding may differ in others, which come before
+                place = (apart >= apart.max() / 2).nonzero()[0].tolist()
+                return place, came[tuple(place)].item(), right[tuple(place)].item()
     elif isinstance(came, list | tuple) and isinstance(right, list | tuple):
         if len(came) == len(right):
             pairs = ((n, *both) for n, both in enumerate(zip(came, right, strict=True)))
