@@ -276,7 +276,8 @@ LOOKS = [
             ),
             "This is whole, but a DTensor, which needs the group of ranks. What makes a plain "
             "tensor of it?": forms(lambda came, right: came.kind == "a DTensor"),
-            "The number of elements is right, in one dimension. Which line flattens the tensor?": forms(
+            "The number of elements is right, in one dimension. Which line flattens the "
+            "tensor?": forms(
                 lambda came, right: came.shape != right.shape and came.shape == (prod(right.shape),)
             ),
             "It is longer than the parameter. Some ranks have fewer rows than rank 0: what is in "
