@@ -89,7 +89,7 @@ class Case(NamedTuple):
         return weights, [made(ROWS, self.width) for _ in range(self.ranks)]
 
 
-ROWS = 5  # of each rank; not 4, which would be the ranks as well
+ROWS = 6  # of each rank; no width, and no number of ranks
 CASES = [  # of the smallest weight rank 3 has only padding; no weight divides by the ranks
     Case(0, blocks=3, width=3, lr=0.375),
     Case(0, blocks=2, width=5, lr=0.25),
