@@ -328,7 +328,7 @@ def test_an_attempt_that_does_not_end_is_stopped_and_told_where_it_stood(code, w
     one_rank=(
         cell("x = torch.tensor(value)\nif dist.get_rank() == 0:\n    dist.all_reduce(x)\nreturn x"),
         "rank 1 has returned without it",
-        "Is it under an `if`?",
+        "Is it under an `if`, or after a `return`?",
     ),
     once_more=(
         cell("for i in range(4 - dist.get_rank()):\n    dist.barrier()\nreturn value"),

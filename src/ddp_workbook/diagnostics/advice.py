@@ -166,7 +166,7 @@ TWO_CALLS = (
     "early, or evaluate alone?"
 )
 ALL_RANKS = "A collective needs every rank of its group: each must call it."
-UNDER_AN_IF = f"{ALL_RANKS} Is it under an `if`?"
+UNDER_AN_IF = f"{ALL_RANKS} Is it under an `if`, or after a `return`?"
 SAME_ORDER = "Every rank must call the same collectives in the same order."
 PAIRS = (
     "Each send needs a recv on the other rank. Write down for each rank what it sends and "

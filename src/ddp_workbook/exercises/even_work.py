@@ -218,11 +218,11 @@ CHECK = Alone(
             like_cards("sorted(range(len(costs)), key=lambda i: -costs[i])"),
             like_cards("sorted(range(len(costs)), key=lambda i: costs[i])[::-1]"),
         ],
-        "Are these the samples' places in costs, or those in a sorted copy of it?": [
+        "Are these the samples' places in costs as it was given, or after sorting?": [
             edit(LOOP, f"costs = sorted(costs)\n    {LOOP}"),
             edit(LOOP, f"costs = sorted(costs, reverse=True)\n    {LOOP}"),
         ],
-        "You give them away by their numbers, not by their costs. Which samples cannot be balanced "
+        "You give them away in the order of their numbers. Which samples cannot be balanced "
         "out at the end?": [
             edit(LOOP, "for sample in range(len(costs)):"),
             edit(LOOP, "for sample in reversed(range(len(costs))):"),

@@ -219,7 +219,7 @@ CHECK = Alone(
             WHOSE, "place % workers == mine"
         ),
         "Every process gets the whole stream. Which samples are its own?": edit(WHOSE, "True"),
-        "This is right only if all ranks have equally many workers. Which rank gets the second "
+        "Here all of rank 0's workers come before those of rank 1. Which rank gets the second "
         "sample of the stream?": edit(
             WHOSE, "place % (world_size * workers) == rank * workers + mine"
         ),

@@ -278,6 +278,7 @@ CHECK = Alone(
         "This is an equal share of the state, which would cut tensors.": [
             zero_1("2 * kept // ranks"),
             zero_1("2 * kept / ranks"),
+            zero_1("8 * -(-kept // 4 // ranks)"),
         ],
         "This is rank 0's state. Which rank has the most?": zero_1("8 * loads[0]"),
         "The tensors were assigned in the order of the model. Which one comes first?": edit(

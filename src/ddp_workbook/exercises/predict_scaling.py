@@ -80,9 +80,9 @@ class Case(NamedTuple):
 
 KIB = 1024
 CASES = [
-    # some of it is hidden; repeated rows first
+    # some of it is hidden; repeated rows first, and last
     Case(
-        45e-6, 0.8e-9, [(2, KIB)] * 2 + [(4, 2**20), (3, 2**22), (4, 2**20)],
+        45e-6, 0.8e-9, [(2, KIB)] * 2 + [(4, 2**20), (3, 2**22), (2, KIB)],
         0.045, [7_100_000, 26_300_000, 20_900_000], 0.55, 16,
     ),
     Case(18e-6, 2.5e-9, [(8, 4 * KIB), (2, 2**22)], 0.21, [60_000_000], 0.25, 6),  # one bucket

@@ -145,8 +145,8 @@ CHECK = Alone(
         "This is the whole epoch. What has been trained on before the stop?": returns(
             WHOLE, PADDED
         ),
-        "This is right only if the run had as many ranks as now, and stopped after a whole step. "
-        "What if it had more ranks, or fewer?": returns(
+        "The whole epoch was dealt, and each rank left out a share of its part. What if `done` is "
+        "no multiple of the world size?": returns(
             *[f"{own}[{share} :]" for own in (WHOLE, PADDED) for share in SHARES]
         ),
         "The dealing goes on as if nothing had happened. Which rank gets the first sample that is "
