@@ -21,7 +21,7 @@ def average_gradients(model):
 
 # %% keeps the parameters of the first model
 # told: Made first, this call is right
-# told: (call 3; the calls before it were right)
+# told: (call 3; the results before it were right)
 # right at: 1
 import torch.distributed as dist
 
@@ -43,7 +43,7 @@ edit("if parameter.grad is not None:", "if True:")
 
 # %% keeps the gradients of the first step
 # told: What does your function keep from one call to the next?
-# told: (call 2; the calls before it were right)
+# told: (call 2; the results before it were right)
 # right at: 1
 import torch.distributed as dist
 
@@ -87,7 +87,7 @@ edit(
 
 # %% parameters of the model itself are left out
 # told: matrix.grad was
-# told: Does your loop reach all of them
+# told: Is the mean written into .grad itself
 # right at: 1
 edit("model.parameters()", "(p for layer in model.children() for p in layer.parameters())")
 
@@ -108,7 +108,7 @@ def average_gradients(model):
 
 # %% break instead of continue
 # told: inner.bias.grad was
-# told: Does your loop reach all of them
+# told: Is the mean written into .grad itself
 # right at: 1
 edit(
     "if parameter.grad is not None:",

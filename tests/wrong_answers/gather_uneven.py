@@ -175,7 +175,7 @@ edit(
 
 
 # %% cuts where the zeros begin, in data that has some
-# told: (call 3; the calls before it were right)
+# told: (call 3; the results before it were right)
 # told: A number that you pad with may be data
 import torch
 import torch.distributed as dist

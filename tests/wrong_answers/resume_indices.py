@@ -41,7 +41,7 @@ def resume_indices(n, epoch, seed, done, rank, world_size):
 
 # %% keeps the order of an epoch, whatever the number of samples
 # told: Made first, this call is right
-# told: the calls before it were right
+# told: the results before it were right
 ORDERS = {}
 
 

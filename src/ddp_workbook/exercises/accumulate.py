@@ -143,9 +143,7 @@ CHECK = OnRanks(
             required="{right} {there}",
         ),
         Look(
-            of=lambda seen: (
-                outside(seen, "forward") > max(1, outside(seen, "backward")) and seen.came["noted"]
-            ),
+            of=lambda seen: outside(seen, "forward") > max(1, outside(seen, "backward")),
             right=False,
             otherwise="DDP decides in the forward whether the backward after it will send. Which "
             "lines belong inside no_sync?",

@@ -136,8 +136,8 @@ CHECK = OnRanks(
                 "it?": When(
                     lambda seen: {"reduce", "gather"} & {*seen.ops} and right_elsewhere(seen)
                 ),
-                "This gradient is as it was. Does your loop reach all of them: those of the model "
-                "itself, of inner modules, of each dtype, and after one that is None?": When(
+                "This gradient is as it was. Is the mean written into .grad itself, and does your "
+                "loop reach all: inner modules, each dtype, and what follows a None?": When(
                     some_as_before
                 ),
                 "An asynchronous collective may write into its tensor until you have waited for "

@@ -235,8 +235,10 @@ CHECK = OnRanks(
     ),
     looks=[HOW, WORK, NUMBER, LAST_DIGIT, AFTERWARDS],
     mistakes={
-        "Right in the first seven digits only: a quotient of integer tensors is float32. What "
-        "does Python make of two ints?": edit(SHARE, "(right / len(dataset)).item()"),
+        "Right in the first seven digits only, as in float32. Which dtype has a quotient of two "
+        "tensors, and what does Python make of two ints?": edit(
+            SHARE, "(right / len(dataset)).item()"
+        ),
         "The doubles count like other samples.": doubled(
             SHARE, "right.item() / len(mine) / dist.get_world_size()"
         ),

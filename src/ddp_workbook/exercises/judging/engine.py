@@ -228,7 +228,7 @@ def page(
     part = next(iter(wrong_parts(look, seen)), "")
     called = said(check, name, seen.case, seen.rank, part)
     if later:
-        called += f"\n(call {seen.call + 1}; the calls before it were right)"
+        called += f"\n(call {seen.call + 1}; the results before it were right)"
     came, required = (filled(look, seen, words, part) for words in (look.came, look.required))
     if came == required:  # the digits or elements that are shown agree
         place, one, other = first_difference(seen.value, seen.right, partial(equal, look))
