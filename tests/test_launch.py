@@ -318,4 +318,4 @@ def test_what_the_fork_server_loads_is_light():
     packages, own = (set(line.split()) for line in done.stdout.splitlines())
     assert not packages & {"matplotlib", "pandas", "IPython", "ipywidgets", "pygments", "sympy"}
     rooms = {name.split(".")[1] for name in own}
-    assert rooms == {"launcher", "diagnostics", "errors"}
+    assert rooms == {"launcher", "diagnostics", "errors", "source_tree"}

@@ -72,9 +72,8 @@ class Reasons:
 
     def condition(self) -> str:
         """The words of the look's own table: of the first condition that holds."""
-        return self.worded(
-            [words for words, one in self.look.mistakes.items() if one.holds(self.bad)]
-        )
+        holding = (words for words, one in self.look.mistakes.items() if one.holds(self.bad))
+        return self.worded([*islice(holding, 1)])  # a later one may rely on those before it
 
     def pair(self) -> str:
         """The words of two edits that together give all that was seen; "" if there are none."""
