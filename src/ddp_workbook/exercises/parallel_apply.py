@@ -240,6 +240,7 @@ CHECK = Alone(
         Look(
             of=lambda seen: seen.came["left"],
             right="",
+            timing_dependent=True,
             mistakes={
                 "join with a timeout returns when the time is over. Has the thread ended "
                 "by then?": (When(lambda seen: seen.came["timeouts"])),

@@ -141,6 +141,7 @@ class Look:
     required: str | Callable[..., str] = "{right} {there}"
     words: Callable[[Any], str] = in_words  # shows a value
     same: Callable[[Any, Any], bool] | None = None  # how values compare; `same.same` by default
+    timing_dependent: bool = False  # threads may win the race in one call and lose it in the next
 
 
 @dataclass(kw_only=True)

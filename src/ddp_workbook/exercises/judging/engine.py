@@ -185,7 +185,7 @@ def where_to_look(
     kind = of_its_kind(look, bad)
     return (
         reasons.single()
-        or unlike_alone(check, attempt, size, look, bad)
+        or ("" if look.timing_dependent else unlike_alone(check, attempt, size, look, bad))
         or ("" if kind else reasons.pair())
         or reasons.condition()
         or reasons.of_this_look()
