@@ -5,15 +5,12 @@ from collections.abc import Callable, Sequence
 from itertools import combinations, islice
 
 from ddp_workbook.exercises.judging.check import Edit, Look, OnRanks, Seen
-from ddp_workbook.exercises.judging.diagnosis import (
-    Explanation,
-    compared,
-    worded,
-)
+from ddp_workbook.exercises.judging.diagnosis import Explanation, compared, worded
 
 PAIRS_SECONDS = 0.3  # for two mistakes at once, on a quiet machine
-PAIRS = range(40, 400)  # how many of them are tried at least, and at most
-Run = Callable[..., list]  # (texts, only a call or None, seconds) -> by text, what was seen
+BUSY_SECONDS = 1.5  # for the first ENOUGH pairs, if the machine is slower than that
+ENOUGH, MOST = 40, 400
+Run = Callable[..., list]  # (texts, number of a call or None) -> by text, what was seen
 
 
 class Reasons:
@@ -80,14 +77,14 @@ class Reasons:
         scores = {id(e): (self.fits(one), sum(one.looks)) for (_, e), one in self.beginning}
         edits = [one for one in self.check.edits if id(one[1]) in scores]
         edits.sort(key=lambda one: scores[id(one[1])], reverse=True)
-        number = int(PAIRS_SECONDS / max(self.seconds, 1e-4))
-        number = min(max(number, PAIRS.start), PAIRS.stop)
+        each = max(self.seconds, 1e-4)
+        number = max(int(PAIRS_SECONDS / each), min(ENOUGH, int(BUSY_SECONDS / each)))
         pairs = (
             (f"{a}\n{b}", made)
             for (a, x), (b, y) in combinations(edits, 2)
             if a != b and (made := self.together(x, y))
         )
-        both = [*islice(pairs, number)]
+        both = [*islice(pairs, min(number, MOST))]
         fitting = [
             two
             for two, one in self.explained(both, self.first, self.bad.call)

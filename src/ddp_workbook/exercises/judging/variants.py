@@ -13,7 +13,7 @@ from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.standstill import Limits
 
-LIMITS = Limits(idle=3.0, processor=2.0)
+IDLE, PROCESSOR, EACH = 3.0, 2.0, 0.5  # seconds; EACH text adds so much processor time
 ALL = None  # all calls of a world size
 
 
@@ -48,7 +48,7 @@ def _run(
             Call(Variants(attempt.name, size, only, texts)),
             max(1, size),
             quiet=True,
-            by_evidence=LIMITS,
+            by_evidence=Limits(idle=IDLE, processor=PROCESSOR + EACH * len(texts)),
             output=io.StringIO(),
             cancelled=attempt.cancelled,
         )
