@@ -311,4 +311,4 @@ def test_buckets_of_different_sizes_get_one_advice_however_gloo_dies_of_them(cod
     """Most often its reader of the socket aborts; on a busy machine it has crashed instead."""
     failure = RankFailed("", rank=3, reason=how_it_ended(code), returncode=code)
     advice = for_failure(failure, bucketed_average.CHECK.errors, group=True)
-    assert advice == bucketed_average.UNLIKE
+    assert advice.startswith("Buckets of different sizes met in one all_reduce")

@@ -6,34 +6,26 @@ edit("dist.all_reduce(parameter.grad)", "dist.all_reduce(parameter.grad, async_o
 # %% divides while the collectives are under way
 # told: Which of your lines use that tensor before?
 # right at: 1
-import torch.distributed as dist
-
-
-def average_gradients(model):
-    works = []
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            works.append(dist.all_reduce(parameter.grad, async_op=True))
-            parameter.grad /= dist.get_world_size() ** 3
-    for work in works:
-        work.wait()
+edit(
+    "    for parameter",
+    "    works = []\n    for parameter",
+    "dist.all_reduce(parameter.grad)",
+    "works.append(dist.all_reduce(parameter.grad, async_op=True))",
+    "get_world_size()  # all_reduce adds up",
+    "get_world_size() ** 3\n    [work.wait() for work in works]",
+)
 
 
 # %% keeps the parameters of the first model
 # told: Made first, this call is right
 # told: (call 3; the results before it were right)
 # right at: 1
-import torch.distributed as dist
-
-KEPT = []
-
-
-def average_gradients(model):
-    if not KEPT:
-        KEPT.extend(one for one in model.parameters() if one.grad is not None)
-    for parameter in KEPT:
-        dist.all_reduce(parameter.grad)
-        parameter.grad /= dist.get_world_size()
+edit(
+    "def average",
+    "KEPT = []\n\n\ndef average",
+    "    for parameter in model.parameters()",
+    "    KEPT.extend([] if KEPT else model.parameters())\n    for parameter in KEPT",
+)
 
 
 # %% a parameter without gradient is not passed over
@@ -95,15 +87,12 @@ edit("model.parameters()", "(p for layer in model.children() for p in layer.para
 # %% reduces to rank 0, where alone the mean is made
 # told: one rank alone has the result
 # right at: 1
-import torch.distributed as dist
-
-
-def average_gradients(model):
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            dist.reduce(parameter.grad, 0)
-            if dist.get_rank() == 0:
-                parameter.grad /= dist.get_world_size()
+edit(
+    "all_reduce(parameter.grad)",
+    "reduce(parameter.grad, 0)",
+    "            parameter.grad /=",
+    "            if dist.get_rank() == 0:\n                parameter.grad /=",
+)
 
 
 # %% break instead of continue
@@ -119,28 +108,20 @@ edit(
 # %% averages the weights
 # told: do you write into, the parameters or their
 # right at: 1
-import torch.distributed as dist
-
-
-def average_gradients(model):
+body("""
     for parameter in model.parameters():
         dist.all_reduce(parameter.data)
         parameter.data /= dist.get_world_size()
+""")
 
 
 # %% a float64 gradient goes through a float32 vector
 # told: right up to the rounding of float32
-import torch
-import torch.distributed as dist
-
-
-def average_gradients(model):
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    flat = torch.cat([one.reshape(-1).float() for one in gradients])
-    dist.all_reduce(flat)
-    flat /= dist.get_world_size()
-    for one, piece in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        one.copy_(piece.view(one.shape))
+edit(
+    "dist.all_reduce(parameter.grad)\n            parameter.grad /= dist.get_world_size()",
+    "flat = parameter.grad.float()\n            dist.all_reduce(flat)\n"
+    "            parameter.grad.copy_(flat / dist.get_world_size())",
+)
 
 
 # %% asks whether a gradient is true, not whether it is None

@@ -1,13 +1,12 @@
 # %% starts the broadcasts and does not wait for them
 # told: 10 of 10 operations
 # told: still at work when your function returned
-def broadcast_parameters(model):
-    for tensor in (*model.parameters(), *model.buffers()):
-        dist.broadcast(tensor.detach(), src=0, async_op=True)
+edit("src=0", "src=0, async_op=True")
 
 
 # %% the others take zeros and all add up, but -0.0 and 0.0 are 0.0
-# told: other bits than -0.0
+# told: Which line calculates with the values
+# told: came back [[[[0.0,
 # right at: 1
 @torch.no_grad()
 def broadcast_parameters(model):
@@ -18,7 +17,8 @@ def broadcast_parameters(model):
 
 
 # %% the others multiply by 0 and all add up, but nan and inf times 0 are nan
-# told: nan times 0 is nan
+# told: Which line calculates with the values
+# told: came back [[[[nan,
 # right at: 1
 @torch.no_grad()
 def broadcast_parameters(model):
@@ -57,14 +57,15 @@ def broadcast_parameters(model):
 # told: rank 1
 # told: has returned without it
 # right at: 1
-def broadcast_parameters(model):
-    if dist.get_rank() == 0:
-        for tensor in (*model.parameters(), *model.buffers()):
-            dist.broadcast(tensor.detach(), src=0)
+edit(
+    "        dist.broadcast",
+    "        if dist.get_rank() == 0:\n            dist.broadcast",
+)
 
 
 # %% rank 0 sends to rank 1 alone
-# told: Nothing came to this rank
+# told: Which rank's numbers are in this tensor
+# told: came back [[[[inf,
 # right at: 1, 2
 def broadcast_parameters(model):
     for tensor in (*model.parameters(), *model.buffers()):
@@ -93,7 +94,7 @@ def broadcast_parameters(model):
 
 
 # %% a frozen parameter wants a gradient afterwards
-# told: has requires_grad=True
+# told: frozen has requires_grad=True
 def broadcast_parameters(model):
     for parameter in model.parameters():
         parameter.requires_grad_(False)
@@ -101,21 +102,6 @@ def broadcast_parameters(model):
         parameter.requires_grad_(True)
     for buffer in model.buffers():
         dist.broadcast(buffer, src=0)
-
-
-# %% one float32 vector for all; float64 and the counter lose digits on the way
-# told: In which dtype has it travelled?
-import torch
-import torch.distributed as dist
-
-
-def broadcast_parameters(model):
-    tensors = [*model.parameters(), *model.buffers()]
-    flat = torch.cat([tensor.detach().float().flatten() for tensor in tensors])
-    dist.broadcast(flat, src=0)
-    with torch.no_grad():
-        for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
-            tensor.copy_(part.reshape(tensor.shape))
 
 
 # %% thinks of the weights alone

@@ -38,24 +38,7 @@ edit("    for bucket in buckets:", "    while buckets:\n        bucket = buckets
 
 # %% sends a bucket when the next gradient does not fit, and the last one never
 # told: Which line sends the last bucket
-def send(bucket):
-    flat = torch.cat([gradient.flatten() for gradient in bucket])
-    dist.all_reduce(flat)
-    flat /= dist.get_world_size()
-    for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
-        gradient.copy_(part.view_as(gradient))
-
-
-def bucketed_average(model, cap_bytes):
-    gradients = [p.grad for p in reversed(list(model.parameters())) if p.grad is not None]
-    bucket, used = [], 0
-    for gradient in gradients:
-        full = used + gradient.nbytes > cap_bytes
-        if bucket and (full or gradient.dtype != bucket[0].dtype):
-            send(bucket)
-            bucket, used = [], 0
-        bucket.append(gradient)
-        used += gradient.nbytes
+edit("in buckets:", "in buckets[:-1]:")
 
 
 # %% rank 0 alone comes to the collectives
@@ -73,19 +56,7 @@ edit("dist.all_reduce(flat)", "dist.reduce(flat, 0)\n        dist.broadcast(flat
 
 # %% changes the weights
 # told: do you write into, the parameters or their
-def bucketed_average(model, cap_bytes):
-    for parameter in reversed(list(model.parameters())):
-        if parameter.grad is not None:
-            parameter.data += parameter.grad
-    buckets, room, dtype = [], 0, None
-    for gradient in [p.grad for p in reversed(list(model.parameters())) if p.grad is not None]:
-        if gradient.dtype != dtype or gradient.nbytes > room:
-            buckets.append([])
-            room, dtype = cap_bytes, gradient.dtype
-        buckets[-1].append(gradient)
-        room -= gradient.nbytes
-    for bucket in buckets:
-        dist.all_reduce(torch.cat([gradient.flatten() for gradient in bucket]))
+edit("    buckets,", "    model.p00.data += 1\n    buckets,")
 
 
 # %% views a gradient that is not contiguous
@@ -100,25 +71,11 @@ edit(" if p.grad is not None]", "]")
 
 # %% plans the buckets of a model once, whatever the cap
 # told: What does your function keep from one call to the next
-PLAN = {}
-
-
-def bucketed_average(model, cap_bytes):
-    gradients = [p.grad for p in reversed(list(model.parameters())) if p.grad is not None]
-    used, dtype = 0, None
-    lengths = PLAN.setdefault(id(model), [])
-    begun = bool(lengths)
-    for gradient in gradients if not begun else []:
-        if not lengths or used + gradient.nbytes > cap_bytes or gradient.dtype != dtype:
-            lengths.append(0)
-            used = 0
-        lengths[-1] += 1
-        dtype = gradient.dtype
-        used += gradient.nbytes
-    for length in lengths:
-        bucket, gradients = gradients[:length], gradients[length:]
-        flat = torch.cat([gradient.flatten() for gradient in bucket])
-        dist.all_reduce(flat)
-        flat /= dist.get_world_size()
-        for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
-            gradient.copy_(part.view_as(gradient))
+edit(
+    "def bucketed_average",
+    "PLAN = []\n\n\ndef bucketed_average",
+    "    for bucket in buckets:",
+    "    PLAN.extend([] if PLAN else map(len, buckets))\n"
+    "    left = iter(gradients)\n"
+    "    for bucket in [[next(left) for _ in range(length)] for length in PLAN]:",
+)

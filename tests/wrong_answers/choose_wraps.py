@@ -34,7 +34,7 @@ edit("raise ValueError(", "assert False, (")
 
 
 # %% returns nothing if there are no blocks
-# told: Does the function return its list, on every path
+# told: Does the function return its result, on every path
 edit("filled = inf", "filled = inf\n    if not sizes:\n        return")
 
 
@@ -48,19 +48,6 @@ edit("= []", "= [[]]", "filled = inf", "filled = 0")
 edit("enumerate(sizes)", "enumerate([sizes.pop(0) for _ in range(len(sizes))])")
 
 
-# %% as many blocks in each unit as fit on average
-# told: Units with equally many blocks need not be equally large
-def choose_wraps(sizes, limit):
-    for block, size in enumerate(sizes):
-        if size > limit:
-            raise ValueError(f"block {block} is too large")
-    if not sum(sizes):
-        return [list(range(len(sizes)))] if sizes else []
-    each = max(1, int(limit / (sum(sizes) / len(sizes))))
-    blocks = list(range(len(sizes)))
-    return [blocks[start : start + each] for start in range(0, len(sizes), each)]
-
-
 # %% returns where units begin
 # told: Where does a unit end?
 edit("return units", "return [unit[0] for unit in units]")
@@ -71,35 +58,9 @@ edit("return units", "return [unit[0] for unit in units]")
 edit("units.append([])", "units and units[-1].append(block)\n            units.append([])")
 
 
-# %% adds a unit to the list only when the next one begins
-# told: The last unit is missing
-def choose_wraps(sizes, limit):
-    units, unit, filled = [], [], 0
-    for block, size in enumerate(sizes):
-        if size > limit:
-            raise ValueError(f"block {block} is too large")
-        if filled + size > limit:
-            units.append(unit)
-            unit, filled = [], 0
-        unit.append(block)
-        filled += size
-    return units
-
-
 # %% asks for the largest of no blocks
 # told: so no largest block
-def choose_wraps(sizes, limit):
-    if max(sizes) > limit:
-        first = next(block for block, size in enumerate(sizes) if size > limit)
-        raise ValueError(f"block {first} is too large")
-    units, filled = [], 0
-    for block, size in enumerate(sizes):
-        if not units or filled + size > limit:
-            units.append([])
-            filled = 0
-        units[-1].append(block)
-        filled += size
-    return units
+edit("filled = inf", "filled = inf\n    max(sizes)")
 
 
 # %% the error does not say which block it is
@@ -132,7 +93,6 @@ def choose_wraps(sizes, limit):
 
 # %% cuts before the block that would fill a unit, if the next one fills one by itself
 # told: [9, 1, 10, 2]
-# told: Two neighbouring units would fit into one
 edit(
     "        if filled + size > limit:",
     """

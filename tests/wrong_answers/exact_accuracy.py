@@ -22,35 +22,11 @@ edit("mine, batch_size", "mine, batch_size // dist.get_world_size()")
 # %% drop_last makes the ranks equal, and leaves samples out
 # told: Does a sampler or a loader drop
 # right at: 1
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler
-
-
-def exact_accuracy(model, dataset, batch_size):
-    sampler = DistributedSampler(dataset, shuffle=False, drop_last=True)
-    right, training = torch.tensor(0), model.training
-    model.eval()
-    with torch.no_grad():
-        for features, labels in DataLoader(dataset, batch_size, sampler=sampler):
-            right += (model(features).argmax(dim=1) == labels).sum()
-    model.train(training)
-    dist.all_reduce(right)
-    return right.item() / len(dataset)
-
-
-# %% every rank guesses all samples, so nothing is gained
-# told: A rank that guesses everything saves no time
-# right at: 1
-edit("DataLoader(mine", "DataLoader(dataset", "    dist.all_reduce(right)", "")
-
-
-# %% rank 0 guesses everything and tells the others
-# told: One rank works, and the others wait
-# right at: 1
 edit(
-    "    right = torch",
-    "    mine = Subset(dataset, [] if dist.get_rank() else range(len(dataset)))\n    right = torch",
+    "mine = Subset",
+    "each = len(dataset) // dist.get_world_size()\n    mine = Subset",
+    "len(dataset), dist.get_world_size()))",
+    "each * dist.get_world_size(), dist.get_world_size()))",
 )
 
 
@@ -123,8 +99,3 @@ edit("all_reduce(right)", "reduce(right, dst=0)")
 # %% reads the count before the sum is there
 # told: still at work when your function returned
 edit("all_reduce(right)", "all_reduce(right, async_op=True)")
-
-
-# %% takes a score above 0 for class 1, as with two classes
-# told: There are more than two classes
-edit("model(features).argmax(dim=1)", "(model(features)[:, 1] > 0)")

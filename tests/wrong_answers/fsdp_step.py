@@ -12,16 +12,6 @@ edit(
 )
 
 
-# %% all-reduces the gradient of the output, too
-# told: This all-reduce adds up tensors as large as an output
-edit("grad = loss_grad(x)", "grad = loss_grad(x)\n    dist.all_reduce(grad)")
-
-
-# %% goes backward from the first block, and makes a new list for it
-# told: From which block does the gradient of the loss come first
-edit("reversed(blocks)", "list(blocks)")
-
-
 # %% goes backward twice through each block
 # told: Each backward of a block needs a forward
 edit(
@@ -30,23 +20,13 @@ edit(
 )
 
 
-# %% goes through the blocks one by one, forward and backward
+# %% runs each block forward twice
 # told: Each block runs forward once and backward once
-def fsdp_step(blocks, x, loss_grad, lr):
-    for block in blocks:
-        block.gather()
-        x = block.forward(x)
-        _, weight_grad = block.backward(loss_grad(x))
-        block.free()
-        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()
-    for block in blocks:
-        block.gather()
-        block.forward(x)
-        block.free()
+edit("x = block.forward(x)", "block.forward(x)\n        x = block.forward(x)")
 
 
 # %% divides the gradient of the loss, too
-# told: was divided by the number of ranks twice
+# told: The gradient was divided once too often
 # right at: 1
 edit("grad = loss_grad(x)", "grad = loss_grad(x) / dist.get_world_size()")
 
@@ -67,21 +47,13 @@ edit("        x = block", "        block.free()\n        x = block")
 
 
 # %% keeps all weights until their backward
-# told: In forward nothing was freed
-def fsdp_step(blocks, x, loss_grad, lr):
-    for block in blocks:
-        block.gather()
-        x = block.forward(x)
-    grad = loss_grad(x)
-    for block in reversed(blocks):
-        grad, weight_grad = block.backward(grad)
-        block.free()
-        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()
-
-
-# %% frees nothing after backward
-# told: In backward nothing was freed
-edit("        block.free()\n        block.piece", "        block.piece")
+# told: When is a block done with its weight
+edit(
+    "        if block is not last:  # its backward is next\n            block.free()\n",
+    "",
+    "        if block is not last:\n            block.gather()\n",
+    "",
+)
 
 
 # %% takes what gather returns for the weight
@@ -92,72 +64,14 @@ edit(
 )
 
 
-# %% gathers the next block while this one computes
-# told: FSDP does that to hide the communication
-def fsdp_step(blocks, x, loss_grad, lr):
-    last = len(blocks) - 1
-    blocks[0].gather()
-    for number, block in enumerate(blocks):
-        if number < last:
-            blocks[number + 1].gather()
-        x = block.forward(x)
-        if number < last:
-            block.free()
-    grad = loss_grad(x)
-    for block in reversed(blocks):
-        if block is not blocks[-1]:
-            block.gather()
-        grad, weight_grad = block.backward(grad)
-        block.free()
-        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()
-
-
-# %% gathers all blocks before the forward
-# told: Every block is gathered before the first one is used
-def fsdp_step(blocks, x, loss_grad, lr):
-    for block in blocks:
-        block.gather()
-    for block in blocks:
-        x = block.forward(x)
-    grad = loss_grad(x)
-    for block in reversed(blocks):
-        grad, weight_grad = block.backward(grad)
-        block.free()
-        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()
-
-
 # %% takes the two gradients for each other
 # told: Which one is as large as the weight
 edit("grad, weight_grad =", "weight_grad, grad =")
 
 
-# %% updates all blocks but the last one
-# told: Which blocks does your update reach
-edit(
-    "        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()",
-    """
-        piece_grad = block.reduce_scatter(weight_grad)
-        if block is not last or len(blocks) == 1:
-            block.piece -= lr * piece_grad / dist.get_world_size()
-    """,
-)
-
-
 # %% takes the blocks out of the list
 # told: Which line changes it? For example, pop and reverse
 edit("for block in reversed(blocks):", "while blocks:\n        block = blocks.pop()")
-
-
-# %% gathers each block once, and frees nothing
-# told: Nothing was freed
-def fsdp_step(blocks, x, loss_grad, lr):
-    for block in blocks:
-        block.gather()
-        x = block.forward(x)
-    grad = loss_grad(x)
-    for block in reversed(blocks):
-        grad, weight_grad = block.backward(grad)
-        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()
 
 
 # %% leaves the block that came last in backward whole
@@ -173,20 +87,6 @@ edit(
 edit("        if block is not last:\n            block.gather()\n", "")
 
 
-# %% takes its own gradient's piece, and reduces nothing
-# told: The piece moved by this rank's own gradient. Where
-# right at: 1
-edit(
-    "        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()",
-    """
-        length = len(block.piece)
-        row = torch.zeros(dist.get_world_size() * length, dtype=x.dtype)
-        row[: weight_grad.numel()] = weight_grad.flatten()
-        block.piece -= lr * row[dist.get_rank() * length :][:length]
-    """,
-)
-
-
 # %% only rank 0 takes part
 # told: never by rank
 # right at: 1
@@ -194,7 +94,7 @@ edit("    last =", "    if dist.get_rank() > 0:\n        return\n    last =")
 
 
 # %% calls a reduce-scatter of its own
-# told: Which of their calls replaces this one
+# told: Which of their calls does the work of this one
 edit(
     "        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()",
     """
@@ -260,18 +160,4 @@ edit(
 edit(
     "block.piece -= lr * block.reduce_scatter(weight_grad)",
     "block.reduce_scatter(weight_grad)\n        block.piece -= lr * weight_grad",
-)
-
-
-# %% changes the whole weight, which is freed
-# told: Which line writes into block.piece
-edit(
-    """
-        block.free()
-        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()""",
-    """
-        block.reduce_scatter(weight_grad)
-        block.weight.sub_(lr * weight_grad)
-        block.free()
-    """,
 )

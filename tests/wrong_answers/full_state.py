@@ -201,7 +201,7 @@ def full_state(model):
 
 
 # %% makes rank 0's buffers those of all ranks
-# told: changed model.units.10.running_mean on rank
+# told: changed model.units.8.running_mean on rank
 # right at: 1
 edit(
     "  # an all-gather: on every rank",
@@ -233,7 +233,38 @@ edit("dist.get_rank() == 0", "True", "return state", "return state if dist.get_r
 # right at: 1
 edit(
     "dist.get_rank() == 0",
-    'dist.get_rank() == 0 or name < "units.5"',
+    'dist.get_rank() == 0 or name < "units.3"',
     "return state",
     "return state if dist.get_rank() == 0 else {}",
 )
+
+
+# %% the other ranks return None
+# told: What do the other ranks return
+# right at: 1
+edit("return state", "return state or None")
+
+
+# %% every rank returns everything
+# told: which one writes the file
+# right at: 1
+edit("dist.get_rank() == 0", "True")
+
+
+# %% the last rank has the result
+# told: On which rank is the result
+# right at: 1
+edit("dist.get_rank() == 0", "dist.get_rank() == dist.get_world_size() - 1")
+
+
+# %% leaves out the buffers
+# told: Which entries of a state dict are not parameters
+edit(
+    "dist.get_rank() == 0",
+    "dist.get_rank() == 0 and name in dict(model.named_parameters(remove_duplicate=False))",
+)
+
+
+# %% leaves out the frozen parameter
+# told: A frozen parameter is part of the model
+edit("dist.get_rank() == 0", 'dist.get_rank() == 0 and name != "frozen"')

@@ -26,22 +26,13 @@ edit(
 
 # %% a later call writes into the tensors that an earlier one has returned
 # told: Do the results of two calls share memory
-import torch
-import torch.distributed as dist
-
-BUFFERS = {}
-
-
-def gather_uneven(tensor):
-    length = torch.tensor(len(tensor))
-    lengths = [torch.empty_like(length) for _ in range(dist.get_world_size())]
-    dist.all_gather(lengths, length)
-    padded = tensor.new_zeros(max(lengths).item(), *tensor.shape[1:])
-    padded[: len(tensor)] = tensor
-    key = padded.shape, padded.dtype
-    everyone = BUFFERS.setdefault(key, [torch.empty_like(padded) for _ in lengths])
-    dist.all_gather(everyone, padded)
-    return [one[:rows] for one, rows in zip(everyone, lengths, strict=True)]
+edit(
+    "def gather",
+    "BUFFERS = {}\n\n\ndef gather",
+    "everyone = [torch.empty_like(padded) for _ in lengths]",
+    """key = padded.shape, padded.dtype
+    everyone = BUFFERS.setdefault(key, [torch.empty_like(padded) for _ in lengths])""",
+)
 
 
 # %% the shortest tensor comes first
@@ -56,14 +47,11 @@ edit(
 # %% gathers tensors of unlike length as they are
 # told: One collective got tensors of different sizes
 # right at: 1
-import torch
-import torch.distributed as dist
-
-
-def gather_uneven(tensor):
+body("""
     everyone = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, tensor)
     return everyone
+""")
 
 
 # %% broadcasts views that are not contiguous, which gloo does not refuse
@@ -95,13 +83,11 @@ edit(
 
 # %% tensors as pickled objects
 # told: Are they pickled objects
-import torch.distributed as dist
-
-
-def gather_uneven(tensor):
+body("""
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, tensor)
     return everyone
+""")
 
 
 # %% padding for tensors of one dimension
@@ -161,38 +147,10 @@ def gather_uneven(tensor):
     return everyone
 
 
-# %% makes the tensors alike by cutting them to the shortest
-# told: What decides where you cut it
-# right at: 1
-edit(
-    "max(lengths)",
-    "min(lengths)",
-    "= tensor\n",
-    "= tensor[: len(padded)]\n",
-    "[one[:rows] for one, rows in zip(everyone, lengths, strict=True)]",
-    "everyone",
-)
-
-
 # %% cuts where the zeros begin, in data that has some
 # told: (call 3; the results before it were right)
 # told: A number that you pad with may be data
-import torch
-import torch.distributed as dist
-
-
-def gather_uneven(tensor):
-    length = torch.tensor(len(tensor))
-    lengths = [torch.empty_like(length) for _ in range(dist.get_world_size())]
-    dist.all_gather(lengths, length)
-    padded = tensor.new_zeros(max(lengths).item(), *tensor.shape[1:])
-    padded[: len(tensor)] = tensor
-    everyone = [torch.empty_like(padded) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, padded)
-    return [
-        one[one != 0] if one.dim() == 1 else one[:n]
-        for one, n in zip(everyone, lengths, strict=True)
-    ]
+edit("one[:rows] for", "one[one != 0] if one.dim() == 1 else one[:rows] for")
 
 
 # %% pads with nan or the smallest integer, and takes every other row for data

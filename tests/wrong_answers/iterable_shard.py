@@ -29,12 +29,7 @@ def iterable_shard(stream, rank, world_size, worker):
 
 # %% asks a stream for its length
 # told: A stream has no length
-def iterable_shard(stream, rank, world_size, worker):
-    mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-    each = len(stream) // (world_size * workers)
-    for place, sample in enumerate(stream):
-        if place // each == rank * workers + mine:
-            yield sample
+body("yield from list(stream)[: len(stream) // world_size]")
 
 
 # %% asks None for its id
@@ -69,13 +64,9 @@ def iterable_shard(stream, rank, world_size, worker):
 
 
 # %% makes an iterator, and does not return it
-# told: on every path
-from itertools import islice
-
-
-def iterable_shard(stream, rank, world_size, worker):
-    mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-    islice(stream, rank + world_size * mine, None, world_size * workers)
+# told: What is it here, and on every path
+# told: None, None
+body("map(print, stream)")
 
 
 # %% next raises StopIteration inside a generator
@@ -94,5 +85,6 @@ body("yield from stream[rank::world_size]")
 
 
 # %% returns how many samples there are
-# told: The caller iterates over what your function gives
+# told: What is it here, and on every path
+# told: an int
 body("return sum(1 for _ in stream)")

@@ -1,80 +1,54 @@
 # %% returns a tensor
 # told: This is a tensor; a float is asked for
-def mean_over_ranks(value):
-    total = torch.tensor(value)
-    dist.all_reduce(total)
-    return total / dist.get_world_size()
+edit("total.item()", "total")
 
 
 # %% divides by get_rank, which is 0 on rank 0
 # told: Ranks are counted from 0
-def mean_over_ranks(value):
-    total = torch.tensor(value)
-    dist.all_reduce(total)
-    return total.item() / dist.get_rank()
+edit("get_world_size()", "get_rank()")
 
 
 # %% starts the collective and does not wait for it
 # told: still at work when your function returned
-def mean_over_ranks(value):
-    total = torch.tensor(value)
-    dist.all_reduce(total, async_op=True)
-    return total.item() / dist.get_world_size()
+edit("all_reduce(total)", "all_reduce(total, async_op=True)")
 
 
 # %% hands a number to the collective
 # told: A collective takes a tensor, and value is a number
-import torch.distributed as dist
-
-
-def mean_over_ranks(value):
-    dist.all_reduce(value)
-    return value / dist.get_world_size()
+edit("all_reduce(total)", "all_reduce(value)")
 
 
 # %% goes on with what all_reduce returns
 # told: What holds the sum?
-def mean_over_ranks(value):
-    total = dist.all_reduce(torch.tensor(value))
-    return total.item() / dist.get_world_size()
+edit("    dist.all_reduce", "    total = dist.all_reduce")
 
 
 # %% a rank with 0 stays away from the collective
 # told: the first call was right
 # right at: 1
-def mean_over_ranks(value):
-    total = torch.tensor(value)
-    if value != 0:
-        dist.all_reduce(total)
-    return total.item() / dist.get_world_size()
+edit("dist.all_reduce(total)", "if value != 0:\n        dist.all_reduce(total)")
 
 
 # %% the list holds the same tensor world_size times
 # told: or one tensor several times?
 # right at: 1
-def mean_over_ranks(value):
+body("""
     parts = [torch.zeros(1)] * dist.get_world_size()
     dist.all_gather(parts, torch.tensor([value]))
     return torch.cat(parts).mean().item()
+""")
 
 
 # %% rank 0 alone comes to the collective
 # told: rank 1 has returned without it
 # right at: 1
-def mean_over_ranks(value):
-    total = torch.tensor(value)
-    if dist.get_rank() == 0:
-        dist.all_reduce(total)
-    return total.item() / dist.get_world_size()
+edit("dist.all_reduce(total)", "if dist.get_rank() == 0:\n        dist.all_reduce(total)")
 
 
 # %% reduce gives the sum to one rank
-# told: After reduce, one rank alone has the sum
+# told: After reduce, one rank alone has the result
 # right at: 1
-def mean_over_ranks(value):
-    total = torch.tensor(value)
-    dist.reduce(total, dst=0)
-    return total.item() / dist.get_world_size()
+edit("all_reduce(total)", "reduce(total, dst=0)")
 
 
 # %% each rank begins with its own number, and rounds another way
@@ -108,5 +82,4 @@ def mean_over_ranks(value):
 
 # %% returns what all_reduce returns
 # told: A collective fills its tensors and returns None
-def mean_over_ranks(value):
-    return dist.all_reduce(torch.tensor(value))
+body("return dist.all_reduce(torch.tensor(value))")

@@ -42,10 +42,7 @@ edit("sums = torch", "if count == 0:\n        return 0.0, 0.0\n    sums = torch"
 # %% a rank without samples divides by its own count
 # told: A rank may have no samples
 # right at: 1
-def metrics_in_one(loss_sum, correct, count):
-    shares = torch.tensor([loss_sum / count, correct / count, 1.0], dtype=torch.float64) * count
-    dist.all_reduce(shares)
-    return tuple((shares[:2] / shares[2]).tolist())
+edit("torch.float64)", "torch.float64) * (count / count)")
 
 
 # %% three numbers as an object
@@ -58,7 +55,7 @@ def metrics_in_one(loss_sum, correct, count):
 
 
 # %% reduce leaves the sums on rank 0 alone
-# told: After reduce or gather, only one rank
+# told: After reduce, one rank alone has the result
 # right at: 1
 edit("all_reduce(sums)", "reduce(sums, dst=0)")
 
@@ -70,17 +67,14 @@ edit("loss_sum / count, correct / count", "round(loss_sum / count, 4), round(cor
 
 # %% adds to a tensor that still holds the sums of the call before
 # told: What does your function keep from one call to the next
-import torch
-import torch.distributed as dist
-
-SUMS = torch.zeros(3, dtype=torch.float64)
-
-
-def metrics_in_one(loss_sum, correct, count):
-    SUMS.add_(torch.tensor([loss_sum, correct, count], dtype=torch.float64))
-    dist.all_reduce(SUMS)
-    loss_sum, correct, count = SUMS.tolist()
-    return loss_sum / count, correct / count
+edit(
+    "def metrics_in_one",
+    "SUMS = torch.zeros(3, dtype=torch.float64)\n\n\ndef metrics_in_one",
+    "sums = torch.tensor(",
+    "sums = SUMS.add_(torch.tensor(",
+    "torch.float64)  #",
+    "torch.float64))  #",
+)
 
 
 # %% tensors of one number, where floats are asked for

@@ -1,8 +1,3 @@
-# %% returns the list that was sent
-# told: A path is a string
-edit("return path", "return told")
-
-
 # %% only rank 0 comes to the barrier
 # told: waits in barrier
 # right at: 1
@@ -41,48 +36,15 @@ edit("src=0", "src=dist.get_rank()")
 
 # %% every rank makes a folder of its own
 # told: How many folders does this make
+# told: 1 on rank 1
 # right at: 1
-def once_per_run(make_folder):
-    folder = make_folder()
-    dist.barrier()
-    return folder
+edit("if dist.get_rank() == 0", "if True")
 
 
-# %% sends a path in a buffer of 128 bytes, and cuts off what does not fit
-# told: The end of the path is missing
-import torch
-import torch.distributed as dist
-
-
-def once_per_run(make_folder):
-    sent = torch.zeros(128, dtype=torch.uint8)  # stays empty if there is no folder
-    if dist.get_rank() == 0:
-        try:
-            path = make_folder().encode()[: len(sent)]
-            sent[: len(path)] = torch.tensor(list(path), dtype=torch.uint8)
-        except Exception:
-            sent.zero_()
-    dist.broadcast(sent, src=0)
-    path = bytes(sent.tolist()).rstrip(b"\0").decode(errors="ignore")
-    if not path:
-        raise RuntimeError("rank 0 could not make the folder")
-    return path
-
-
-# %% each rank makes up a name from its own clock
-# told: Only rank 0 can know this name
-# right at: 1
-import time
-
-import torch.distributed as dist
-
-
-def once_per_run(make_folder):
-    folder = f"work/runs/{time.time_ns()}"
-    if dist.get_rank() == 0:
-        folder = make_folder()
-    dist.barrier()
-    return folder
+# %% cuts off what does not fit into a buffer
+# told: how do the others get all of it
+# told: xxxxx'
+edit("return path", "return path[:128]")
 
 
 # %% asks whether there is a message, and an error may have none
@@ -91,26 +53,10 @@ def once_per_run(make_folder):
 edit("repr(error)", "str(error)", "if problem is not None", "if problem")
 
 
-# %% sends each character as a byte
-# told: How many bytes does a character take
-import torch
-import torch.distributed as dist
-
-
-def once_per_run(make_folder):
-    path, size = "", torch.tensor(-1)
-    if dist.get_rank() == 0:
-        try:
-            path = make_folder()
-            size.fill_(len(path))
-        except Exception as error:
-            print(error)
-    dist.broadcast(size, src=0)
-    if size < 0:
-        raise RuntimeError("no folder")
-    letters = torch.tensor([ord(one) for one in path.ljust(int(size))], dtype=torch.uint8)
-    dist.broadcast(letters, src=0)
-    return "".join(map(chr, letters.tolist()))
+# %% loses the characters that are not ASCII
+# told: how do the others get all of it
+# told: gr??e
+edit("return path", "return path.encode('ascii', 'replace').decode()")
 
 
 # %% catches OSError only
@@ -120,51 +66,24 @@ def once_per_run(make_folder):
 edit("except Exception", "except OSError")
 
 
-# %% the others are sent None, and return it
+# %% only rank 0 looks whether there is a problem
 # told: What was it told
 # right at: 1
-def once_per_run(make_folder):
-    folder = [None]
-    try:
-        if dist.get_rank() == 0:
-            folder[0] = make_folder()
-    finally:
-        dist.broadcast_object_list(folder, src=0)
-    return folder[0]
+edit("if problem is not None", "if dist.get_rank() == 0 and problem")
 
 
-# %% the others wait, and do not learn the path
-# told: How does the other rank learn it
+# %% the others do not return the path
+# told: how do the others get all of it
+# told: rank 1: returned None
 # right at: 1
-def once_per_run(make_folder):
-    folder = None
-    if dist.get_rank() == 0:
-        folder = make_folder()
-    dist.barrier()
-    return folder
-
-
-# %% sends the folder's name without the folders that it is in
-# told: The name is right
-# right at: 1
-edit(
-    "told[0] = make_folder()",
-    "folder = make_folder()\n            told[0] = folder.rpartition('/')[2]",
-    "return path",
-    "return folder if dist.get_rank() == 0 else path",
-)
+edit("return path", "return path if dist.get_rank() == 0 else None")
 
 
 # %% rank 0 raises, and never comes to the broadcast
 # told: raises OSError('disk full') on rank 0 rank 0 is outside your function
 # told: there will be no folder
 # right at: 1
-def once_per_run(make_folder):
-    folder = [None]
-    if dist.get_rank() == 0:
-        folder[0] = make_folder()
-    dist.broadcast_object_list(folder, src=0)
-    return folder[0]
+edit("except Exception", "except KeyError")
 
 
 # %% sends the exception, and not every one can be pickled
@@ -178,14 +97,12 @@ edit("repr(error)", "error")
 # %% the others fail over None, with an error that was not meant
 # told: does a rank fail because of something
 # right at: 1
-def once_per_run(make_folder):
-    told = [None]
-    try:
-        if dist.get_rank() == 0:
-            told[0] = make_folder()
-    finally:
-        dist.broadcast_object_list(told, src=0)
-    return "" + told[0]
+edit(
+    "if problem is not None",
+    "if dist.get_rank() == 0 and problem",
+    "return path",
+    "return '' + path",
+)
 
 
 # %% rank 0 catches its error, and nobody hears of it
@@ -194,18 +111,7 @@ def once_per_run(make_folder):
 edit("told[1] = repr(error)", "print(error)")
 
 
-# %% rank 0 tries once more after a failure
-# told: How often does rank 0 reach the call
-def once_per_run(make_folder):
-    told = [None, None]
-    if dist.get_rank() == 0:
-        for _ in range(2):
-            try:
-                told = [make_folder(), None]
-                break
-            except Exception as error:
-                told[1] = repr(error)
-    dist.broadcast_object_list(told, src=0)
-    if told[1]:
-        raise RuntimeError(told[1])
-    return told[0]
+# %% rank 0 makes two folders, and returns one of them
+# told: How many folders does this make
+# told: 2 on rank 0
+edit("told[0] = make_folder()", "told[0] = make_folder() and make_folder()")

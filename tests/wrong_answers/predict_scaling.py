@@ -46,7 +46,7 @@ def predict_scaling(timings, compute, buckets, hidden, ranks):
 
 # %% nothing is hidden, and an efficiency is taken for a speed-up
 # told: What runs while a rank computes
-# told: whose ideal is N
+# told: 1 is the ideal
 import numpy as np
 
 

@@ -1,18 +1,3 @@
-# %% returns a column of numbers
-# told: the shape is not. How many dimensions
-edit(".clone()", ".unsqueeze(1).clone()")
-
-
-# %% makes a parameter of the piece
-# told: The caller makes parameters of the pieces
-edit(
-    "return torch.cat",
-    "return torch.nn.Parameter(torch.cat",
-    ".clone()",
-    ".clone(), tensor.requires_grad)",
-)
-
-
 # %% fills the same memory in each call
 # told: which a later call has changed
 # right at: 1
@@ -27,20 +12,6 @@ def shard_and_pad(tensor):
     own = row[dist.get_rank() * length :][:length]
     piece[: len(own)] = own
     return piece
-
-
-# %% takes NumPy for it, which has fewer dtypes
-# told: NumPy knows no bfloat16
-import numpy
-import torch
-import torch.distributed as dist
-
-
-def shard_and_pad(tensor):
-    ranks = dist.get_world_size()
-    row = tensor.detach().numpy().flatten()
-    row = numpy.pad(row, (0, -row.size % ranks))
-    return torch.from_numpy(row.reshape(ranks, -1)[dist.get_rank()].copy())
 
 
 # %% leaves it to chunk, which makes fewer pieces than ranks
@@ -63,7 +34,7 @@ def shard_and_pad(tensor):
 
 
 # %% leaves the piece in autograd's graph, which holds the parameter
-# told: the graph leads back to it
+# told: what takes it out of the graph
 edit(".detach()", "")
 
 
@@ -83,12 +54,6 @@ edit(
 def shard_and_pad(tensor):
     rows = tensor.detach().flatten().reshape(dist.get_world_size(), -1)
     return rows[dist.get_rank()].clone()
-
-
-# %% takes memory that nobody has filled for the padding
-# told: What follows the elements is not zero
-# right at: 1
-edit("new_zeros", "new_empty")
 
 
 # %% makes the tensor itself the piece, and returns nothing
@@ -114,27 +79,9 @@ def shard_and_pad(tensor):
 edit(".clone()", "")
 
 
-# %% copies only where there are zeros to add
-# told: What if no zeros are needed, or there is one rank
-edit(
-    "torch.cat([flat, padding])",
-    "(torch.cat([flat, padding]) if len(padding) else flat)",
-    ".clone()",
-    "",
-)
-
-
 # %% makes a row with view
 # told: view needs elements that are already contiguous
 edit("flatten()", "view(-1)")
-
-
-# %% cuts between rows of the tensor
-# told: These are still rows
-def shard_and_pad(tensor):
-    rows = tensor.detach().reshape(tensor.shape or (1,))
-    length = -(-len(rows) // dist.get_world_size())
-    return rows[dist.get_rank() * length :][:length].clone()
 
 
 # %% takes the caller's parameter out of training

@@ -14,7 +14,7 @@ def shuffled_every_epoch(dataset, epochs, batch_size, seed):
 
 
 # %% without a sampler every rank shuffles and trains on all
-# told: Each rank has all samples. What deals
+# told: What deals them out, and what tells it
 # right at: 1
 edit(
     "sampler=sampler, generator=torch.Generator()",
@@ -23,7 +23,7 @@ edit(
 
 
 # %% nothing is added, so ranks have unequally many
-# told: Which rank do the others wait for
+# told: How many samples does each rank get
 # right at: 1
 def shuffled_every_epoch(dataset, epochs, batch_size, seed):
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -45,19 +45,6 @@ def shuffled_every_epoch(dataset, epochs, batch_size, seed):
     return [[own[place] for place in order] for order in orders]
 
 
-# %% makes the ranks equal with -1, which is no sample
-# told: These numbers are not in the data set
-# right at: 1
-def shuffled_every_epoch(dataset, epochs, batch_size, seed):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    trained_on = []
-    for epoch in range(epochs):
-        generator = torch.Generator().manual_seed(seed + epoch)
-        order = torch.randperm(len(dataset), generator=generator).tolist()
-        trained_on.append((order + [-1] * (-len(order) % size))[rank::size])
-    return trained_on
-
-
 # %% seeds the whole process in each epoch
 # told: it changed the seed of torch
 def shuffled_every_epoch(dataset, epochs, batch_size, seed):
@@ -70,34 +57,9 @@ def shuffled_every_epoch(dataset, epochs, batch_size, seed):
     return trained_on
 
 
-# %% draws each place of the order anew, so that a sample may be drawn again
-# told: What draws them
-def shuffled_every_epoch(dataset, epochs, batch_size, seed):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    trained_on = []
-    for epoch in range(epochs):
-        generator = torch.Generator().manual_seed(seed + epoch)
-        order = torch.randint(len(dataset), (24,), generator=generator).tolist()
-        trained_on.append(order[: -(-len(dataset) // size) * size][rank::size])
-    return trained_on
-
-
-# %% every rank deals itself the cards of rank 0
-# told: What tells the sampler which rank it is
-# right at: 1
-edit("seed=seed", "num_replicas=dist.get_world_size(), rank=0, seed=seed")
-
-
 # %% tells the loader the epoch
 # told: It must know the epoch
 edit("sampler.set_epoch", "loader.set_epoch")
-
-
-# %% asks the loader once for its batches, and the first epoch uses them up
-# told: Does the loop over the batches run in this epoch
-edit(
-    "trained_on = []\n", "batches = iter(loader)\n    trained_on = []\n", "in loader", "in batches"
-)
 
 
 # %% the loader drops the last batch where it is not full
@@ -121,51 +83,19 @@ edit("seed=seed", "shuffle=False, seed=seed", ", generator=torch.Generator()", "
 edit("sampler.set_epoch(epoch)", "pass", ", generator=torch.Generator()", "")
 
 
-# %% adds a sample for each rank where the data set divides already
-# told: Which samples come several times in a list
-def shuffled_every_epoch(dataset, epochs, batch_size, seed):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    trained_on = []
-    for epoch in range(epochs):
-        generator = torch.Generator().manual_seed(seed + epoch)
-        order = torch.randperm(len(dataset), generator=generator).tolist()
-        trained_on.append((order + order[: size - len(order) % size])[rank::size])
-    return trained_on
-
-
 # %% leaves the rank in the seed, so that ranks deal from orders of their own
 # told: Do all ranks deal from the same order
 # right at: 1
 edit("seed=seed", "seed=seed + dist.get_rank()")
 
 
-# %% returns at the end of the first epoch
-# told: Do all epochs run
-edit("    return trained_on", "        return trained_on")
-
-
-# %% the sampler has its default seed
-# told: Both seeds give the same orders
-edit(", seed=seed", "")
-
-
 # %% makes one number of seed and epoch by multiplying, which is 0 in epoch 0
-# told: How are seed and epoch combined
+# told: how are seed and epoch combined
 edit(", seed=seed", "", "set_epoch(epoch)", "set_epoch((seed + 1) * epoch)")
 
 
-# %% tells the epoch after the loop over its batches
-# told: Epochs 0 and 1 are alike, epoch 2 is not
-edit(
-    "sampler.set_epoch(epoch)",
-    "pass",
-    "+= samples.tolist()\n",
-    "+= samples.tolist()\n        sampler.set_epoch(epoch)\n",
-)
-
-
 # %% the lists hold tensors, not numbers
-# told: Is it still a list of int for each epoch
+# told: and do all epochs run
 edit("samples.tolist()", "samples")
 
 

@@ -1,13 +1,3 @@
-# %% cuts each batch of a rank's own rows once more
-# told: cut twice
-# right at: 1
-edit(
-    "        for images, labels in loader:",
-    """        for batch in loader:
-            images, labels = (one.chunk(dist.get_world_size())[0] for one in batch)""",
-)
-
-
 # %% DDP alone: no one deals out the rows
 # told: DDP deals out no rows
 # right at: 1
@@ -25,12 +15,14 @@ edit("    return", "    dist.destroy_process_group()\n    return")
 
 
 # %% all-reduces the loss in each step, one more message to wait for
-# told: A few numbers more than the gradients
+# told: Which of your lines send something in a step
+# told: all_reduce: 36 bytes
 edit("optimizer.step()", "optimizer.step()\n            dist.all_reduce(loss.detach())")
 
 
 # %% waits for the last batch of an epoch, as if gradients were accumulated
-# told: What keeps DDP from sending
+# told: or keep DDP from sending
+# told: all_reduce: 10.6667 bytes
 edit(
     "for images",
     "for number, (images",

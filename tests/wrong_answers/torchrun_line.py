@@ -8,13 +8,9 @@ edit('"--rdzv-backend=c10d"', '"--rdzv-backend=c10d", "--rdzv-conf=join_timeout=
 edit("--rdzv-id={job}", "--rdzv-id={job}-{host}")
 
 
-# %% every host names the host that comes next
+# %% every host names itself
 # told: The lines of this job name different endpoints
-def torchrun_line(host, hosts, port, job, program):
-    names = [*hosts]
-    following = names[(names.index(host) + 1) % len(names)]
-    line = f"torchrun --nnodes={len(hosts)} --nproc-per-node={hosts[host]} --rdzv-backend=c10d"
-    return [*line.split(), f"--rdzv-endpoint={following}:{port}", "--rdzv-id", job, *program]
+edit("{meeting_point}", "{host}")
 
 
 # %% the static rendezvous, with a number for each host

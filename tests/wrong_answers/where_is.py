@@ -1,18 +1,12 @@
 # %% the other direction only, as a dict
-# told: no key is needed
+# told: This is a dict; a list is asked for
 def where_is(gpus):
     ranks = iter(range(sum(gpus)))
     return {(node, local): next(ranks) for node, count in enumerate(gpus) for local in range(count)}
 
 
-# %% as if every node had as many GPUs as the smallest one
-# told: as many GPUs as the smallest one
-def where_is(gpus):
-    return [divmod(rank, max(1, min(gpus))) for rank in range(sum(gpus))]
-
-
 # %% bisect_left finds the node before, for the first rank of a node
-# told: a local rank that does not exist there
+# told: no such local rank on it
 from bisect import bisect_left
 from itertools import accumulate
 
@@ -20,18 +14,6 @@ from itertools import accumulate
 def where_is(gpus):
     ends = [0, *accumulate(gpus)]
     nodes = [max(0, bisect_left(ends, rank) - 1) for rank in range(ends[-1])]
-    return [(node, rank - ends[node]) for rank, node in enumerate(nodes)]
-
-
-# %% bisect_right finds the end of the rank's node, and not its beginning
-# told: There is no such node
-from bisect import bisect_right
-from itertools import accumulate
-
-
-def where_is(gpus):
-    ends = [0, *accumulate(gpus)]
-    nodes = [bisect_right(ends, rank) for rank in range(ends[-1])]
     return [(node, rank - ends[node]) for rank, node in enumerate(nodes)]
 
 
@@ -65,9 +47,8 @@ def where_is(gpus):
 
 
 # %% a place is a list, which is not equal to a tuple
-# told: find the tuple (node, local rank) among them
-def where_is(gpus):
-    return [[node, local] for node, count in enumerate(gpus) for local in range(count)]
+# told: find at index r for rank r
+edit("return [(node, local)", "return [[node, local]")
 
 
 # %% goes on by one node only when one is full
@@ -82,26 +63,6 @@ def where_is(gpus):
     return places
 
 
-# %% one tensor of all places, in which index finds no tuple
-# told: This is a tensor; a list is asked for
-import torch
-
-
-def where_is(gpus):
-    nodes = torch.repeat_interleave(torch.arange(len(gpus)), torch.tensor(gpus))
-    return torch.stack([nodes, torch.cat([torch.arange(count) for count in gpus])], dim=1)
-
-
-# %% asks for the rank of a process that is in no group
-# told: No ranks are running here
-import torch.distributed as dist
-
-
-def where_is(gpus):
-    rank = dist.get_rank()
-    return [divmod(rank, gpus[0])]
-
-
 # %% remembers the places by the identity of a list that changes
 # told: keep from one call to the next
 known = {}
@@ -111,45 +72,3 @@ def where_is(gpus):
     if id(gpus) not in known:
         known[id(gpus)] = [(node, local) for node, n in enumerate(gpus) for local in range(n)]
     return known[id(gpus)]
-
-
-# %% collects the places, and does not return them
-# told: Does the function return its result
-def where_is(gpus):
-    places = []
-    for node, count in enumerate(gpus):
-        for local in range(count):
-            places.append((node, local))
-
-
-# %% the numbers are tensors, which a set or a dict does not find
-# told: Nodes and local ranks are whole numbers
-import torch
-
-
-def where_is(gpus):
-    nodes = torch.repeat_interleave(torch.arange(len(gpus)), torch.tensor(gpus))
-    return list(zip(nodes, torch.cat([torch.arange(count) for count in gpus]), strict=True))
-
-
-# %% the nodes in one list, the local ranks in another
-# told: These are two lists
-def where_is(gpus):
-    nodes, locals_ = [], []
-    for node, count in enumerate(gpus):
-        nodes += [node] * count
-        locals_ += range(count)
-    return nodes, locals_
-
-
-# %% each entry also holds the rank
-# told: The rank itself is the index
-def where_is(gpus):
-    pairs = [(node, local) for node, count in enumerate(gpus) for local in range(count)]
-    return [(rank, *pair) for rank, pair in enumerate(pairs)]
-
-
-# %% assumes that a node has at most 8 GPUs
-# told: A node has at most 8 GPUs here
-def where_is(gpus):
-    return [(node, local) for node in range(len(gpus)) for local in range(8) if local < gpus[node]]

@@ -105,11 +105,6 @@ def of_each(send: str, then: str) -> Edit:
     )
 
 
-def right_elsewhere(seen: Seen) -> bool:
-    """Whether another rank has the mean."""
-    return any(same(one.value, one.right) for one in seen.everyone)
-
-
 def some_as_before(seen: Seen) -> bool:
     """Whether every gradient that is not the mean is what this rank has held."""
     held = seen.case.held[seen.rank]
@@ -132,10 +127,6 @@ CHECK = OnRanks(
                 "Nothing was sent. How does a rank learn the gradients of the others?": When(
                     lambda seen: not seen.wire
                 ),
-                "After reduce or gather one rank alone has the result. How do the others get "
-                "it?": When(
-                    lambda seen: {"reduce", "gather"} & {*seen.ops} and right_elsewhere(seen)
-                ),
                 "This gradient is as it was. Is the mean written into .grad itself, and does your "
                 "loop reach all: inner modules, each dtype, and what follows a None?": When(
                     some_as_before
@@ -153,14 +144,8 @@ CHECK = OnRanks(
         ),
     ],
     mistakes={
-        "This is the mean, divided by the number of ranks once more. Is it a mean already?": edit(
-            "get_world_size()", "get_world_size() ** 2"
-        ),
         "This is the sum over the ranks. Which line makes it a mean, and does .grad hold the "
         "result?": edit("/= dist.get_world_size()", "/= 1"),
-        "This is the sum, multiplied by the number of ranks. Which operation makes it a mean?": (
-            edit("/= dist", "*= dist")
-        ),
         "This is the rank's own gradient, divided by the number of ranks. Which tensor holds the "
         "sum?": edit("all_reduce(parameter.grad)", "all_reduce(parameter.grad.clone())"),
         "This gradient is not contiguous, and it is the rank's own, divided by the number of "
@@ -170,12 +155,6 @@ CHECK = OnRanks(
         "All gradients are as before, though something was sent. Which tensor does the collective "
         "write into, and who holds it afterwards?": of_each(
             "dist.all_reduce(parameter.grad.clone())", "pass"
-        ),
-        "Rank 0 has the mean, the others have their own gradients. How does every rank get the "
-        "result?": of_each(
-            "mean = parameter.grad / dist.get_world_size()",
-            "dist.all_reduce(mean)\n"
-            "            parameter.grad = parameter.grad if dist.get_rank() else mean",
         ),
         "This is rank 0's gradient, on every rank. Where are those of the others?": of_each(
             "dist.broadcast(parameter.grad, 0)", "pass"

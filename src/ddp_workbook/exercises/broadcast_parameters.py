@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, When, body, edit
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, body, edit
 
 MINUTES = 10
 HINTS = [
@@ -113,21 +113,22 @@ def identical(one: dict | Tensor | None, other: dict | Tensor) -> bool:
     return bool((equal | (one.isnan() & other.isnan())).all())
 
 
-def part(seen: Seen) -> tuple[Tensor, list[Tensor]]:
-    """The first tensor that is wrong, and what each of the ranks had held in its place."""
-    name = next(one for one in CONTENT if not identical(seen.value[one], seen.right[one]))
-    return seen.value[name], [own[name] for own in seen.case]
+def first_wrong(seen: Seen) -> str:
+    """The name of the first tensor that is wrong."""
+    return next(one for one in CONTENT if not identical(seen.value[one], seen.right[one]))
 
 
-def has_own(seen: Seen) -> bool:
-    """Whether the first tensor that is wrong is as it was."""
-    came, each = part(seen)
-    return seen.rank > 0 and identical(came, each[seen.rank])
+def calculated(seen: Seen) -> bool:
+    """Whether a tensor is right as numbers, or has nan, and something has come."""
+    came, right = seen.value[first_wrong(seen)], seen.right[first_wrong(seen)]
+    arrived = not identical(seen.value, seen.case[seen.rank])
+    return arrived and (torch.equal(came, right) or bool(came.isnan().any()))
 
 
-def has_all_its_own(seen: Seen) -> bool:
-    """Whether all of this rank's model is as it was."""
-    return seen.rank > 0 and identical(seen.value, seen.case[seen.rank])
+def skipped(seen: Seen) -> bool:
+    """Whether the first tensor that is wrong is as it was, and another one is not."""
+    own, name = seen.case[seen.rank], first_wrong(seen)
+    return identical(seen.value[name], own[name]) and not identical(seen.value, own)
 
 
 def where_they_held(case: list[dict], name: str) -> str:
@@ -149,24 +150,6 @@ def order_of_a_set(seen: Seen) -> bool:
 EVERYTHING = "(*model.parameters(), *model.buffers())"
 SENT = "dist.broadcast(tensor.detach(), src=0)"
 
-
-def travels_as(message: str, fill: str) -> Edit:
-    """A mistake in how a tensor is made into a message, and filled with the one that arrives."""
-    return edit(
-        SENT,
-        f"message = {message}\n        dist.broadcast(message, src=0)\n        {fill}",
-    )
-
-
-def all_reduced(result: str) -> list[Edit]:
-    """Parameters, or all that is floating-point, or everything is added up, and the sum is used."""
-    use = f"dist.all_reduce(tensor.detach())\n            tensor.detach().copy_({result})"
-    return [
-        edit(SENT, f"if {these}:\n            {use}\n        else:\n            {SENT}")
-        for these in ("isinstance(tensor, nn.Parameter)", "tensor.is_floating_point()", "True")
-    ]
-
-
 CHECK = OnRanks(
     cases=lambda size: [[held(call, rank) for rank in range(size)] for call in (0, 1)],
     called=lambda case, name: f"broadcast_parameters(model){where_they_held(case, name)}",
@@ -176,13 +159,8 @@ CHECK = OnRanks(
         Look(
             of=lambda seen: seen.came["changes"],
             right=dict.fromkeys(CONTENT, ""),
-            mistakes={
-                "Only numbers travel. Which line changes requires_grad?": When(
-                    lambda seen: "requires_grad" in next(filter(None, seen.value.values()))
-                ),
-            },
-            otherwise="The optimizer, and whatever else holds the old tensor, will never see the "
-            "new one. Where do the numbers that arrive go?",
+            otherwise="The optimizer, and whatever else holds a tensor, goes on with the old one. "
+            "Where do the numbers that arrive go, and which line changes more than numbers?",
             came="{part} {value} on rank {rank}",
             required="the same tensor as before: only its numbers change",
             words=str,
@@ -191,20 +169,11 @@ CHECK = OnRanks(
             of=lambda seen: seen.came["values"],
             right=lambda case: case[0],
             mistakes={
-                "Nothing came to this rank. Who sends to whom?": When(
-                    lambda s: has_all_its_own(s) and not any(row["received"] for row in s.wire)
-                ),
                 "Something else has come to rank {rank}, but not this. Which line skips it?": When(
-                    lambda seen: has_own(seen) and not has_all_its_own(seen)
+                    skipped
                 ),
-                "As numbers they are equal, but 0.0 has other bits than -0.0. Which line "
-                "calculates with the values?": When(
-                    lambda seen: torch.equal(part(seen)[0], part(seen)[1][0])
-                ),
-                "nan and inf of other ranks show here, though only rank 0's numbers should. Which "
-                "calculation lets them through? nan times 0 is nan.": When(
-                    lambda seen: bool((part(seen)[0].isnan() & ~part(seen)[1][0].isnan()).any())
-                ),
+                "Which line calculates with the values? 0.0 has other bits than -0.0, and nan "
+                "times 0 is nan.": When(calculated),
             },
             otherwise="Which rank's numbers are in this tensor, and what has your function "
             "calculated with them?",
@@ -239,36 +208,29 @@ CHECK = OnRanks(
         ),
         "This weight is channels_last, so it is not contiguous. Is what you hand to the collective "
         "its memory, or a copy?": edit(".detach()", ".detach().contiguous()"),
-        "This parameter does not begin where its storage begins. Where does the memory begin that "
-        "you hand to the collective?": edit(
-            ".detach()", ".detach().as_strided((tensor.numel(),), (1,), 0)"
+        "This is nearly rank 0's value. In which dtype has it travelled?": edit(
+            SENT,
+            "message = tensor.detach().float()\n"
+            "        dist.broadcast(message, src=0)\n"
+            "        tensor.detach().copy_(message)",
         ),
-        "These are rank 0's numbers in another order. In which order does each rank read this "
-        "tensor, and in which order does it fill it?": travels_as(
-            "tensor.detach().flatten()",
-            "if dist.get_rank() > 0:\n"
-            "            tensor.detach().as_strided((tensor.numel(),), (1,)).copy_(message)",
-        ),
-        "This is nearly rank 0's value. In which dtype has it travelled?": [
-            travels_as(f"tensor.detach().{dtype}()", f"{ranks}tensor.detach().copy_(message)")
-            for dtype in ("float", "half", "bfloat16")
-            for ranks in ("if dist.get_rank() > 0: ", "")
-        ],
         "These are the numbers of the last rank. Who is the source, on every rank?": edit(
             "src=0", "src=dist.get_world_size() - 1"
         ),
-        "This is the mean over the ranks. The task asks for rank 0's own numbers.": (
-            all_reduced("tensor / dist.get_world_size()")
-        ),
-        "This is the sum over the ranks. The task asks for rank 0's own numbers.": (
-            all_reduced("tensor")
-        ),
+        "This is the sum or the mean over the ranks. The task asks for rank 0's own numbers.": [
+            edit(
+                SENT,
+                f"if {these}:\n"
+                "            dist.all_reduce(tensor.detach())\n"
+                f"            tensor.detach().copy_({result})\n"
+                f"        else:\n            {SENT}",
+            )
+            for these in ("isinstance(tensor, nn.Parameter)", "tensor.is_floating_point()", "True")
+            for result in ("tensor", "tensor / dist.get_world_size()")
+        ],
     },
     errors={
-        "can't be cast": "BatchNorm's counter is an integer. Does a broadcast compute anything?",
         "leaf Variable": "You fill a parameter. How do you keep autograd from recording that?",
-        "as parameter": "This replaces the parameter by another tensor. Can you fill the old one?",
-        "view size is not compatible": "Not every parameter is contiguous: one is channels_last.",
         "has to be contiguous": "One parameter is channels_last. What can you send in its place, "
         "and how do the numbers that arrive get into it?",
     },

@@ -120,12 +120,6 @@ def sent(seen: Seen) -> list[int]:
     return seen.case.buckets if alone else [row["bytes"] for row in seen.wire]
 
 
-def bytes_and_ops(seen: Seen) -> str:
-    """What a rank has sent, in words."""
-    ops = " and ".join(dict.fromkeys(seen.ops))
-    return f"rank {seen.rank} sent {f'{seen.value} bytes, by {ops}' if ops else 'nothing'}"
-
-
 def called(call: Call, name: str) -> str:
     """The call, and what it is about: one gradient, or the bytes of all."""
     if name:
@@ -141,11 +135,6 @@ NEW = f"gradient.dtype != dtype or {FULL}"
 BACK = "gradient.copy_(part.view_as(gradient))"
 
 
-def counted(size: str) -> Edit:
-    """A mistake in what counts as the size of a gradient."""
-    return edit(FULL, f"{size} > room", "room -= gradient.nbytes", f"room -= {size}")
-
-
 def joined(among: str) -> Edit:
     """A mistake in the choice of the buckets that a gradient may join."""
     return edit(
@@ -158,11 +147,6 @@ def joined(among: str) -> Edit:
     )
 
 
-# gloo's reader of a socket aborts if more bytes come than it expects, and can crash if fewer come.
-UNLIKE = (
-    "Buckets of different sizes met in one all_reduce, and gloo ended the process. Does every rank "
-    "pack the same gradients in the same order?"
-)
 CHECK = OnRanks(
     cases=calls,
     called=called,
@@ -191,7 +175,7 @@ CHECK = OnRanks(
             },
             otherwise="Find the first bucket whose bytes differ. Which gradients are in it, and "
             "what ended it?",
-            came=bytes_and_ops,
+            came="rank {rank} sent {value} bytes",
             required="{right} bytes on every rank, one all_reduce for each bucket",
         ),
         WEIGHTS_STAY,
@@ -203,25 +187,25 @@ CHECK = OnRanks(
                     is_a_multiple
                 ),
             },
-            otherwise="Which part of which bucket is this parameter's? Is it the same part on all "
-            "ranks?",
+            otherwise="Which part of which bucket is this parameter's, and by what is it divided? "
+            "Is it the same part on all ranks?",
         ),
     ],
     mistakes={
-        "All are in one bucket. What do cap_bytes and the dtypes require?": edit(
-            NEW, "not buckets"
-        ),
+        "No bucket ends because it is full. What is cap_bytes for?": [
+            edit(NEW, "not buckets"),
+            edit(FULL, "False"),
+        ],
         "Each gradient travels alone. Which of them could travel together?": edit(NEW, "True"),
-        "No bucket ends because it is full. What is cap_bytes for?": edit(FULL, "False"),
         "Buckets end before they are full. May a bucket have cap_bytes exactly?": edit(
             FULL, "gradient.nbytes >= room"
         ),
         "These buckets are too large. Do you compare with the cap before a gradient joins, or "
         "after?": edit(FULL, "room <= 0"),
-        "Does cap_bytes limit numbers, or bytes?": counted("gradient.numel()"),
-        "The buckets of float64 are too large. How many bytes has one of its numbers?": counted(
-            "gradient.numel() * 4"
-        ),
+        "cap_bytes limits bytes. How many bytes has a number of float32, and one of float64?": [
+            edit(FULL, f"{size} > room", "room -= gradient.nbytes", f"room -= {size}")
+            for size in ("gradient.numel()", "gradient.numel() * 4")
+        ],
         "Buckets of float64 travel in half of their bytes. Which dtype has your flat tensor?": edit(
             "gradient.flatten()", "gradient.flatten().float()"
         ),
@@ -231,27 +215,26 @@ CHECK = OnRanks(
         "These buckets begin with the first parameter. Where does backward begin?": edit(
             "reversed(list(model.parameters()))", "model.parameters()"
         ),
-        "A parameter without gradient takes up room. It needs no zeros.": edit(
-            "[p.grad for",
-            "[p.detach() * 0 if p.grad is None else p.grad for",
-            " if p.grad is not None",
-            "",
-        ),
-        "A bucket stayed open while another dtype was packed. With which gradient alone may one "
-        "share a bucket?": joined("[b for b in buckets if b[0].dtype == gradient.dtype][-1:]"),
+        "A parameter without a gradient stays without one. It needs no zeros, neither in a bucket "
+        "nor in .grad.": [
+            edit(
+                "[p.grad for",
+                "[p.detach() * 0 if p.grad is None else p.grad for",
+                " if p.grad is not None",
+                "",
+            ),
+            edit(
+                "    for bucket in buckets:",
+                "    for p in model.parameters():\n"
+                "        p.grad = p.detach() * 0 if p.grad is None else p.grad\n"
+                "    for bucket in buckets:",
+            ),
+        ],
         "A gradient has joined a bucket after the next one had begun. With which gradient alone "
-        "may one share a bucket?": joined("buckets"),
-        "A bucket that begins because of its dtype ends too early. What is your count of bytes "
-        "when it begins?": edit(
-            "room, dtype = cap_bytes,",
-            "room, dtype = cap_bytes if dtype in (None, gradient.dtype) else room,",
-        ),
-        "A parameter without a gradient stays without one. It needs no zeros.": edit(
-            "    for bucket in buckets:",
-            "    for p in model.parameters():\n"
-            "        p.grad = p.detach() * 0 if p.grad is None else p.grad\n"
-            "    for bucket in buckets:",
-        ),
+        "may one share a bucket?": [
+            joined("buckets"),
+            joined("[b for b in buckets if b[0].dtype == gradient.dtype][-1:]"),
+        ],
         "Where has the gradient gone? Which line sets .grad to None?": edit(
             BACK, f"{BACK}\n    model.zero_grad()"
         ),
@@ -261,14 +244,6 @@ CHECK = OnRanks(
         "This one is not contiguous. Does your line write into the gradient, or into a copy?": edit(
             BACK, "gradient.reshape(-1).copy_(part)"
         ),
-        "This is the sum over the ranks. By how much is a sum larger than a mean?": edit(
-            " / dist.get_world_size()", ""
-        ),
-        "This is the mean, divided by the number of ranks once more. Is it a mean already?": edit(
-            "get_world_size()", "get_world_size() ** 2"
-        ),
-        "This is the sum, divided by the number of gradients in the bucket. How many ranks were "
-        "added up?": edit("dist.get_world_size()", "len(bucket)"),
         "In the bucket it was flat. Which shape must its part have in .grad?": edit(
             BACK, "gradient.data = part"
         ),
@@ -277,8 +252,12 @@ CHECK = OnRanks(
         "non-empty list": "A bucket without gradients: what if the very first one is above the "
         "cap?",
         "NoneType": "A parameter without gradient: what is its .grad, and what then?",
-        "SIGABRT": UNLIKE,
-        "SIGSEGV": UNLIKE,
+        # gloo aborts if more bytes come than it expects, and can crash if fewer come.
+        **dict.fromkeys(
+            ("SIGABRT", "SIGSEGV"),
+            "Buckets of different sizes met in one all_reduce, and gloo ended the process. Does "
+            "every rank pack the same gradients in the same order?",
+        ),
         "assigned grad": "Has the part of the bucket the gradient's shape and dtype again?",
         "view size is not compatible": "One gradient is not contiguous. Which other method makes "
         "it flat?",

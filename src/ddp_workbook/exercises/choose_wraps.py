@@ -18,7 +18,6 @@ of block numbers, such as `[[0, 1], [2]]`.
 import random
 import re
 from collections.abc import Callable
-from itertools import pairwise
 from math import inf
 from typing import Any, NamedTuple
 
@@ -64,10 +63,8 @@ class Case(NamedTuple):
         return [block for block, size in enumerate(self.sizes) if size > self.limit]
 
 
-class Raised(NamedTuple):
-    """In place of what came back: the message of a ValueError."""
-
-    text: str
+class Raised(str):
+    """In place of what came back: a ValueError and its message."""
 
 
 RANDOM = random.Random(1)
@@ -97,7 +94,7 @@ def call(function: Callable, sizes: list[float], limit: float) -> Any:
     try:
         return function(sizes, limit)
     except ValueError as error:
-        return Raised(str(error))
+        return Raised(f"ValueError: {error}")
 
 
 def plain(returned: Any, *_: Any) -> Any:
@@ -114,8 +111,6 @@ def of_answers(of: Callable[[Seen], Any]) -> Callable[[Seen], Any]:
 
 def form(came: Any) -> str:
     """What kind of thing came back."""
-    if isinstance(came, Raised):
-        return "a ValueError"
     if not isinstance(came, list):
         return kind(came)
     if others := [kind(unit) for unit in came if not isinstance(unit, list)]:
@@ -124,79 +119,40 @@ def form(came: Any) -> str:
     return f"a list of lists with {others[0]} in it" if others else "a list of lists of int"
 
 
-def blocks(seen: Seen) -> list[int]:
-    """The blocks of all units, one after the other."""
-    return [block for unit in seen.came for block in unit]
-
-
-def totals(seen: Seen) -> list[float]:
-    """The sizes of the units."""
-    return [sum(seen.case.sizes[block] for block in unit) for unit in seen.came]
-
-
-def in_rows(seen: Seen) -> bool:
-    """Whether all units but the last have equally many blocks."""
-    lengths = [len(unit) for unit in seen.came[:-1]]
-    return len(lengths) > 1 and len(set(lengths)) == 1
-
-
-def unit_and_total(seen: Seen) -> str:
-    """The first unit that is too large."""
-    unit, total = next(
-        (unit, total)
-        for unit, total in zip(seen.came, totals(seen), strict=True)
+def too_large(seen: Seen) -> str:
+    """The first unit that is larger than the limit, in words; "" if there is none."""
+    totals = [(unit, sum(seen.case.sizes[block] for block in unit)) for unit in seen.came]
+    words = (
+        f"the unit {in_words(unit)}, whose blocks add up to {in_words(total)} MiB"
+        for unit, total in totals
         if total > seen.case.limit
     )
-    return f"the unit {in_words(unit)}, whose blocks add up to {in_words(total)} MiB"
+    return next(words, "")
 
 
-def units(number: int) -> str:
-    """So many units, in words."""
-    return f"{number} unit{'s' * (number != 1)}"
-
-
-def outcome(seen: Seen) -> str:
-    """How the attempt treated a block that fits into no unit."""
-    if not seen.case.large:
-        return refused(seen.case)
-    if not isinstance(seen.came, Raised):
-        return in_words(seen.came)
-    named = re.search(rf"\bblock {seen.case.large[0]}\b", seen.came.text, flags=re.I)
-    return refused(seen.case) if named else f"ValueError: {seen.came.text}"
-
-
-def refused(case: Case) -> str:
-    """The right outcome."""
-    named = f"a ValueError whose message holds `block {case.large[0]}`" if case.large else ""
-    return named or "no error"
+def not_refused(seen: Seen) -> str:
+    """What came instead of a ValueError that names the first block that fits into no unit."""
+    named = [rf"\bblock {block}\b" for block in seen.case.large[:1]]
+    raised = seen.came if isinstance(seen.came, Raised) else ""
+    return "" if all(re.search(one, raised, re.I) for one in named) else in_words(seen.came)
 
 
 LOOKS = [
     Look(
-        of=of_answers(lambda seen: form(seen.came)),
+        of=of_answers(lambda seen: seen.came),
+        same=lambda came, right: form(came) == form(right),
         mistakes={
-            "Does the function return its list, on every path?": When(
-                lambda seen: seen.came is None
-            ),
             "There are no blocks here, so no largest block and no units.": When(
                 lambda seen: isinstance(seen.came, Raised) and not seen.case.sizes
             ),
             "Each block fits into a unit. Which of your lines finds one that is too large?": When(
                 lambda seen: isinstance(seen.came, Raised)
             ),
-            "These are numbers in a row. Where does a unit end?": When(
-                lambda seen: seen.value == "a list with an int in it"
-            ),
             "A unit holds the numbers of its blocks. Are these their sizes?": When(
-                lambda seen: seen.value == "a list of lists with a float in it"
+                lambda seen: form(seen.came) == "a list of lists with a float in it"
             ),
         },
-        otherwise="Which of your lines makes a list of lists?",
-        came=lambda seen: (
-            f"ValueError: {seen.came.text}"
-            if isinstance(seen.came, Raised)
-            else f"{in_words(seen.came)}, {seen.value}"
-        ),
+        otherwise="Which of your lines makes a list of lists? Where does a unit end?",
         required="a list of lists of block numbers",
     ),
     Look(
@@ -214,43 +170,38 @@ LOOKS = [
         required=lambda seen: f"each of {len(seen.right)} blocks once, in order, counted from 0",
     ),
     Look(
-        of=of_answers(lambda seen: max(totals(seen), default=0) <= seen.case.limit),
-        mistakes={
-            "Units with equally many blocks need not be equally large.": When(in_rows),
-        },
+        of=of_answers(too_large),
         otherwise="Add up the sizes of this unit's blocks. Where does the sum pass the limit?",
-        came=unit_and_total,
+        came="{value}",
         required=lambda seen: f"{in_words(seen.case.limit)} MiB at most in each unit",
+        words=str,
     ),
     Look(
         of=of_answers(lambda seen: len(seen.came)),
         mistakes={
             "A unit without blocks is not a unit.": When(lambda seen: [] in seen.came),
             "Blocks without parameters need no unit of their own.": When(
-                lambda seen: 0 in totals(seen)
-            ),
-            "Two neighbouring units would fit into one.": When(
-                lambda seen: any(a + b <= seen.case.limit for a, b in pairwise(totals(seen)))
+                lambda seen: any(not any(seen.case.sizes[b] for b in unit) for unit in seen.came)
             ),
         },
         otherwise="Which unit begins with a block that would still fit into the unit before it?",
-        came=lambda seen: f"{in_words(seen.came)}: {units(seen.value)}",
-        required=lambda seen: units(seen.right),
+        came=lambda seen: f"{in_words(seen.came)}, number of units: {seen.value}",
+        required="number of units: {right}",
     ),
     Look(
-        of=outcome,
-        right=refused,
+        of=not_refused,
+        right="",
         mistakes={
             "A block is larger than the limit, and no error is raised. Which line notices that it "
             "does not fit?": When(lambda seen: not isinstance(seen.came, Raised)),
             "Several blocks are too large. Which one comes first?": When(
-                lambda seen: any(f"block {one}" in seen.came.text for one in seen.case.large[1:])
+                lambda seen: any(f"block {one}" in seen.came for one in seen.case.large[1:])
             ),
         },
         otherwise="Anyone who reads this message wants to know which block it is, counted from 0.",
         came="{value}",
-        required="{right}",
         words=str,
+        required=lambda seen: f"a ValueError whose message holds `block {seen.case.large[0]}`",
     ),
 ]
 TOO_LARGE = "if filled + size > limit"
@@ -267,9 +218,6 @@ CHECK = Alone(
         ),
         "The blocks are counted from 1. Which number does the first one have?": edit(
             "enumerate(sizes)", "enumerate(sizes, start=1)"
-        ),
-        "Blocks of size 0 are missing. Which of your lines treats 0 as no block?": edit(
-            TOO_LARGE, "if not size:\n            continue\n        " + TOO_LARGE
         ),
         "Does the first block of a unit count? What is the size of a unit that has just begun?": [
             edit("filled = 0", "filled = -size"),
@@ -290,7 +238,6 @@ CHECK = Alone(
         "does not end": "There are 300 blocks here. How many ways are there to cut them into "
         "units?",
         "recursion": "There are 300 blocks here. Does each of them need a call?",
-        "empty": "There may be no blocks. What is the largest of none?",
         "out of range": "There may be no blocks, and before the first block there is no unit.",
     },
     proves="the fewest possible units for 0 to 300 blocks, and a block that fits nowhere is named",

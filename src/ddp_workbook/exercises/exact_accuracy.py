@@ -163,12 +163,6 @@ WORK = Look(
     of=lambda seen: max(rows(seen)) <= most(seen) and not missing(seen),
     right=True,
     mistakes={
-        "One rank works, and the others wait. What could they do?": When(
-            lambda seen: sum(map(bool, rows(seen))) == 1 < min(seen.case.n, seen.size)
-        ),
-        "A rank that guesses everything saves no time. Which part is its own?": When(
-            lambda seen: len(taken(seen)) == seen.case.n > most(seen)
-        ),
         "More than its share. Which samples are left to the others?": When(
             lambda seen: max(rows(seen)) > most(seen)
         ),
@@ -181,9 +175,6 @@ NUMBER = Look(
     of=lambda seen: seen.came["number"],
     right=lambda case: len(case.right) / case.n,
     mistakes={
-        "After reduce or gather one rank alone has the result. How do the others get it?": When(
-            lambda seen: {"reduce", "gather"} & set(seen.ops) and seen.rank
-        ),
         "This is nan, and a rank has no samples. Which of its numbers exists anyway?": When(
             lambda seen: seen.value != seen.value and 0 in rows(seen)
         ),
@@ -239,28 +230,16 @@ CHECK = OnRanks(
         "tensors, and what does Python make of two ints?": edit(
             SHARE, "(right / len(dataset)).item()"
         ),
-        "The doubles count like other samples.": doubled(
-            SHARE, "right.item() / len(mine) / dist.get_world_size()"
-        ),
-        "The right guesses of doubles count, too.": doubled(),
+        "Some samples come twice, to make the shares equal, and count twice.": [
+            *doubled(SHARE, "right.item() / len(mine) / dist.get_world_size()"),
+            *doubled(),
+        ],
         "These are right guesses. What makes them a share?": [
             edit(SHARE, "right.item()"),
             *in_blocks(SHARE, "right.item()", SUM, ""),
         ],
-        "This is a percentage. The task asks for a number from 0 to 1.": edit(
-            SHARE, f"100 * {SHARE}"
-        ),
-        "There are more than two classes. Which scores does a guess compare?": edit(
-            "(features).argmax", "(features)[:, :2].argmax"
-        ),
         "Are these the right guesses in the last batch of each rank only?": in_blocks(
             "right +=", "right ="
-        ),
-        "No guess is right? Which line rounds down, or starts to count again?": edit(
-            SHARE, "right.item() // len(dataset)"
-        ),
-        "This is rank 0's accuracy, on every rank. Where are the others?": in_blocks(
-            SUM, f"{OWN}\n    dist.broadcast(right, src=0)", SHARE, "right.item()"
         ),
         "This is the accuracy of this rank's own samples. How does it learn about the others?": (
             in_blocks(SUM, OWN, SHARE, "right.item()")
@@ -283,12 +262,10 @@ CHECK = OnRanks(
         "It was divided by the number of ranks, too.": edit(
             SHARE, f"{SHARE} / dist.get_world_size()"
         ),
-        "The model is in training mode afterwards, whatever it was before. Who uses it next?": (
-            edit("model.train(was_training)", "model.train()")
-        ),
-        "The model is left in evaluation mode. Which mode was it in before?": edit(
-            "model.train(was_training)", ""
-        ),
+        "Which mode was the model in before the call?": [
+            edit("model.train(was_training)", "model.train()"),
+            edit("model.train(was_training)", ""),
+        ],
     },
     keeps="The caller uses this model again. Which line restores what was changed?",
     errors={

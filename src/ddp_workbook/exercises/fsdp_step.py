@@ -234,11 +234,6 @@ def own_collectives(seen: Seen) -> list[str]:
     return sorted(Counter(seen.ops) - made)
 
 
-def all_reduces(seen: Seen, *shape: int) -> bool:
-    """Whether the attempt all-reduces a tensor of this shape."""
-    return any(row["op"] == "all_reduce" and row["shape"] == shape for row in seen.wire)
-
-
 def most_gradients(seen: Seen) -> int:
     """How many whole gradients waited for their reduce-scatter at the same time, at most."""
     calls = re.findall(r"(backward|reduce_scatter) of block (\d+)", seen.came["calls"])
@@ -252,20 +247,16 @@ def with_whole(seen: Seen) -> list[tuple[str, list[int]]]:
     return [*zip(seen.came["calls"].split(", "), seen.came["whole"], strict=True)]
 
 
-def in_blocks(numbers: list[int]) -> str:
-    """ "blocks 0, 1 and 2" """
-    if not numbers:
-        return "no block"
-    *first, last = map(str, numbers)
-    return f"blocks {', '.join(first)} and {last}" if first else f"block {last}"
-
-
 LOOKS = [
     Look(
-        of=lambda seen: (told(seen, "forward"), told(seen, "backward")),
-        right=lambda case: ([*range(case.blocks)], [*reversed(range(case.blocks))]),
+        of=lambda seen: {call: told(seen, call) for call in ("forward", "backward")},
+        right=lambda case: {
+            "forward": [*range(case.blocks)],
+            "backward": [*reversed(range(case.blocks))],
+        },
         otherwise="Each block runs forward once and backward once. In which order?",
-        words=lambda both: f"forward of {in_blocks(both[0])}; backward of {in_blocks(both[1])}",
+        came="{part} of blocks {value} {where}",
+        required="{right}",
     ),
     Look(
         of=own_collectives,
@@ -273,14 +264,14 @@ LOOKS = [
         mistakes={
             "An all-reduce of a gradient as large as a weight sends twice the bytes, and leaves "
             "all of it on every rank. Which call of a block leaves just the rank's piece?": When(
-                lambda seen: all_reduces(seen, seen.case.width, seen.case.width)
-            ),
-            "This all-reduce adds up tensors as large as an output, and each rank has rows of its "
-            "own. Which gradients does a step add up over the ranks?": When(
-                lambda seen: all_reduces(seen, ROWS, seen.case.width)
+                lambda seen: any(
+                    row["op"] == "all_reduce" and row["shape"] == (seen.case.width,) * 2
+                    for row in seen.wire
+                )
             ),
         },
-        otherwise="The blocks do all of the communication. Which of their calls replaces this one?",
+        otherwise="The blocks do all of the communication. Which of their calls does the work of "
+        "this one, or is it not needed?",
         came="rank {rank} called {value}",
         required="no collectives except those of the blocks",
         words=", ".join,
@@ -297,36 +288,16 @@ LOOKS = [
         of=lambda seen: max(map(len, seen.came["whole"])),
         right=1,
         mistakes={
-            "Every block is gathered before the first one is used. How much memory does that "
-            "save?": When(
-                lambda seen: (
-                    seen.came["calls"].partition("forward")[0].count("gather") == seen.case.blocks
-                )
-            ),
             "free was called, and the weight is still in memory. Which variable of yours holds "
             "it?": When(
                 lambda seen: any(
                     call == f"free of block {n}" for call, whole in with_whole(seen) for n in whole
                 )
             ),
-            "Nothing was freed. When is a block done with its whole weight, the first time and the "
-            "second?": When(lambda seen: "free" not in seen.came["calls"]),
-            "In forward nothing was freed. Which blocks have to wait a long time for their "
-            "backward?": When(
-                lambda seen: "free" not in seen.came["calls"].partition("backward")[0]
-            ),
-            "In backward nothing was freed. Is a block done with its weight after its backward?": (
-                When(lambda seen: "free" not in seen.came["calls"].partition("backward")[2])
-            ),
         },
-        otherwise="A block is gathered while another one is still whole. FSDP does that to hide "
-        "the communication, and pays for it with memory. Here there is room for one.",
-        came=lambda seen: next(
-            f"after {call}, rank {seen.rank} held the whole weights of {in_blocks(whole)}\n"
-            f"at most, {seen.value} whole weights at the same time"
-            for call, whole in with_whole(seen)
-            if len(whole) > 1
-        ),
+        otherwise="A block is gathered while another one is still whole. When is a block done with "
+        "its weight, the first time and the second?",
+        came="rank {rank} held {value} whole weights at the same time",
         required="one whole weight at a time",
         same=le,
     ),
@@ -343,7 +314,7 @@ LOOKS = [
         of=lambda seen: seen.came["left"],
         right=[],
         otherwise="What does a rank hold between two steps?",
-        came=lambda seen: f"rank {seen.rank} still held the weight of {in_blocks(seen.value)}",
+        came="rank {rank} still held the weights of blocks {value}",
         required="after the step, no whole weight",
     ),
     Look(
@@ -357,9 +328,7 @@ LOOKS = [
         },
         otherwise="How often does each block need its whole weight, and how often did it get it?",
         came="the right step, after {value} all-gathers",
-        required=lambda seen: (
-            f"at most {seen.right} all-gathers, for {in_blocks([*range(seen.case.blocks)])}"
-        ),
+        required="at most {right} all-gathers",
         same=le,
     ),
     Look(
@@ -389,33 +358,26 @@ CHECK = OnRanks(
     mistakes={
         "Backward went through the blocks as forward did. From which block does the gradient of "
         "the loss come first?": edit("reversed(blocks)", "blocks"),
-        "No block ran backward. Which call makes gradients?": edit("reversed(blocks)", "[]"),
-        "Forward begins with the last block. Which block takes the rows?": edit(
-            "last = blocks[-1]", "blocks = blocks[::-1]\n    last = blocks[-1]"
-        ),
         "The piece moved by the sum of the ranks' gradients. The loss is a mean: by what must the "
         "sum be divided?": edit(SIZE, ""),
-        "The gradient was divided by the number of ranks twice. Is the sum a mean already after "
-        "the first time?": edit(SIZE, SIZE + " ** 2"),
-        "The gradient was divided by the number of rows, too. Of what does loss_grad return the "
-        "gradient?": edit(SIZE, SIZE + " / len(x)"),
+        "The gradient was divided once too often. What does loss_grad return, and which number "
+        "turns the sum of the ranks' gradients into a mean?": [
+            edit(SIZE, SIZE + " ** 2"),
+            edit(SIZE, SIZE + " / len(x)"),
+        ],
         "The piece moved uphill. Which sign does a step of SGD have?": edit("-=", "+="),
         "The piece moved by the whole gradient. What is lr for?": edit("lr * ", ""),
         "All pieces are as before. Which line writes into block.piece? A change to the whole "
         "weight is lost when the weight is freed.": edit(UPDATE, REDUCED),
-        "The piece moved by this rank's own gradient. Where do the other ranks' rows come in?": (
-            edit(REDUCED + SIZE, OWN)
-        ),
-        "The piece moved by this rank's own gradient, divided by the number of ranks. Where are "
-        "the other ranks' gradients added?": edit(REDUCED, OWN),
+        "The piece moved by this rank's own gradient. Where are the others' added?": [
+            edit(REDUCED + SIZE, OWN),
+            edit(REDUCED, OWN),
+        ],
         "Each block got the gradient of the loss. What does a block before the last one get?": (
             edit("grad, weight_grad =", "_, weight_grad =")
         ),
         "Each block got the rows x. What does the second block take?": edit(
             "x = block", "output = block", "loss_grad(x)", "loss_grad(output)"
-        ),
-        "loss_grad was called with the rows. From what is the loss computed?": edit(
-            "last = blocks[-1]", "last, rows = blocks[-1], x", "loss_grad(x)", "loss_grad(rows)"
         ),
         "Some pieces have moved, and this one is as before. Which blocks does your update reach?": [
             edit(

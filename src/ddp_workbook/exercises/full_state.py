@@ -27,7 +27,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, When, edit, in_words
+from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit, in_words
 from ddp_workbook.exercises.judging.same import same
 from ddp_workbook.exercises.judging.snapshots import change, snapshot
 from ddp_workbook.exercises.judging.unordered import Unordered
@@ -66,7 +66,7 @@ class Small(nn.Module):
         self.frozen = nn.Parameter(torch.zeros(6, 8), requires_grad=False)
         self.units = nn.ModuleList(
             [
-                *(nn.Linear(8, 8, bias=False) for _ in range(8)),
+                *(nn.Linear(8, 8, bias=False) for _ in range(6)),
                 nn.Linear(8, 5, dtype=torch.float64),
                 nn.Linear(8, 9, dtype=torch.bfloat16),
                 nn.BatchNorm1d(8),
@@ -140,7 +140,7 @@ class Counted(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.made: dict[int, StorageWeakRef] = {}
-        self.most, self.patience = 0, PATIENCE
+        self.most, self.patience = 0, PATIENCE * (dist.get_rank() > 0)  # rank 0 may have all
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run the operator; add its new tensors to those of earlier ones that are still alive."""
@@ -245,10 +245,20 @@ def forms(holds: Callable[[Form, Form], bool]) -> When:
     return When(lambda seen: any(holds(seen.value[name], seen.right[name]) for name in seen.right))
 
 
+def without(*names: str) -> When:
+    """If exactly these entries are missing."""
+    return When(lambda seen: {*seen.right} - {*seen.value} == {*names})
+
+
 LOOKS = [
     Look(
         of=lambda seen: seen.came["kind"],
         right="a dict",
+        mistakes={
+            "Rank 0 has its dict. What do the other ranks return?": When(
+                lambda seen: seen.everyone[0].value == "a dict"
+            ),
+        },
         otherwise="Does every path through the function return a dict of tensors?",
         required="a dict on every rank",
         words=str,
@@ -256,9 +266,23 @@ LOOKS = [
     Look(
         of=lambda seen: seen.came["names"],
         mistakes={
+            "Every rank must call, but which one writes the file? The others keep nothing.": When(
+                lambda seen: seen.rank
+            ),
+            "On which rank is the result? The others return an empty dict.": When(
+                lambda seen: not seen.value and any(one.value for one in seen.everyone)
+            ),
+            "This entry is not saved by model.state_dict(). Which list do you go through?": When(
+                lambda seen: "scratch" in seen.value
+            ),
             "Some names are not those of the state dict. Under which name would a model look for "
-            "the entry?": When(
-                lambda seen: seen.rank == 0 and {*seen.value} - {*seen.right, "scratch"}
+            "the entry?": When(lambda seen: {*seen.value} - {*seen.right}),
+            "The parameters are there. Which entries of a state dict are not parameters?": (
+                without(*BUFFERS)
+            ),
+            "A frozen parameter is part of the model, too. Which line skips it?": without("frozen"),
+            "One weight has two names, and a model that loads the file asks for both.": When(
+                lambda seen: len({"position", "output.weight"} & {*seen.value}) == 1
             ),
         },
         otherwise="Compare the names with those of model.state_dict(). Which path leaves some out?",
@@ -340,18 +364,6 @@ LOOKS = [
         same=lambda came, right: (came <= LIMIT) == (right <= LIMIT),
     ),
 ]
-ITEMS, WHOLE, ON_RANK_0 = (
-    "model.state_dict().items()",
-    "value.full_tensor()",
-    "dist.get_rank() == 0",
-)
-
-
-def without(*names: str) -> Edit:
-    """The mistake of skipping some entries."""
-    return edit(ON_RANK_0, f"{ON_RANK_0} and name not in {names}")
-
-
 CHECK = OnRanks(
     cases=lambda size: [Call(size, False)] * (size == 4) + [Call(size, True)],
     called=lambda call: (
@@ -363,38 +375,12 @@ CHECK = OnRanks(
     observe=seen_of,
     looks=LOOKS,
     mistakes={
-        "Rank 0 has its dict. What do the other ranks return?": edit(
-            "return state", "return state or None"
-        ),
-        "The parameters are there. Which entries of a state dict are not parameters?": without(
-            *BUFFERS
-        ),
-        "The buffers are missing, and so is one of the two names of a tied weight. Which list do "
-        "you go through?": without(*BUFFERS, "output.weight"),
-        "A frozen parameter is part of the model, too. Which line skips it?": without("frozen"),
-        "Neither the frozen parameter nor a buffer is here. Which list do you go through?": [
-            without(*BUFFERS, "frozen"),
-            without(*BUFFERS, "frozen", "output.weight"),
-        ],
-        "One weight has two names, and a model that loads the file asks for both.": [
-            without("output.weight"),
-            without("position"),
-        ],
-        "Every rank must call, but which one writes the file? The others keep nothing.": edit(
-            ON_RANK_0, "True"
-        ),
-        "This entry is not saved by model.state_dict(). Which list do you go through?": edit(
-            ITEMS, "[*model.state_dict().items(), *model.named_buffers()]"
-        ),
-        "On which rank is the result? The others return an empty dict.": [
-            edit(ON_RANK_0, "dist.get_rank() == dist.get_world_size() - 1"),
-            edit(ON_RANK_0, "dist.get_rank() != 0"),
-        ],
         "These are rank 0's own rows. Where do the other rows come from?": edit(
-            WHOLE, "value.to_local()"
+            "value.full_tensor()", "value.to_local()"
         ),
         "The rows are right, their order is not. In which order must the pieces be joined?": edit(
-            WHOLE, "torch.cat(value.full_tensor().chunk(dist.get_world_size())[::-1])"
+            "value.full_tensor()",
+            "torch.cat(value.full_tensor().chunk(dist.get_world_size())[::-1])",
         ),
         "Some rows are zeros, which no rank has. How many rows does each rank have?": edit(
             "value = value.full_tensor()",

@@ -130,7 +130,7 @@ def in_call(case: Case) -> str:
     return f"gather_uneven(tensor), where tensor was {case.dtype} of shape {', '.join(shapes)}"
 
 
-ONE_HAS_IT = {
+ONE_HAS_IT = {  # the engine takes the all_gather of lengths for a way to the others
     "After gather or reduce, only one rank has the result. How do the others get it?": When(
         lambda seen: seen.rank and {"gather", "reduce"} & {*seen.ops}
     )
@@ -168,9 +168,6 @@ CHECK = OnRanks(
                 ),
                 "A number that you pad with may be data as well. What else tells you where a "
                 "tensor ends?": When(one_row_less),
-                "Rows are missing at its end. What decides where you cut it?": tensor_where(
-                    lambda value, right, seen: same(value, right[: len(value)])
-                ),
                 "It has more rows than the original tensor. What comes after those rows?": (
                     tensor_where(lambda value, right, seen: same(value[: len(right)], right))
                 ),
@@ -234,16 +231,14 @@ CHECK = OnRanks(
         "It has as many rows as rank {rank}'s own tensor. Whose length do you cut it to?": edit(
             "one[:rows]", "one[: len(tensor)]"
         ),
-        "Rows are missing at its end. What decides where you cut it?": edit(
-            "one[:rows]", "one[: max(rows - 1, 0)]"
-        ),
+        "Rows are missing at its end. What decides where you cut it?": [
+            edit("one[:rows]", "one[: max(rows - 1, 0)]"),
+            edit("max(lengths)", "min(lengths)", "= tensor\n", "= tensor[: len(padded)]\n"),
+        ],
         "Negative numbers have become 0. Which is larger, a negative number or the padding's 0?": (
             edit(FULL_LIST, "padded.new_zeros(len(lengths), *padded.shape)")
             + edit(GATHER_ALL, "everyone[dist.get_rank()] = padded\n    " + GATHER_ALL)
             + edit(GATHER_ALL, "dist.all_reduce(everyone, dist.ReduceOp.MAX)")
-        ),
-        "These numbers come before the tensor in its storage. Where does a slice begin there?": (
-            edit("= tensor\n", "= tensor.as_strided(tensor.shape, padded.stride(), 0)\n")
         ),
     },
     most=2,

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.exercises import Edit, Look, OnRanks, When, body, edit
-from ddp_workbook.exercises.judging.same import number_in, same
+from ddp_workbook.exercises.judging.same import number_in
 
 MINUTES = 12
 HINTS = [
@@ -153,13 +153,6 @@ CHECK = OnRanks(
             of=lambda seen: seen.came["number"],
             right=right,
             mistakes={
-                "After reduce or gather one rank alone has the result. How do the others get "
-                "it?": When(
-                    lambda seen: (
-                        {"reduce", "gather"} & {*seen.ops}
-                        and any(same(one.value, one.right) for one in seen.everyone)
-                    )
-                ),
                 "It is nearly right, and the losses are bfloat16 here. Which of your numbers are "
                 "bfloat16, too?": When(
                     lambda seen: (
@@ -182,65 +175,45 @@ CHECK = OnRanks(
         ),
     ],
     mistakes={
-        "This is rank {rank}'s own loss, and nothing was sent. How does it get to know the "
-        "others?": body("return loss.item()"),
-        "This is rank {rank}'s own loss, and a collective has run. Into which tensor does it "
-        "write, and who uses that?": edit(OF_ALL, "loss.item()"),
+        "This is rank {rank}'s own loss. How does it get to know the others, and into which tensor "
+        "does a collective write?": [body("return loss.item()"), edit(OF_ALL, "loss.item()")],
         "This is rank 0's loss, on every rank. Where are the rows of the others?": edit(
             "dist.all_reduce(totals)", "dist.broadcast(totals, 0)"
         ),
-        "This is the mean of the ranks' means. Do all ranks have equally many rows?": other_sums(
-            "loss.item()", "1"
-        ),
-        "This is the mean of the means of those ranks that have rows. How much should each of "
-        "them count?": other_sums(MEAN, "float(rows > 0)"),
+        "The ranks' means were added up. How much should each of them count?": [
+            other_sums("loss.item()", "1"),
+            other_sums(MEAN, "float(rows > 0)"),
+            other_sums(MEAN, result="totals[0]"),
+            other_sums(MEAN),
+        ],
         "A rank without rows has the loss nan. What is nan times 0, and what becomes of a sum with "
         "nan in it?": other_sums("loss.item() * rows"),
-        "Here a rank that has rows has the loss nan: its training is broken, and the number should "
-        "show it. Which line turns nan into a number?": other_sums(
-            "loss.item() * rows if loss == loss else 0.0"
-        ),
-        "A rank that has rows has the loss nan here, and its rows were left out. How would anyone "
-        "see from the number that something is wrong?": other_sums(
-            "loss.item() * rows if loss == loss else 0.0", "rows if loss == loss else 0"
-        ),
-        "This is the sum over the rows of all ranks. What makes it a mean?": other_sums(
-            SUM, result="totals[0]"
-        ),
-        "The sum over all rows was divided by the number of ranks. Over what is the mean?": (
-            other_sums(SUM, result="totals[0] / dist.get_world_size()")
-        ),
-        "The sum over all rows was divided by this rank's rows. Over which rows is the mean?": (
-            other_sums(SUM, result="totals[0] / (rows or float('nan'))")
-        ),
-        "This is the sum of the ranks' means. How much should each of them count?": other_sums(
-            MEAN, result="totals[0]"
-        ),
-        "The ranks' means were added up and divided by the number of all rows: is a mean a sum?": (
-            other_sums(MEAN)
-        ),
+        "A rank that has rows has the loss nan here: its training is broken, and the number should "
+        "show it. Which line hides the nan?": [
+            other_sums("loss.item() * rows if loss == loss else 0.0", counted)
+            for counted in ("rows", "rows if loss == loss else 0")
+        ],
+        "This is the sum over the rows of all ranks, but not divided by their number. Over which "
+        "rows is the mean?": [
+            other_sums(SUM, result=result)
+            for result in (
+                "totals[0]",
+                "totals[0] / dist.get_world_size()",
+                "totals[0] / (rows or float('nan'))",
+            )
+        ],
         "The sums over the rows have lost their fractions. Which dtype does your tensor have?": (
             edit("device=loss.device)", "device=loss.device).long()")
         ),
         "This is the mean, rounded. Which line takes the other digits away?": [
-            *(edit(OF_ALL, f"round({OF_ALL}, {digits})") for digits in range(5)),
-            edit("totals[0] / totals[1]", "totals[0] // totals[1]"),
+            edit(OF_ALL, f"round({OF_ALL}, {digits})") for digits in range(5)
         ],
-        "The sums were rounded to bfloat16 on their way. Up to which number can that dtype count "
-        "rows?": edit("device=loss.device", "device=loss.device, dtype=loss.dtype"),
-        "The sum over a rank's own rows was rounded to bfloat16. Which dtype has loss * rows?": (
-            edit("loss.item() * rows", "(loss.detach() * rows).item()")
-        ),
-        "The mean is right, but rounded to bfloat16. Which line asks for the dtype of loss?": edit(
-            "(totals[0] / totals[1])", "(totals[0] / totals[1]).to(loss.dtype)"
-        ),
     },
     most=1,
     too_much="Each collective costs a round trip. Which numbers could travel in the same tensor?",
     errors={
         "expected Tensor as element": "stack takes tensors. Which of your numbers is not a "
         "tensor yet?",
-        "zero-dimensional": "cat joins tensors along a dimension. Do yours have one?",
         "Invalid function argument": "A collective takes a tensor. Where do you make one of this "
         "number?",
         "different dtypes": "Which dtype does your tensor have on a rank without rows?",

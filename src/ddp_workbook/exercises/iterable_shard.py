@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from ddp_workbook.exercises import Alone, Edit, Look, Seen, When, body, edit, in_words
+from ddp_workbook.exercises import Alone, Look, Seen, When, body, edit, in_words
 from ddp_workbook.exercises.judging.same import kind
 
 MINUTES = 10
@@ -98,19 +98,6 @@ def read(function: Callable, stream: Stream, *process: Any) -> dict:
     return {"taken": stream.taken if first else 0, "samples": first + list(samples)}
 
 
-def right(case: Case, process: int) -> list[int | None]:
-    """The samples of a process."""
-    rank, worker = case.processes[process]
-    one, count = worker or (0, 1)
-    return case.samples[rank + len(case.workers) * one :: len(case.workers) * count]
-
-
-def taken_too_early(seen: Seen) -> bool:
-    """Whether more was taken than it takes to reach the first sample."""
-    rank, worker = seen.case.processes[seen.rank]
-    return seen.came["taken"] > rank + len(seen.case.workers) * (worker.id if worker else 0) + 1
-
-
 def by_process(seen: Seen, lists: list) -> str:
     """A line for each process."""
     names = [
@@ -130,22 +117,6 @@ def called(case: Case) -> str:
 
 
 WHOSE, END = "owner == rank and turn % workers == mine", "        turn, owner"
-
-
-def ends_at(condition: str) -> Edit:
-    """A sample is taken for the end of the stream."""
-    return edit(END, f"        if {condition}:\n            return\n{END}")
-
-
-def of_all(lines: str) -> Edit:
-    """A mistake in what is made of a list of all samples."""
-    return body(f"""
-        workers, mine = (1, 0) if worker is None else (worker.num_workers, worker.id)
-        samples = list(stream)
-        {lines}
-        yield from own[mine * part : (mine + 1) * part]
-    """)
-
 
 CHECK = Alone(
     cases=[
@@ -171,17 +142,13 @@ CHECK = Alone(
         Look(
             of=lambda seen: kind(seen.came["samples"]),
             right="a list",
-            mistakes={
-                "Does the function yield its samples, or return something to iterate over, on "
-                "every path?": When(lambda seen: seen.value == "None")
-            },
-            otherwise="The caller iterates over what your function gives. What is it here?",
+            otherwise="The caller iterates over what your function gives. What is it here, and on "
+            "every path?",
             came=lambda seen: f"{in_words(seen.came['samples'])}, {seen.value}",
             required="an iterator over samples",
         ),
         Look(
             of=lambda seen: seen.came["samples"],
-            right=right,
             mistakes={
                 "These are not the samples themselves. What exactly does your function yield?": (
                     When(lambda seen: any(one not in seen.case.samples for one in seen.value))
@@ -193,7 +160,7 @@ CHECK = Alone(
             required=lambda seen: by_process(seen, [one.right for one in seen.everyone]),
         ),
         Look(
-            of=taken_too_early,
+            of=lambda seen: seen.came["taken"] > seen.solution.came["taken"],
             right=False,
             otherwise="What does the first sample wait for? The stream may never end.",
             came=lambda seen: (
@@ -204,9 +171,6 @@ CHECK = Alone(
         ),
     ],
     mistakes={
-        "What does the first sample wait for? The stream may never end.": edit(
-            "enumerate(stream)", "enumerate([*stream])"
-        ),
         "Worker 0 takes all samples of its rank. Which line treats id 0 as no worker?": edit(
             "worker is None", "worker is None or worker.id == 0"
         ),
@@ -215,44 +179,35 @@ CHECK = Alone(
         ),
         "You choose the worker by a place in the whole stream. Which number counts only the "
         "samples of this rank?": edit("turn %", "place %"),
-        "Every rank gets the whole stream. Where is `rank` used?": edit(
-            WHOSE, "place % workers == mine"
-        ),
-        "Every process gets the whole stream. Which samples are its own?": edit(WHOSE, "True"),
+        "Every rank gets the whole stream. Where is `rank` used?": [
+            edit(WHOSE, "place % workers == mine"),
+            edit(WHOSE, "True"),
+        ],
         "Here all of rank 0's workers come before those of rank 1. Which rank gets the second "
         "sample of the stream?": edit(
             WHOSE, "place % (world_size * workers) == rank * workers + mine"
         ),
-        "Samples at the end are left out, so that all get equally many. Do they have to?": of_all(
-            "stop = len(samples) // (world_size * workers) * world_size * workers\n"
-            "        own, part = samples[rank:stop:world_size][mine::workers], stop\n"
-            "        mine = 0"
-        ),
-        "Each worker has a block of its rank's samples. How long is a block, if the stream never "
-        "ends?": of_all("own = samples[rank::world_size]\n        part = -(-len(own) // workers)"),
-        "Each rank has a block of the stream. How long is a block, if the stream never ends?": (
-            of_all(
-                "each = -(-len(samples) // world_size)\n"
-                "        own = samples[rank * each : (rank + 1) * each]\n"
-                "        part = -(-len(own) // workers)"
-            )
-        ),
-        "Without workers, the rank gets the whole stream. Who else reads it?": edit(
-            "if owner", "if worker is None or owner"
-        ),
-        "Without workers, nobody reads. What is `worker` in the rank itself?": edit(
-            "if owner", "if worker and owner"
-        ),
-        "A sample may be None. What else shows that the stream has ended?": (
-            ends_at("sample is None")
-        ),
-        "A sample may be 0. What else shows that the stream has ended?": ends_at("sample == 0"),
-        "Sample 0 is lost. Which of your lines treats 0 as nothing?": edit(
-            "if owner", "if sample and owner"
-        ),
-        "These are places of the stream. Which samples are there?": edit(
-            "yield sample", "yield place"
-        ),
+        "Each rank or worker has a block of neighbours. How long is a block, if the stream never "
+        "ends?": [
+            body(f"""
+                workers, mine = (1, 0) if worker is None else (worker.num_workers, worker.id)
+                samples = list(stream)
+                each = -(-len(samples) // world_size)
+                own = {own}
+                part = -(-len(own) // workers)
+                yield from own[mine * part : (mine + 1) * part]
+            """)
+            for own in ("samples[rank::world_size]", "samples[rank * each : (rank + 1) * each]")
+        ],
+        "Without workers, the rank itself reads. Which samples are its own then?": [
+            edit("if owner", "if worker is None or owner"),
+            edit("if owner", "if worker and owner"),
+        ],
+        "A sample may be 0 or None. Which line takes that for nothing, or for the end?": [
+            edit(END, f"        if sample is None:\n            return\n{END}"),
+            edit(END, f"        if sample == 0:\n            return\n{END}"),
+            edit("if owner", "if sample and owner"),
+        ],
         "Ids begin at 0: the first sample is rank 0's and worker 0's. Whose is it here?": [
             edit("enumerate(stream)", "enumerate(stream, start=1)"),
             edit("owner == rank", "owner == rank + 1"),
@@ -268,7 +223,6 @@ CHECK = Alone(
         "not subscriptable": "A stream can be read from the beginning only, one after the other.",
         "raised StopIteration": "next raises StopIteration at the end of the stream, which is an "
         "error inside a generator. What could end your loop?",
-        "process group": "There is no process group. Which arguments give rank and world size?",
     },
     proves="at 1 to 3 ranks with 0 to 4 workers, each sample comes once, in one process",
 )

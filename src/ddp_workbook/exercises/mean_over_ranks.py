@@ -9,7 +9,7 @@ import math
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, When, body, edit, in_words
+from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, body, edit, in_words
 
 MINUTES = 5
 HINTS = [
@@ -66,11 +66,6 @@ CHECK = OnRanks(
     looks=[
         Look(
             right=lambda values: sum(values) / len(values),
-            mistakes={
-                "After reduce, one rank alone has the sum. How do the others get it?": When(
-                    lambda seen: "reduce" in seen.ops
-                ),
-            },
             otherwise="Which of the ranks' numbers are in your result, and how often?",
             words=with_its_kind,
         ),
@@ -98,12 +93,10 @@ CHECK = OnRanks(
         ),
         "This is rank {rank}'s own number, divided by the number of ranks. Which tensor holds the "
         "sum?": edit("total.item()", "value"),
-        "This is the largest number. Which operation adds up?": edit(
-            "all_reduce(total)", "all_reduce(total, dist.ReduceOp.MAX)", ITEM, "total.item()"
-        ),
-        "This is the smallest number. Which operation adds up?": edit(
-            "all_reduce(total)", "all_reduce(total, dist.ReduceOp.MIN)", ITEM, "total.item()"
-        ),
+        "This is the largest number, or the smallest. Which operation adds up?": [
+            edit("(total)", f"(total, dist.ReduceOp.{op})", ITEM, "total.item()")
+            for op in ("MAX", "MIN")
+        ],
         "This is rank 0's number on every rank. Where are the others added?": edit(
             "all_reduce(total)", "broadcast(total, src=0)", ITEM, "total.item()"
         ),
@@ -111,26 +104,19 @@ CHECK = OnRanks(
         "one tensor several times?": edit(
             "all_reduce(total)", "broadcast(total, dist.get_world_size() - 1)", ITEM, "total.item()"
         ),
-        "This is the middle between the smallest and the largest number. Where are the others?": (
-            of_all("(values.min() + values.max()).item() / 2")
-        ),
-        "This is the median. Which of the numbers does a mean add up?": of_all(
-            "values.quantile(0.5).item()"
-        ),
-        "This is the lower of the two middle numbers, torch's median. Which of the numbers does a "
-        "mean add up?": of_all("values.median().item()"),
-        "A nan counts as 0 here. What is the sum if one of the numbers is nan?": of_all(
-            "values.nan_to_num(0).mean().item()"
-        ),
-        "A nan is left out here. What is the sum if one of the numbers is nan?": of_all(
-            "values.nanmean().item()"
-        ),
-        "This is the mean of whole numbers. Which line drops the fractions?": of_all(
-            "values.trunc().mean().item()"
-        ),
-        "The mean is a fraction. Which line rounds it to a whole number?": of_all(
-            "values.mean().trunc().item()"
-        ),
+        "This is a number from the middle. Which of the ranks' numbers does a mean add up?": [
+            of_all("(values.min() + values.max()).item() / 2"),
+            of_all("values.quantile(0.5).item()"),
+            of_all("values.median().item()"),
+        ],
+        "A nan counts as 0 here, or is left out. What is the sum if one of the numbers is nan?": [
+            of_all("values.nan_to_num(0).mean().item()"),
+            of_all("values.nanmean().item()"),
+        ],
+        "Which line drops the fractions, or rounds to a whole number?": [
+            of_all("values.trunc().mean().item()"),
+            of_all("values.mean().trunc().item()"),
+        ],
     },
     errors={
         "division by zero": "By which number do you divide? Ranks are counted from 0.",

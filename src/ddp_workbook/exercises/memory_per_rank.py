@@ -157,11 +157,9 @@ def look(key: str, otherwise: str) -> Look:
         of=lambda seen: number(seen.came[key]),
         right=lambda case: getattr(case, key),
         otherwise=otherwise,
-        came=lambda seen: f'{seen.value:,} bytes as "{key}"',
-        required=lambda seen: (
-            f"{seen.right:,} bytes, measured on {seen.case.ranks} "
-            f"rank{'s' * (seen.case.ranks > 1)} with torch 2.13"
-        ),
+        came=f'{{value}} bytes as "{key}"',
+        required="{right} bytes, measured with torch 2.13",
+        words="{:,}".format,
         same=lambda came, right: came == right,
     )
 
@@ -171,6 +169,7 @@ SHARD = "sum(-(-rows // n) * prod(rest) for rows, *rest in shapes)"
 LARGEST = "max(map(shard, blocks), default=0)"
 ROOT_AND_BLOCK = f"(shard(root) + {LARGEST})"
 ORDER, TO = "sorted(map(prod, everything), reverse=True)", "loads.index(min(loads))"
+ALL_GATHERED = 'in ("blocks_stay_whole", "whole")'
 IN_BF16 = '(2 if strategy == "bf16" else 1)'
 
 
@@ -183,11 +182,6 @@ def returned(key: str, value: str) -> Edit:
 def zero_1(state: str) -> Edit:
     """Another number of bytes for the optimizer under zero_1."""
     return edit("2 * 4 * max(loads)", state)
-
-
-def by_block(lines: str) -> Edit:
-    """Lines before the root and a block are gathered."""
-    return edit("        itemsize = ", f"        {lines}\n        itemsize = ")
 
 
 CHECK = Alone(
@@ -211,16 +205,18 @@ CHECK = Alone(
         ),
     ],
     mistakes={
-        "These are elements. How many bytes does an element have?": edit("kept = 4 * ", "kept = "),
+        "These are elements. How many bytes does an element have?": [
+            edit("kept = 4 * ", "kept = "),
+            zero_1("max(loads)"),
+        ],
         "The remainder of the rows is lost. Which rank holds it?": edit(
             "-(-rows // n)", "rows // n"
         ),
-        "This is cut by elements. fully_shard never cuts through a row.": edit(
-            SHARD, "sum(-(-prod(shape) // n) for shape in shapes)"
-        ),
-        "This is cut by columns. Which dimension are the rows?": edit(
-            "rows, *rest in", "*rest, rows in"
-        ),
+        "This is cut by elements or by columns. fully_shard never cuts through a row: which "
+        "dimension are the rows?": [
+            edit(SHARD, "sum(-(-prod(shape) // n) for shape in shapes)"),
+            edit("rows, *rest in", "*rest, rows in"),
+        ],
         "The parameters of the root are missing. Are they cut as well?": edit(
             "chain(root, ", "chain("
         ),
@@ -235,11 +231,18 @@ CHECK = Alone(
         "What was gathered is freed again. What does a rank keep?": [
             returned("parameters", "n * kept"),
             returned("parameters", 'n * kept if strategy == "blocks_stay_whole" else kept'),
-            returned("parameters", f'{WHOLE} if strategy == "blocks_stay_whole" else kept'),
+            returned(
+                "parameters",
+                'kept if strategy != "blocks_stay_whole" else '
+                "4 * (shard(root) + sum(map(prod, chain(*blocks))))",
+            ),
         ],
         "ZeroRedundancyOptimizer shares out the optimizer state. Which ranks have the "
         "parameters?": [edit('"zero_1": 1, ', ""), returned("parameters", "optimizer // 2")],
-        "Among how many ranks does hsdp cut a tensor?": edit('"hsdp": ranks // 2', '"hsdp": ranks'),
+        "Among how many ranks does hsdp cut a tensor?": [
+            edit('"hsdp": ranks // 2', '"hsdp": ranks'),
+            edit('"hsdp": ranks // 2', '"hsdp": 2'),
+        ],
         "These are whole gradients. What does the reduce-scatter leave on a rank?": (
             returned("gradients", WHOLE)
         ),
@@ -249,43 +252,31 @@ CHECK = Alone(
         "DDP's all-reduce leaves the whole gradients on every rank. What would cut them?": (
             returned("gradients", "optimizer // 2")
         ),
-        "The gradients of the shards have the dtype of the shards. Which one is it?": (
-            returned("gradients", f"kept // {IN_BF16}")
-        ),
-        "How many numbers does AdamW keep for each parameter?": returned(
-            "optimizer", "optimizer // 2"
-        ),
-        "The parameters were counted too. AdamW keeps two numbers for each of them.": (
-            returned("optimizer", "optimizer * 3 // 2")
-        ),
-        "The step counters do not count.": returned("optimizer", "optimizer + 4 * len(everything)"),
+        "bfloat16 is for computing. Which dtype have the shards, their gradients and AdamW's "
+        "state?": [
+            edit("4 * shard(everything)", f"4 // {IN_BF16} * shard(everything)"),
+            returned("gradients", f"kept // {IN_BF16}"),
+            returned("optimizer", f"optimizer // {IN_BF16}"),
+        ],
+        "How many numbers does AdamW keep for each parameter, beside the parameter itself?": [
+            returned("optimizer", "optimizer // 2"),
+            returned("optimizer", "optimizer * 3 // 2"),
+        ],
         "This is the state of the whole model. Which parameters does a rank's AdamW update?": [
             edit("= 2 * kept", f"= 2 * {WHOLE}"),
             returned("optimizer", f"2 * {WHOLE}"),
+            zero_1("2 * kept"),
         ],
-        "AdamW's state has the dtype of the shards. Which one is it?": (
-            returned("optimizer", f"optimizer // {IN_BF16}")
-        ),
-        "Here every rank has the whole state. Which rank has the state of which tensor?": (
-            zero_1("2 * kept")
-        ),
-        "These are elements. For each one AdamW keeps two numbers, of 4 bytes.": zero_1(
-            "max(loads)"
-        ),
-        "This is cut by rows. ZeroRedundancyOptimizer never cuts a tensor.": (
-            zero_1("8 * sum(-(-rows // ranks) * prod(rest) for rows, *rest in everything)")
-        ),
-        "This is an equal share of the state, which would cut tensors.": [
+        "This share would cut tensors, but ZeroRedundancyOptimizer never does. Which rank has the "
+        "state of which tensor?": [
+            zero_1("8 * sum(-(-rows // ranks) * prod(rest) for rows, *rest in everything)"),
             zero_1("2 * kept // ranks"),
             zero_1("2 * kept / ranks"),
-            zero_1("8 * -(-kept // 4 // ranks)"),
         ],
         "This is rank 0's state. Which rank has the most?": zero_1("8 * loads[0]"),
-        "The tensors were assigned in the order of the model. Which one comes first?": edit(
-            ORDER, "map(prod, everything)"
-        ),
-        "Were the tensors assigned in turn, or the smallest first? Which tensor is next, and to "
-        "which rank does it go?": [
+        "Were the tensors assigned in turn, in the order of the model, or the smallest first? "
+        "Which tensor is next, and to which rank does it go?": [
+            edit(ORDER, "map(prod, everything)"),
             edit(", reverse=True", ""),
             edit(
                 f"elements in {ORDER}", f"turn, elements in enumerate({ORDER})", TO, "turn % ranks"
@@ -297,68 +288,54 @@ CHECK = Alone(
         "This is the whole model. What part of it does fully_shard leave on a rank?": edit(
             "4 * shard(everything)", WHOLE
         ),
-        "bfloat16 is for computing. Which dtype do the shards have?": edit(
-            "4 * shard(everything)", f"4 // {IN_BF16} * shard(everything)"
-        ),
         "DDP does not gather: its parameters are always whole. This number is about fully_shard.": (
             returned("gathered", "gathered or kept")
         ),
-        "While a block computes, is the root whole as well?": edit(ROOT_AND_BLOCK, LARGEST),
-        "This is the largest unit, root or block. Which two are whole at the same time?": edit(
-            ROOT_AND_BLOCK, "max(map(shard, [root, *blocks]))"
-        ),
-        "This is the root. Which block is whole at the same time?": edit(
-            ROOT_AND_BLOCK, "shard(root)"
-        ),
+        "While a block computes, the root is whole as well. Are both in this number?": [
+            edit(ROOT_AND_BLOCK, LARGEST),
+            edit(ROOT_AND_BLOCK, "max(map(shard, [root, *blocks]))"),
+            edit(ROOT_AND_BLOCK, "shard(root)"),
+        ],
         "This is the whole model. Which blocks are gathered at the same time?": edit(
             LARGEST, "sum(map(shard, blocks))"
         ),
-        "With reshard_after_forward=False a block stays gathered. When are most of them "
-        "gathered?": edit('in ("blocks_stay_whole", "whole")', '== "whole"'),
-        "Under whole, fully_shard knows no blocks. What does its only all-gather gather?": edit(
-            'in ("blocks_stay_whole", "whole")', '== "blocks_stay_whole"'
-        ),
-        "Under blocks_stay_whole the root is gathered as well. Until when?": edit(
-            "n * kept", 'n * (kept - 4 * shard(root) * (strategy != "whole"))'
-        ),
-        "Under whole, the model is a single unit. Which blocks are in it?": edit(
-            "n * kept", 'n * (4 * shard(root) if strategy == "whole" else kept)'
-        ),
-        "The gathered tensor has room for this rank's own shard, which was added once more.": (
-            returned("gathered", "gathered and gathered + kept")
-        ),
+        "Under blocks_stay_whole, what is gathered already when the last block is gathered?": [
+            edit(ALL_GATHERED, '== "whole"'),
+            edit("n * kept", 'n * (kept - 4 * shard(root) * (strategy != "whole"))'),
+        ],
+        "Under whole, the model is a single unit. What does its only all-gather gather?": [
+            edit(ALL_GATHERED, '== "blocks_stay_whole"'),
+            edit("n * kept", 'n * (4 * shard(root) if strategy == "whole" else kept)'),
+        ],
+        "What is gathered includes this rank's own shard, once.": [
+            returned("gathered", "gathered and gathered + kept"),
+            returned("gathered", "gathered * (n - 1) // n"),
+        ],
         "bfloat16 takes 2 bytes an element, and it is what is gathered.": (
             returned("gathered", f"gathered * {IN_BF16}")
         ),
         "These are shards. How large are n of them together?": returned(
             "gathered", "gathered // n"
         ),
-        "What is gathered includes this rank's own shard.": (
-            returned("gathered", "gathered * (n - 1) // n")
-        ),
-        "hsdp's all-gather stays within one half of the ranks. How many shards does it join?": (
-            returned("gathered", 'gathered * (2 if strategy == "hsdp" else 1)')
-        ),
-        "Under hsdp, the rows are padded to a multiple of which number?": by_block("n = ranks"),
-        "The padding is missing. How many rows do n shards have together?": (
-            edit("gathered = n * kept", f"gathered = {WHOLE}") + by_block("n = 1")
+        "hsdp's all-gather stays within one half of the ranks. How many shards does it join, and "
+        "to a multiple of which number are the rows padded?": [
+            returned("gathered", 'gathered * (2 if strategy == "hsdp" else 1)'),
+            edit("        itemsize = ", "        n = ranks\n        itemsize = "),
+        ],
+        "The padding is missing. How many rows do n shards have together?": edit(
+            "gathered = n * kept",
+            f"gathered = {WHOLE}",
+            "        itemsize = ",
+            "        n = 1\n        itemsize = ",
         ),
         "The largest block need not be the largest once it is padded.": edit(
             LARGEST, "shard(max(blocks, key=lambda block: sum(map(prod, block)), default=[]))"
-        ),
-        "This is the last block. Which one is the largest?": edit(
-            LARGEST, "shard([[], *blocks][-1])"
-        ),
-        "The prefetched block does not count.": edit(
-            LARGEST, "max((shard(a + b) for a, b in zip(blocks, [*blocks[1:], []])), default=0)"
         ),
     },
     keeps="Which line changes the caller's lists?",
     errors={
         "empty": "A model may have no blocks or no root. What is the largest of none?",
         "to unpack": "A tensor may have one dimension, two or three.",
-        "by zero": "A model may have no blocks or no root. By what do you divide then?",
-        "out of range": "A tensor may have one dimension, and a model may have no blocks.",
     },
     proves="for seven strategies, every byte that was measured on 1 to 6 ranks",
 )

@@ -119,9 +119,6 @@ CHECK = OnRanks(
                 "The task asks for two floats. What do you return instead, and how many?": When(
                     lambda seen: seen.came is not None and not is_pair(seen.came)
                 ),
-                "After reduce or gather, only one rank has the result. How do the others get it?": (
-                    When(lambda seen: seen.rank and {"reduce", "gather"} & {*seen.ops})
-                ),
                 **ROUNDED,
                 "nan is what 0 / 0 gives, and inf - inf. Which rank divides by its own count?": (
                     When(lambda seen: is_pair(seen.came) and any(map(math.isnan, seen.came)))
@@ -156,28 +153,24 @@ CHECK = OnRanks(
         "The fractions of the losses are gone. Which numbers can the dtype hold?": edit(
             "dtype=torch.float64)", "dtype=torch.float64).trunc()"
         ),
-        "These are rank {rank}'s own numbers, and nothing was sent. How can the others' arrive?": (
-            body("return loss_sum / (count or 1), correct / (count or 1)")
-        ),
+        "These are rank {rank}'s own numbers. How can the others' arrive, and into which tensor "
+        "does a collective write?": [
+            body("return loss_sum / (count or 1), correct / (count or 1)"),
+            edit(SUMS, "count = count or 1"),
+        ],
         "These are rank 0's numbers, on every rank. Where are the samples of the others?": edit(
             "all_reduce(sums)", "broadcast(sums, src=0)", SUMS, f"{SUMS}\n    count = count or 1"
         ),
         "Rank {rank} had no samples, and has returned zeros. Which mean do the other ranks "
         "return?": edit(SUMS, f"if count == 0:\n        return 0.0, 0.0\n    {SUMS}"),
-        "These are rank {rank}'s own numbers. Into which tensor does the collective write, and "
-        "which numbers do you divide?": edit(SUMS, "count = count or 1"),
-        "This is the mean of the ranks' means. How much should a rank with few samples weigh "
-        "against one with many?": OWN_MEANS,
-        "These are the ranks' means, added up. How do they become one mean, and should each count "
-        "the same?": OWN_MEANS + edit(DIVIDED, "loss_sum, correct"),
-        "These are sums over all ranks. By what must they be divided?": edit(
-            DIVIDED, "loss_sum, correct"
-        ),
-        "These are sums, divided by the number of ranks. How many samples do they contain?": edit(
-            SUMS, f"{SUMS}\n    count = dist.get_world_size()"
-        ),
-        "The sums over all ranks were divided by this rank's own count. Whose samples are in "
-        "them?": edit(SUMS, "loss_sum, correct, _ = sums.tolist()\n    count = count or 1"),
+        "This is made of the ranks' means. How much should a rank with few samples weigh against "
+        "one with many?": [OWN_MEANS, OWN_MEANS + edit(DIVIDED, "loss_sum, correct")],
+        "These are sums over all ranks. By what must they be divided, and whose samples are in "
+        "them?": [
+            edit(DIVIDED, "loss_sum, correct"),
+            edit(SUMS, f"{SUMS}\n    count = dist.get_world_size()"),
+            edit(SUMS, "loss_sum, correct, _ = sums.tolist()\n    count = count or 1"),
+        ],
         "This comes from the largest numbers of any rank. How does your collective combine them?": (
             edit("all_reduce(sums)", "all_reduce(sums, dist.ReduceOp.MAX)")
         ),
@@ -187,7 +180,6 @@ CHECK = OnRanks(
     errors={
         "division by zero": "A rank may have no samples. Which count divides here, and when?",
         "Invalid function argument": "A collective takes a tensor. Which of your lines makes one?",
-        "zero-dimensional": "cat joins tensors along a dimension. Do these have one?",
         "infinity": "A loss may be inf. Which dtype can hold it?",
         "'NoneType' object": "A collective writes into its tensor, and returns None. Which name "
         "holds what a call returned?",

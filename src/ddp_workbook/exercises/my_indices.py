@@ -203,6 +203,9 @@ CHECK = Alone(
         "Samples 0, 1 and so on come again. Does the order start with them?": (
             extended_by("list(range(n)) * world_size")
         ),
+        "Each rank fills up its own part. Is that before the order is dealt, or after?": edit(
+            SHARE, f"(own := order[rank::world_size]) + own[:1] * (len({SHARE}) - len(own))"
+        ),
         "More is added than necessary. How many are missing to the next multiple?": edit(
             "-(-n // world_size)", "(n // world_size + 1 if n else 0)"
         ),

@@ -176,8 +176,6 @@ def outcome(seen: Seen) -> str:
     came, path = seen.came, seen.everyone[0].came["made"]
     if came["raised"]:
         return "raised" if came["meant"] else "stumbled"
-    if came["path"] is None:
-        return "None" if came["words"] == "None" else "no path"
     if came["path"] != path:
         return "another path"
     return "path" if came["ready"] else "early"
@@ -194,27 +192,11 @@ def fails(seen: Seen) -> bool:
     return isinstance(seen.case, Exception)
 
 
-def same_name(seen: Seen) -> bool:
-    """Whether it is the right name in another folder."""
-    path, made = seen.came["path"], seen.everyone[0].came["made"]
-    return seen.value == "another path" and Path(path).name == Path(made).name
-
-
-def cut_off(seen: Seen) -> bool:
-    """Whether it is only the beginning of the right path."""
-    path, made = seen.came["path"], seen.everyone[0].came["made"]
-    return seen.value == "another path" and bool(path) and made.startswith(path)
-
-
 CALLS = Look(
     of=lambda seen: seen.came["calls"],
     right=lambda case, rank: int(rank == 0),
-    mistakes={
-        "How many folders does this make? Which rank makes one, and what do the others need?": When(
-            lambda seen: any(one.value for one in seen.everyone if one.rank)
-        ),
-    },
-    otherwise="How often does rank 0 reach the call?",
+    otherwise="How many folders does this make? Which rank makes one, how often, and what do the "
+    "others need?",
     came=lambda seen: (
         "calls of make_folder: "
         + ", ".join(f"{one.value} on rank {one.rank}" for one in seen.everyone)
@@ -234,11 +216,9 @@ ENDS = Look(
         "Is this error intended, or does a rank fail because of something it was not told?": When(
             fails
         ),
-        "A path is a string. What is this?": When(lambda seen: seen.value == "no path"),
-        "The end of the path is missing. How long may a path be?": When(cut_off),
-        "The name is right. In which folder would a rank look for it?": When(same_name),
     },
-    otherwise="Only rank 0 can know this name. Who tells the others?",
+    otherwise="Which rank knows the path, how do the others get all of it, and does every rank "
+    "return it?",
     came=each,
     required=lambda seen: (
         "an error on every rank, such as rank 0's own or a RuntimeError"
@@ -258,14 +238,8 @@ CHECK = OnRanks(
         "Each node has a local rank 0. Which rank exists once in the world?": edit(
             "dist.get_rank() == 0", "dist.get_rank() % 2 == 0"
         ),
-        "Rank 0 knows the path. How does the other rank learn it?": edit(
-            "return path", "return path if dist.get_rank() == 0 else None"
-        ),
-        "Does the function return the path?": edit("return path", "return None"),
     },
     errors={
-        "object_list": "Does every rank pass a list, and do all lists have the same length?",
-        "overflow": "How many bytes does a character take, and what may a path hold?",
         "hangs": "Do all ranks reach the same operations with the same arguments, also when "
         "make_folder raises, and whatever it raises? Who tells the others that there will be no "
         "folder?",

@@ -26,7 +26,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed import DistStoreError, ProcessGroup
-from torch.distributed.device_mesh import DeviceMesh
 
 from ddp_workbook.diagnostics import user_code
 from ddp_workbook.exercises import Look, NotYet, OnRanks, Seen, When, edit
@@ -114,10 +113,11 @@ def look_at_calls(made: list[list[int] | None]) -> str:
     """Where to look if each rank makes the group of these ranks."""
     if None in made:
         return "Some ranks make more groups than others. Is there a call inside an if?"
-    if unordered.GONE_THROUGH:
-        return "A set of strings has a different order in every process. Which loop uses one?"
     if all(rank in group for rank, group in enumerate(made)):
-        return "Each rank makes only the groups that it is in. Who else must make them, and when?"
+        return (
+            "In this call each rank makes a group that it is in. Which groups must every rank "
+            "make, and in which order?"
+        )
     return "In which order does each rank make the groups, and what decides that?"
 
 
@@ -132,32 +132,21 @@ def given(grid: Grid) -> Grid:
 
 
 def observe(returned: Any, *_: int) -> dict[str, Any]:
-    """The members and names of two groups; of anything else, what it is."""
+    """The members and names of the groups in a list or tuple; of anything else, what it is."""
     REGISTERS.pop().close()
-    found: Any = None if returned is None else in_words(returned)
-    if isinstance(returned, ProcessGroup):
-        found = "one group"
-    elif isinstance(returned, DeviceMesh | dict):  # a group in it could not leave this process
-        found = f"a {type(returned).__name__}"
-    elif isinstance(returned, list | tuple):
-        found = list(map(members, returned))
-    usable = isinstance(found, list) and all(isinstance(one, list) for one in found)
+    if not isinstance(returned, list | tuple):
+        return {"groups": None if returned is None else in_words(returned), "names": []}
+    found = list(map(members, returned))
+    usable = all(isinstance(one, list) for one in found)
     return {"groups": found, "names": [one.group_name for one in returned] if usable else []}
 
 
 def members(group: Any) -> list[int] | str:
-    """The ranks of a group, or what else this is in words."""
-    if isinstance(group, ProcessGroup):
-        return ranks_of(group)
-    if isinstance(group, tuple) and list(map(type, group[1:])) == [list]:
-        return "a group together with a list of groups"
+    """The ranks of a group; or in words, what else this is, or why no collective can use it."""
     if isinstance(group, list | tuple) and any(isinstance(one, ProcessGroup) for one in group):
-        return f"a {type(group).__name__} of length {len(group)}"
-    return in_words(group)
-
-
-def ranks_of(group: ProcessGroup) -> list[int] | str:
-    """Its ranks; or in words, why no collective can use it."""
+        return f"a {type(group).__name__} with a group in it"
+    if not isinstance(group, ProcessGroup):
+        return f"no group, but {in_words(group)}"
     try:
         ranks = dist.get_process_group_ranks(group)
     except KeyError:
@@ -167,24 +156,9 @@ def ranks_of(group: ProcessGroup) -> list[int] | str:
     return sorted(map(int, ranks))
 
 
-def there_is(*words: str) -> When:
-    """In the place of a group there is something that begins like this."""
-    return When(lambda seen: any(one.startswith(words) for one in seen.value if type(one) is str))
-
-
-def too_large(seen: Seen) -> bool:
-    """Whether a group has all ranks, and should not."""
-    return any(len(one) == seen.size > len(its) for one, its in pairs(seen))
-
-
-def alone(seen: Seen) -> bool:
-    """Whether the rank is in a group of one, and should not."""
-    return any(one == [seen.rank] != its for one, its in pairs(seen))
-
-
-def pairs(seen: Seen) -> list[tuple[list[int], list[int]]]:
-    """Of row and column, what came and what is right."""
-    return list(zip(seen.value, seen.right, strict=True))
+def there_is(words: str) -> When:
+    """In the place of a group there is something with these words."""
+    return When(lambda seen: any(words in one for one in seen.value or [] if type(one) is str))
 
 
 def as_on_the_first(seen: Seen) -> list[bool]:
@@ -193,60 +167,6 @@ def as_on_the_first(seen: Seen) -> list[bool]:
     return [seen.everyone[one[0]].came["names"][n] == names[n] for n, one in enumerate(groups)]
 
 
-def held(seen: Seen) -> str:
-    """Which group each rank of this row or column holds."""
-    which = seen.value.index(False)
-    ranks = seen.came["groups"][which]
-    each = (f"{seen.everyone[rank].came['names'][which]!r} on rank {rank}" for rank in ranks)
-    return f"as the group of {ranks}, groups of different names: {', '.join(each)}"
-
-
-GROUPS = Look(
-    of=lambda seen: seen.came["groups"],
-    mistakes={
-        "Does every path through the function return the groups?": When(
-            lambda seen: seen.value is None
-        ),
-        "The mesh has made the groups. How do you get one from it?": When(
-            lambda seen: seen.value == "a DeviceMesh"
-        ),
-        "A caller who unpacks a dict gets its keys. How does a function return two values?": When(
-            lambda seen: seen.value == "a dict"
-        ),
-        "Return two groups: that of the row, then that of the column.": When(
-            lambda seen: not isinstance(seen.value, list) or len(seen.value) != 2
-        ),
-        "Return only one of these groups. In which row and in which column is this rank?": (
-            there_is("a list of length", "a tuple of length")
-        ),
-        "A slice of a mesh is a mesh. How do you get its group?": there_is("DeviceMesh"),
-        "This call returns the rank's own group, and a list of all groups that it made. Which of "
-        "the two belongs here?": there_is("a group together with"),
-        "Who needs this group after your function has returned?": there_is("a group that has been"),
-        "new_group takes ranks as ints. Which method turns a tensor into a list of them?": (
-            there_is("a group whose ranks")
-        ),
-        "None is not a group. To a collective, group=None means the whole world. Which ranks are "
-        "in this rank's row, and which in its column?": there_is("None"),
-        "new_group returns this on ranks outside the group. In which row and in which column is "
-        "this rank?": there_is(str(dist.GroupMember.NON_GROUP_MEMBER)),
-        "These look like ranks. What makes a group of them?": there_is("[", "(", "range", "tensor"),
-        "This is not a group. Which call makes one, and what does it return?": When(
-            lambda seen: any(isinstance(one, str) for one in seen.value)
-        ),
-        "This group holds all ranks. Which of them are in the row of rank {rank}, and which in its "
-        "column?": When(too_large),
-        "Rank {rank} is alone in a group. Who else is in its row, and who in its column?": (
-            When(alone)
-        ),
-    },
-    otherwise="Draw the grid. Which ranks are in the row of rank {rank}, and which in its column?",
-    words=lambda value: (
-        " and ".join(one if isinstance(one, str) else f"the group of {one}" for one in value)
-        if isinstance(value, list)
-        else str(value)
-    ),
-)
 CHECK = OnRanks(
     cases=lambda size: GRIDS[size],
     sizes=(1, 2, 3, 4, 6),
@@ -254,14 +174,37 @@ CHECK = OnRanks(
     given=given,
     observe=observe,
     looks=[
-        GROUPS,
+        Look(
+            of=lambda seen: seen.came["groups"],
+            mistakes={
+                "A mesh, or a slice of one, is not a group. How do you get a group from it?": When(
+                    lambda seen: "DeviceMesh" in str(seen.value)
+                ),
+                "Return two groups: that of the row, then that of the column.": When(
+                    lambda seen: (
+                        seen.value is not None
+                        and (isinstance(seen.value, str) or len(seen.value) != 2)
+                    )
+                ),
+                "A list or tuple of groups is not a group. Which of them is this rank's own?": (
+                    there_is("with a group in it")
+                ),
+                "new_group returns this on ranks outside the group. In which row and in which "
+                "column is this rank?": there_is(str(dist.GroupMember.NON_GROUP_MEMBER)),
+                "One of these is no group that can be used. Which call makes one, and what does "
+                "it return?": there_is(""),
+            },
+            otherwise="Draw the grid. Which ranks are in the row of rank {rank}, and which in its "
+            "column?",
+            required="groups of the ranks {right} {there}",
+        ),
         Look(
             of=as_on_the_first,
             right=[True, True],
             otherwise="These groups have the same members, and are not the same group. A "
             "collective of rank {rank} waits in its own for ranks that are in another. Which call "
             "of new_group made the one that each rank returns?",
-            came=held,
+            came="on rank {rank}, another group than on the first rank of its row or column",
             required="one group for all its ranks",
         ),
     ],
@@ -282,27 +225,19 @@ CHECK = OnRanks(
             "divmod(dist.get_rank(), columns)",
             "divmod(dist.get_rank(), rows)",
         ),
-        "The ranks of a column stand below each other. By how much does the rank grow from one row "
-        "to the next?": edit(
-            "grid.T.",
-            "grid.reshape(columns, rows).T.",
-            "column_groups[column]",
-            "column_groups[dist.get_rank() % rows]",
-        ),
-        "The ranks of a column stand below each other. How far apart are they?": edit(
-            "grid.T.",
-            "grid.reshape(columns, rows).",
-            "column_groups[column]",
-            "column_groups[dist.get_rank() // rows]",
-        ),
+        "The ranks of a column stand below each other. How far apart are they?": [
+            edit(
+                "grid.T.",
+                f"grid.reshape(columns, rows){transposed}.",
+                "column_groups[column]",
+                f"column_groups[dist.get_rank() {divided} rows]",
+            )
+            for transposed, divided in ((".T", "%"), ("", "//"))
+        ],
     },
     errors={
-        "out of range": "How many rows are there, and how many columns? Which number do you use "
-        "here?",
-        "duplicate entries": "A rank is in a column once. How far apart are a column's ranks?",
         "'list' object cannot be": "new_group takes the ranks of one group. How many groups are in "
         "this list?",
-        "invalid for input of size": "Which comes first in the shape of a grid, rows or columns?",
     },
     proves="both groups have the right members and are the same on all of them, on grids of 1 to 6 "
     "ranks",

@@ -170,17 +170,13 @@ CHECK = Alone(
                 "values, or adds some?": where(
                     lambda pieces, case: any("?" in rows for rows in pieces)
                 ),
-                "Rows below 0 lie in memory before the batch, which is a slice of a larger tensor. "
-                "Where does your line begin to count?": where(
-                    lambda pieces, case: any(row < 0 for rows in pieces for row in rows)
-                ),
                 "A piece has no rows. A slice past the last row is empty: for how many devices "
                 "are there rows?": where(lambda pieces, case: [] in pieces),
-                "Some rows are in no piece. In which one should they be?": where(
-                    lambda pieces, case: len({row for rows in pieces for row in rows}) < case[0]
-                ),
-                "Some rows are in more than one piece. Where does a piece end?": where(
-                    lambda pieces, case: sum(map(len, pieces)) > case[0]
+                "Each row is in exactly one piece. Where does a piece end, and where does the "
+                "next one begin?": where(
+                    lambda pieces, case: (
+                        sorted(row for rows in pieces for row in rows) != [*range(case[0])]
+                    )
                 ),
                 "There are more pieces than devices. Which way was a length rounded?": where(
                     lambda pieces, case: len(pieces) > case[1]
@@ -192,12 +188,6 @@ CHECK = Alone(
                 "Are the labels cut at the same places as the images?": where(
                     lambda pieces, case: pieces == [rows_of(one) for one, _ in right(case)]
                 ),
-                "A piece is a pair: images, then labels. How many things are in yours?": When(
-                    lambda seen: (
-                        isinstance(seen.value, list | tuple)
-                        and any(isinstance(p, list | tuple) and len(p) != 2 for p in seen.value)
-                    )
-                ),
             },
             otherwise="A piece is a pair for one device. Which pieces have the same length, and "
             "would shorter ones be enough?",
@@ -207,29 +197,20 @@ CHECK = Alone(
         Look(
             of=lambda seen: seen.came["copy"],
             right=-1,
-            mistakes={
-                "These images are not contiguous. Which operation of yours copies such a tensor, "
-                "and do you need it?": When(lambda seen: not batch(seen.case[0])[0].is_contiguous())
-            },
             otherwise="Which operation of yours makes a new tensor in new memory?",
             came="the right rows, but piece {value} is a copy",
             required="views of the batch's own memory",
         ),
     ],
     mistakes={
-        "A device needs both, images and the labels of the same rows.": edit(
-            PAIRS, "list(images.chunk(devices))"
-        ),
-        "All images are in the first, all labels in the second. What does device 0 get?": edit(
-            PAIRS, "[images.chunk(devices), labels.chunk(devices)]"
-        ),
-        "This is one pair, not a list of pairs. What does a loop over the pieces get?": [
+        "Each device gets a pair, images and labels of the same rows; the result is a list of such "
+        "pairs. What is yours?": [
+            edit(PAIRS, "list(images.chunk(devices))"),
+            edit(PAIRS, "[images.chunk(devices), labels.chunk(devices)]"),
             edit(PAIRS, f"{PAIRS}[0]"),
             edit("return", "return (images, labels) if devices == 1 else"),
+            edit(PAIRS, "list(zip(labels.chunk(devices), images.chunk(devices), strict=True))"),
         ],
-        "A pair begins with the images. Which order has yours?": edit(
-            PAIRS, "list(zip(labels.chunk(devices), images.chunk(devices), strict=True))"
-        ),
         "A piece of one row is a slice, too: it has as many dimensions as the batch.": [
             edit(PAIRS, f"[(i[0], l[0]) if len(i) == 1 else (i, l) for i, l in {PAIRS}]"),
             edit(
@@ -266,7 +247,6 @@ CHECK = Alone(
         "indices must be integers": HALF_A_ROW,
         "interpreted as an integer": HALF_A_ROW,
         "not float": HALF_A_ROW,
-        "process group": "There are no ranks here: one process holds the batch and cuts all of it.",
         "must not be zero": FEWER,
         "can only be 0": FEWER,
         "Dimension out of range": "Labels have only one dimension. Which dimension counts the "

@@ -47,33 +47,16 @@ def shard_and_pad(tensor: Tensor) -> Tensor:
     ### END SOLUTION
 
 
-VIEW = "is a view of the tensor"
-SPARE = "keeps {value} bytes of memory more than its elements need"
-GRAPH = "keeps the tensor alive through autograd's graph"
-GRADIENT = "requires a gradient"
-
-
 def watched(function: Callable, tensor: Tensor) -> dict[str, Any]:
-    """Call it; return the piece, and what it shares and keeps."""
+    """Call it; return the piece, and what it keeps alive."""
     with filled_memory():
         returned = function(tensor)
     if not isinstance(returned, Tensor):
         return {"piece": returned}
     memory = returned.untyped_storage()
-    same = memory.nbytes() > 0 and memory.data_ptr() == tensor.untyped_storage().data_ptr()
-    return {
-        "piece": returned,
-        VIEW: int(same),
-        SPARE: max(0, memory.nbytes() - returned.nbytes),
-        GRAPH: int(returned.grad_fn is not None),
-        GRADIENT: int(returned.requires_grad),
-    }
-
-
-def has_whole_rows(seen: Seen) -> bool:
-    """Whether it still has the dimensions of the tensor, except for the number of rows."""
-    shape = getattr(seen.value, "shape", ())
-    return len(shape) > 1 and shape[1:] == whole(seen.case).shape[1:]
+    shared = memory.data_ptr() == tensor.untyped_storage().data_ptr()
+    spare = memory.nbytes() if shared else max(0, memory.nbytes() - returned.nbytes)
+    return {"piece": returned, "spare": spare, "gradient": returned.requires_grad}
 
 
 def same_numbers(seen: Seen) -> bool:
@@ -83,27 +66,13 @@ def same_numbers(seen: Seen) -> bool:
     return torch.allclose(seen.value.flatten().double(), seen.right.double(), rtol=1e-2)
 
 
-def begins_rightly(seen: Seen) -> bool:
-    """Whether only the padding is wrong."""
-    value, right = seen.value, seen.right
-    count = max(0, min(len(right), whole(seen.case).numel() - seen.rank * len(right)))
-    alike = isinstance(value, Tensor) and value.shape == right.shape and value.dtype == right.dtype
-    return alike and count < len(value) and torch.equal(value[:count], right[:count])
-
-
-def must_not(what: str, otherwise: str) -> Look:
-    """The piece is right, apart from this, which is 0 if all is well."""
-    return Look(
-        of=lambda seen: seen.came[what],
-        right=0,
-        otherwise=otherwise,
-        came=f"the right piece, which {what}",
-        required="a plain tensor outside any graph, with memory for its own elements alone",
-    )
-
-
 FLAT, SLICE = "tensor.detach().flatten()", "[start : start + length]"
 ZEROS, LENGTH = "-len(flat) % ranks", "(len(flat) + len(padding)) // ranks"
+WHOLE_ROWS = """
+rows, ranks = tensor.detach().reshape(tensor.shape or (1,)), dist.get_world_size()
+length = -(-len(rows) // ranks)
+rows = torch.cat([rows, rows.new_zeros(length * ranks - len(rows), *rows.shape[1:])])
+return rows[dist.get_rank() * length :][:length].clone()"""
 ANY_SHAPE = (
     "A tensor may have any number of dimensions, even none. Which method flattens any tensor?"
 )
@@ -129,67 +98,51 @@ CHECK = OnRanks(
             of=lambda seen: seen.came["piece"],
             right=piece,
             mistakes={
-                "These are still rows, as long as those of the tensor. What does flatten do?": (
-                    When(has_whole_rows)
-                ),
-                "The elements are right, the dtype is not. Which line decides in which dtype the "
-                "zeros, or the row, are made?": When(
-                    lambda seen: same_numbers(seen) and seen.value.shape == seen.right.shape
-                ),
-                "The elements are right, the shape is not. How many dimensions does a piece "
-                "have?": When(same_numbers),
-                "What follows the elements is not zero. Which line writes the zeros?": (
-                    When(begins_rightly)
-                ),
+                "The elements are right. Which line decides in which dtype the zeros, or the row, "
+                "are made? And how many dimensions does a piece have?": When(same_numbers),
             },
             otherwise="Which elements of the row are these, and how long must each piece be?",
             words=in_full,
         ),
-        must_not(
-            VIEW, "Nothing was copied here. What if no zeros are needed, or there is one rank?"
+        Look(
+            of=lambda seen: seen.came["spare"],
+            right=0,
+            otherwise="A slice is a view: it keeps all of the memory that it was cut from, even "
+            "the tensor's own if nothing was copied. What gives it memory of its own?",
+            came="the right piece, which keeps {value} bytes of memory more than it should",
+            required="memory for its own elements alone",
         ),
-        must_not(
-            SPARE,
-            "A slice is a view: it keeps all of the memory that it was cut from. What gives it "
-            "memory of its own?",
-        ),
-        must_not(
-            GRAPH,
-            "The tensor is a parameter here, and the graph leads back to it. What takes a tensor "
-            "out of the graph?",
-        ),
-        must_not(
-            GRADIENT,
-            "The caller makes parameters of the pieces and decides whether these get gradients. "
-            "What is asked for here is a plain tensor.",
+        Look(
+            of=lambda seen: seen.came["gradient"],
+            right=False,
+            otherwise="The caller makes parameters of the pieces. What is asked for is a plain "
+            "tensor: what takes it out of the graph of `tensor`?",
+            came="the right piece, which requires a gradient",
+            required="a piece that requires none",
         ),
     ],
     mistakes={
-        "This is every element, on every rank. Which of them belong to rank {rank}?": body(
-            "return tensor.detach().flatten().clone()"
-        ),
-        "This is the whole row with its padding. Which part of it is rank {rank}'s?": edit(
-            SLICE, ""
-        ),
+        "This is the whole row, on every rank. Which part of it is rank {rank}'s?": [
+            body("return tensor.detach().flatten().clone()"),
+            edit(SLICE, ""),
+        ],
         "This is rank 0's piece on every rank. Where does the rank come in?": edit(
             "dist.get_rank()", "0"
         ),
-        "This is the next rank's piece. Ranks are counted from 0.": edit(
-            "dist.get_rank()", "(dist.get_rank() + 1)"
-        ),
         "The piece has only the elements that were left for it. Where are the zeros that make all "
         "pieces equally long?": edit(ZEROS, "0", LENGTH, "-(-len(flat) // ranks)"),
-        "The elements are spread as evenly as possible, and pieces differ in length. An all-gather "
-        "takes equal ones: when do the zeros come, before the cut or after?": body("""
-            row = tensor.detach().flatten()
-            return row.tensor_split(dist.get_world_size())[dist.get_rank()].clone()
-        """),
-        "The elements are spread as evenly as possible, and each piece has its own zeros. Where in "
-        "the row do zeros belong?": body("""
-            row, ranks = tensor.detach().flatten(), dist.get_world_size()
-            own = row.tensor_split(ranks)[dist.get_rank()]
-            return torch.cat([own, own.new_zeros(-(-len(row) // ranks) - len(own))])
-        """),
+        "The elements are spread as evenly as possible. Where in the row do the zeros belong, and "
+        "do they come before the cut or after?": [
+            body("""
+                row = tensor.detach().flatten()
+                return row.tensor_split(dist.get_world_size())[dist.get_rank()].clone()
+            """),
+            body("""
+                row, ranks = tensor.detach().flatten(), dist.get_world_size()
+                own = row.tensor_split(ranks)[dist.get_rank()]
+                return torch.cat([own, own.new_zeros(-(-len(row) // ranks) - len(own))])
+            """),
+        ],
         "The elements are dealt out like cards. A piece is one block of the row.": edit(
             SLICE, "[dist.get_rank() :: ranks]"
         ),
@@ -204,12 +157,13 @@ CHECK = OnRanks(
         "The zeros come before the elements. Where do they belong?": edit(
             "[flat, padding]", "[padding, flat]"
         ),
-        "These are the elements of whole rows, flattened after the cut. What comes first?": body("""
-            rows, ranks = tensor.detach().reshape(tensor.shape or (1,)), dist.get_world_size()
-            length = -(-len(rows) // ranks)
-            rows = torch.cat([rows, rows.new_zeros(length * ranks - len(rows), *rows.shape[1:])])
-            return rows[dist.get_rank() * length :][:length].flatten().clone()
-        """),
+        "What follows the elements is not zero. Which line writes the zeros?": edit(
+            "new_zeros", "new_empty"
+        ),
+        "These are whole rows of the tensor. What comes first, flattening or the cut?": [
+            body(WHOLE_ROWS),
+            body(WHOLE_ROWS + ".flatten()"),
+        ],
         "This tensor is not contiguous, and these are its elements as they lie in memory. In which "
         "order does flatten take them?": edit(
             FLAT, "tensor.detach().as_strided([tensor.numel()], [1])"
@@ -223,7 +177,6 @@ CHECK = OnRanks(
         "Which other method flattens any tensor?",
         "invalid for input of size": "Without zeros, these elements do not divide into that many "
         "equal pieces.",
-        "BFloat16": "NumPy knows no bfloat16. Which functions of torch do the same?",
         "dimension": ANY_SHAPE,
         "of a 0-d tensor": ANY_SHAPE,
     },

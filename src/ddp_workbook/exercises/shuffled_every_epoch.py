@@ -169,42 +169,24 @@ def alike(seen: Seen) -> bool:
 TYPE = Look(
     of=wrong_run,
     right=NO_RUN,
-    mistakes={
-        "One list for each epoch. Do all epochs run?": When(
-            lambda seen: isinstance(seen.value, list | tuple) and len(seen.value) < seen.case.epochs
-        ),
-    },
-    otherwise="What did the given loop return? Is it still a list of int for each epoch?",
+    otherwise="What did the given loop return? Is it still a list of int for each epoch, and do "
+    "all epochs run?",
     required=lambda seen: f"{seen.case.epochs} lists of int, one for each epoch",
 )
 FAIR = Look(
     of=first(unfair),
     right=NO_EPOCH,
     mistakes={
-        "These numbers are not in the data set. Where do they come from?": When(
-            lambda seen: not set().union(*ranks_in(seen, seen.value)).issubset(range(seen.case.n))
-        ),
-        "Does the loop over the batches run in this epoch?": When(
-            lambda seen: lengths(seen)[-1] == 0
-        ),
-        "Each rank has all samples. What deals them out?": When(
-            lambda seen: alike(seen) and not missing(seen) and lengths(seen)[0] > share(seen)
-        ),
-        "All ranks have the same samples. What tells the sampler which rank it is?": When(alike),
-        "What drops samples: the sampler, or the loader, its last batch?": When(
+        "What drops samples: the sampler, the loader with its last batch, or a loop that does not "
+        "run?": When(
             lambda seen: missing(seen) and lengths(seen)[0] < share(seen) >= lengths(seen)[-1]
         ),
-        "Some samples come several times on a rank, and some never. What draws them?": When(
-            lambda seen: (
-                missing(seen) and any(len({*own}) < len(own) for own in ranks_in(seen, seen.value))
-            )
+        "All ranks have the same samples. What deals them out, and what tells it the rank?": When(
+            alike
         ),
         "Do all ranks deal from the same order, or does each rank make its own?": When(missing),
-        "More than its share. Which samples come several times in a list, and why?": When(
-            lambda seen: lengths(seen)[-1] > share(seen)
-        ),
     },
-    otherwise="Unequally many. Which rank do the others wait for in the last step?",
+    otherwise="How many samples does each rank get, and what is added to make the ranks equal?",
     came=lambda seen: f"{in_text(seen, seen.value)}\non no rank: {in_words(missing(seen))}",
     required=lambda seen: f"all samples, on each rank {share(seen)}",
 )
@@ -215,15 +197,14 @@ NEW = Look(
         "Neighbours stay neighbours. What should shuffle the samples?": When(
             lambda seen: ordered(seen, seen.value)
         ),
-        "Epochs 0 and 1 are alike, epoch 2 is not. When is the order made, and when is set_epoch "
-        "called?": When(lambda seen: ranks_in(seen, 0) == ranks_in(seen, 1) != ranks_in(seen, 2)),
         "A rank's samples are always the same ones. Which comes first, shuffling or dealing?": When(
             lambda seen: (
                 same_parts(seen, seen.value) and ranks_in(seen, seen.value) != ranks_in(seen, 0)
             )
         ),
     },
-    otherwise="An order comes again. What makes an epoch different from the one before?",
+    otherwise="An order comes again. What makes an epoch different from the one before, and when "
+    "is it told?",
     came=lambda seen: "\n".join(in_text(seen, one) for one in sorted({0, seen.value})),
     required="in each epoch a new random order of all samples, dealt to the ranks",
 )
@@ -238,12 +219,8 @@ SAME_CALL = Look(
 OTHER_SEED = Look(
     of=first(same_with_another_seed),
     right=NO_EPOCH,
-    mistakes={
-        "Both seeds give the same orders. Where is seed used?": When(
-            lambda seen: seen.came["runs"][0] == seen.came["runs"][2]
-        ),
-    },
-    otherwise="Both seeds give the same order in this epoch. How are seed and epoch combined?",
+    otherwise="Both seeds give the same order in this epoch. Where is seed used, and how are seed "
+    "and epoch combined?",
     came=both("with seed + 1", 2),
     required="another order from another seed",
 )
@@ -268,7 +245,6 @@ CHECK = OnRanks(
     errors={
         "mutually exclusive with shuffle": "Two arguments of the loader want to choose the order.",
         "no attribute 'set_epoch'": "Which object makes the order? It must know the epoch.",
-        "default process group twice": "The caller has made the group already.",
     },
     proves="4 epochs of 23 and 24 samples, each in a new order that seed decides, at 1 to 4 ranks",
 )

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from ddp_workbook.exercises import Alone, Look, Seen, When, body, edit, in_words
+from ddp_workbook.exercises import Alone, Look, Seen, When, edit, in_words
 from ddp_workbook.exercises.judging import torchrun, unordered
 from ddp_workbook.exercises.judging.same import kind
 
@@ -79,8 +79,6 @@ class Typed:
 
 
 MET = "they meet"
-ONE_WORD = "a program in one word"
-LAUNCH = "torch.distributed.launch"
 PLAYED = Case({"gpu-07": 4, "gpu-11": 2, "gpu-12": 8}, 29431, "4711", ["train.py", "--epochs", "5"])
 CASES = [
     PLAYED,
@@ -136,12 +134,9 @@ def typed(returned: Any, host: str, hosts: dict, port: int, job: str, program: l
     shown = shlex.join(returned) if listed else returned
     try:
         words = [*returned] if listed else torchrun.split(returned)
-        if len(program) > 1 and " ".join(program) in words:
-            return Typed(shown, ONE_WORD)
         line = torchrun.read(words)
     except torchrun.Unreadable as problem:
-        form = LAUNCH if LAUNCH in returned else problem.reason.value
-        return Typed(f"{shown}\n{problem}", form)
+        return Typed(f"{shown}\n{problem}", problem.reason.value)
     TYPED.append(words)
     complete = job == PLAYED.job and len(TYPED) == len(hosts) and alike()
     return Typed(shown, line=line, error=torchrun.error_of_meeting(TYPED) if complete else "")
@@ -211,11 +206,6 @@ def name_of_job(seen: Seen) -> str:
     return job if right or line.standalone else line.run_id
 
 
-def behind(seen: Seen) -> bool:
-    """Whether one of torchrun's options stands behind the program."""
-    return any(one.startswith(("--n", "--rdzv")) for one in seen.value if one not in seen.right)
-
-
 def part(says: str, required: str = "", **about: Any) -> Look:
     """A look at a part of the line, with what the line `says` in it."""
     return Look(
@@ -244,7 +234,12 @@ LOOKS = [
                 lambda seen: any(one.startswith("-") and " " in one for one in seen.value)
             ),
             "Everything after the program is passed to the program. Where must torchrun's own "
-            "options stand?": When(behind),
+            "options stand?": When(
+                lambda seen: any(
+                    one.startswith(("--n", "--rdzv")) and one not in seen.right
+                    for one in seen.value
+                )
+            ),
         },
         otherwise="torchrun takes whatever follows its last option for the program and its "
         "arguments.",
@@ -335,12 +330,12 @@ CHECK = Alone(
             edit('f"--nnodes={len(hosts)}"', '"--nnodes", len(hosts)'),
             edit("*program", "program"),
         ],
-        "torch.distributed.launch is the old way: it knows no rendezvous. Which command has "
-        "replaced it?": edit('"torchrun"', '"python", "-m", "torch.distributed.launch"'),
-        "Which command starts the ranks, and is it the first word?": edit('"torchrun"', '"srun"'),
+        "Which command starts the ranks, and is it the first word?": [
+            edit('"torchrun"', '"srun"'),
+            edit('"torchrun"', '"python", "-m", "torch.distributed.launch"'),
+        ],
         "The program and its arguments have become one word, so this is the name of a file. What "
         "keeps them apart?": edit("*program", '" ".join(program)'),
-        "Which quote is opened but not closed?": body('return "torchrun \'train.py"'),
         "torchrun says what is wrong. Is each option spelled as in `torchrun --help`, is each "
         "entry of the list one word, and does every option have its value?": edit("nnodes", "n"),
         "torchrun itself starts Python, once for each rank. What is left of the program?": edit(
@@ -357,37 +352,24 @@ CHECK = Alone(
         "By default, a job has one host. Which option says how many hosts torchrun waits for?": (
             edit('f"--nnodes={len(hosts)}",', "")
         ),
-        "This is a number of GPUs or ranks. What does --nnodes count?": [
-            edit("len(hosts)", "sum(hosts.values())"),
-            edit("len(hosts)", "hosts[host]"),
-        ],
         "By default, torchrun starts one rank. Which option says how many?": edit(
             'f"--nproc-per-node={hosts[host]}",', ""
         ),
-        "These are the ranks of all hosts. How many start on this one?": edit(
-            "hosts[host]", "sum(hosts.values())"
-        ),
-        "Each host starts as many as the smallest one. Which GPUs are left without a rank?": edit(
-            "hosts[host]", "min(hosts.values())"
-        ),
         "Every host starts equally many. How many GPUs does this one have?": [
-            edit("hosts[host]", "hosts[meeting_point]"),
-            edit("hosts[host]", "max(hosts.values())"),
-            edit("hosts[host]", "sum(hosts.values()) // len(hosts)"),
+            edit("hosts[host]", count)
+            for count in (
+                "hosts[meeting_point]",
+                "max(hosts.values())",
+                "min(hosts.values())",
+                "sum(hosts.values())",
+                "sum(hosts.values()) // len(hosts)",
+                "len(hosts)",
+            )
         ],
-        "This is the number of hosts. What does --nproc-per-node count?": edit(
-            "hosts[host]", "len(hosts)"
-        ),
         "By default, the backend is `static`: it takes --master-addr, and --node-rank numbers the "
         "hosts by hand. Which option asks for c10d?": edit('"--rdzv-backend=c10d",', ""),
         "No line says where the hosts meet. Which option is for that?": edit(
             'f"--rdzv-endpoint={meeting_point}:{port}",', ""
-        ),
-        "Each host waits at its own address. At which one can all of them meet?": edit(
-            "{meeting_point}", "{host}"
-        ),
-        "The host is right, but the port is missing. Without one, torchrun takes 29400.": edit(
-            ":{port}", ""
         ),
         "The lines name different hosts. A set of strings has another order in every process. "
         "Which order is the same everywhere?": edit("iter(hosts)", "iter(set(hosts))"),

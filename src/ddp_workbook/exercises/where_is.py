@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddp_workbook.exercises import Alone, Edit, Look, When, body, edit
-from ddp_workbook.exercises.judging.same import is_index, kind
-from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.exercises.judging.same import is_index
 
 MINUTES = 7
 HINTS = [
@@ -56,23 +55,9 @@ def is_place(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(map(is_index, value))
 
 
-def two_lists(value: Any) -> bool:
-    """One for the nodes and one for the local ranks, it seems."""
-    return isinstance(value, list) and [*map(type, value)] == [list, list]
-
-
 def same(came: Any, right: Any) -> bool:
     """Whether `came.index` would find each place of `right`."""
     return isinstance(came, list) and all(map(is_place, came)) and came == right
-
-
-def shown(value: Any) -> str:
-    """The places in words; if a number only looks like an int, also the types of its place."""
-    if not isinstance(value, list):
-        return in_words(value)
-    odd = [one for one in value if isinstance(one, tuple) and not all(map(is_index, one))]
-    types = " and ".join(map(kind, odd[0])) if odd else ""
-    return in_words(value) + (f", where a place is a tuple of {types}" if odd else "")
 
 
 def some(holds: Callable[[Any, list[int]], Any]) -> When:
@@ -89,7 +74,6 @@ def in_ranks(place: str) -> Edit:
     return body(f"return [{place} for rank in range(sum(gpus))]")
 
 
-A_LIST = "gpus is a list: how many GPUs node 0 has, how many node 1 has, and so on."
 PLACE, NODES, GPUS = "(node, local)", "enumerate(gpus)", "range(count)"
 CASES = [
     [2, 4, 5, 1],  # all nodes differ, and the mean is yet another number: most mistakes show here
@@ -104,18 +88,8 @@ CHECK = Alone(
     looks=[
         Look(
             mistakes={
-                "Return a list. The rank is the index, so no key is needed.": When(
-                    lambda seen: isinstance(seen.value, dict)
-                ),
-                "These are two lists. What does the caller find at index r for rank r?": When(
-                    lambda seen: two_lists(seen.value) and len(seen.right) != 2
-                ),
-                "The entries are lists. Does `index` find the tuple (node, local rank) among "
-                "them?": some(lambda one, gpus: isinstance(one, list)),
-                "An entry is a tuple of two numbers, node and local rank. The rank itself is the "
-                "index.": some(lambda one, gpus: not isinstance(one, tuple) or len(one) != 2),
-                "Nodes and local ranks are whole numbers. Which line turns them into something "
-                "else?": some(lambda one, gpus: not is_place(one)),
+                "An entry is a tuple of two whole numbers, node and local rank. What does the "
+                "caller find at index r for rank r?": some(lambda one, gpus: not is_place(one)),
                 "A rank is on a node without GPUs. Which is the next node that has some?": some(
                     lambda one, gpus: dict(enumerate(gpus)).get(one[0]) == 0
                 ),
@@ -125,27 +99,26 @@ CHECK = Alone(
                 "Return an entry for each rank. How many ranks are there?": When(
                     lambda seen: isinstance(seen.value, list) and len(seen.value) != len(seen.right)
                 ),
-                "There is no such node. Which numbers do the nodes have?": some(
-                    lambda one, gpus: one[0] not in range(len(gpus))
+                "There is no such node, or no such local rank on it. Which local ranks does a node "
+                "with two GPUs have?": some(
+                    lambda one, gpus: one[1] not in range(dict(enumerate(gpus)).get(one[0], 0))
                 ),
-                "A node has a local rank that does not exist there. Which local ranks does a node "
-                "with two GPUs have?": some(lambda one, gpus: one[1] not in range(gpus[one[0]])),
             },
             otherwise="Which processes has the launcher already started when it comes to a node?",
-            words=shown,
             same=same,
         )
     ],
     mistakes={
         "The ranks are dealt out to the nodes like cards. When does the launcher move to the next "
-        "node?": in_ranks("(rank % len(gpus), rank // len(gpus))"),
-        "The ranks are dealt out in rounds, one on each node that has room. When does the launcher "
-        "move to the next node?": edit(
-            f"for local in {GPUS}]",
-            f"for local in {GPUS}]\n    return sorted(places, key=lambda place: place[1])",
-            "return [",
-            "places = [",
-        ),
+        "node?": [
+            in_ranks("(rank % len(gpus), rank // len(gpus))"),
+            edit(
+                f"for local in {GPUS}]",
+                f"for local in {GPUS}]\n    return sorted(places, key=lambda place: place[1])",
+                "return [",
+                "places = [",
+            ),
+        ],
         "This is (local rank, node). Which of the two comes first?": edit(PLACE, "(local, node)"),
         "The nodes are counted from 1. At which number does PyTorch start?": edit(
             NODES, "enumerate(gpus, 1)"
@@ -153,25 +126,13 @@ CHECK = Alone(
         "The local ranks are counted from 1. At which number does PyTorch start?": edit(
             GPUS, "range(1, count + 1)"
         ),
-        "Both are counted from 1. At which number does PyTorch start?": edit(
-            NODES, "enumerate(gpus, 1)", GPUS, "range(1, count + 1)"
-        ),
         "These are ranks, not local ranks. At which local rank does each node start?": edit(
             "range(count)", "range(sum(gpus[:node]), sum(gpus[:node]) + count)"
         ),
-        "This assumes that every node has as many GPUs as node 0. How many does each have?": (
-            in_ranks("divmod(rank, gpus[0] or 1)")
-        ),
-        "This assumes that every node has the mean number of GPUs. How many does each have?": (
-            in_ranks("divmod(rank, sum(gpus) // len(gpus))")
-        ),
-        "This assumes that every node has as many GPUs as the smallest one. How many does each "
-        "have?": in_ranks("divmod(rank, min(gpus) or 1)"),
-        "This assumes that every node has as many GPUs as the largest one. How many does each "
-        "have?": in_ranks("divmod(rank, max(gpus))"),
-        "This assumes that every node has 8 GPUs. How many does each have?": (
-            in_ranks("divmod(rank, 8)")
-        ),
+        "This assumes that every node has the same number of GPUs. How many does each have?": [
+            in_ranks(f"divmod(rank, {each} or 1)")
+            for each in ("gpus[0]", "(sum(gpus) // len(gpus))", "min(gpus)", "max(gpus)", "8")
+        ],
         "A node has at most 8 GPUs here. Where does the task say so?": edit(
             GPUS, "range(min(count, 8))"
         ),
@@ -187,27 +148,19 @@ CHECK = Alone(
         "A node without GPUs was given a rank. How many ranks run there?": edit(
             GPUS, "range(max(1, count))"
         ),
-        "The last node is missing. Up to which number are nodes counted?": edit(
-            NODES, "enumerate(gpus[:-1])"
-        ),
-        "The last rank is missing. Up to which number are ranks counted?": edit(
-            f"{GPUS}]", f"{GPUS}][:-1]"
-        ),
-        "The last GPU of each node is missing. Up to which number are they counted?": edit(
-            GPUS, "range(count - 1)"
-        ),
-        "One too many on each node. Up to which number are GPUs counted?": edit(
-            GPUS, "range(count + 1)"
-        ),
+        "Return an entry for each rank. Up to which number are nodes, GPUs and ranks counted?": [
+            edit(NODES, "enumerate(gpus[:-1])"),
+            edit(f"{GPUS}]", f"{GPUS}][:-1]"),
+            edit(GPUS, "range(count - 1)"),
+            edit(GPUS, "range(count + 1)"),
+        ],
     },
     keeps="Which line changes the caller's list?",
     errors={
         "by zero": "A node may have no GPU. What do you divide by, and do you need to divide?",
         "out of range": "How many nodes are there, how many ranks, and which one is counted here?",
-        "process group": "No ranks are running here: one process says where all of them would run.",
-        "'int' and 'list'": A_LIST,
-        "'list' and 'int'": A_LIST,
-        "'list' object cannot be interpreted": A_LIST,
+        "'list' object cannot be interpreted": "gpus is a list: how many GPUs node 0 has, how many "
+        "node 1 has, and so on.",
         "'int' object is not iterable": "gpus[i] is a number. How do you count up to it?",
     },
     proves="the place of every rank, on 1 to 4 nodes with 0 to 16 GPUs each, equally many or not",

@@ -30,6 +30,11 @@ FOR_ERRORS = [
         "Which rank is on the other side of this call? A rank cannot send to itself or receive "
         "from itself, and at 1 rank there is no other.",
     ),
+    (r"zero-dimensional", "cat joins tensors along a dimension. Do these have one?"),
+    (
+        r"cannot assign .* as parameter",
+        "This replaces a parameter by another tensor. Can you fill the old one?",
+    ),
     (r"list index out of range\n?$", "How long is the list, or how many ranks are there?"),
     (
         r"process group twice",

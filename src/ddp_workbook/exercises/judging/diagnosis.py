@@ -20,6 +20,9 @@ A_WORK = (
 EARLIER = (
     "This is what an earlier call returned. What does your function keep from one call to the next?"
 )
+ONE_HAS_IT = "After {op}, one rank alone has the result. How do the others get it?"
+TO_ONE = ("reduce", "gather")  # operations whose result only one rank receives
+ON = ("all_", "broadcast", "scatter", "send", "recv")  # what could bring it to the others
 ROUNDED = (
     "This is right up to the rounding of float32, but float64 is asked for. Which dtype do these "
     "numbers have on their way?"
@@ -133,6 +136,19 @@ def of_its_kind(look: Look, seen: Seen) -> str:
         return EARLIER
     rounded = has_float64(right) and same(in_float32(value), in_float32(right))
     return ROUNDED if rounded else ""
+
+
+def on_one_rank(look: Look, bad: Seen) -> str:
+    """Where to look if the rank that others sent to has the right result, and this one has not."""
+    places = [n for n, row in enumerate(bad.wire) if row["op"] in TO_ONE and not row["received"]]
+    if not places or any(op.startswith(ON) for op in bad.ops[places[-1] :]):
+        return ""
+    there = any(
+        row["op"] in TO_ONE and row["received"] and not wrong(look, one)
+        for one in bad.everyone
+        for row in one.wire
+    )
+    return ONE_HAS_IT.format(op=bad.ops[places[-1]]) if there else ""
 
 
 def has_float64(value: Any) -> bool:

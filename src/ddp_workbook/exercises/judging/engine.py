@@ -20,6 +20,7 @@ from ddp_workbook.exercises.judging.check import Look, OnRanks, Seen
 from ddp_workbook.exercises.judging.diagnosis import (
     equal,
     of_its_kind,
+    on_one_rank,
     worded,
     wrong_ones,
     wrong_parts,
@@ -188,6 +189,7 @@ def where_to_look(
         or ("" if look.timing_dependent else unlike_alone(check, attempt, size, look, bad))
         or ("" if kind else reasons.pair())
         or reasons.condition()
+        or on_one_rank(look, bad)
         or reasons.of_this_look()
         or kind
         or worded(look.otherwise, bad)
