@@ -67,6 +67,7 @@ RUNS = """index => {
 }"""
 SOURCE = """index => window.jupyterapp.shell.currentWidget.content.widgets[index]
     .model.sharedModel.source"""
+LOADED = "() => window.jupyterapp?.shell.currentWidget?.context?.isReady"
 TEXT = "() => window.jupyterapp.shell.currentWidget.context.model.toString()"
 SAVED = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
 SHUT_DOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext?.shutdown()"
@@ -124,6 +125,7 @@ class Editor(Document):
     def __init__(self, page: Page, address: str) -> None:
         super().__init__(page, address)
         page.wait_for_selector(".jp-FileEditor .cm-content", timeout=300_000)
+        page.wait_for_function(LOADED, timeout=300_000)  # the editor is there before its text is
 
     def text(self) -> str:
         """What the file holds, with the changes that are not saved."""
@@ -134,6 +136,7 @@ class Editor(Document):
         self.page.click(".jp-FileEditor .cm-content")
         self.page.keyboard.press("ControlOrMeta+A")
         self.page.keyboard.insert_text(text)
+        self.wait_for(lambda: self.text() == text)
 
 
 class Notebook(Document):
