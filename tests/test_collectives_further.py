@@ -26,7 +26,7 @@ from ddp_workbook.figures.collectives import message_times as figures
 from ddp_workbook.figures.collectives import moves, rounds
 from ddp_workbook.figures.collectives import ring as ring_figures
 from ddp_workbook.figures.collectives import waits as bars
-from ddp_workbook.figures.stepper import WIDGET, stepper
+from ddp_workbook.figures.slider import WIDGET, stepper
 from ddp_workbook.figures.style import show
 from ddp_workbook.recording.collectives import record_collectives
 from tests.test_layout import CHECKOUT

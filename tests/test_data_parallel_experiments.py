@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
+from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel, single_process
 from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.experiments.data_parallel import (
@@ -15,11 +16,6 @@ from ddp_workbook.experiments.data_parallel import (
     weighting,
 )
 from ddp_workbook.experiments.data_parallel.step_times import Size
-from ddp_workbook.figures.data_parallel import digits, operations, weights
-from ddp_workbook.figures.data_parallel import lock as lock_pictures
-from ddp_workbook.figures.data_parallel import memory as memory_pictures
-from ddp_workbook.figures.data_parallel import price as price_pictures
-from ddp_workbook.figures.data_parallel import step as step_pictures
 
 THIRDS = [3, 3, 3, 1]
 PARTS = pd.DataFrame(
@@ -35,9 +31,9 @@ def test_one_step_has_the_loss_of_one_process(rows, sizes):
     assert step.sizes == sizes
     assert step.loss == pytest.approx(step.loss_alone, abs=1e-5)
     assert sum(step.shares) == pytest.approx(step.loss, abs=1e-5)
-    figure = operations.operations_plot(step)
-    shown = " ".join(text.get_text() for axes in figure.axes for text in axes.texts)
-    for words in (shown, operations.alt_text_of_operations(step)):
+    picture = one_step.operations(step)
+    shown = " ".join(text.get_text() for axes in picture.figure.axes for text in axes.texts)
+    for words in (shown, picture.alt):
         assert all(f"{share:.3f}" in words for share in [*step.shares, step.loss_alone])
 
 
@@ -56,10 +52,9 @@ def test_the_weight_of_a_row_is_found_from_gradients():
     found = weighting.weight_of_each_row(model, images, labels, combined)
     assert found.loc["plain"].tolist() == pytest.approx([1 / 12] * 9 + [1 / 4], abs=1e-3)
     assert found.loc["right"].tolist() == pytest.approx([1 / 10] * 10, abs=1e-3)
-    words = weights.alt_text_of_row_weights(found, THIRDS)
-    assert "plain: 0.08, 0.08, 0.08, 0.25; right: 0.10, 0.10, 0.10, 0.10" in words
-    figure = weights.row_weights_plot(found, THIRDS)
-    heights = [bar.get_height() for bar in figure.axes[0].patches][:10]
+    picture = weighting.row_weights(found, THIRDS)
+    assert "plain: 0.08, 0.08, 0.08, 0.25; right: 0.10, 0.10, 0.10, 0.10" in picture.alt
+    heights = [bar.get_height() for bar in picture.axes.patches if bar.get_height()]
     assert heights == pytest.approx(found.loc["plain"].tolist())
 
 
@@ -71,28 +66,30 @@ def test_differences_are_the_largest_ones():
 
 
 @pytest.mark.parametrize("devices", [2, 3])
-def test_in_a_watched_step_the_main_thread_frames_the_others(devices):
+def test_in_a_watched_step_the_main_thread_frames_the_others(devices, monkeypatch):
     originals = [getattr(data_parallel, name) for name in timeline.OPERATIONS]
     events = timeline.watch_a_step(devices, Size(16, 1, 64), tries=1)
     assert [getattr(data_parallel, name) for name in timeline.OPERATIONS] == originals
-    calls = events.groupby("operation")["thread"].nunique()
-    assert calls["run_replica"] == devices and calls.drop("run_replica").eq(1).all()
-    lanes = step_pictures.lanes_of(events)
-    assert lanes == [timeline.MAIN, *(f"thread {number}" for number in range(devices))]
-    first, last = step_pictures.parallel_part(events)
-    ends = events.set_index("operation")
-    assert ends.at["replicate", "end"] <= first < last <= ends.at["add_gradients", "start"]
-    assert len(step_pictures.step_timeline_plot(events).axes[0].get_yticklabels()) == devices + 1
-    assert f"in {devices + 1} lanes" in step_pictures.alt_text_of_step_timeline(events)
+    calls = events.groupby("what")["lane"].nunique()
+    assert calls["compute"] == devices and calls.drop("compute").eq(1).all()
+    first, last = timeline.parallel_part(events)
+    ends = events.set_index("what")
+    assert ends.at["replicate", "end"] <= first < last <= ends.at["add gradients", "start"]
+    monkeypatch.setattr(timeline, "watch_a_step", lambda _: events)
+    picture = timeline.step(devices)
+    names = [label.get_text() for label in picture.axes.get_yticklabels()]
+    assert names == [timeline.MAIN, *(f"thread {number}" for number in range(devices))]
+    assert f"works alone until {first:.3g} ms" in picture.alt
 
 
 def test_only_device_0_holds_state_and_outputs():
     held = memory.held_by_devices(devices=3, size=Size(16, 1, 30))
-    assert held.loc[[1, 2], ["optimizer state", "gathered outputs"]].to_numpy().sum() == 0
-    assert held.at[0, "gathered outputs"] == 30 * 10 * 4
-    assert held["weights"].nunique() == 1 and held.at[0, "optimizer state"] > held.at[0, "weights"]
-    words = memory_pictures.alt_text_of_device_memory(held)
-    assert f"gathered outputs {1200 / 1024:.3g}" in words.partition("device 1")[0]
+    assert held.loc[[1, 2], ["optimizer state", "outputs"]].to_numpy().sum() == 0
+    assert held.at[0, "outputs"] == 30 * 10 * 4
+    assert held["parameters"].nunique() == 1
+    assert held.at[0, "optimizer state"] > held.at[0, "parameters"]
+    words = memory.held(devices=2).alt
+    assert "outputs 40" in words.partition("device 1")[0]
     assert "outputs" not in words.partition("device 1")[2]
 
 
@@ -116,10 +113,11 @@ def test_parts_of_a_step_are_those_of_the_stand_in(monkeypatch):
 
 
 def test_the_price_is_what_one_process_does_not_do():
-    assert price_pictures.price_shares(PARTS) == pytest.approx([0.2, 0.4])
-    figure = price_pictures.parts_plot(PARTS)
-    assert [text.get_text() for text in figure.axes[0].texts] == ["price 20%", "price 40%"]
-    assert "replicate 4" in price_pictures.alt_text_of_parts(PARTS)
+    assert price.price_shares(PARTS) == pytest.approx([0.2, 0.4])
+    picture = price.parts(PARTS)
+    assert [text.get_text() for text in picture.axes.texts] == ["price 20%", "price 40%"]
+    assert "replicate 4" in picture.alt
+    assert "At width 64, depth 1, batch 32, the price is 20%" in picture.alt
 
 
 def test_tables_and_words_of_step_times_are_in_milliseconds():
@@ -131,10 +129,8 @@ def test_tables_and_words_of_step_times_are_in_milliseconds():
         ],
         columns=["width", "depth", "batch", "candidate", "round", "seconds"],
     )
-    table = price.in_milliseconds(times)
+    table = price.in_milliseconds(times).data
     assert table["median, ms"].tolist() == ["2", "3"] and table["ratio"].tolist() == ["1", "1.5"]
-    words = price_pictures.alt_text_of_step_times(table)
-    assert "width 64, depth 2, batch 32: a 2 ms, b 3 ms" in words
 
 
 def test_each_job_is_timed_with_one_thread_and_with_two(monkeypatch):
@@ -144,12 +140,6 @@ def test_each_job_is_timed_with_one_thread_and_with_two(monkeypatch):
     assert torch.get_num_threads() == cores
     job = table.loc["many small products"]
     assert job["ratio"] == pytest.approx(job["2 threads"] / job["1 thread"])
-    words = lock_pictures.alt_text_of_two_threads(table)
-    assert f"a ratio of {job['ratio']:.2f}" in words
-    assert len(lock_pictures.two_threads_plot(table).axes[0].patches) == 1
-
-
-def test_words_say_how_far_images_are_apart():
-    images = {"first": torch.zeros(64), "same": torch.zeros(64), "other": torch.full((64,), 0.5)}
-    words = digits.alt_text_of_images(images)
-    assert "by 0.00 from the same and by 0.50 from the other" in words
+    picture = lock.two_threads(table)
+    assert f"many small products {figures.number(job['ratio'])}" in picture.alt
+    assert len(picture.axes.patches) == 1

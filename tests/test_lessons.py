@@ -1,7 +1,6 @@
 """A page is a lesson: its minutes are stated and held, and it begins and ends as the others do."""
 
 import re
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -52,23 +51,18 @@ def test_the_first_cell_says_what_to_do_after_a_restart(path):
     assert first.endswith(AFTER_A_RESTART)
 
 
-def shown_progress(path: Path) -> str:
-    """The call that shows what is solved: of the page first, if it has exercises."""
-    return f'progress("{path.stem[3:]}")' if minutes.exercises(page(path)) else "progress()"
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
 def test_a_page_begins_with_what_is_solved(path):
     """Below the imports, and so in the first screen."""
     (imports,) = [cell for cell in page(path).cells[:5] if cell.id == "imports"]
-    assert imports.source.endswith(f"\n\n{shown_progress(path)}")
+    assert imports.source.endswith("\n\nprogress()")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
 def test_a_page_ends_with_what_it_was_about(path):
     """Common mistakes, one sentence to take home, where to read on, and what is solved."""
     cells = page(path).cells
-    assert cells.pop().source == shown_progress(path)
+    assert cells.pop().source == "progress()"
     headings = re.findall(r"(?m)^## (.*)$", cells[-1].source)
     assert headings[-2:] == ["What you can now say", "Read on"]
     assert path not in CORE or path.stem == "00_start_here" or headings[0] == "Common mistakes"

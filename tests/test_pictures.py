@@ -16,18 +16,9 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from ddp_workbook import figures
 from ddp_workbook.figures import palette
-from ddp_workbook.figures.data_parallel.digits import digits_plot, images_plot
-from ddp_workbook.figures.data_parallel.memory import device_memory_plot
-from ddp_workbook.figures.data_parallel.step import step_timeline_plot
-from ddp_workbook.figures.distributed_data_parallel.step_times import (
-    breakdown_plot,
-    loss_plot,
-    speed_up_plot,
-    step_time_plot,
-    timeline_plot,
-)
-from ddp_workbook.figures.style import save, show
+from ddp_workbook.figures.style import Picture
 from ddp_workbook.recording.timing import speed_up
 
 ALT = 'Two bars: "one" takes 3 ms & <two> 4 ms. Nothing else is to be seen.'
@@ -56,34 +47,19 @@ def timings(machine="2 cores of a test"):
     return frame.assign(machine=machine)
 
 
-def parts():
-    rows = [
-        (64, name, part, 0.001)
-        for name in ("DataParallel", "DDP")
-        for part in ("replicate", "compute", "rest")
-    ]
-    return pd.DataFrame(rows, columns=["width", "candidate", "part", "seconds"])
-
-
-def losses(lines="rank"):
-    rows = [(step, one, 1 / (1 + step)) for one in (0, 1, 2) for step in range(5)]
-    return pd.DataFrame(rows, columns=["step", lines, "loss"])
-
-
 def figure():
     made = Figure((3, 2))
     made.subplots().barh([0, 1], [3, 4], hatch="///")
     return made
 
 
-def words(made):
-    made.draw_without_rendering()
-    return [text.get_text() for text in made.findobj(Text)]
+def words(picture):
+    picture.figure.draw_without_rendering()
+    return [text.get_text() for text in picture.figure.findobj(Text)]
 
 
-def bars(made):
-    """(start, length, lane) of each bar."""
-    return [(one.get_x(), one.get_width(), one.get_y() + 0.4) for one in made.axes[0].patches]
+def matplotlib_rgb(colour):
+    return tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
 
 
 class Image(HTMLParser):
@@ -175,11 +151,22 @@ def oklab(rgb):
     )
 
 
+def test_a_part_has_one_look_wherever_it_is_drawn():
+    alone = figures.bars(pd.DataFrame({"buckets": [1]}), "kB", "Held")
+    among = figures.bars(pd.DataFrame({"gradients": [1], "buckets": [2]}), "kB", "Held")
+    looks = [(bar.get_facecolor(), bar.get_hatch()) for bar in among.axes.patches]
+    assert looks[1] == (alone.axes.patches[0].get_facecolor(), alone.axes.patches[0].get_hatch())
+    assert looks[0] != looks[1]
+    assert palette.part_look("device 3") == palette.part_look("rank 3") == palette.rank_look(3)
+    with pytest.raises(ValueError, match="'parmeters' has no colour"):
+        palette.part_look("parmeters")
+
+
 # Showing and saving
 
 
-def test_show_is_one_image_with_its_alt_text_and_a_whole_svg():
-    picture = show(figure(), ALT)
+def test_a_picture_is_one_image_with_its_alt_text_and_a_whole_svg():
+    picture = Picture(figure(), f" {ALT}\n")
     ((tag, image),) = Image(picture._repr_html_()).tags
     assert tag == "img"
     assert image["alt"] == ALT
@@ -188,18 +175,15 @@ def test_show_is_one_image_with_its_alt_text_and_a_whole_svg():
     assert kind == "data:image/svg+xml;base64"
     assert ET.fromstring(base64.b64decode(data)).tag == f"{SVG}svg"
     assert repr(picture) == ALT
-    assert 'width="640"' in show(figure(), ALT, width=640)._repr_html_()
+    assert 'width="640"' in Picture(figure(), ALT, width=640)._repr_html_()
 
 
-def test_a_picture_without_alt_text_is_refused(tmp_path):
+def test_a_picture_without_alt_text_is_refused():
     with pytest.raises(ValueError, match="needs an alt text"):
-        show(figure(), "  \n")
-    with pytest.raises(ValueError, match="needs an alt text"):
-        save(figure(), tmp_path / "a.svg", "")
-    assert not list(tmp_path.iterdir())
+        Picture(figure(), "  \n")
 
 
-def test_show_closes_the_figure_so_that_nothing_shows_it_again():
+def test_a_drawn_figure_is_closed_so_that_nothing_shows_it_again():
     import matplotlib
 
     matplotlib.use("agg")
@@ -207,14 +191,14 @@ def test_show_closes_the_figure_so_that_nothing_shows_it_again():
 
     before = plt.get_fignums()
     made, _ = plt.subplots()
-    show(made, ALT)
+    Picture(made, ALT)._repr_html_()
     assert plt.get_fignums() == before
-    step_time_plot(timings())
+    figures.step_time_plot(timings())
     assert plt.get_fignums() == before
 
 
 def test_a_saved_svg_says_what_it_shows(tmp_path):
-    path = save(figure(), tmp_path / "new" / "a.svg", ALT)
+    path = Picture(figure(), ALT).save(tmp_path / "new" / "a.svg")
     root = ET.parse(path).getroot()
     assert root.get("role") == "img"
     ids = root.get("aria-labelledby").split()
@@ -229,20 +213,21 @@ def test_a_saved_svg_says_what_it_shows(tmp_path):
 def test_equal_figures_give_equal_bytes_in_another_process(tmp_path):
     code = (
         "import sys; from tests.test_pictures import *; "
-        "save(figure(), sys.argv[1], ALT); save(step_time_plot(timings()), sys.argv[2], ALT)"
+        "Picture(figure(), ALT).save(sys.argv[1]); "
+        "figures.step_time_plot(timings()).save(sys.argv[2])"
     )
     other = [tmp_path / "other.svg", tmp_path / "other_plot.svg"]
     subprocess.run([sys.executable, "-c", code, *map(str, other)], check=True, timeout=60)
     here = [
-        save(figure(), tmp_path / "a.svg", ALT),
-        save(step_time_plot(timings()), tmp_path / "b.svg", ALT),
+        Picture(figure(), ALT).save(tmp_path / "a.svg"),
+        figures.step_time_plot(timings()).save(tmp_path / "b.svg"),
     ]
     assert [p.read_bytes() for p in here] == [p.read_bytes() for p in other]
     assert not re.search(rb"<dc:date>|20\d\d-\d\d-\d\d", here[1].read_bytes())
 
 
 def test_a_failing_save_leaves_the_old_picture(tmp_path, monkeypatch):
-    path = save(figure(), tmp_path / "a.svg", ALT)
+    path = Picture(figure(), ALT).save(tmp_path / "a.svg")
     old = path.read_bytes()
 
     def full(*_):
@@ -250,16 +235,16 @@ def test_a_failing_save_leaves_the_old_picture(tmp_path, monkeypatch):
 
     monkeypatch.setattr(type(path), "replace", full)
     with pytest.raises(OSError, match="No space"):
-        save(step_time_plot(timings()), path, ALT)
+        figures.step_time_plot(timings()).save(path)
     assert path.read_bytes() == old
     assert os.listdir(tmp_path) == ["a.svg"]
 
 
 def test_alt_text_survives_nbconvert():
     nbconvert = pytest.importorskip("nbconvert")
-    data = {"text/html": show(figure(), ALT)._repr_html_(), "text/plain": ALT}
+    data = {"text/html": Picture(figure(), ALT)._repr_html_(), "text/plain": ALT}
     cell = nbformat.v4.new_code_cell(
-        "show()", outputs=[nbformat.v4.new_output("display_data", data)]
+        "drawn", outputs=[nbformat.v4.new_output("display_data", data)]
     )
     book = nbformat.v4.new_notebook(cells=[cell])
     page, _ = nbconvert.HTMLExporter().from_notebook_node(book)
@@ -268,27 +253,28 @@ def test_alt_text_survives_nbconvert():
     assert images[0]["src"].startswith("data:image/svg+xml;base64,")
 
 
-# Drawings
+# Step times
 
 
 def test_step_times_name_every_candidate_size_and_the_machine():
-    made = step_time_plot(timings())
+    made = figures.step_time_plot(timings())
     said = words(made)
     assert {"width 64, depth 4, batch 64", "width 256, depth 4, batch 64"} <= set(said)
     assert "measured on 2 cores of a test" in said
     assert {"7.68", "15.4", "23"} <= set(said)  # medians in ms of the small model
-    widths = [bar.get_width() for bar in made.axes[0].patches]
+    widths = [bar.get_width() for bar in made.axes.patches]
     assert widths == pytest.approx([7.68, 15.36, 23.04])
+    assert "width 64, depth 4, batch 64: one process 7.68, DataParallel (stand-in) 15.4" in made.alt
 
 
 def test_step_times_of_one_size_need_no_size_columns():
     frame = timings().query("width == 64")[["candidate", "round", "seconds"]]
-    assert len(step_time_plot(frame).axes) == 1
+    assert len(figures.step_time_plot(frame).figure.axes) == 1
 
 
 def test_speed_up_has_a_point_for_each_candidate_but_the_baseline():
-    made = speed_up_plot(speed_up(timings(), "one process"), "one process")
-    axes = made.axes[0]
+    made = figures.speed_up_plot(speed_up(timings(), "one process"), "one process")
+    axes = made.axes
     assert "measured on 2 cores of a test" in words(made)
     points = {line.get_label(): list(line.get_xdata()) for line in axes.lines[1:]}
     assert points == {
@@ -296,78 +282,147 @@ def test_speed_up_has_a_point_for_each_candidate_but_the_baseline():
         "DDP": pytest.approx([1 / 3, 1 / 3]),
     }
     assert list(axes.lines[0].get_xdata()) == [1, 1]
-
-
-def test_breakdown_stacks_the_parts_to_the_whole():
-    made = breakdown_plot(parts())
-    ends = [bar.get_x() + bar.get_width() for bar in made.axes[0].patches]
-    assert ends == pytest.approx([1, 2, 3, 1, 2, 3])
-    assert len({bar.get_hatch() for bar in made.axes[0].patches}) == 3
-    assert [text.get_text() for text in made.legends[0].get_texts()] == [
-        "replicate",
-        "compute",
-        "rest",
-    ]
-
-
-def test_losses_of_ranks_wear_the_ranks_colours_and_markers():
-    lines = loss_plot(losses()).axes[0].lines
-    assert [line.get_color() for line in lines] == list(palette.RANK_COLOURS[:3])
-    assert len({line.get_marker() for line in lines}) == 3
-    assert [line.get_label() for line in lines] == ["rank 0", "rank 1", "rank 2"]
-    assert loss_plot(losses("candidate")).axes[0].lines[0].get_color() == palette.SERIES_COLOURS[0]
-
-
-def test_digits_are_drawn_with_labels_and_devices():
-    images = np.arange(3 * 64).reshape(3, 64)
-    made = digits_plot(images, [7, 8, 9], ranks=[0, 0, 1], names="device")
-    assert [axes.get_title() for axes in made.axes] == ["7", "8", "9"]
-    assert [axes.get_xlabel() for axes in made.axes] == ["device 0", "device 0", "device 1"]
-    np.testing.assert_array_equal(made.axes[1].images[0].get_array(), images[1].reshape(8, 8))
-    assert len(digits_plot(np.zeros((12, 64)), range(12)).axes) == 12
-
-
-def test_images_are_drawn_side_by_side_with_their_names():
-    image = np.linspace(0, 1, 64)
-    made = images_plot({"zero": image, "one": 1 - image})
-    assert [axes.get_title() for axes in made.axes] == ["zero", "one"]
-    np.testing.assert_array_equal(made.axes[1].images[0].get_array(), (1 - image).reshape(8, 8))
-
-
-def test_a_step_has_a_lane_for_each_thread():
-    rows = [("main thread", "scatter", 0, 1), ("thread 1", "run", 1, 5), ("thread 0", "run", 1, 4)]
-    made = step_timeline_plot(pd.DataFrame(rows, columns=["thread", "operation", "start", "end"]))
-    np.testing.assert_allclose(bars(made), [(0, 1, 0), (1, 4, 2), (1, 3, 1)])
-    assert {"scatter", "run", "thread 0", "stand-in: CPU threads"} <= set(words(made))
-
-
-def test_what_devices_hold_is_stacked():
-    held = pd.DataFrame({"weights": [1024, 2048], "rows": [1024, 1024]})
-    made = device_memory_plot(held.rename_axis("device"))
-    ends = [bar.get_x() + bar.get_width() for bar in made.axes[0].patches]
-    assert ends == pytest.approx([1, 2, 2, 3])
-    assert {"device 1", "weights", "rows"} <= set(words(made))
-
-
-def test_a_timeline_has_a_lane_for_each_name_and_a_mark_for_what_takes_no_time():
-    rows = [("forward", "rank 0", 0, 3), ("forward", "rank 1", 1, 6), ("ready", "rank 1", 2, 2)]
-    events = pd.DataFrame(rows, columns=["what", "lane", "start", "end"])
-    made = timeline_plot(events, ["rank 0", "rank 1"], "milliseconds")
-    np.testing.assert_allclose(bars(made), [(0, 3, 0), (1, 5, 1), (2, 6 / 150, 1)])
-    assert {"rank 0", "rank 1", "forward", "ready", "milliseconds"} <= set(words(made))
-
-
-def test_ranks_draw_nothing():
-    """No worker of an experiment makes a rank import matplotlib."""
-    code = (
-        "import sys, pkgutil, importlib, ddp_workbook.experiments as room; "
-        "[importlib.import_module(f'{room.__name__}.{m.name}') "
-        "for m in pkgutil.iter_modules(room.__path__)]; "
-        "sys.exit('matplotlib' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    assert "width 64, depth 4, batch 64: DataParallel (stand-in) 0.50, DDP 0.33" in made.alt
 
 
 def test_a_table_without_rows_is_not_drawn():
     with pytest.raises(ValueError, match="no rows to draw"):
-        step_time_plot(timings().iloc[:0])
+        figures.step_time_plot(timings().iloc[:0])
+
+
+# Shapes
+
+HELD = pd.DataFrame(
+    {"parameters": [100.0, 50.0], "buckets": [0.0, 1234.5]}, index=["rank 0", "rank 1"]
+)
+
+
+def test_bars_stack_the_parts_to_the_whole_and_say_so():
+    made = figures.bars({"DDP": HELD, "sharded": HELD / 2}, "kB", "Held", totals=figures.number)
+    ends = [bar.get_x() + bar.get_width() for bar in made.axes.patches]
+    assert ends == pytest.approx([100, 100, 50, 1284.5])
+    assert {"rank 0", "parameters", "buckets", "sharded", "kB", " 1,284", " 50"} <= set(words(made))
+    assert made.alt == (
+        "Held, kB. DDP: rank 0: parameters 100; rank 1: parameters 50, buckets 1,234. "
+        "sharded: rank 0: parameters 50; rank 1: parameters 25, buckets 617."
+    )
+
+
+def test_upright_bars_of_ranks_wear_the_ranks_colours():
+    made = figures.bars(HELD[["parameters"]], "kB", "Held", by="rank", upright=True)
+    assert [bar.get_height() for bar in made.axes.patches] == [100, 50]
+    seen = [bar.get_facecolor()[:3] for bar in made.axes.patches]
+    assert seen == [matplotlib_rgb(colour) for colour in palette.RANK_COLOURS[:2]]
+    assert made.alt == "Held, kB. rank 0 100; rank 1 50."
+
+
+def test_a_hundred_ranks_are_drawn_and_a_thousand_refused():
+    table = pd.DataFrame({"parameters": range(100)}, index=[f"rank {r}" for r in range(100)])
+    for upright in (False, True):
+        made = figures.bars(table, "kB", "Held", by="rank", upright=upright)
+        assert len(made.axes.patches) == 100 and made.svg
+        assert "rank 99 99" in made.alt
+    with pytest.raises(ValueError, match="1000 bars do not fit into a picture: draw 128 or fewer"):
+        figures.bars(pd.concat([table] * 10), "kB", "Held")
+
+
+def test_nan_is_no_bar_and_is_said():
+    made = figures.bars(HELD.assign(buckets=float("nan")), "kB", "Held")
+    assert "rank 1: parameters 50, buckets none" in made.alt and made.svg
+
+
+EVENTS = pd.DataFrame(
+    [("rank 0", "works", 0, 3), ("rank 1", "works", 0, 1), ("rank 1", "waits", 1, 3)],
+    columns=["lane", "what", "start", "end"],
+)
+
+
+def test_lanes_show_each_event_in_its_lane_and_waiting_as_pale():
+    made = figures.lanes(EVENTS, "milliseconds", "Two ranks", by="rank", pale=["waits"])
+    lengths = [(bar.get_x(), bar.get_width(), round(bar.get_y())) for bar in made.axes.patches]
+    assert lengths == [(0, 3, 0), (0, 1, 1), (1, 2, 1)]
+    works, waits = made.axes.patches[1:]
+    assert works.get_facecolor() != waits.get_facecolor()
+    assert {"works", "waits", "rank 1", "milliseconds"} <= set(words(made))
+    assert made.alt == (
+        "Two ranks, milliseconds. rank 0: works from 0 to 3; rank 1: works from 0 to 1, "
+        "waits from 1 to 3."
+    )
+
+
+def test_lanes_have_panels_an_order_and_a_mark_for_what_takes_no_time():
+    events = EVENTS.assign(what="compute", end=[3, 1, 1], panel=["a", "a", "b"], text=["", "x", ""])
+    made = figures.lanes(events, "ms", "Two ranks", order=["rank 1", "rank 0"])
+    assert [axes.get_title() for axes in made.figure.axes] == ["a", "b"]
+    assert [bar.get_width() > 0 for bar in made.figure.axes[1].patches] == [True]
+    assert [label.get_text() for label in made.axes.get_yticklabels()] == ["rank 1", "rank 0"]
+    assert "x" in words(made)
+
+
+def test_lines_of_ranks_wear_the_ranks_colours_and_markers():
+    losses = pd.DataFrame({f"rank {rank}": [2.0, 1.0, 0.5] for rank in range(3)})
+    made = figures.lines({"SGD": losses.rename_axis("step")}, "loss", "Training", by="rank")
+    assert [line.get_color() for line in made.axes.lines] == list(palette.RANK_COLOURS[:3])
+    assert len({line.get_marker() for line in made.axes.lines}) == 3
+    assert {"step", "loss", "SGD", "rank 2"} <= set(words(made))
+    assert made.alt.startswith("Training, loss. SGD: rank 0 from 2 to 0.5, rank 1 from 2 to 0.5")
+
+
+def test_lines_leave_out_what_is_not_known():
+    table = pd.DataFrame({"loss": [1.0, 2.0, float("nan")], "never": [float("nan")] * 3})
+    made = figures.lines(table, "loss", "Training", log="y")
+    assert made.axes.get_yscale() == "log" and made.svg
+    assert made.alt == "Training, loss. loss from 1 to 2."
+
+
+def test_boxes_and_arrows_stand_where_they_are_put():
+    axes = figures.sheet(4, 2)
+    figures.box(axes, (1, 0.5), (2, 1), "all_reduce", rank=1)
+    figures.arrow(axes, (0, 1), (1, 1), rank=1)
+    figures.label_ranks(axes, 2, 0.5, 1)
+    (frame,) = axes.patches
+    assert frame.get_edgecolor()[:3] == matplotlib_rgb(palette.RANK_COLOURS[1])
+    assert [text.get_text() for text in axes.texts] == ["all_reduce", "", "rank 0", "rank 1"]
+    assert axes.texts[0].get_position() == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: figures.bars(HELD.iloc[:0], "kB", "Held"),
+        lambda: figures.bars({}, "kB", "Held"),
+        lambda: figures.lanes(EVENTS.iloc[:0], "ms", "Two ranks"),
+        lambda: figures.lines(HELD.iloc[:0], "kB", "Held"),
+        lambda: figures.lines(HELD * float("nan"), "kB", "Held"),
+    ],
+)
+def test_a_picture_without_values_is_refused_in_a_sentence(draw):
+    with pytest.raises(ValueError, match="There is nothing to draw"):
+        draw()
+
+
+def test_an_event_that_ends_before_it_starts_is_refused():
+    with pytest.raises(ValueError, match="waits on rank 1 ends before it starts"):
+        figures.lanes(EVENTS.assign(end=[3, 1, 0]), "ms", "Two ranks")
+
+
+def test_images_are_drawn_side_by_side_with_their_names_and_compared():
+    image = np.linspace(0, 1, 64)
+    made = figures.images_plot({"zero": image, "one": 1 - image, "again": image})
+    assert [axes.get_title() for axes in made.figure.axes] == ["zero", "one", "again"]
+    drawn = made.figure.axes[1].images[0].get_array()
+    np.testing.assert_array_equal(drawn, (1 - image).reshape(8, 8))
+    assert "by 0.51 from the one and by 0.00 from the again" in made.alt
+
+
+@pytest.mark.parametrize("chapter", ["data_parallel"])
+def test_ranks_draw_nothing(chapter):
+    """Whatever a rank imports of the demonstrations, it imports nothing that draws."""
+    code = (
+        f"import sys, pkgutil, importlib, ddp_workbook.experiments.{chapter} as room; "
+        "[importlib.import_module(m.name) "
+        "for m in pkgutil.walk_packages(room.__path__, room.__name__ + '.')]; "
+        "sys.exit(', '.join({'matplotlib', 'IPython', 'ipywidgets'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, capture_output=True, text=True)
+    assert done.stderr == "" and done.returncode == 0

@@ -3,8 +3,7 @@
 %load_ext ddp_workbook
 from ddp_workbook import launch, record_collectives, what_changed, show
 
-What belongs to one chapter has its stem: ddp_workbook.chapters.<stem>, .experiments.<stem> and
-.figures.<stem>.
+What belongs to one chapter has its stem: ddp_workbook.chapters.<stem> and .experiments.<stem>.
 """
 
 import os
@@ -33,11 +32,11 @@ HOMES = {
     "plan": "planning.plan",
     "read_results": "results",
     "show": "figures.style",
-    "stepper": "figures.stepper",
-    # drawn in several chapters
-    "digits_plot": "figures.data_parallel.digits",
+    "stepper": "figures.slider",
+    "images_plot": "figures.images",
     "loss_plot": "figures.distributed_data_parallel.step_times",
-    "step_time_plot": "figures.distributed_data_parallel.step_times",
+    "step_time_plot": "figures.timings",
+    "speed_up_plot": "figures.timings",
     "hint": "exercises.judging.reader",
     "solution": "exercises.judging.reader",
     "progress": "exercises.judging.reader",

@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 from nbconvert import HTMLExporter
 
-from ddp_workbook.figures.stepper import WIDGET
+from ddp_workbook.figures.slider import WIDGET
 from ddp_workbook.notebook import pages
 
 ELSEWHERE = re.compile(r"\[([^\]]+)\]\(\.\./((?!figs/)[^)]+)\)")  # a file that is not in the book

@@ -1,1 +1,82 @@
-"""The house style of all pictures, and one module a chapter with what is drawn there."""
+"""Pictures: the house style, its colours, four shapes and steppers. Nothing here knows a chapter.
+
+    from ddp_workbook import figures
+
+    @figures.drawn
+    def memory(held: pd.DataFrame) -> figures.Picture:
+        return figures.bars(held, "kB a rank holds", "What each rank holds")
+
+Modules that draw are imported by ranks, too: matplotlib is imported with the first picture.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from ddp_workbook.figures.bar_chart import bars, listed, stack
+    from ddp_workbook.figures.boxes import arrow, box, label_ranks, sheet
+    from ddp_workbook.figures.images import images_plot
+    from ddp_workbook.figures.line_chart import lines
+    from ddp_workbook.figures.slider import stepper
+    from ddp_workbook.figures.style import WIDTH, Picture, label_rows, number
+    from ddp_workbook.figures.time_lanes import lanes
+    from ddp_workbook.figures.timings import speed_up_plot, step_time_plot
+
+HOMES = {
+    **dict.fromkeys(("bars", "listed", "stack"), "bar_chart"),
+    "lanes": "time_lanes",
+    "lines": "line_chart",
+    **dict.fromkeys(("sheet", "box", "arrow", "label_ranks"), "boxes"),
+    **dict.fromkeys(("WIDTH", "Picture", "label_rows", "number"), "style"),
+    **dict.fromkeys(("step_time_plot", "speed_up_plot"), "timings"),
+    "images_plot": "images",
+    "stepper": "slider",
+}
+__all__ = [
+    "WIDTH",
+    "Picture",
+    "arrow",
+    "bars",
+    "box",
+    "drawn",
+    "images_plot",
+    "label_ranks",
+    "label_rows",
+    "lanes",
+    "lines",
+    "listed",
+    "number",
+    "sheet",
+    "speed_up_plot",
+    "stack",
+    "step_time_plot",
+    "stepper",
+]
+
+Given = ParamSpec("Given")
+Drawn = TypeVar("Drawn")
+
+
+def drawn(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
+    """For a function that draws: it runs with the workbook's matplotlib settings."""
+
+    @functools.wraps(draw)
+    def in_house_style(*args: Given.args, **kwargs: Given.kwargs) -> Drawn:
+        from ddp_workbook.figures.style import style
+
+        with style():
+            return draw(*args, **kwargs)
+
+    return in_house_style
+
+
+def __getattr__(name: str):
+    """Import one of the names above from its module (PEP 562)."""
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    return globals()[name]

@@ -6,6 +6,8 @@ green cones, the first four ranks farthest. Colour is never alone: a rank has it
 text, its own marker in every line and its own hatch in every bar.
 """
 
+from typing import Any
+
 PAGES = ("#ffffff", "#111111")  # what a notebook's text stands on: JupyterLab light and dark
 RANK_COLOURS = (
     "#004ffe",  # blue
@@ -23,6 +25,19 @@ RANK_HATCHES = ("", "///", "---", "\\\\\\", "xxx", "|||", "+++", "..")
 # What is no rank (a kind of training, a part of a step) never wears a rank's colour. These stand on
 # a picture's white card only, so lightness tells them apart as well.
 SERIES_COLOURS = ("#4a4a4a", "#8f8f8f", "#6d9c1e", "#14532d", "#b5739d", "#6b2d5c")
+
+# A part of what a rank holds, or of what a step takes, has one colour and hatch in all pictures.
+# The six of a line are told apart by colour; a name of the second line shares one with the first,
+# and is never in one picture with it.
+PARTS = {
+    **{"parameters": (0, 0), "gradients": (1, 1), "optimizer state": (2, 2)},
+    **{"unsharded": (3, 3), "activations": (4, 4), "buckets": (5, 5)},
+    **{"copies": (0, 6), "inputs": (3, 7), "outputs": (4, 5)},
+    **{"replicate": (0, 0), "scatter": (1, 1), "compute": (2, 2)},
+    **{"gather": (3, 3), "optimizer": (4, 4), "all-reduce": (5, 5)},
+    **{"add gradients": (5, 6), "backward and optimizer": (4, 4)},
+    **{"network": (3, 3), "forward": (1, 0), "backward": (2, 0)},
+}
 
 
 def rank_colour(rank: int) -> str:
@@ -43,6 +58,39 @@ def rank_hatch(rank: int) -> str:
 def series_colour(index: int) -> str:
     """The colour of line or bar `index` where that is no rank; 6 starts again."""
     return SERIES_COLOURS[index % len(SERIES_COLOURS)]
+
+
+def part_look(part: str) -> dict[str, Any]:
+    """How matplotlib fills an area of this part: by its name in PARTS, the same in all pictures.
+
+    "rank 2" and "device 2" have the look of rank 2. Raises ValueError for a name that is not known.
+    """
+    word, _, count = part.partition(" ")
+    if word in ("rank", "device") and count.isdigit():
+        return rank_look(int(count))
+    if part not in PARTS:
+        raise ValueError(f"{part!r} has no colour: give it one in PARTS of {__name__}.")
+    colour, hatch = PARTS[part]
+    return _fill(series_colour(colour), rank_hatch(hatch))
+
+
+def rank_look(rank: int) -> dict[str, Any]:
+    """How matplotlib fills an area of this rank."""
+    return _fill(rank_colour(rank), rank_hatch(rank))
+
+
+def series_look(index: int) -> dict[str, Any]:
+    """How matplotlib fills bar `index` where that is neither a rank nor a part."""
+    return _fill(series_colour(index), "")
+
+
+def pale_look(colour: str) -> dict[str, Any]:
+    """How matplotlib fills an area in which something waits, or is only expected."""
+    return {"facecolor": tint(colour), "hatch": "///", "edgecolor": colour, "linewidth": 0}
+
+
+def _fill(colour: str, hatch: str) -> dict[str, Any]:
+    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
 
 
 def tint(colour: str, share: float = 0.25) -> str:

@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 
 import matplotlib
@@ -52,10 +53,37 @@ STYLE = {
 
 
 class Picture:
-    """A drawn picture: HTML `<img>` with alt text in a notebook, the alt text everywhere else."""
+    """A figure that says what it shows: HTML `<img>` with alt text in a notebook, else that text.
 
-    def __init__(self, svg: str, alt: str, width: int):
-        self.svg, self.alt, self.width = svg, alt, width
+    `alt` is made of the values that are drawn, for readers who cannot see them. `width` is in CSS
+    pixels, by default the figure's own. What draws it may add to `figure` and `alt` until it is
+    shown. Raises ValueError without an alt text.
+    """
+
+    def __init__(self, figure: Figure, alt: str, width: int | None = None):
+        if not alt.strip():
+            raise ValueError("A picture needs an alt text.")
+        self.figure, self.alt = figure, alt.strip()
+        self.width = round(width or figure.get_figwidth() * 96)
+
+    @property
+    def axes(self) -> Axes:
+        """The figure's first panel; `figure.axes` has all of them."""
+        return self.figure.axes[0]
+
+    @cached_property
+    def svg(self) -> str:
+        """The picture as a file, with title and description; equal figures give equal text."""
+        buffer = io.StringIO()
+        with style():
+            self.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        if "matplotlib.pyplot" in sys.modules:  # else the inline backend shows it again
+            sys.modules["matplotlib.pyplot"].close(self.figure)
+        return _described(buffer.getvalue(), self.alt)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as SVG, atomically."""
+        return write_whole(Path(path), self.svg)
 
     def _repr_html_(self) -> str:
         # IPython.display.Image(alt=...) loses the alt text in JupyterLab; an <img> keeps it.
@@ -82,32 +110,22 @@ def label_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def show(figure: Figure, alt: str, width: int | None = None) -> Picture:
-    """The figure as the last line of a cell, drawn once, with `alt` for readers who cannot see it.
-
-    `width` is in CSS pixels, by default the figure's own. The figure is closed, so it is not shown
-    twice. Raises ValueError without an alt text.
-    """
-    svg = _svg(figure, alt)
-    return Picture(svg, alt.strip(), round(width or figure.get_figwidth() * 96))
+    """The figure as the last line of a cell. Raises ValueError without an alt text."""
+    picture = Picture(figure, alt, width)
+    picture.svg  # noqa: B018 - closes the figure, so that it is not shown twice
+    return picture
 
 
 def save(figure: Figure, path: str | Path, alt: str) -> Path:
-    """Write the figure as SVG with title and description; equal figures give equal bytes.
-
-    The file is written atomically. Raises ValueError without an alt text.
-    """
-    return write_whole(Path(path), _svg(figure, alt))
+    """Write the figure as SVG. Raises ValueError without an alt text."""
+    return Picture(figure, alt).save(path)
 
 
-def _svg(figure: Figure, alt: str) -> str:
-    if not alt.strip():
-        raise ValueError("A picture needs an alt text.")
-    buffer = io.StringIO()
-    with style():
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    if "matplotlib.pyplot" in sys.modules:  # else the inline backend shows it again
-        sys.modules["matplotlib.pyplot"].close(figure)
-    return _described(buffer.getvalue(), alt.strip())
+def number(value: float) -> str:
+    """Three significant digits and no exponent: 0.08, 1.53, 15.3, 153, 15,300; "none" for nan."""
+    if value != value:
+        return "none"
+    return f"{value:,.0f}" if abs(value) >= 100 or value == 0 else f"{value:.3g}"
 
 
 def _described(svg: str, alt: str) -> str:

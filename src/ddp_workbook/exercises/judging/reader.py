@@ -6,6 +6,8 @@ from collections import Counter
 from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.exercises.judging.contents import Progress
 from ddp_workbook.exercises.judging.verdict import FOLDED, TEXT
+from ddp_workbook.notebook import pages
+from ddp_workbook.notebook.this_page import this_page
 from ddp_workbook.room.report import note_page
 
 ENOUGH = 2  # attempts that did not pass, before the page offers a solution
@@ -79,10 +81,13 @@ def _button(words: str, body: str) -> str:
 
 
 def progress(stem: str | None = None) -> Progress:
-    """What is solved: of the page `stem` ("samplers") first, then of all pages, with links.
+    """What is solved: of this page first, then of all pages, with links.
 
-    Raises UnknownExercise if there is no page with exercises of that name.
+    `stem` ("samplers") names another page. Raises UnknownExercise if it is none with exercises.
     """
+    page = this_page() if stem is None else None
+    if page and pages.exercises(pages.load(page)):
+        stem = page.stem[3:]
     found = Progress(stem)
     note_page(stem or "")
     return found

@@ -1,5 +1,7 @@
 """What two threads gain: three jobs, each done twice, in one thread or in two at the same time."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -7,6 +9,7 @@ from functools import partial
 import pandas as pd
 import torch
 
+from ddp_workbook import figures
 from ddp_workbook.recording.timing import compare, time_step
 
 ROUNDS = 3
@@ -49,6 +52,25 @@ def two_threads_against_one(rounds: int = ROUNDS) -> pd.DataFrame:
     }
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["1 thread", "2 threads"])
     return table.assign(ratio=table["2 threads"] / table["1 thread"]).rename_axis("job")
+
+
+@figures.drawn
+def two_threads(table: pd.DataFrame) -> figures.Picture:
+    """For each job the time with two threads, as a share of the time with one.
+
+    Lines mark 1, where two threads gain nothing, and 0.5, where they gain all they can.
+    """
+    unit = "time of two threads / time of one (0.5: the best possible, 1: nothing gained)"
+    about = "Each of three jobs, done twice"
+    picture = figures.bars(table[["ratio"]], unit, about, by="candidate")
+    for row, (name, job) in enumerate(table.iterrows()):
+        times = f"{job['1 thread']:.3g} → {job['2 threads']:.3g} ms"
+        picture.axes.text(max(job["ratio"], 1) + 0.03, row, times, va="center")
+        picture.alt += f" In {name}: {times}."
+    for place in (0.5, 1):
+        picture.axes.axvline(place, color="black", linewidth=1.2, linestyle="--")
+    picture.axes.set_xlim(0, max(1.0, table["ratio"].max()) * 1.35)
+    return picture
 
 
 def _twice(job: Callable, count: int) -> list[float]:

@@ -1,11 +1,14 @@
 """What each device holds during a step of DataParallel with Adam."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 import pandas as pd
 import torch
 from torch import Tensor
 
+from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel
 from ddp_workbook.experiments.data_parallel.one_step import threads
 from ddp_workbook.experiments.data_parallel.step_times import Size, model_and_batch
@@ -31,13 +34,22 @@ def held_by_devices(devices: int = 2, size: Size = SIZE) -> pd.DataFrame:
     state = [value for values in optimizer.state.values() for value in values.values()]
     on_device_0 = [0] * (devices - 1)
     columns = {
-        "weights": [nbytes(replica.parameters()) for replica in replicas],
+        "parameters": [nbytes(replica.parameters()) for replica in replicas],
         "gradients": [nbytes(p.grad for p in replica.parameters()) for replica in replicas],
-        "rows": [nbytes(piece) for piece in pieces],
+        "inputs": [nbytes(piece) for piece in pieces],
         "optimizer state": [nbytes(state), *on_device_0],
-        "gathered outputs": [outputs.nbytes, *on_device_0],
+        "outputs": [outputs.nbytes, *on_device_0],
     }
     return pd.DataFrame(columns).rename_axis("device")
+
+
+@figures.drawn
+def held(devices: int = 2) -> figures.Picture:
+    """A stacked bar for each device: what it holds at the end of a step of the stand-in."""
+    table = held_by_devices(devices) / 1024
+    table.index = [f"device {device}" for device in table.index]
+    unit = "KiB of tensors at the end of a step (stand-in: CPU threads)"
+    return figures.bars(table, unit, "What each device holds", totals=figures.number)
 
 
 def nbytes(tensors: Iterable[Tensor]) -> int:

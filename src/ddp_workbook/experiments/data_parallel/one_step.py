@@ -1,14 +1,27 @@
 """One step on a few rows, looked at from all sides: what each device got and what it computed."""
 
+from __future__ import annotations
+
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel, single_process
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, batches
+
+# The picture, in inches
+LEFT, DIGIT, GAP, BOX, HEIGHT = 1.62, 0.58, 0.22, 0.56, 3.95
+ROWS = {  # what each of the chapter's functions does, and where its row begins
+    "scatter": ("cut the batch", 0.42),
+    "replicate": ("copy the model", 1.5),
+    "parallel_apply": ("compute in threads:\nshare of the loss", 2.32),
+    "gather": ("add on device 0", 3.2),
+}
 
 
 class Step(NamedTuple):
@@ -41,6 +54,54 @@ def one_step(rows: int = 10, devices: int = 4) -> Step:
         data_parallel.gather(shares).item(),
         loss_alone.item(),
     )
+
+
+@figures.drawn
+def operations(step: Step) -> figures.Picture:
+    """The batch on top, a column for each device below it, and the sum on device 0 at the end."""
+    axes = figures.sheet(figures.WIDTH, HEIGHT)
+    axes.text(LEFT, 0.2, f"one batch of {len(step.labels)} digits", va="center")
+    for name, (what, top) in ROWS.items():
+        axes.text(0.1, top + 0.14, name, weight="bold", va="center")
+        axes.text(0.1, top + 0.31, what, va="top", size=9)
+    tops = {name: top for name, (_, top) in ROWS.items()}
+    widths = [size * DIGIT for size in step.sizes]
+    lefts = list(itertools.accumulate([LEFT, *(width + GAP for width in widths[:-1])]))
+    for device, (left, width) in enumerate(zip(lefts, widths, strict=True)):
+        _draw_rows(axes, step, device, left)
+        model = "the model" if device == 0 else "a copy"
+        size, middle = (width, BOX), left + width / 2
+        figures.box(axes, (left, tops["replicate"]), size, f"device {device}\n{model}", device)
+        share = f"{step.shares[device]:.3f}"
+        figures.box(axes, (left, tops["parallel_apply"]), size, share, device)
+        below = (middle, tops["parallel_apply"] + BOX)
+        figures.arrow(axes, below, (middle, tops["gather"]), device)
+    words = f"loss {step.loss:.3f}, the sum of the shares (in one process: {step.loss_alone:.3f})\n"
+    words += "gradient: the sum of all devices' gradients"
+    figures.box(axes, (LEFT, tops["gather"]), (lefts[-1] + widths[-1] - LEFT, BOX), words, 0)
+    sizes = ", ".join(map(str, step.sizes))
+    shares = ", ".join(f"{share:.3f}" for share in step.shares)
+    return figures.Picture(
+        axes.figure,
+        f"One step of DataParallel. A batch of {len(step.labels)} digits is cut into pieces of "
+        f"{sizes} rows for {len(step.sizes)} devices. Device 0 has the model, the others have "
+        f"copies. Their shares of the loss are {shares}. On device 0 they add up to "
+        f"{step.loss:.3f}; one process has {step.loss_alone:.3f}.",
+    )
+
+
+def _draw_rows(axes: Any, step: Step, device: int, left: float) -> None:
+    """The device's rows of the batch, framed in its colour."""
+    first, count, top = sum(step.sizes[:device]), step.sizes[device], ROWS["scatter"][1]
+    for place in range(count):
+        x = left + place * DIGIT
+        edges = (x + 0.04, x + DIGIT - 0.04, top + DIGIT - 0.08, top)
+        pixels = step.images[first + place].reshape(8, 8).numpy()
+        axes.imshow(pixels, cmap="gray_r", extent=edges, aspect="auto", zorder=2)
+    frame = {"facecolor": "none", "linewidth": 3}
+    figures.box(axes, (left, top - 0.05), (count * DIGIT, DIGIT + 0.02), "", device, frame=frame)
+    rows = f"{count} row{'s' * (count > 1)}"
+    axes.text(left, top + DIGIT + 0.13, rows, size=9, va="center")
 
 
 def threads(devices: int) -> list[torch.device]:

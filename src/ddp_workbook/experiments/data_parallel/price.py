@@ -1,9 +1,13 @@
 """What a step of DataParallel costs beside computing, and when it pays."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ddp_workbook import figures
 from ddp_workbook.experiments.data_parallel.step_times import (
     WORKERS,
     Size,
@@ -13,7 +17,11 @@ from ddp_workbook.experiments.data_parallel.step_times import (
 )
 from ddp_workbook.recording.timing import summary
 
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.display import TextTable
+
 ADDING = "add gradients"
+OWN = ("compute", "optimizer", "backward and optimizer")  # what one process does, too
 SECONDS = 0.2  # for the steps of one size, in each round
 
 
@@ -38,16 +46,50 @@ def parts_of_a_step(sizes: Sequence[Size], rounds: int = 2) -> pd.DataFrame:
     return table if on_gpus() else table.rename(columns={"gather": ADDING})
 
 
-def in_milliseconds(times: pd.DataFrame) -> pd.DataFrame:
+@figures.drawn
+def parts(table: pd.DataFrame) -> figures.Picture:
+    """A stacked bar for each size, all on one scale: milliseconds of each part of a step.
+
+    The price at the end of a bar is the share of what only DataParallel does: all but OWN.
+    """
+    shares = price_shares(table)
+    about = "Parts of a step on two devices, stacked"
+    rows = table.copy()
+    rows.index = [
+        f"width {width}, depth {depth}, batch {batch}" for width, depth, batch in rows.index
+    ]
+    picture = figures.bars(rows, "milliseconds a step", about)
+    longest = table.sum(axis=1).max()
+    for row, (name, share) in enumerate(zip(rows.index, shares, strict=True)):
+        end = table.iloc[row].sum() + longest * 0.01
+        picture.axes.text(end, row, f"price {share:.0%}", va="center")
+        picture.alt += f" At {name}, the price is {share:.0%}."
+    picture.axes.set_xlim(0, longest * 1.17)
+    picture.axes.set_title(
+        "stand-in: CPU threads" if ADDING in table else "nn.DataParallel, 2 GPUs"
+    )
+    return picture
+
+
+def price_shares(table: pd.DataFrame) -> list[float]:
+    """For each size the share of a step that one process would not need."""
+    own = table[[part for part in table if part in OWN]].sum(axis=1)
+    return (1 - own / table.sum(axis=1)).tolist()
+
+
+def in_milliseconds(times: pd.DataFrame) -> TextTable:
     """Median and quartiles of each candidate in milliseconds, and the ratio to the first one.
 
     Numbers are text of three digits or more, as the page shows them.
     """
+    from ddp_workbook.notebook.display import text_table
+
     table = summary(times, baseline=times["candidate"].iloc[0])
     for column in ("q1", "median", "q3"):
         table[f"{column}, ms"] = [_text(seconds * 1e3) for seconds in table[column]]
     ratios = [_text(ratio) for ratio in table["ratio"]]
-    return table.drop(columns=["n", "q1", "median", "q3", "ratio"]).assign(ratio=ratios)
+    table = table.drop(columns=["n", "q1", "median", "q3", "ratio"]).assign(ratio=ratios)
+    return text_table(table)
 
 
 def _text(number: float) -> str:

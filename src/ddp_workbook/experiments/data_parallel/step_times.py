@@ -7,6 +7,8 @@ Every timing runs in fresh processes, so the notebook kernel's thread settings d
 candidates take turns, so a busy machine slows all of them.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import math

@@ -1,5 +1,7 @@
 """A step of the stand-in with a clock at each operation, and who calls a model in which thread."""
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Callable
@@ -9,18 +11,54 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel
 from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.experiments.data_parallel.one_step import threads
 from ddp_workbook.experiments.data_parallel.step_times import Size, model_and_batch
 
-OPERATIONS = ("replicate", "scatter", "run_replica", "add_gradients", "gather")
+# Functions of data_parallel.py, and the part of a step that each of them is.
+OPERATIONS = {
+    "replicate": "replicate",
+    "scatter": "scatter",
+    "run_replica": "compute",
+    "add_gradients": "add gradients",
+    "gather": "gather",
+}
 LARGE = Size(width=512, depth=3, batch=1024)
 MAIN = "main thread"
 
 
+@figures.drawn
+def step(devices: int = 2) -> figures.Picture:
+    """One step of the stand-in: a lane for the main thread and for each replica's thread.
+
+    The time in which only the main thread works is shaded.
+    """
+    events = watch_a_step(devices)
+    order = sorted(events["lane"].unique(), key=lambda name: (name != MAIN, name))
+    unit = "milliseconds since the step began (stand-in: CPU threads)"
+    picture = figures.lanes(events, unit, "One step of DataParallel", order=order)
+    first, last = parallel_part(events)
+    for start, end in ((0, first), (last, events["end"].max())):
+        picture.axes.axvspan(start, end, color="black", alpha=0.08, linewidth=0)
+    picture.alt += (
+        f" The main thread works alone until {first:.3g} ms, then waits while the other threads "
+        f"run their replicas, and works alone again from {last:.3g} ms on."
+    )
+    return picture
+
+
+def parallel_part(events: pd.DataFrame) -> tuple[float, float]:
+    """From when to when, in milliseconds, threads other than the main one work."""
+    others = events[events["lane"] != MAIN]
+    return others["start"].min(), others["end"].max()
+
+
 def watch_a_step(devices: int = 2, size: Size = LARGE, tries: int = 4) -> pd.DataFrame:
-    """The fastest of a few steps: thread, operation, start and end (milliseconds) of each call.
+    """The fastest of a few steps: lane, what, start and end (milliseconds) of each call.
+
+    A lane is a thread, and `what` the part of the step.
 
     The first step is left out: it also pays for memory that later steps use again.
     """
@@ -39,10 +77,10 @@ def _watched(model: nn.Module, images: Tensor, labels: Tensor, devices: int) -> 
             data_parallel.forward_and_backward(model, images, labels, threads(devices))
     finally:
         torch.set_num_threads(cores)
-    table = pd.DataFrame(events, columns=["thread", "operation", "start", "end"])
+    table = pd.DataFrame(events, columns=["lane", "what", "start", "end"])
     table[["start", "end"]] = (table[["start", "end"]] - table["start"].min()) * 1e3
     table = table.sort_values("start", ignore_index=True)
-    return table.assign(thread=_named(table["thread"]))
+    return table.assign(lane=_named(table["lane"]))
 
 
 def _clocked(function: Callable, events: list[tuple]) -> Callable:
@@ -50,7 +88,7 @@ def _clocked(function: Callable, events: list[tuple]) -> Callable:
         start = time.perf_counter()
         result = function(*args)
         thread = threading.current_thread().name
-        events.append((thread, function.__name__, start, time.perf_counter()))
+        events.append((thread, OPERATIONS[function.__name__], start, time.perf_counter()))
         return result
 
     return call

@@ -1,11 +1,14 @@
 """Gradients of uneven pieces: how much each row counts in a combination of them."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from ddp_workbook import figures
 from ddp_workbook.chapters import single_process
 from ddp_workbook.experiments.data_parallel.one_step import flat_gradient
 
@@ -48,3 +51,31 @@ def weight_of_each_row(
         for name, one in combined.items()
     }
     return pd.DataFrame.from_dict(found, orient="index", columns=[*rows])
+
+
+@figures.drawn
+def row_weights(weights: pd.DataFrame, sizes: Sequence[int]) -> figures.Picture:
+    """A panel for each combination of gradients, a bar for each row, in its device's colour.
+
+    `weights` is what `weight_of_each_row` returns; `sizes` says how many rows each device has. A
+    line marks 1 / rows, the weight in the mean over the batch.
+    """
+    devices = [f"device {device}" for device, size in enumerate(sizes) for _ in range(size)]
+    rows, panels = len(devices), {}
+    for name, values in weights.iterrows():
+        panels[name] = pd.DataFrame({"device": devices, "weight": values})
+        panels[name] = panels[name].pivot(columns="device", values="weight").fillna(0.0)
+    unit = "weight in the gradient"
+    picture = figures.bars(panels, unit, "How much each row of a batch counts", upright=True)
+    for axes in picture.figure.axes:
+        axes.axhline(1 / rows, color="black", linewidth=1.2, linestyle="--")
+        axes.set_xlabel("row of the batch")
+    last = picture.figure.axes[-1]
+    last.text(rows - 0.5, 1.08 / rows, f"1/{rows}", ha="right", va="bottom", size=9)
+    means = {name: values.groupby(devices).mean() for name, values in weights.iterrows()}
+    said = [f"{name}: {', '.join(f'{one:.2f}' for one in of)}" for name, of in means.items()]
+    picture.alt = (
+        f"How much each of {rows} rows counts in a gradient, by device. {'; '.join(said)}. In the "
+        f"mean over the batch it is {1 / rows:.2f} for each row."
+    )
+    return picture

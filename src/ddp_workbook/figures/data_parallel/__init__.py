@@ -1,1 +1,0 @@
-"""Chapter 01: its pictures."""

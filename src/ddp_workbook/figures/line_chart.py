@@ -1,0 +1,67 @@
+"""Lines: a column of a table against its index."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ddp_workbook.figures.palette import rank_colour, rank_marker, series_colour
+from ddp_workbook.figures.style import WIDTH, Picture, number
+
+APART = (0, 2, 4, 3, 5, 1)  # the palette's series, those that are farthest apart first
+
+
+def lines(
+    tables: pd.DataFrame | Mapping[str, pd.DataFrame],
+    unit: str,
+    about: str,
+    *,
+    by: Literal["rank", "candidate"] = "candidate",
+    log: str = "",
+) -> Picture:
+    """A line for each column of a table, against its index; a panel for each table.
+
+    The index's name labels the axis across, `unit` the other one. `by` says what has a look of its
+    own: a rank (column r is rank r) or a candidate. `log` names the logarithmic axes: "", "x", "y"
+    or "xy". `about` begins the alt text, a sentence without its full stop; the first and the last
+    value of each line follow.
+
+    Raises ValueError for a table without rows or columns, or with nothing but nan.
+    """
+    panels = tables if isinstance(tables, Mapping) else {"": tables}
+    if not panels or any(table.isna().all(axis=None) for table in panels.values()):
+        raise ValueError("There is nothing to draw: a table has no values.")
+    figure = Figure((WIDTH, 3.5), layout="constrained")
+    across = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, table) in zip(across, panels.items(), strict=True):
+        for place, name in enumerate(table):
+            colour = rank_colour(place) if by == "rank" else series_colour(APART[place % 6])
+            # An offset for each line: the markers stay apart where lines coincide.
+            every = (place, 1 + len(table) // 10) if place < len(table) else 1
+            look = {"color": colour, "marker": rank_marker(place), "markevery": every}
+            axes.plot(table.index, table[name], label=str(name), **look)
+        axes.set(title=title, xlabel=table.index.name or "")
+        axes.set_xscale("log" if "x" in log else "linear")
+        axes.set_yscale("log" if "y" in log else "linear")
+        axes.grid(axis="y")
+    across[0].set_ylabel(unit)
+    keys: dict[str, Any] = {}
+    for axes in across:
+        keys |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    figure.legend(keys.values(), keys.keys(), loc="outside upper left", ncols=4)
+    return Picture(figure, f"{about}, {unit}. {_listed(panels)}.")
+
+
+def _listed(panels: Mapping[str, pd.DataFrame]) -> str:
+    """Each line's first and last value: "rank 0 from 2.3 to 0.4"."""
+    words = []
+    for title, table in panels.items():
+        ends = [(name, column.dropna()) for name, column in table.items()]
+        said = [
+            f"{name} from {number(values.iloc[0])} to {number(values.iloc[-1])}"
+            for name, values in ends
+            if len(values)
+        ]
+        words.append((f"{title}: " if title else "") + ", ".join(said))
+    return ". ".join(words)
