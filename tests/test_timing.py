@@ -140,7 +140,7 @@ def test_an_unknown_baseline_is_answered_with_those_there_are(table):
 
 def test_the_machine_is_described_and_nobody_is_named():
     here = machine.machine()
-    text = " ".join([str(here), machine.machine_name(), machine.machine_table().to_string()])
+    text = " ".join([str(here), machine.machine_name(), machine.machine_table().data.to_string()])
     assert here["torch"] == torch.__version__
     assert 1 <= here["cores"] <= os.cpu_count()
     assert "gloo" in here["backends"]
@@ -148,7 +148,7 @@ def test_the_machine_is_described_and_nobody_is_named():
 
 
 def test_the_machine_table_says_what_each_row_means():
-    table = machine.machine_table()
+    table = machine.machine_table().data
     assert list(table.columns) == ["what", "here", "what this means for you"]
     assert (table.map(len) > 0).all(axis=None)
 
@@ -158,7 +158,7 @@ def test_the_machine_name_counts_gpus_of_one_kind(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(names))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: names[index])
     assert machine.machine_name().startswith("2 x A, 1 x B, ")
-    assert "Up to 3 ranks run on one GPU each" in machine.machine_table().to_string()
+    assert "Up to 3 ranks run on one GPU each" in machine.machine_table().data.to_string()
 
 
 def test_synchronising_a_cpu_does_not_touch_a_gpu(monkeypatch):

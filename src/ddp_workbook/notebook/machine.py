@@ -1,9 +1,12 @@
 """What this machine has for training, and what that means; never a host or user name."""
 
+from __future__ import annotations
+
 import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import psutil
@@ -11,6 +14,9 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.launcher.limits import read_text, usable_cores, usable_memory
+
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.display import TextTable
 
 GIB = 2**30
 
@@ -47,8 +53,10 @@ def machine_name(*, gpus: bool = True) -> str:
     return ", ".join([*(_counted(here["gpus"]) if gpus else []), cores, f"torch {here['torch']}"])
 
 
-def machine_table() -> pd.DataFrame:
+def machine_table() -> TextTable:
     """The machine as a table: what, here, and what this means for you."""
+    from ddp_workbook.notebook.display import text_table  # late: ranks ask for the machine's name
+
     here = machine()
     rows = [
         ("cores", _cores_here(here), _cores_meaning(here["cores"])),
@@ -61,7 +69,7 @@ def machine_table() -> pd.DataFrame:
             "Give these two versions whenever you ask about a measurement.",
         ),
     ]
-    return pd.DataFrame(rows, columns=["what", "here", "what this means for you"])
+    return text_table(pd.DataFrame(rows, columns=["what", "here", "what this means for you"]))
 
 
 def _cpu_name() -> str:
