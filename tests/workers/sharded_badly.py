@@ -9,7 +9,7 @@ from torch.distributed.fsdp import fully_shard
 from ddp_workbook.chapters import fully_sharded, fully_sharded_by_hand
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded_by_hand import FullyShardedByHand
-from tests.workers.sharded import WIDTH, Blocks, linear
+from tests.workers.sharded import WIDTH, Blocks
 
 
 def by_hand(model: nn.Module, blocks: object) -> nn.Module:
@@ -46,7 +46,6 @@ def choose_blocks(way: str, kind: str) -> None:
     model = Blocks()
     blocks = {
         "a list in a list": [model.blocks],
-        "another model's": [linear()],
         "names": ["blocks.0", "blocks.1"],
         "one module": model.first[0],
     }[kind]
