@@ -23,9 +23,10 @@ from ddp_workbook.exercises.judging.judge import examine, judge
 from ddp_workbook.exercises.judging.reasons import Reasons
 from ddp_workbook.exercises.judging.variants import run_variants
 from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
+from ddp_workbook.instructor.minutes import of_exercise
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.test_layout import notebook, source
-from tools.new_exercise import minutes_of, page, slug, task_of
+from tools.new_exercise import page_of, slug, task_of
 from tools.wrong_answers import WrongAnswer, wrong_answers
 
 # Words that the engine has for mistakes of any exercise: several wrong answers may get them.
@@ -140,8 +141,8 @@ def test_the_task_is_said_and_no_hint_is_the_solution(name):
 @each_exercise
 def test_the_notebook_holds_task_and_stub(name):
     """Both are written once, in the exercise's file; number and minutes stand in the heading."""
-    path = page(next(stem for stem, listed in CHAPTERS.items() if name in listed))
-    remedy = f"{path.stem}, exercise {name}: run `python -m tools.new_exercise {name} --sync`"
+    path = page_of(next(stem for stem, listed in CHAPTERS.items() if name in listed))
+    remedy = f"{path.stem}, exercise {name}: run `python -m tools.new_exercise --sync`"
     cells = {cell["id"]: source(cell) for cell in notebook(path)["cells"]}
     own = f"ex-{slug(name)}"
     listed = next(listed for listed in CHAPTERS.values() if name in listed)
@@ -149,7 +150,7 @@ def test_the_notebook_holds_task_and_stub(name):
     heading, _, task = cells.get(f"{own}-task", "").partition("\n")
     assert cells.get(own, "").strip() == f"%%exercise {name}\n{exercise(name).stub}".strip(), remedy
     assert " ".join(task.split()) == " ".join(task_of(name).split()), remedy
-    assert heading.startswith(f"### {number}") and heading.endswith(f"({minutes_of(name)} min)"), (
+    assert heading.startswith(f"### {number}") and heading.endswith(f"({of_exercise(name)} min)"), (
         remedy
     )
     assert cells.get(f"{own}-hint") == f'hint("{name}")', remedy
@@ -158,13 +159,13 @@ def test_the_notebook_holds_task_and_stub(name):
 
 @pytest.mark.parametrize("stem", CHAPTERS)
 def test_the_exercises_stand_on_the_page_in_their_order(stem):
-    ids = [cell["id"] for cell in notebook(page(stem))["cells"]]
+    ids = [cell["id"] for cell in notebook(page_of(stem))["cells"]]
     cells = [
         f"ex-{slug(name)}{part}"
         for name in CHAPTERS[stem]
         for part in ("-task", "", "-hint", "-solution")
     ]
-    assert [one for one in ids if one in cells] == cells, f"move the cells of {page(stem).stem}"
+    assert [one for one in ids if one in cells] == cells, f"move the cells of {page_of(stem).stem}"
 
 
 @each_exercise

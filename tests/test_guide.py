@@ -1,56 +1,21 @@
-"""The instructor's guide, notebooks/README.md: what it names exists, and its plans add up."""
+"""The instructor's guide, notebooks/README.md: what it names exists, and its plans fit."""
 
 import re
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import typer
 
 from ddp_workbook.cli import app
-from ddp_workbook.exercises.judging.catalogue import find, names
-from ddp_workbook.instructor import minutes
-from tests.test_layout import CHECKOUT, notebook, source
-from tests.test_lessons import CORE, HALF_DAY, page
+from ddp_workbook.exercises.judging.catalogue import names
+from ddp_workbook.notebook import pages
+from tools import minutes
+from tools.minutes import GUIDE
+from tools.set_up import ROOT
 
-GUIDE = CHECKOUT / "notebooks" / "README.md"
 TEXT = GUIDE.read_text(encoding="utf-8")
 COMMANDS = typer.main.get_command(app).commands
-LINK = re.compile(r"\]\(([^)\s]+)\)")
-PLAN = re.compile(r"(?m)^#+ (.*) \((\d+:\d\d)\)$")
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of a plan: when it begins, what it takes, and its minutes as the guide states them."""
-
-    start: int
-    what: str
-    teaching: int
-    exercises: int
-
-    @property
-    def minutes(self) -> int:
-        """All of them; those of a break stand in its words."""
-        pause = re.search(r", (\d+) min$", self.what)
-        return int(pause[1]) if pause else self.teaching + self.exercises
-
-    @property
-    def pages(self) -> list[Path]:
-        """The pages that the row links to."""
-        found = {link.partition("#")[0] for link in LINK.findall(self.what)}
-        return sorted(GUIDE.parent / link for link in found)
-
-    @property
-    def is_part(self) -> bool:
-        """Whether only parts of the page are taken."""
-        return self.what.startswith("Part of ")
-
-
-def in_minutes(clock: str) -> int:
-    """ "1:30" -> 90."""
-    hours, rest = clock.split(":")
-    return 60 * int(hours) + int(rest)
+CORE = [path for path in pages.all_pages() if pages.FURTHER not in path.stem]
+PLANS = minutes.plans(TEXT)
 
 
 def section(heading: str) -> str:
@@ -61,49 +26,23 @@ def section(heading: str) -> str:
     return re.split(rf"(?m)^#{{1,{level}}} ", after)[0]
 
 
-def plan_rows(heading: str) -> list[Row]:
-    """The lines of a plan's table, the last one included, which is the end."""
-    found = []
-    for line in section(heading).splitlines():
-        cells = [cell.strip().strip("*") for cell in line.split("|")[1:-1]]
-        if len(cells) == 5 and re.fullmatch(r"\d+:\d\d", cells[0]):
-            start, what, teaching, exercises, _ = cells
-            found.append(Row(in_minutes(start), what, int(teaching or 0), int(exercises or 0)))
-    return found
-
-
-PLANS = {match[0]: in_minutes(match[2]) for match in PLAN.finditer(TEXT)}
-ROWS = [(heading, row) for heading in PLANS for row in plan_rows(heading) if row.pages]
-
-
-def parts(row: Row) -> list[tuple[str, str]]:
-    """The first and the last cell of each part that a row takes of its page."""
-    ends = re.findall(r"#cell-id=([\w-]+)\)", row.what) if row.is_part else []
-    return list(zip(ends[::2], ends[1::2], strict=True))
-
-
-def share(path: Path, taken: list[tuple[str, str]]) -> float:
-    """How much of a page's teaching is in the cells from the first to the last id of each pair."""
-    whole, part = page(path), page(path)
-    ids = [cell.id for cell in whole.cells]
-    spans = [range(ids.index(first), ids.index(last) + 1) for first, last in taken]
-    if spans[0].start > 0:  # the opening belongs to the first part
-        spans[0] = range(spans[0].stop)
-    part.cells = [whole.cells[i] for span in spans for i in span]
-    return minutes.teaching(part) / minutes.teaching(whole)
-
-
-def due(row: Row) -> tuple[int, int]:
-    """The minutes of the page, or of the parts of it that the row names."""
-    (path,) = row.pages
-    teaching, exercises = minutes.stated(page(path))
-    if not row.is_part:
-        return teaching, exercises
-    taken = re.findall(r"exercise `(\w+)`", row.what)
-    return round(teaching * share(path, parts(row))), sum(find(one).module.MINUTES for one in taken)
-
-
 # The plans
+
+
+def test_all_minutes_and_clock_times_are_as_computed_and_everything_fits():
+    """Those of pages, of the README's tables and of the guide's plans."""
+    known = minutes.all_minutes()
+    stale = [path for path, text in minutes.renewed(known).items() if text != path.read_text()]
+    assert stale == [], "run `python -m tools.new_exercise --sync`"
+    assert [*minutes.too_long(known)] == []
+
+
+def test_a_plan_names_its_parts_and_its_end():
+    """So that the clock in it can be computed."""
+    for _, rows in PLANS.values():
+        assert rows[-1].what == "End" and all(row.length or row is rows[-1] for row in rows)
+        assert all(bool(row.parts) == row.what.startswith("Part of ") for row in rows)
+        assert all(row.page is None or row.page.exists() for row in rows)
 
 
 def test_one_hour_is_enough_to_prepare():
@@ -113,51 +52,23 @@ def test_one_hour_is_enough_to_prepare():
 
 
 def test_there_are_plans_for_ninety_minutes_half_a_day_and_two_days():
-    assert list(PLANS.values())[:2] == [90, 240] and len(PLANS) == 4
-
-
-@pytest.mark.parametrize(("heading", "row"), ROWS, ids=[f"{h}-{r.what[:40]}" for h, r in ROWS])
-def test_a_row_has_the_minutes_of_its_page(heading, row):
-    """A page's own; for parts of a page what they take by the same count, within a minute."""
-    teaching, exercises = due(row)
-    assert row.exercises == exercises
-    assert abs(row.teaching - teaching) <= (1 if row.is_part else 0)
-
-
-@pytest.mark.parametrize("heading", PLANS)
-def test_a_plan_adds_up(heading):
-    """Each row begins when the one before ends; the last one has the sums, and is in time."""
-    *rows, end = plan_rows(heading)
-    clock = 0
-    for row in rows:
-        assert row.start == clock, row.what
-        clock += row.minutes
-    sums = sum(row.teaching for row in rows), sum(row.exercises for row in rows)
-    assert (end.what, end.start) == ("End", clock)
-    assert (end.teaching, end.exercises) == sums
-    assert clock <= PLANS[heading], "longer than its heading says"
+    """Half a day is chapters 00 to 05; two days take every chapter, in five to six hours a day."""
+    assert [limit for limit, _ in PLANS.values()] == [90, 240, 480, 480]
+    stems = [[row.page.stem for row in rows if row.page] for _, rows in PLANS.values()]
+    assert stems[1] == [path.stem for path in CORE if path.stem < "06"]
+    assert {path.stem for path in CORE} <= {*stems[2], *stems[3]}
+    for _, (*_, end) in [*PLANS.values()][2:]:
+        assert 300 <= end.teaching + end.exercises <= 360
 
 
 @pytest.mark.parametrize("heading", PLANS)
 def test_a_plan_takes_a_page_once_and_its_chapter_first(heading):
-    stems = [row.pages[0].stem for row in plan_rows(heading) if row.pages]
-    core = [stem for stem in stems if "_further_" not in stem]
+    """Unless the chapter was on an earlier day."""
+    stems = [row.page.stem for row in PLANS[heading][1] if row.page]
+    core = [stem for stem in stems if pages.FURTHER not in stem]
     assert len(stems) == len(set(stems)) and core == sorted(core)
     for place, stem in enumerate(stems):
         assert stem in core or stem[:2] in {one[:2] for one in stems[:place]}
-
-
-def test_half_a_day_is_chapters_00_to_05():
-    (heading,) = [one for one, length in PLANS.items() if length == 240]
-    assert [row.pages[0] for row in plan_rows(heading) if row.pages] == HALF_DAY
-
-
-def test_two_days_take_every_chapter_and_five_to_six_hours_a_day():
-    days = [plan_rows(heading) for heading in list(PLANS)[2:]]
-    stems = {row.pages[0] for rows in days for row in rows if row.pages}
-    assert set(CORE) <= stems
-    for *rows, _ in days:
-        assert 300 <= sum(row.teaching + row.exercises for row in rows) <= 360
 
 
 # The chapters
@@ -166,16 +77,15 @@ def test_two_days_take_every_chapter_and_five_to_six_hours_a_day():
 @pytest.mark.parametrize("path", CORE, ids=lambda path: path.stem)
 def test_each_chapter_has_its_section(path):
     """A goal, a cell of the page as its moment, three to five answered questions, a mistake."""
-    title = source(notebook(path)["cells"][0]).partition("\n")[0].removeprefix("# ")
-    words = section(f"### {title}")
+    page = pages.load(path)
+    words = section(f"### {pages.title(page)}")
     marks = "Goal.", "Moment.", "Questions", "Typical mistake"
     parts = "(.*)".join(re.escape(f"**{mark}**") for mark in marks)
     goal, moment, questions, mistake = re.search(rf"(?s){parts}(.*)", words).groups()
     assert goal.strip().endswith(".") and f"({path.name}#cell-id=" in moment
     asked = re.findall(r"(?m)^- \*.*\?\* [`\w]", questions)
     assert 3 <= len(asked) <= 5 and len(asked) == questions.count("\n- ")
-    cells = [source(cell) for cell in notebook(path)["cells"]]
-    own = {match[1] for cell in cells if (match := re.match(r"%%exercise (\w+)", cell))}
+    own = {name for name, _ in pages.exercises(page)}
     assert set(re.findall(r"[Ii]n\s`(\w+)`", mistake)) == own
 
 
@@ -188,18 +98,6 @@ def test_exercises_exist():
     assert named <= set(names())
 
 
-@pytest.mark.parametrize("link", sorted(set(LINK.findall(TEXT))))
-def test_links_lead_to_a_file_or_a_cell(link):
-    if link.startswith("http"):
-        return
-    target, _, fragment = link.partition("#")
-    path = GUIDE.parent / target
-    assert path.exists()
-    if fragment:  # JupyterLab's form; its anchors of headings differ from GitHub's
-        ids = [f"cell-id={cell['id']}" for cell in notebook(path)["cells"]]
-        assert fragment in ids
-
-
 def test_commands_and_their_options_exist():
     """Each `ddp-workbook NAME --option`, also in the text for attendees."""
     found = re.findall(r"ddp-workbook ([a-z]+)((?: [^`\n|]*)?)", TEXT)
@@ -209,33 +107,17 @@ def test_commands_and_their_options_exist():
         assert set(re.findall(r"--[a-z-]+", rest)) <= options | {"--help"}, name
 
 
-def test_make_knows_its_targets_and_variables():
-    makefile = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
-    targets = re.search(r"(?m)^\.PHONY: (.*)$", makefile)[1].split()
-    code = [*re.findall(r"`([^`\n]+)`", TEXT), *re.findall(r"(?m)^  (make .*)$", TEXT)]
-    used = [
-        found for words in code for found in re.findall(r"\bmake ([a-z-]+)((?: [A-Z]+=)?)", words)
-    ]
-    assert used and {target for target, _ in used} <= set(targets)
-    assert all(variable in makefile for _, variable in used)
-
-
 def test_the_text_to_send_says_what_the_programs_print():
     """An attendee compares the two."""
     text = section("## A text to send to attendees")
-    set_up = (CHECKOUT / "tools" / "set_up.py").read_text(encoding="utf-8")
+    set_up = (ROOT / "tools" / "set_up.py").read_text(encoding="utf-8")
     for words in (
         "The environment is ready: make lab opens the first notebook.",
         "3.11, 3.12 or 3.13",
     ):
         assert words in " ".join(text.split()) and words in set_up
-    check = (CHECKOUT / "src" / "ddp_workbook" / "cli.py").read_text(encoding="utf-8")
+    check = (ROOT / "src" / "ddp_workbook" / "cli.py").read_text(encoding="utf-8")
     assert "Ready." in check and "Ready" in text
-
-
-def test_a_visitor_finds_it():
-    """The README of the workbook links to it."""
-    assert "](notebooks/README.md)" in (CHECKOUT / "README.md").read_text(encoding="utf-8")
 
 
 def test_it_names_no_place_of_one_machine():

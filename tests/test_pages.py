@@ -1,49 +1,78 @@
 """What notebooks and Markdown pages refer to exists; what a notebook imports is meant for it."""
 
 import ast
+import http.server
 import re
+import threading
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 import ddp_workbook
-from tests.test_layout import CHECKOUT, NOTEBOOKS, chapter_of, name, notebook, source
+from ddp_workbook.notebook import pages
+from ddp_workbook.notebook.pages import CHECKOUT, source
 
-PAGES = [*NOTEBOOKS, *sorted(CHECKOUT.glob("*.md")), *sorted(CHECKOUT.glob("data/*.md"))]
+NOTEBOOKS = pages.all_pages()
+MARKDOWN = sorted(
+    path for folder in ("", "data/", "notebooks/") for path in CHECKOUT.glob(f"{folder}*.md")
+)
+LIMIT = 20  # seconds for one request
+AT_ONCE = 8  # requests; more from one address look like an attack to some sites
+HERE = {"localhost", "127.0.0.1"}  # a JupyterLab or TensorBoard of the reader's own
+# some sites refuse Python's own name
+HEADERS = {"User-Agent": "Mozilla/5.0 (ddp-workbook; checks the links of its pages)"}
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+each_page = pytest.mark.parametrize(
+    "path", [*NOTEBOOKS, *MARKDOWN], ids=lambda path: str(path.relative_to(CHECKOUT))
+)
 
 
-def texts(path: Path) -> list[str]:
-    """The prose of a page: Markdown cells, or the whole file."""
-    if path.suffix == ".md":
-        return [path.read_text(encoding="utf-8")]
-    return [source(cell) for cell in notebook(path)["cells"] if cell["cell_type"] == "markdown"]
+@cache
+def cells(path: Path, kind: str) -> list[str]:
+    """The texts of a notebook's cells of this kind."""
+    return [source(cell) for cell in pages.load(path)["cells"] if cell["cell_type"] == kind]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name)
-def test_links_lead_to_files_that_exist(path):
+def text(path: Path) -> str:
+    """The prose of a page."""
+    return path.read_text("utf-8") if path.suffix == ".md" else "\n\n".join(cells(path, "markdown"))
+
+
+@each_page
+def test_links_lead_to_a_file_or_a_cell(path):
     """[words](file) and ![words](file), and every picture has its words."""
-    for text in texts(path):
-        assert not re.search(r"!\[\s*\]\(", text), "a picture without words"
-        for target in re.findall(r"\]\(([^)\s]+)\)", text):
-            if not target.startswith(("http", "#", "mailto:")):
-                assert (path.parent / target.partition("#")[0]).exists(), target
+    assert not re.search(r"!\[\s*\]\(", text(path)), "a picture without words"
+    for link in re.findall(r"\]\(([^)\s]+)\)", text(path)):
+        target, _, fragment = link.partition("#")
+        if link.startswith(("http", "#", "mailto:")):
+            continue
+        assert (path.parent / target).exists(), link
+        if fragment.startswith("cell-id="):  # JupyterLab's form
+            ids = [f"cell-id={cell['id']}" for cell in pages.load(path.parent / target)["cells"]]
+            assert fragment in ids
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name)
+@each_page
 def test_named_files_exist(path):
-    """A path in `code` that starts with a folder of the tree."""
+    """A path in `code` that starts with a folder of the tree; notebooks/work is a reader's own."""
     folders = "src|notebooks|tests|tools|data|figs|benchmarks|job_scripts"
-    for text in texts(path):
-        for target in re.findall(rf"`((?:{folders})/[\w./-]+)`", text):
-            assert (CHECKOUT / target).exists(), target
+    for target in re.findall(rf"`(?!notebooks/work)((?:{folders})/[\w./-]+)`", text(path)):
+        assert (CHECKOUT / target).exists(), target
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name)
+@each_page
 def test_named_targets_exist(path):
     """`make word` is a target of the Makefile."""
     targets = re.findall(r"(?m)^\.PHONY: (.*)$", (CHECKOUT / "Makefile").read_text())[0].split()
-    for text in texts(path):
-        assert set(re.findall(r"`make ([a-z-]+)", text)) <= set(targets)
+    assert set(re.findall(r"`make ([a-z-]+)", text(path))) <= set(targets)
+
+
+# What a notebook imports
 
 
 def imported(code: str) -> set[str]:
@@ -62,18 +91,113 @@ def is_for(path: Path, one: str) -> bool:
     """Comes through the front door, is the data set or a chapter, or has its chapter's stem."""
     _, room, *rest = one.split(".")
     if room in ("experiments", "figures"):
-        return rest[:1] == [chapter_of(path)]
+        return rest[:1] == [pages.find_pages([path.stem[:2]])[0].stem[3:]]
     return room in ("chapters", "digits") or (not rest and room in ddp_workbook.HOMES)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+@each_notebook
 def test_a_notebook_imports_what_is_meant_for_it(path):
     """The front door, digits, chapters, and the experiments and figures of its own chapter."""
-    cells = [source(cell) for cell in notebook(path)["cells"] if cell["cell_type"] == "code"]
-    assert {one for code in cells for one in imported(code) if not is_for(path, one)} == set()
+    names = set().union(*map(imported, cells(path, "code")))
+    assert {one for one in names if not is_for(path, one)} == set()
 
 
 @pytest.mark.parametrize("home", ddp_workbook.HOMES)
 def test_the_front_door_leads_to_every_name(home):
     """Each name of the table is where the table says."""
     assert callable(getattr(ddp_workbook, home))
+
+
+# Links that lead out of the workbook
+
+
+def links(path: Path) -> list[str]:
+    """Every address that leads to another machine, as it is written."""
+    found = re.findall(r"https?:[^\s)>\]\"'`|]*", text(path))
+    return [link for link in found if urlsplit(link).hostname not in HERE]
+
+
+def is_well_formed(link: str) -> bool:
+    """https, a host with a domain, and no punctuation that belongs to the sentence."""
+    return bool(re.fullmatch(r"https://([\w-]+\.)+[a-z]{2,}(/[\w./~%+=&?#@:,-]*)?(?<![.,:])", link))
+
+
+def refusal(link: str) -> str:
+    """Why a link leads nowhere: a status of 400 or more, or no answer; "" if all is well.
+
+    HEAD is tried first because it moves no page, then GET, because some sites know no HEAD.
+    """
+    why = ""
+    for method in ("HEAD", "GET"):
+        request = urllib.request.Request(link, method=method, headers=HEADERS)
+        try:
+            with urllib.request.urlopen(request, timeout=LIMIT):
+                return ""  # urlopen has followed redirections, and raises from 400 on
+        except urllib.error.HTTPError as error:
+            error.close()
+            why = f"{error.code} {error.reason}"
+        except OSError as error:  # URLError and TimeoutError are OSErrors
+            why = str(error)
+    return why
+
+
+def refusals(all_links: list[str]) -> dict[str, str]:
+    """Link -> why it leads nowhere, for those that do not answer."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        told = dict(zip(all_links, pool.map(refusal, all_links), strict=True))
+    return {link: why for link, why in told.items() if why}
+
+
+@each_page
+def test_outward_links_are_well_formed(path):
+    """A link with a typing error, or one that is not encrypted, is named."""
+    assert [link for link in links(path) if not is_well_formed(link)] == []
+
+
+@pytest.mark.network
+def test_every_outward_link_answers():
+    """Each one once, however many pages name it."""
+    assert (
+        refusals(sorted({link for path in [*NOTEBOOKS, *MARKDOWN] for link in links(path)})) == {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("link", "well"),
+    {
+        "https://docs.pytorch.org/docs/stable/ddp.html#x": True,
+        "http://arxiv.org/abs/2006.15704": False,
+        "https:/arxiv.org": False,
+        "https://arxiv/abs/2006.15704": False,
+        "https://arxiv.org/abs/2006.15704.": False,
+    }.items(),
+)
+def test_what_is_well_formed(link, well):
+    """https and a whole address, without the full stop of the sentence."""
+    assert is_well_formed(link) is well
+
+
+class Site(http.server.BaseHTTPRequestHandler):
+    """/moved leads to /page; HEAD is unknown; nothing else exists."""
+
+    def do_GET(self):
+        self.send_response({"/page": 200, "/moved": 301}.get(self.path, 404))
+        self.send_header("Location", "/page")
+        self.end_headers()
+
+    def log_message(self, *args):
+        """Say nothing in the output of the tests."""
+
+
+def test_links_that_lead_nowhere_are_named_with_the_reason(monkeypatch):
+    """A page that has moved is fine, one that is gone or whose host does not answer is not."""
+    monkeypatch.setenv("no_proxy", "*")
+    nobody = "http://127.0.0.1:1/"
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        site = f"http://127.0.0.1:{server.server_port}"
+        told = refusals([f"{site}/page", f"{site}/moved", f"{site}/gone", nobody])
+        server.shutdown()
+    assert told.keys() == {f"{site}/gone", nobody}
+    assert told[f"{site}/gone"] == "404 Not Found"
+    assert "refused" in told[nobody]

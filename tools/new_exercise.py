@@ -1,17 +1,18 @@
 """A new exercise: its file, wrong answers to start from, and its cells on the page.
 
-    python -m tools.new_exercise NAME --chapter 05 --after X    writes all that is missing
-    python -m tools.new_exercise NAME --sync                    renews the page after an edit
-    python -m tools.new_exercise --sync                         renews all pages
-    python -m tools.new_exercise NAME --try answer.py ...       prints verdicts on cells
+    python -m tools.new_exercise NAME --page 02_further_constructor    writes all that is missing
+    python -m tools.new_exercise --sync                                renews what is computed
+    python -m tools.new_exercise NAME --try answer.py ...              prints verdicts on cells
 
-Task, stub and minutes are written once, in the exercise's file, and the order in `CHAPTERS`; the
-page has copies, which `--sync` makes. A title that is changed on the page stays.
+Task, stub and minutes are written once, in the exercise's file, and the order in `CHAPTERS`. The
+page has copies of them, and what follows from the minutes stands in three more places: `--sync`
+renews all of these. A title that is changed on the page stays.
 """
 
 import argparse
 import ast
 import contextlib
+import json
 import keyword
 import re
 import subprocess
@@ -21,6 +22,10 @@ from pathlib import Path
 
 import nbformat
 
+from ddp_workbook.exercises import CHAPTERS
+from ddp_workbook.instructor.minutes import of_exercise
+from ddp_workbook.notebook import pages
+from tools import minutes
 from tools.set_up import ROOT
 
 EXERCISES = ROOT / "src" / "ddp_workbook" / "exercises"
@@ -39,7 +44,7 @@ import torch.distributed as dist
 
 from ddp_workbook.exercises import OnRanks, edit
 
-MINUTES = 8
+MINUTES = {minutes}
 HINTS = [
     "A question that points at the first step.",
     "What to use, and what it leaves undone. Not the line of code.",
@@ -99,12 +104,13 @@ def main(words: list[str] | None = None) -> None:
     options = parser().parse_args(words)
     if options.try_out:
         try_out(options.name, options.try_out)
-        return
-    if options.chapter:
-        add(options.name, options.chapter, options.after)
-    elif not options.sync:
-        sys.exit("Give --chapter 05 for a new exercise, or --sync to renew its page.")
-    sync(options.name)
+    elif options.page:
+        add(options.name, options.page, options.after, options.minutes)
+        sync()
+    elif options.sync:
+        sync()
+    else:
+        sys.exit("Give --page 02_further_constructor for a new exercise, or --sync to renew pages.")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -112,9 +118,10 @@ def parser() -> argparse.ArgumentParser:
     told = argparse.ArgumentParser(prog="python -m tools.new_exercise", description=__doc__)
     told.formatter_class = argparse.RawDescriptionHelpFormatter
     told.add_argument("name", nargs="?", help="the function's name, such as mean_over_ranks")
-    told.add_argument("--chapter", metavar="05", help="number of the page that it belongs to")
+    told.add_argument("--page", "--chapter", help="the page that gets it: its name or number")
     told.add_argument("--after", metavar="X", help="the exercise that it follows; else the last")
-    told.add_argument("--sync", action="store_true", help="renew the cells of the page")
+    told.add_argument("--minutes", type=int, default=8, help="what it takes, reading included; 8")
+    told.add_argument("--sync", action="store_true", help="renew the pages and all minutes")
     told.add_argument("--try", nargs="+", dest="try_out", metavar="FILE", help="judge these cells")
     return told
 
@@ -143,89 +150,85 @@ def try_out(name: str | None, files: list[str]) -> None:
             print(f"--- {title}\n{examine(exercise, answer)}\n")
 
 
-def add(name: str | None, chapter: str, after: str | None) -> None:
+def add(name: str | None, page: str, after: str | None, needed: int) -> None:
     """Write the file of the exercise and its wrong answers, and enter it in CHAPTERS."""
-    from ddp_workbook.exercises import CHAPTERS
-
     if not name or not name.isidentifier() or keyword.iskeyword(name):
         sys.exit(f"{name!r} cannot be the name of a function: letters, digits and _ make one.")
-    stem = page(chapter).stem.partition("_")[2]
-    known = CHAPTERS.get(stem, [])
     if name in {one for listed in CHAPTERS.values() for one in listed}:
         sys.exit(f"There is an exercise {name} already. --sync renews its cells.")
-    if not known or (after and after not in known):
-        sys.exit(
-            f"{after or 'No exercise'} belongs to chapter {chapter}; there are: {known or 'none'}."
-        )
-    path = EXERCISES / f"{name}.py"
-    if not path.exists():
-        path.write_text(FILE.format(name=name), encoding="utf-8")
-        print(f"wrote {path.relative_to(ROOT)}")
-    answers = WRONG / f"{name}.py"
-    if not answers.exists():
-        answers.write_text(ANSWERS.format(name=name), encoding="utf-8")
-        print(f"wrote {answers.relative_to(ROOT)}")
-    enter(name, after or known[-1])
-    CHAPTERS[stem].insert(CHAPTERS[stem].index(after or known[-1]) + 1, name)
+    path = page_of(page)
+    listed = CHAPTERS.get(path.stem[3:], [])
+    if after and after not in listed:
+        sys.exit(f"{after} is not on {path.stem}, which has: {', '.join(listed) or 'none'}.")
+    known = minutes.all_minutes()
+    teaching, exercises = known[path.stem]
+    minutes.refuse_too_long({**known, path.stem: (teaching, exercises + needed)})
+    file, answers = EXERCISES / f"{name}.py", WRONG / f"{name}.py"
+    for new, text in ((file, FILE), (answers, ANSWERS)):
+        if not new.exists():
+            new.write_text(text.format(name=name, minutes=needed), encoding="utf-8")
+            print(f"wrote {new.relative_to(ROOT)}")
+    place = listed.index(after) + 1 if after else len(listed)
+    CHAPTERS[path.stem[3:]] = [*listed[:place], name, *listed[place:]]
+    enter()
 
 
-def enter(name: str, before: str) -> None:
-    """Write the name into CHAPTERS, after another one."""
+def enter() -> None:
+    """Write CHAPTERS as it is now, in the order of the pages."""
     path = EXERCISES / "__init__.py"
+    stems = [page.stem[3:] for page in pages.all_pages() if page.stem[3:] in CHAPTERS]
+    lines = "".join(f"    {json.dumps(stem)}: {json.dumps(CHAPTERS[stem])},\n" for stem in stems)
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(f'"{before}"', f'"{before}",\n"{name}"', 1), encoding="utf-8")
-    subprocess.run([sys.executable, "-m", "ruff", "format", "-q", str(path)], check=True)
-    print(f"entered {name} in {path.relative_to(ROOT)}")
+    written = re.sub(r"(?sm)^CHAPTERS = \{\n.*?^\}", f"CHAPTERS = {{\n{lines}}}", text, count=1)
+    path.write_text(written, encoding="utf-8")
+    ruff("format", "-q", str(path))
+    print(f"entered in {path.relative_to(ROOT)}")
 
 
-def page(chapter: str) -> Path:
-    """The notebook with this number, or with this stem."""
-    found = [
-        path
-        for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
-        if chapter in (path.stem[:2], path.stem.partition("_")[2])
-    ]
-    if not found:
-        sys.exit(f"There is no page {chapter}: notebooks/ has 00 to 06, each with its number.")
-    return found[0]
+def ruff(*words: str) -> None:
+    """Run ruff, as `make lint` does."""
+    subprocess.run([sys.executable, "-m", "ruff", *words], check=True)
 
 
-def sync(name: str | None) -> None:
-    """Renew the cells of one exercise on its page, or of all exercises for None."""
-    from ddp_workbook.exercises import CHAPTERS
+def page_of(name: str) -> Path:
+    """The notebook with this number, stem or name; a number means the chapter's own page."""
+    try:
+        return pages.find_pages([name])[0]
+    except pages.BadPage as error:
+        sys.exit(str(error))
 
-    if name and not any(name in listed for listed in CHAPTERS.values()):
-        sys.exit(f"There is no exercise {name}: --chapter makes one.")
+
+def sync() -> None:
+    """Renew the cells of all exercises, and every minute that follows from theirs."""
+    known = minutes.all_minutes()
+    minutes.refuse_too_long(known)
     for stem, listed in CHAPTERS.items():
-        if not name or name in listed:
-            renew(page(stem), listed, [name] if name else listed)
+        renew(page_of(stem), listed)
+    minutes.write(known)
 
 
-def renew(path: Path, listed: list[str], wanted: list[str]) -> None:
+def renew(path: Path, listed: list[str]) -> None:
     """Renew these exercises' cells; a missing exercise is inserted after its predecessor."""
     notebook = nbformat.read(path, as_version=4)
     before = nbformat.writes(notebook)
     for number, name in enumerate(listed, start=1):
         if f"ex-{slug(name)}" not in {cell.id for cell in notebook.cells}:
-            if name not in wanted:
-                continue
             insert(notebook, name, listed[number - 2] if number > 1 else None)
         cells = {cell.id: cell for cell in notebook.cells}
-        first, _, task = cells[f"ex-{slug(name)}-task"].source.partition("\n")
-        minutes = HEADING.fullmatch(first)["minutes"] or ""
-        if name in wanted:
-            task, minutes = task_of(name), f" ({minutes_of(name)} min)"
-            cells[f"ex-{slug(name)}"].source = f"%%exercise {name}\n{stub_of(name)}".rstrip()
+        own = cells[f"ex-{slug(name)}-task"]
+        title = HEADING.fullmatch(own.source.partition("\n")[0])["title"]
         place = f"{number}. " * (len(listed) > 1)
-        title = HEADING.fullmatch(first)["title"]
-        cells[f"ex-{slug(name)}-task"].source = f"### {place}{title}{minutes}\n{task}"
+        own.source = f"### {place}{title} ({of_exercise(name)} min)\n{task_of(name)}"
+        cells[f"ex-{slug(name)}"].source = f"%%exercise {name}\n{stub_of(name)}".rstrip()
     if nbformat.writes(notebook) != before:
         nbformat.write(notebook, path)
+        ruff("check", "-q", "--fix", "--select=I", str(path))  # joins the imports of a new exercise
+        ruff("format", "-q", str(path))
         print(f"renewed {path.relative_to(ROOT)}")
 
 
 def insert(notebook: nbformat.NotebookNode, name: str, previous: str | None) -> None:
-    """Add the four cells of an exercise after those of the previous one."""
+    """Add the four cells of an exercise after those of the previous one, or as the page's first."""
     new = nbformat.v4
     known, cells = slug(name), notebook.cells
     title = name.replace("_", " ").capitalize()
@@ -235,11 +238,32 @@ def insert(notebook: nbformat.NotebookNode, name: str, previous: str | None) -> 
         new.new_code_cell(f'hint("{name}")', id=f"ex-{known}-hint"),
         new.new_code_cell(f'solution("{name}")', id=f"ex-{known}-solution"),
     ]
-    anchors = [f"ex-{slug(previous)}-solution"] if previous else ["exercises"]
-    place = next((n for n, cell in enumerate(cells) if cell.id in anchors), None)
+    if previous is None:
+        prepare(notebook)
+    for cell in cells if previous else []:
+        cell.source = re.sub(r"(?m)^## Exercise$", "## Exercises", cell.source)
+    anchor = f"ex-{slug(previous)}-solution" if previous else "exercises"
+    place = next((n for n, cell in enumerate(cells) if cell.id == anchor), None)
     if place is None:
-        sys.exit(f"The page has no cell with the id {anchors[0]}, after which {name} would come.")
+        sys.exit(f"The page has no cell with the id {anchor}, after which {name} would come.")
     cells[place + 1 : place + 1] = made
+
+
+def prepare(notebook: nbformat.NotebookNode) -> None:
+    """Give a page without exercises their heading, before its closing part, and their imports."""
+    cells = notebook.cells
+    imports = next(cell for cell in cells if cell.id == "imports")
+    mark = "from ddp_workbook import "  # ruff joins the two lines
+    imports.source = imports.source.replace(mark, f"{mark}hint, solution\n{mark}", 1)
+    place, end = next((n, c) for n, c in enumerate(cells) if "## What you can now say" in c.source)
+    text, heading, closing = f"\n{end.source}".partition("\n## ")
+    heading_cell = nbformat.v4.new_markdown_cell("## Exercise", id="exercises")
+    if text:  # the last cell with text goes on with the closing part: that becomes its own cell
+        end.source = text.strip("\n")
+        last = nbformat.v4.new_markdown_cell(f"{heading}{closing}".lstrip("\n"), id="end")
+        cells[place + 1 : place + 1] = [heading_cell, last]
+    else:
+        cells.insert(place, heading_cell)
 
 
 def slug(name: str) -> str:
@@ -268,14 +292,6 @@ def stub_of(name: str) -> str:
     from ddp_workbook.exercises.judging.source import stub
 
     return stub(text_of(name), name)
-
-
-def minutes_of(name: str) -> int:
-    """The value of MINUTES in the file."""
-    found = re.search(r"^MINUTES = (\d+)$", text_of(name), flags=re.M)
-    if not found:
-        sys.exit(f"exercises/{name}.py has no line MINUTES = 8: how long does an attendee need?")
-    return int(found[1])
 
 
 if __name__ == "__main__":

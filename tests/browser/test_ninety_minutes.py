@@ -3,21 +3,20 @@
 Only the cells of the plan are run, with Shift + Enter, and every exercise wrongly before rightly.
 """
 
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.notebook.pages import EXERCISE
 from tests.browser.lab import lab
-from tests.test_guide import PLANS, Row, parts, plan_rows
-from tests.test_lessons import page as read_page
 from tools import book
+from tools.minutes import GUIDE, Row, plans
 
-(HEADING,) = [heading for heading, length in PLANS.items() if length == 90]
+(ROWS,) = [rows for limit, rows in plans(GUIDE.read_text(encoding="utf-8")).values() if limit == 90]
 
 
 @pytest.mark.browser
@@ -26,12 +25,11 @@ def test_the_plan_for_ninety_minutes(tmp_path):
     """Every cell runs although others are left out, and the room does not wait for the machine."""
     pytest.importorskip("playwright")
     book.copy_layout(tmp_path)
-    rows = [row for row in plan_rows(HEADING) if row.pages]
+    rows = [row for row in ROWS if row.page]
     waits = []
     with lab(tmp_path) as opened:
         for row in rows:
-            (path,) = row.pages
-            began = time.monotonic()
+            path, began = row.page, time.monotonic()
             page = opened(f"notebooks/{path.name}")
             for name, code in steps(row, path):
                 if code is not None:
@@ -43,22 +41,19 @@ def test_the_plan_for_ninety_minutes(tmp_path):
             assert page.errors() == page.faults() == []
             page.close()
             waits.append(time.monotonic() - began)
-            print(
-                f"{row.start // 60}:{row.start % 60:02} {path.stem}: {waits[-1]:.0f} s of waiting"
-            )
+            print(f"{row.start} {path.stem}: {waits[-1]:.0f} s of waiting")
     assert sum(waits) < 20 * 60  # two minutes on a quiet machine; five are to spare in the plan
 
 
 def steps(row: Row, path: Path) -> Iterator[tuple[str, str | None]]:
     """(cell, what to type into it, or None) for everything that the row has people do."""
-    cells = read_page(path).cells
+    cells = nbformat.read(path, as_version=4).cells
     ids = [cell.id for cell in cells]
-    spans = [range(ids.index(a), ids.index(b) + 1) for a, b in parts(row)] or [range(len(ids))]
-    chosen = re.findall(r"exercise `(\w+)`", row.what)
+    spans = [range(ids.index(a), ids.index(b) + 1) for a, b in row.parts] or [range(len(ids))]
     code = [place for place, cell in enumerate(cells) if cell.cell_type == "code"]
     for place in code:
         exercise = EXERCISE.match(cells[place].source)
-        if exercise and (not row.is_part or exercise[1] in chosen):
+        if exercise and (not row.parts or exercise[1] in row.chosen):
             yield ids[place], f"%%exercise {exercise[1]}\n{wrong_answer(exercise[1])}"
             yield ids[place], solution(exercise[1])
         elif not exercise and (place in code[:2] or any(place in span for span in spans)):
