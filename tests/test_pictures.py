@@ -16,7 +16,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from ddp_workbook import figures
+from ddp_workbook import figures, rank_colours
 from ddp_workbook.figures import palette
 from ddp_workbook.figures.style import Picture
 from ddp_workbook.recording.timing import speed_up
@@ -75,50 +75,52 @@ class Image(HTMLParser):
 # Colours
 
 
-@pytest.mark.parametrize("page", palette.PAGES)
+@pytest.mark.parametrize("page", rank_colours.PAGES)
 @pytest.mark.parametrize("rank", range(8))
 def test_every_ranks_colour_stands_out_on_a_light_and_a_dark_page(rank, page):
-    assert palette.contrast(palette.rank_colour(rank), page) >= 3
+    assert rank_colours.contrast(rank_colours.rank_colour(rank), page) >= 3
 
 
 def test_contrast_is_that_of_the_standard():
-    assert palette.contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert palette.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert rank_colours.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert rank_colours.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 @pytest.mark.parametrize("eye, least", [(np.eye(3), 10), (PROTANOPIA, 7), (DEUTERANOPIA, 7)])
 def test_ranks_colours_are_apart_for_every_kind_of_eye(eye, least):
-    seen = oklab(np.array([linear(c) for c in palette.RANK_COLOURS]) @ np.transpose(eye))
+    seen = oklab(np.array([linear(c) for c in rank_colours.RANK_COLOURS]) @ np.transpose(eye))
     apart = min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2))
     assert len(seen) == 8
     assert apart >= least  # 2 is a difference that can just be seen side by side
 
 
 def test_series_are_no_ranks_and_stand_out_on_the_white_card():
-    assert not set(palette.SERIES_COLOURS) & set(palette.RANK_COLOURS)
-    assert all(palette.contrast(colour, "#ffffff") >= 3 for colour in palette.SERIES_COLOURS)
+    assert not set(palette.SERIES_COLOURS) & set(rank_colours.RANK_COLOURS)
+    assert all(rank_colours.contrast(colour, "#ffffff") >= 3 for colour in palette.SERIES_COLOURS)
 
 
 def test_a_rank_keeps_its_colour_marker_and_hatch_and_the_eighth_begins_anew():
-    for of in (palette.rank_colour, palette.rank_marker, palette.rank_hatch):
+    for of in (rank_colours.rank_colour, palette.rank_marker, palette.rank_hatch):
         assert len({of(rank) for rank in range(8)}) == 8
         assert of(8) == of(0)
 
 
 def test_ansi_wraps_the_text_and_ends_the_colour():
-    assert palette.ansi("#797979", "[rank 1]") == "\x1b[1;38;2;121;121;121m[rank 1]\x1b[0m"
+    assert rank_colours.ansi("#797979", "[rank 1]") == "\x1b[1;38;2;121;121;121m[rank 1]\x1b[0m"
 
 
-@pytest.mark.parametrize("page", palette.PAGES)
+@pytest.mark.parametrize("page", rank_colours.PAGES)
 @pytest.mark.parametrize("rank", range(8))
 def test_coloured_text_can_be_read_in_both_themes(rank, page):
     """Small text needs more than a line does; both pages together allow no more."""
-    assert palette.contrast(palette.for_text(palette.rank_colour(rank)), page) > 4.2
+    assert rank_colours.contrast(rank_colours.for_text(rank_colours.rank_colour(rank)), page) > 4.2
 
 
 def test_black_text_can_be_read_on_a_tint():
     assert palette.tint("#000000", 0.2) == "#cccccc"
-    assert all(palette.contrast(palette.tint(c), "#1a1a1a") >= 7 for c in palette.RANK_COLOURS)
+    assert all(
+        rank_colours.contrast(palette.tint(c), "#1a1a1a") >= 7 for c in rank_colours.RANK_COLOURS
+    )
 
 
 def linear(colour):
@@ -312,7 +314,7 @@ def test_upright_bars_of_ranks_wear_the_ranks_colours():
     made = figures.bars(HELD[["parameters"]], "kB", "Held", by="rank", upright=True)
     assert [bar.get_height() for bar in made.axes.patches] == [100, 50]
     seen = [bar.get_facecolor()[:3] for bar in made.axes.patches]
-    assert seen == [matplotlib_rgb(colour) for colour in palette.RANK_COLOURS[:2]]
+    assert seen == [matplotlib_rgb(colour) for colour in rank_colours.RANK_COLOURS[:2]]
     assert made.alt == "Held, kB. rank 0 100; rank 1 50."
 
 
@@ -362,7 +364,7 @@ def test_lanes_have_panels_an_order_and_a_mark_for_what_takes_no_time():
 def test_lines_of_ranks_wear_the_ranks_colours_and_markers():
     losses = pd.DataFrame({f"rank {rank}": [2.0, 1.0, 0.5] for rank in range(3)})
     made = figures.lines({"SGD": losses.rename_axis("step")}, "loss", "Training", by="rank")
-    assert [line.get_color() for line in made.axes.lines] == list(palette.RANK_COLOURS[:3])
+    assert [line.get_color() for line in made.axes.lines] == list(rank_colours.RANK_COLOURS[:3])
     assert len({line.get_marker() for line in made.axes.lines}) == 3
     assert {"step", "loss", "SGD", "rank 2"} <= set(words(made))
     assert made.alt.startswith("Training, loss. SGD: rank 0 from 2 to 0.5, rank 1 from 2 to 0.5")
@@ -381,7 +383,7 @@ def test_boxes_and_arrows_stand_where_they_are_put():
     figures.arrow(axes, (0, 1), (1, 1), rank=1)
     figures.label_ranks(axes, 2, 0.5, 1)
     (frame,) = axes.patches
-    assert frame.get_edgecolor()[:3] == matplotlib_rgb(palette.RANK_COLOURS[1])
+    assert frame.get_edgecolor()[:3] == matplotlib_rgb(rank_colours.RANK_COLOURS[1])
     assert [text.get_text() for text in axes.texts] == ["all_reduce", "", "rank 0", "rank 1"]
     assert axes.texts[0].get_position() == (2, 1)
 

@@ -135,7 +135,8 @@ def cell(name: str) -> str:
 
 def picture(run: dict) -> str:
     """The SVG of a recorded run."""
-    from ddp_workbook.figures.palette import for_text, rank_colour, tint
+    from ddp_workbook.figures.palette import tint
+    from ddp_workbook.rank_colours import for_text, rank_colour
 
     drawing = Drawing()
     span = LANE_RIGHT - LANE_LEFT

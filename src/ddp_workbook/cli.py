@@ -208,7 +208,7 @@ def room(
     "folder")`. Their answers are not shared. The exit code of
     --once is 1 if the folder cannot be read.
     """
-    from ddp_workbook.room.watching import watch
+    from ddp_workbook.progress_board.board import watch
 
     with plain_errors():
         raise typer.Exit(watch(folder, page, every, once))

@@ -8,7 +8,7 @@ import pandas as pd
 from IPython.core.formatters import DisplayFormatter
 from pandas.io.formats.style import Styler
 
-from ddp_workbook.figures.palette import rank_colour
+from ddp_workbook.rank_colours import rank_colour
 
 ROW = "display:flex; flex-wrap:wrap; gap:0.6em 1.4em; margin:0.3em 0"
 BOX = "border-left:4px solid {colour}; padding-left:0.6em; max-width:100%; overflow-x:auto"

@@ -7,7 +7,7 @@ from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.exercises.judging.judge import examine
 from ddp_workbook.exercises.judging.reader import next_steps
 from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED, Verdict
-from ddp_workbook.room.report import note_verdict
+from ddp_workbook.progress_board.report import note_verdict
 
 
 @magics_class

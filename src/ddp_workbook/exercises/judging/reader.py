@@ -8,7 +8,7 @@ from ddp_workbook.exercises.judging.contents import Progress
 from ddp_workbook.exercises.judging.verdict import FOLDED, TEXT
 from ddp_workbook.notebook import pages
 from ddp_workbook.notebook.this_page import this_page
-from ddp_workbook.room.report import note_page
+from ddp_workbook.progress_board.report import note_page
 
 ENOUGH = 2  # attempts that did not pass, before the page offers a solution
 BUTTON = (

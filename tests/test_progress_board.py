@@ -1,4 +1,4 @@
-"""A room: what attendees share when they want to, and what the instructor sees of it."""
+"""The progress board: what attendees choose to share, and what the instructor sees of it."""
 
 import json
 import os
@@ -15,8 +15,14 @@ from typer.testing import CliRunner
 from ddp_workbook import cli
 from ddp_workbook.exercises.judging.catalogue import Exercise
 from ddp_workbook.exercises.judging.magics import ExerciseMagics
-from ddp_workbook.room import board, report, watching
-from ddp_workbook.room.report import BadRoom, join_room, leave_room, note_page, note_verdict
+from ddp_workbook.progress_board import board, report
+from ddp_workbook.progress_board.report import (
+    BadRoom,
+    join_room,
+    leave_room,
+    note_page,
+    note_verdict,
+)
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
 ADVICE = "This is the sum. By how many numbers must it be divided?"
@@ -41,7 +47,7 @@ def one_file(room: Path) -> Path:
 
 def seen(room: Path) -> board.Attendee:
     """The only attendee."""
-    (found,) = board.read_room(room).attendees
+    (found,) = board.read_board(room).attendees
     return found
 
 
@@ -146,7 +152,7 @@ def test_a_room_that_vanishes_loses_nothing(room):
 def test_two_pages_of_one_attendee_keep_each_other_s_news(room):
     """Two kernels work in one folder, and write at the same time."""
     join_room("otter")
-    code = "import sys; from ddp_workbook.room.report import note_verdict\n"
+    code = "import sys; from ddp_workbook.progress_board.report import note_verdict\n"
     code += "for _ in range(50): assert note_verdict(sys.argv[1], 'not yet', 'x') == ''"
     names = ["where_is", "my_indices"]
     writers = [subprocess.Popen([sys.executable, "-c", code, name]) for name in names]
@@ -186,7 +192,7 @@ def test_the_exercise_at_which_most_are_stuck_comes_first(room):
         news("cat", mean_over_ranks=stuck, my_indices=other),
         news("dog", mean_over_ranks=("solved", 9, "")),
     )
-    found = board.read_room(room)
+    found = board.read_board(room)
     assert [(one.exercise, one.people, one.times) for one in found.stuck] == [
         ("mean_over_ranks", ["ant", "bee", "cat"], 2),
         ("my_indices", ["cat"], 1),
@@ -202,9 +208,9 @@ def test_the_exercise_at_which_most_are_stuck_comes_first(room):
 
 def test_a_row_says_where_somebody_is(room):
     put(room, news("ant", 700.0, where_is=("not yet", 2, "x"), my_indices=("solved", 1, "")))
-    (row,) = board.rows(board.read_room(room), time.time())
+    (row,) = board.rows(board.read_board(room), time.time())
     assert row == ("ant", "samplers", "1", "where_is", "2", "12 (away?)")
-    assert board.rows(board.read_room(room), 0.0)[0][-1] == "0", "a clock that is behind"
+    assert board.rows(board.read_board(room), 0.0)[0][-1] == "0", "a clock that is behind"
 
 
 def test_no_name_of_an_exercise_is_cut_off(room):
@@ -212,14 +218,14 @@ def test_no_name_of_an_exercise_is_cut_off(room):
     put(room, news("a name of some length", row_and_column_groups=("not yet", 2, "x")))
     console = Console(width=80)
     with console.capture() as shown:
-        console.print(board.table(board.read_room(room)))
+        console.print(board.table(board.read_board(room)))
     words = "".join(line.split("│")[4].strip() for line in shown.get().splitlines() if "│" in line)
     assert words == "row_and_column_groups"
 
 
 def test_two_attendees_with_one_name_are_two_rows(room):
     put(room, news("ant"), news("bee"), news("ant"))
-    assert [one.name for one in board.read_room(room).attendees] == ["ant", "ant (2)", "bee"]
+    assert [one.name for one in board.read_board(room).attendees] == ["ant", "ant (2)", "bee"]
 
 
 DAMAGED = {
@@ -245,14 +251,14 @@ def test_a_damaged_file_is_shown_as_such_and_skipped(room, data):
 
 def test_half_written_files_are_not_looked_at(room):
     (room / ".0.json.17.abcd").write_text("{")
-    assert board.read_room(room) == board.Room()
+    assert board.read_board(room) == board.Board()
 
 
 def test_a_room_that_is_gone_is_said_with_the_last_view(room, tmp_path):
     put(room, news("ant"))
-    before = watching.look(room, None, 5, board.Room())
+    before = board.look(room, None, 5, board.Board())
     room.rename(tmp_path / "unmounted")
-    gone = watching.look(room, None, 5, before)
+    gone = board.look(room, None, 5, before)
     assert [one.name for one in gone.attendees] == ["ant"]
     assert board.sentences(gone, names=True) == [
         f"The room cannot be read now: {room} is not there."
@@ -303,8 +309,8 @@ def test_watching_goes_on_until_an_interrupt(room, monkeypatch):
         if len(looks) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(watching.time, "sleep", sleep)
-    assert watching.watch(room, None, 0.5, once=False) == 0
+    monkeypatch.setattr(board.time, "sleep", sleep)
+    assert board.watch(room, None, 0.5, once=False) == 0
     assert looks == [0.5] * 3
 
 
@@ -317,7 +323,7 @@ def test_fifty_writers_lose_nothing_and_tear_nothing(room, tmp_path):
     """Each from a folder of its own, as on a shared disk, while the instructor looks."""
     code = f"""
 import sys
-from ddp_workbook.room.report import join_room, note_verdict
+from ddp_workbook.progress_board.report import join_room, note_verdict
 join_room(sys.argv[1])
 print("in", flush=True)
 sys.stdin.readline()
@@ -339,7 +345,7 @@ for number in range({UPDATES}):
             writer.stdin.close()
         looks = 0
         while any(writer.poll() is None for writer in writers):
-            found = board.read_room(room)
+            found = board.read_board(room)
             assert found.corrupt == [] and len(found.attendees) == WRITERS
             looks += 1
         assert looks > 1
@@ -349,7 +355,7 @@ for number in range({UPDATES}):
             writer.kill()
             writer.wait()
             writer.stdout.close()
-    found = board.read_room(room)
+    found = board.read_board(room)
     counts = [sum(work.attempts for work in one.exercises.values()) for one in found.attendees]
     assert counts == [UPDATES] * WRITERS
     assert len(list(room.iterdir())) == WRITERS, "nothing half-written is left"

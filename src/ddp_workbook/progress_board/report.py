@@ -114,7 +114,7 @@ def send() -> str:
         for path in sorted(OWN.glob("*.json"))
         if path.name not in (JOINED, PAGE)
     }
-    told = {
+    shared = {
         "name": joined["name"],
         "page": _read(OWN / PAGE).get("page", ""),
         "time": time.time(),
@@ -124,7 +124,7 @@ def send() -> str:
     if not room.is_dir():  # do not make it again: it may be a disk that is not mounted now
         return f"{room} is not there"
     try:
-        own = write_whole(room / f"{joined['id']}.json", json.dumps(told, indent=1))
+        own = write_whole(room / f"{joined['id']}.json", json.dumps(shared, indent=1))
         with contextlib.suppress(OSError):  # not every file system has permissions
             own.chmod(READABLE)
     except OSError as error:

@@ -1,0 +1,1 @@
+"""The progress board: what attendees choose to share, and the instructor's view of it."""
