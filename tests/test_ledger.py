@@ -14,8 +14,7 @@ from ddp_workbook.experiments.fully_sharded import ledger as experiment
 from ddp_workbook.figures.fully_sharded.ledger import alt_text_of_ledger, ledger_plot
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
-from ddp_workbook.recording.held import Moment
-from ddp_workbook.recording.memory import MemoryLedger
+from ddp_workbook.recording.memory import MemoryLedger, Moment
 from tests.workers import ledger as workers
 
 FLOAT = 4  # bytes
@@ -205,17 +204,6 @@ def test_the_most_of_the_timeline_is_the_unsharded_part(seen):
         assert max(moment.bytes for moment in one.timeline) == one.held.unsharded
         assert one.timeline[0] == Moment("forward", {})
         assert (one.timeline[-1].live == {}) == (way != "keeps all")
-
-
-def test_an_all_gather_into_the_weight_itself_is_seen():
-    """Without a copy out of the buffer; other people's code does it."""
-    held, timeline = launch(workers.gathered_in_place, 8, ranks=2)[0]
-    weight = 8 * 8 * FLOAT
-    assert held.parameters == weight // 2
-    # in backward the gathered weight and its gradient, which is what is scattered
-    assert held.unsharded == 2 * weight
-    kinds = {kind for moment in timeline for kind, _ in moment.live}
-    assert kinds == {"gathered", "scatter buffers"}
 
 
 # Without ranks

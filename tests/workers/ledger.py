@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -14,13 +14,9 @@ from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded import shard_by_block
 from ddp_workbook.chapters.fully_sharded_by_hand import FullyShardedByHand
 from ddp_workbook.digits import DigitsTransformer
-from ddp_workbook.recording.held import Held, Moment
-from ddp_workbook.recording.memory import MemoryLedger
+from ddp_workbook.recording.memory import Held, MemoryLedger, Moment
 
 ROWS = 4
-# torch 2.13 has new names for these two, and warns of the old ones.
-gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
 class KeepsAll(FullyShardedByHand):
@@ -38,33 +34,6 @@ class KeepsAll(FullyShardedByHand):
     def forward(self, *args, **kwargs):
         self.kept.clear()
         return super().forward(*args, **kwargs)
-
-
-class InPlace(nn.Module):
-    """The shortest way there is: one all-gather whose output is what computes."""
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        ranks, rank = dist.get_world_size(), dist.get_rank()
-        self.shape = layer.weight.shape
-        self.piece = nn.Parameter(layer.weight.detach().flatten().chunk(ranks)[rank].clone())
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return rows @ Whole.apply(self.piece, self.shape).T
-
-
-class Whole(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, piece, shape):
-        whole = torch.empty(shape)
-        gather(whole.view(-1), piece)
-        return whole
-
-    @staticmethod
-    def backward(ctx, gradient):
-        own = torch.empty(gradient.numel() // dist.get_world_size())
-        scatter(own, gradient.contiguous().view(-1))
-        return own, None
 
 
 def wrapped(way: str, model: DigitsTransformer, device: torch.device) -> nn.Module:
@@ -131,18 +100,6 @@ def four_steps(
         else:
             step()
     return ledger, losses
-
-
-def gathered_in_place(size: int) -> tuple[Held, list[Moment]]:
-    """A step of one linear layer whose gathered weight is the buffer of the all-gather."""
-    setup()
-    model = InPlace(nn.Linear(size, size, bias=False))
-    optimizer = torch.optim.SGD(model.parameters())
-    with MemoryLedger(model, optimizer) as ledger:
-        model(torch.ones(ROWS, size, requires_grad=True)).sum().backward()
-        optimizer.step()
-    cleanup()
-    return ledger.held, ledger.timeline
 
 
 def pinned_on_a_cpu() -> str:

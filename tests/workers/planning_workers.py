@@ -14,8 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_workbook.planning.decoder import Decoder, DecoderShape
 from ddp_workbook.planning.sharding import fake_group, mesh_of
 from ddp_workbook.recording.dispatch_mode import Recorder
-from ddp_workbook.recording.held import Held
-from ddp_workbook.recording.memory import MemoryLedger
+from ddp_workbook.recording.memory import Held, MemoryLedger
 
 # Rows that do not divide by the ranks, grouped queries, a root that is no power of two.
 SMALL = DecoderShape("small", 3, 24, 6, 2, 50, 101)

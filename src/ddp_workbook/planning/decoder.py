@@ -172,21 +172,13 @@ def of_size(parameters: int) -> DecoderShape:
         one = DecoderShape(
             f"{size} like Llama 3", 1, width, heads, kv_heads, 7 * width // 2, vocabulary, tied
         )
-        rest, each = outside_and_inside(one)
+        rest, each = (numel([unit]) for unit in unit_shapes(one))
         layers = round((parameters - rest) / each)
         if layers >= 1:
             off = abs(rest + layers * each - parameters) / parameters
             candidates.append((off > 0.02, abs(math.log(width / (128 * layers))), off, layers, one))
     *_, layers, one = min(candidates, key=lambda candidate: candidate[:3])
     return replace(one, layers=layers)
-
-
-def outside_and_inside(shape: DecoderShape) -> tuple[int, int]:
-    """Parameters of a Llama-like model outside its blocks, and of one block, by arithmetic."""
-    width = shape.width
-    outside = shape.vocabulary * width * (1 if shape.tied else 2) + width
-    inside = 2 * width**2 + 2 * width * shape.kv_width + 3 * width * shape.hidden + 2 * width
-    return outside, inside
 
 
 def read_config(path: Path) -> dict:
@@ -286,10 +278,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.projection(self.attend(self.attention_norm(x)))
         y = self.forward_norm(x)
-        return x + self.down(F.gelu(self.up(y)) if self.gate is None else self.gated(y))
-
-    def gated(self, y: Tensor) -> Tensor:
-        return F.silu(self.gate(y)) * self.up(y)
+        hidden = F.gelu(self.up(y)) if self.gate is None else F.silu(self.gate(y)) * self.up(y)
+        return x + self.down(hidden)
 
     def attend(self, x: Tensor) -> Tensor:
         heads = ((self.query, self.heads), (self.key, self.kv_heads), (self.value, self.kv_heads))

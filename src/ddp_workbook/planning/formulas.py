@@ -6,7 +6,7 @@ NCCL's own buffers, and the temporary tensors of the optimizer's step.
 """
 
 from dataclasses import dataclass, replace
-from math import prod
+from typing import Any
 
 import torch
 
@@ -78,10 +78,6 @@ class Ledger:
         """Bytes of all parts, on the device or on the host."""
         return self.kept + self.unsharded + self.buckets + self.copies + self.activations
 
-    def with_activations(self, activations: int) -> "Ledger":
-        """The same with these bytes of activations."""
-        return replace(self, activations=activations)
-
 
 def one_process(units: Units, *, dtype: torch.dtype = FLOAT, states: int = ADAMW) -> Ledger:
     """A single process: it holds everything once and sends nothing."""
@@ -117,65 +113,34 @@ def zero_1(
 
 
 def fully_sharded(
-    units: Units,
-    ranks: int,
-    rank: int = 0,
-    *,
-    reshard_after_forward: bool | int = True,
-    dtype: torch.dtype = FLOAT,
-    param_dtype: torch.dtype | None = None,
-    reduce_dtype: torch.dtype | None = None,
-    states: int = ADAMW,
-    offload: bool = False,
-    root_first: int = 0,
+    units: Units, ranks: int, rank: int = 0, *, offload: bool = False, **policies: Any
 ) -> Ledger:
     """`fully_shard` on each unit: a rank keeps 1/N of everything, and whole units for a moment.
 
-    `param_dtype` and `reduce_dtype` as in MixedPrecisionPolicy: the shards stay in `dtype`, whole
-    pieces are smaller. `offload` is CPUOffloadPolicy. The rest is as in `FsdpStep`. Parameters and
-    gradients are stored with padding, optimizer state without it, so that depends on the rank.
+    With HSDP `ranks` are those that share one model, whatever the number of copies: more replicas
+    save no memory. `offload` is CPUOffloadPolicy, `policies` are those of `FsdpStep`.
     """
-    step = FsdpStep(
-        units,
-        ranks,
-        reshard_after_forward=reshard_after_forward,
-        dtype=dtype,
-        param_dtype=param_dtype,
-        reduce_dtype=reduce_dtype,
-        offload=offload,
-        root_first=root_first,
-    )
-    return of_step(step, rank, states=states)
+    return of_step(FsdpStep(units, ranks, **policies), rank, offload=offload)
 
 
-def of_step(step: FsdpStep, rank: int = 0, *, states: int = ADAMW) -> Ledger:
-    """The ledger of a step of FSDP2."""
+def of_step(step: FsdpStep, rank: int = 0, *, offload: bool = False) -> Ledger:
+    """The ledger of a step of FSDP2 with AdamW.
+
+    Parameters and gradients are stored with padding, optimizer state without it, so that depends
+    on the rank.
+    """
     units, ranks, size = step.units, step.ranks, step.dtype.itemsize
     stored = sum(shard_of(unit, ranks) for unit in units) * size
     mine = sum(shard_numel(shape, ranks, rank) for unit in units for shape in unit)
     return Ledger(
         parameters=stored,
         gradients=stored,
-        optimizer=states * mine * size + counters(units, states),
-        unsharded=step.largest.bytes,
-        offloaded=step.offload,
+        optimizer=ADAMW * mine * size + counters(units, ADAMW),
+        unsharded=sum(step.largest.values()),
+        offloaded=offload,
     )
-
-
-def hsdp(units: Units, replicas: int, shards: int, **policies) -> Ledger:
-    """`fully_shard` on a mesh of `replicas` by `shards` ranks: `replicas` groups hold copies.
-
-    `policies` are those of `fully_sharded`. More replicas save no memory; they keep all-gathers and
-    reduce-scatters within `shards` ranks.
-    """
-    return fully_sharded(units, shards, **policies)
 
 
 def counters(units: Units, states: int) -> int:
     """Bytes of AdamW's step counters: one for each tensor, even for an empty shard."""
     return STEP * sum(map(len, units)) if states == ADAMW else 0
-
-
-def whole_unit(units: Units, dtype: torch.dtype = FLOAT) -> int:
-    """Bytes of the largest unit's parameters, which must be whole at some moment at any N."""
-    return max(sum(map(prod, unit)) for unit in units) * dtype.itemsize

@@ -13,7 +13,7 @@ from ddp_workbook.planning import formulas
 from ddp_workbook.planning.activations import at_the_loss, in_backward
 from ddp_workbook.planning.decoder import DecoderShape, decoder_shape
 from ddp_workbook.planning.formulas import PARTS, Ledger
-from ddp_workbook.planning.fsdp_step import FsdpStep, Message, Moment, reshard_to
+from ddp_workbook.planning.fsdp_step import FsdpStep, Message, Pieces, in_words, reshard_to
 from ddp_workbook.planning.hardware import BETWEEN, GPUS, INSIDE, Gpu, named
 from ddp_workbook.planning.messages import ddp_messages, summed, zero_1_messages
 from ddp_workbook.planning.sharding import local_shapes
@@ -296,17 +296,17 @@ def estimate(shape: DecoderShape, settings: Settings) -> Plan:
     """The plan by formulas only, which is fast enough to try many."""
     if settings.sharded:
         step = fsdp_step(shape, settings)
-        ledger, messages = formulas.of_step(step), step.messages
-        whole = {"backward": step.largest, "the loss": step.at_the_loss}
+        ledger, messages = formulas.of_step(step, offload=settings.offload), step.messages
+        whole: dict[str, Pieces] = {"backward": step.largest, "the loss": step.at_the_loss}
     else:
         ledger, messages = replicated(shape, settings)
-        whole = dict.fromkeys(("backward", "the loss"), Moment("", {}))
+        whole = {"backward": {}, "the loss": {}}
     tokens, how = settings.batch * settings.sequence, (settings.dtype, settings.checkpoint)
     moments = {
-        "backward": ledger.with_activations(in_backward(shape, tokens, *how)),
+        "backward": replace(ledger, activations=in_backward(shape, tokens, *how)),
         "the loss": replace(
             ledger,
-            unsharded=whole["the loss"].bytes,
+            unsharded=sum(whole["the loss"].values()),
             activations=at_the_loss(shape, tokens, *how),
         ),
     }
@@ -318,7 +318,7 @@ def estimate(shape: DecoderShape, settings: Settings) -> Plan:
         settings,
         moments[moment],
         moment,
-        whole[moment].in_words(),
+        in_words(whole[moment]),
         tuple(messages),
         slower * compute_seconds(operations, settings.gpu),
         network_seconds(messages, settings.cluster),
@@ -334,7 +334,6 @@ def fsdp_step(shape: DecoderShape, settings: Settings) -> FsdpStep:
         param_dtype=settings.dtype,
         reduce_dtype=torch.float32,
         replicas=settings.replicas,
-        offload=settings.offload,
         root_first=shape.root_first,
     )
 
@@ -373,7 +372,7 @@ def ways_to_fit(shape: DecoderShape, settings: Settings) -> tuple[str, ...]:
     alone = [words for words, change in changes if fits(shape, replace(settings, **change))]
     if alone:
         return tuple(alone)
-    together, words = settings, []
+    together, words = settings, list[str]()
     while changes := possible_changes(shape, together):
         word, change = changes[0]
         together, words = replace(together, **change), [*words, word]

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from ddp_workbook.planning.fsdp_step import Message
 from ddp_workbook.planning.hardware import MICROSECOND
@@ -71,7 +72,8 @@ class TwoLevels:
 
     def ring(self, ranks: int, size: float) -> float:
         """The ring of `planning.speed`: its slowest link sets the bandwidth."""
-        return call_seconds(Message("all_reduce", "", None, size, size, ranks), self.cluster)
+        whole = round(size)
+        return call_seconds(Message("all_reduce", "", None, whole, whole, ranks), self.cluster)
 
     def tree(self, ranks: int, size: float) -> float:
         """A chain inside each node and a tree of the nodes, up and down, as in NCCL's cost model.
@@ -132,7 +134,7 @@ class Job:
         return 1.0 if self.cores is None else min(1.0, max(0.0, self.cores / ranks - 1))
 
 
-def crowding(ranks: int, cores: int | None) -> float:
+def crowding(ranks: float, cores: int | None) -> float:
     """How many ranks share a core; 1 if each has its own."""
     return max(1.0, ranks / cores) if cores else 1.0
 
@@ -243,26 +245,26 @@ class Fit(NamedTuple):
     residuals: np.ndarray
 
 
-def least_squares(terms: Mapping[str, Sequence[float]], seconds: Sequence[float]) -> Fit:
+def least_squares(terms: Mapping[str, ArrayLike], seconds: ArrayLike) -> Fit:
     """The non-negative coefficients that best fit seconds = sum of coefficient · term.
 
     Errors are relative, so a small message counts as much as a large one. A term whose coefficient
     would be negative is left out, the most negative first. Raises ValueError if the measurements
     cannot tell the terms apart.
     """
-    seconds, left = np.asarray(seconds, float), dict(terms)
+    times, left = np.asarray(seconds, float), dict(terms)
     while left:
-        columns = np.stack([np.asarray(term, float) / seconds for term in left.values()], axis=1)
+        columns = np.stack([np.asarray(term, float) / times for term in left.values()], axis=1)
         scale = np.linalg.norm(columns, axis=0)  # ranks and bytes differ by a factor of a million
         if (scale == 0).any() or np.linalg.matrix_rank(columns / scale, tol=1e-6) < len(left):
             raise ValueError(f"These measurements cannot tell {', '.join(left)} apart.")
-        found = np.linalg.lstsq(columns / scale, np.ones(len(seconds)), rcond=None)[0] / scale
+        found = np.linalg.lstsq(columns / scale, np.ones(len(times)), rcond=None)[0] / scale
         if (found >= 0).all():
             break
         del left[list(left)[int(np.argmin(found * scale))]]
     known = dict.fromkeys(terms, 0.0) | dict(zip(left, map(float, found), strict=True))
-    fitted = sum(known[name] * np.asarray(term, float) for name, term in terms.items())
-    return Fit(known, seconds / fitted - 1)
+    fitted = np.sum([known[name] * np.asarray(term, float) for name, term in terms.items()], axis=0)
+    return Fit(known, times / fitted - 1)
 
 
 def fit_ring(timings: pd.DataFrame, cores: int | None = None) -> tuple[Ring, np.ndarray]:

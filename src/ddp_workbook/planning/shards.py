@@ -33,22 +33,17 @@ def shard_numel(shape: Shape, ranks: int, rank: int = 0) -> int:
     return shard_rows(shape[0], ranks, rank) * prod(shape[1:])
 
 
-def padded_numel(shape: Shape, ranks: int) -> int:
-    """Elements that every rank stores and sends for its shard: the longest shard, rank 0's.
-
-    All ranks of an all-gather send equally many bytes, so shorter shards are padded with zeros.
-    """
-    return shard_numel(shape, ranks)
-
-
 def numel(units: Units) -> int:
     """Parameters of the whole model."""
     return sum(prod(shape) for unit in units for shape in unit)
 
 
 def shard_of(unit: Unit, ranks: int) -> int:
-    """Elements of a unit's padded shard: what each rank hands in to its all-gather."""
-    return sum(padded_numel(shape, ranks) for shape in unit)
+    """Elements of a unit's padded shard: what each rank stores and hands in to its all-gather.
+
+    All ranks of an all-gather send equally many bytes, so shorter shards are padded to rank 0's.
+    """
+    return sum(shard_numel(shape, ranks) for shape in unit)
 
 
 def zero_1_parts(units: Units, ranks: int) -> list[list[Shape]]:

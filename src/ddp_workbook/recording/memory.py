@@ -6,58 +6,111 @@
     ledger.timeline         # [Moment(event, live), …]: which unit is whole when, in how many bytes
     ledger.at_peak          # {part: bytes} at the moment when all of it together was the most
 
-`model` may be plain, DDP, `fully_shard`ed or FullyShardedByHand; the optimizer may be None. Take a
-step after the first one: DDP rebuilds its buckets in the second, an optimizer makes its state in
-the first.
+`model` may be plain, DDP, `fully_shard`ed, or have `units` that gather and reduce as those of
+FullyShardedByHand; the optimizer may be None. Take a step after the first one: DDP rebuilds its
+buckets in the second, an optimizer makes its state in the first.
 
-How it works: a TorchDispatchMode sees every operation on tensors, including those of FSDP and
-autograd. The ledger follows each storage, which several tensors may share, until it is freed. A
-storage is a copy of parameters if only moves (copies, casts, concatenations, all-gathers) from
-parameters have filled it. A gradient before its reduce-scatter is found from the reduce-scatter
-backwards, by the moves that led to it. FSDP2 frees by `storage.resize_(0)`, which is not an
-operation, so that method is patched meanwhile. On a GPU the allocator's own peak is higher: it
-rounds up, and keeps blocks.
+The bytes are counted by PyTorch's MemTracker, which sees every operation and follows each storage
+until it is freed or emptied. Its FSDPMemTracker knows no unit, so what is full-size is found here:
+from the calls in which a unit gathers and reduces, and the collectives inside them. On a GPU the
+allocator's own peak is higher: it rounds up, and keeps blocks.
 """
 
 import time
 import weakref
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from itertools import takewhile
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.distributed._tools.mem_tracker import (
+    MemTracker,
+    _MemRefType,
+    _UpdateType,
+    _WeakRefInfo,
+)
+from torch.distributed._tools.mem_tracker import get_untyped_storages as storages_of
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+from torch.utils._pytree import tree_leaves
 
-from ddp_workbook.recording.held import Held, Moment, Piece, tensors
-from ddp_workbook.recording.memory_account import Account, plain, states
 from ddp_workbook.recording.operations import OPS
 
-# Operations that return the contents of their arguments in another place, dtype or order.
-MOVES = frozenset(
-    {
-        "aten::cat",
-        "aten::clone",
-        "aten::constant_pad_nd",
-        "aten::copy_",
-        "aten::stack",
-        "aten::split_with_sizes_copy",
-        "aten::_chunk_cat",
-        "aten::_foreach_copy_",
-        "aten::_to_copy",
-        "fsdp::all_gather_copy_in",
-        "fsdp::chunk_cat",
-        "fsdp::split_with_sizes_copy",
-    }
-)
+ROOT = "root"  # the unit of parameters that have no module of their own in common
+WRAPPERS = frozenset({"module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"})
 GATHERS = frozenset({"all_gather", "all_gather_into_tensor"})
 SCATTERS = frozenset({"reduce_scatter", "reduce_scatter_tensor"})
+KEPT = ("parameters", "gradients", "optimizer")
 # Private in torch 2.13; without them, a buffer that gloo frees late may count in a peak.
 COUNTS = hasattr(Tensor, "_use_count") and hasattr(torch._C, "_storage_Use_Count")
 PATIENCE = 0.5  # seconds to wait for gloo at most; halved after each wait in vain
 
 
-class MemoryLedger(TorchDispatchMode):
+@dataclass(frozen=True)
+class Held:
+    """Bytes in this process, by part; the names are those of `planning`'s Ledger.
+
+    parameters, gradients, optimizer
+        What stays between steps: whole tensors, or this rank's shards with their padding.
+        Gradients are counted when the optimizer steps, optimizer state after the step.
+    unsharded
+        The largest sum at one moment of copies of parameters (gathered ones, and buffers and casts
+        on the way) and gradients before their reduce-scatter.
+    buckets
+        Flat tensors for the all-reduces: DDP's second copy of the gradients.
+    activations
+        The most that was alive, during backward, of the tensors that forward made.
+    peak
+        All tensors together, temporary ones included, at the moment when they are largest: less
+        than the sum of the parts, which do not all peak at once.
+    host
+        The part of parameters, gradients and optimizer state that is in the host's memory while a
+        GPU computes; the peak is then the GPU's.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    unsharded: int = 0
+    buckets: int = 0
+    activations: int = 0
+    peak: int = 0
+    host: int = 0
+
+    @property
+    def kept(self) -> int:
+        """Parameters, gradients and optimizer state."""
+        return self.parameters + self.gradients + self.optimizer
+
+
+class Moment(NamedTuple):
+    """The full-size pieces that exist after an event.
+
+    `event` says where the step is: "forward", "forward blocks.0", "backward blocks.0", "backward"
+    (outside of the blocks), "update". `live` has the bytes by (kind, unit). The kinds are
+    "gathered", "gather buffers", "casts" (on their way into one), "resharded" (what
+    `reshard_after_forward=int` keeps), "gradients" and "scatter buffers"; a unit has the name of
+    the module that its parameters have in common, or ROOT.
+    """
+
+    event: str
+    live: dict[tuple[str, str], int]
+
+    @property
+    def bytes(self) -> int:
+        """All full-size pieces together."""
+        return sum(self.live.values())
+
+    @property
+    def whole(self) -> dict[str, int]:
+        """Bytes of parameters that are ready to compute with, by unit."""
+        return {unit: size for (kind, unit), size in self.live.items() if kind == "gathered"}
+
+
+class MemoryLedger(MemTracker):
     """Follows every storage inside its `with` block; see this module's docstring for its use.
 
     `blocks` are the modules whose forward and backward the timeline names; by default the elements
@@ -75,34 +128,37 @@ class MemoryLedger(TorchDispatchMode):
         self.model, self.optimizer = model, optimizer
         chosen = set(repeated(model) if blocks is None else blocks)
         self.blocks = {m: plain(name) for name, m in model.named_modules() if m in chosen}
-        self.event, self.in_backward = "forward", False
-        self.pieces: dict[int, Piece] = {}  # by address of the storage, while it lives
-        self.log: list[tuple[Piece | None, int, str]] = []  # (piece, change of size, event)
-        self.parameters: dict[Piece, str] = {}
-        self.gradients: dict[Piece, set[str]] = {}  # the names of parameters
-        self.gradient_bytes: dict[Piece, int] = {}
-        self.handles: list = []
+        self.event, self.backward_runs = "forward", False
+        # A storage's entry in MemTracker (None: an event begins), its change of size, the event.
+        self.log: list[tuple[_WeakRefInfo | None, int, str]] = []
+        self.sizes: dict[_WeakRefInfo, int] = {}
+        self.full_size: dict[_WeakRefInfo, tuple[str, str]] = {}  # its kind and unit
+        self.kept: dict[_WeakRefInfo, str] = {}  # its part
+        self.gradients: dict[_WeakRefInfo, int] = {}  # bytes, as the optimizer finds them
+        self.reduced: set[_WeakRefInfo] = set()  # by an all-reduce
+        self.kind, self.unit = "", ""  # of what is allocated now
+        self.undo: list[Callable[[], Any]] = []
         # The tensors of the last all-gather, and how many references each had before it.
         self.sent: list[tuple[Tensor, int]] = []
         self.patience = PATIENCE
-        self.result: Account | None = None
+        self.result: tuple[Held, list[Moment], dict[str, int]] | None = None
 
     @property
     def held(self) -> Held:
         """The bytes, by part."""
-        return self._account().held
+        return self._read()[0]
 
     @property
     def timeline(self) -> list[Moment]:
         """Full-size pieces in the order of events: a Moment for each event, high and low."""
-        return self._account().timeline
+        return self._read()[1]
 
     @property
     def at_peak(self) -> dict[str, int]:
         """Bytes by part at the peak; "inputs" and "temporary" are not parts of Held."""
-        return self._account().at_peak
+        return self._read()[2]
 
-    def _account(self) -> "Account":
+    def _read(self) -> tuple[Held, list[Moment], dict[str, int]]:
         if self.result is None:
             raise RuntimeError("a MemoryLedger can be read once its `with` block has been left")
         return self.result
@@ -110,106 +166,139 @@ class MemoryLedger(TorchDispatchMode):
     def __enter__(self) -> "MemoryLedger":
         if self.log:
             raise RuntimeError("a MemoryLedger follows one block: make a new one for each")
-        for name, parameter in self.model.named_parameters():
-            self.parameters[self._follow(parameter, "before")] = plain(name)
-        for tensor in [*self.model.buffers(), *states(self.optimizer)]:
-            self._follow(tensor, "before")
+        self._entries(self.model.buffers())
+        self.kept |= dict.fromkeys(self._entries(states(self.optimizer)), "optimizer")
         self.note_gradients()  # of the previous step
-        self.gradient_bytes = {}
+        self.gradients = {}
+        self.kept |= dict.fromkeys(self._entries(self.model.parameters()), "parameters")
         self._watch_blocks()
+        self._watch_units()
         if self.optimizer is not None:
-            self.handles.append(self.optimizer.register_step_pre_hook(self.note_gradients))
-        resize = torch.UntypedStorage.resize_
-        self.unpatch = lambda: setattr(torch.UntypedStorage, "resize_", resize)
-
-        def resize_and_note(storage: torch.UntypedStorage, size: int) -> Any:
-            self._settle()
-            result = resize(storage, size)
-            if (piece := self.pieces.get(storage._cdata)) is not None:
-                self._sized(piece, storage.nbytes())
-            return result
-
-        torch.UntypedStorage.resize_ = resize_and_note
-        return super().__enter__()
+            self.undo.append(self.optimizer.register_step_pre_hook(self.note_gradients).remove)
+        super().__enter__()
+        return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         self._settle()
-        self.unpatch()
-        for handle in self.handles:
-            handle.remove()
-        if not self.gradient_bytes:
+        for undo in self.undo:
+            undo()
+        if not self.gradients:
             self.note_gradients()
-        self.result = Account(self)
+        states_now = self._entries(states(self.optimizer))
+        self.kept = dict.fromkeys(states_now, "optimizer") | self.kept
+        self.result = self._replay()
         # A DDP object that outlives its group can hang on gloo (torch 2.13): keep none alive.
-        self.model = self.optimizer = None
-        self.blocks, self.pieces, self.handles = {}, {}, []
+        del self.model, self.optimizer
+        self.blocks, self.undo = {}, []
+
+    # What MemTracker calls
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Run every operator unchanged; note the storages that it makes, and what it moves."""
+        """Run every operator unchanged; note what it makes, and what a collective moves."""
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a DTensor unfolds into operations on local tensors
         self._settle()
-        self._notice_backward()
-        kwargs = kwargs or {}
-        given = list(tensors((args, kwargs)))
-        for tensor in given:
-            self._follow(tensor, "before")
-        holders = [(tensor, holders_of(tensor)) for tensor in given] if gathers(func) else []
-        result = func(*args, **kwargs)
-        made = "forward" if torch.is_grad_enabled() else "else"
-        resized = given if func._schema.is_mutable else ()  # maybe
-        for tensor in (*tensors(result), *resized):
-            self._follow(tensor, made)
-        self._link(func, args, kwargs, result)
-        self.sent = [(t, n) for t, n in holders if self._follow(t, made) not in self.parameters]
+        if (now := self._mod_tracker.is_bw) != self.backward_runs:
+            self.backward_runs = now
+            self._mark("backward" if now else "update")
+        given = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
+        self._entries(given)
+        space, _, name = func._schema.name.partition("::")
+        op = OPS.get(name, name) if space in ("c10d", "_c10d_functional") else ""
+        holders = [(tensor, holders_of(tensor)) for tensor in given] if op in GATHERS else []
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        self._link(op or name, space, args, kwargs or {}, result)
+        self.sent = [
+            (tensor, count)
+            for tensor, count in holders
+            if not any(self.kept.get(entry) == "parameters" for entry in self._entries([tensor]))
+        ]
         return result
 
-    def _follow(self, tensor: Tensor, made: str) -> Piece | None:
-        """The piece of this tensor's storage, at its current size; a new piece is noted."""
-        tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-        storage = tensor.untyped_storage()
-        if storage.device.type == "meta":  # DTensor tries its operations on fake tensors first
-            return None
-        address = storage._cdata
-        if (piece := self.pieces.get(address)) is None:
-            piece = self.pieces[address] = Piece(0, storage.device, made, self.event)
-            piece.alive = weakref.ref(storage, lambda _: self._freed(address))
-        self._sized(piece, storage.nbytes())
-        return piece
+    def _track(self, reftype: Any, t: Tensor) -> None:
+        """Forward's, also where a checkpoint repeats it in backward; else temporary."""
+        if reftype is not _MemRefType.OTH:  # which is what it has not seen being made
+            reftype = _MemRefType.ACT if torch.is_grad_enabled() else _MemRefType.TEMP
+        for tensor in dense(t):
+            super()._track(reftype, tensor)
 
-    def _sized(self, piece: Piece, size: int) -> None:
-        if size != piece.size:
-            self.log.append((piece, size - piece.size, self.event))
-            piece.size, piece.largest = size, max(size, piece.largest)
+    def _update_snap(self, u_type: Any, winfo: _WeakRefInfo, *args: Any, **kwargs: Any) -> None:
+        super()._update_snap(u_type, winfo, *args, **kwargs)
+        # Not `mem_consumed`, which is rounded up on a GPU.
+        size = 0 if u_type is _UpdateType.DEL else winfo.size * winfo.element_size
+        if change := size - self.sizes.get(winfo, 0):
+            self.log.append((winfo, change, self.event))
+            self.sizes[winfo] = size
+            if change > 0 and self.kind:
+                self.full_size.setdefault(winfo, (self.kind, self.unit))
 
-    def _freed(self, address: int) -> None:
-        if (piece := self.pieces.pop(address, None)) is not None:
-            self._sized(piece, 0)
+    def _no_hook(self, *_: Any) -> None:
+        """MemTracker's statistics by module allow for one forward only."""
 
-    def _link(self, func: Any, args: tuple, kwargs: dict, result: Any) -> None:
-        """Note which pieces now hold the contents of others."""
-        name = func._schema.name
-        space, _, short = name.partition("::")
-        op = OPS.get(short, short) if space in ("c10d", "_c10d_functional") else ""
-        if op in GATHERS or op in SCATTERS:
-            # An operator of c10d takes the output first, a functional one returns it.
-            outputs, inputs = (args[0], args[1]) if space == "c10d" else (result, args[0])
-        elif name in MOVES:
-            outputs, inputs = (result, written(func, args, kwargs)), (args, kwargs)
+    _pre_fw_hook = _post_fw_hook = _pre_bw_hook = _post_bw_hook = _no_hook
+
+    # What is full-size
+
+    def _entries(self, tensors: Iterable[Tensor]) -> list[_WeakRefInfo]:
+        """MemTracker's entries of these tensors' storages, made if there are none."""
+        found = []
+        for tensor in tensors:
+            storages = [storage for part in dense(tensor) for storage in storages_of(part)]
+            if all(storage.device.type != "meta" for storage in storages):  # DTensor tries ahead
+                self._track(_MemRefType.OTH, tensor)
+                found += [self._WINFO[storage][0] for storage in storages]
+        return found
+
+    def _link(self, op: str, space: str, args: tuple, kwargs: dict, result: Any) -> None:
+        """Note what a collective is about: a unit's buffers, or DDP's buckets."""
+        # An operator of c10d takes the output first, a functional one returns it.
+        first, second = (args[:2]) if space == "c10d" else (result, args[0] if args else ())
+        if op in GATHERS and self.unit:
+            self._name("gather buffers", first)
+            self.kind = "gathered"  # what is allocated next is copied out of them
+        elif op in SCATTERS and self.unit:
+            self._name("scatter buffers", second)
+        elif space == "fsdp" and op == "chunk_cat" and self.unit:  # with one rank, nothing is sent
+            self._name("scatter buffers", kwargs.get("out", args[-1]))
         elif op == "all_reduce":
-            outputs, inputs = (), args
-        else:
-            return
-        targets = self._pieces_of(outputs)
-        sources = self._pieces_of(inputs) - targets
-        for target in targets:
-            target.sources |= sources
-            target.gathered |= op in GATHERS
-            target.scattered |= name == "fsdp::chunk_cat"  # with one rank nothing is sent after it
-        for source in sources:
-            source.scattered |= op in SCATTERS
-            source.reduced |= op == "all_reduce"
+            self.reduced.update(self._entries(t for t in tree_leaves(args) if torch.is_tensor(t)))
+
+    def _name(self, kind: str, values: Any) -> None:
+        for entry in self._entries(t for t in tree_leaves(values) if torch.is_tensor(t)):
+            self.full_size[entry] = (kind, self.unit)
+
+    def _watch_units(self) -> None:
+        """Mark the calls in which a unit of FSDP2, or of a program by hand, gathers and reduces."""
+
+        def within(owner: Any, method: str, kind: str) -> None:
+            called = getattr(owner, method)
+            own = method in vars(owner)
+
+            @wraps(called)
+            def named(*args: Any, **kwargs: Any) -> Any:
+                before = self.kind, self.unit
+                unit = args[0] if isinstance(owner, type) else owner
+                self.kind, self.unit = kind, unit_name(unit)
+                if method in ("post_backward", "reduce_scatter"):
+                    self._name("gradients", list(whole_gradients(unit, args)))
+                try:
+                    return called(*args, **kwargs)
+                finally:
+                    self.kind, self.unit = before
+
+            setattr(owner, method, named)
+            self.undo.append(
+                lambda: setattr(owner, method, called) if own else delattr(owner, method)
+            )
+
+        within(FSDPParamGroup, "unshard", "casts")
+        within(FSDPParamGroup, "wait_for_unshard", "gathered")
+        within(FSDPParamGroup, "_to_sharded_post_forward", "resharded")
+        within(FSDPParamGroup, "post_backward", "")
+        for unit in getattr(self.model, "units", ()):
+            within(unit, "all_gather", "casts")
+            within(unit, "reduce_scatter", "scatter buffers")
 
     def _settle(self) -> None:
         """Wait until gloo has released the tensors of the last all-gather.
@@ -225,14 +314,7 @@ class MemoryLedger(TorchDispatchMode):
                 break
             time.sleep(1e-4)
 
-    def _pieces_of(self, values: Any) -> set[Piece]:
-        return {self._follow(tensor, "else") for tensor in tensors(values)} - {None}
-
-    def _notice_backward(self) -> None:
-        """Mark where backward begins and where it ends."""
-        if in_backward() != self.in_backward:
-            self.in_backward = not self.in_backward
-            self._mark("backward" if self.in_backward else "update")
+    # What happens when
 
     def _mark(self, event: str) -> None:
         self._settle()
@@ -245,40 +327,88 @@ class MemoryLedger(TorchDispatchMode):
         last = lambda: None  # noqa: E731  the output of the block before: the input of the next
 
         def on_gradient(tensor: Tensor, event: str) -> None:
-            self.handles.append(tensor.register_hook(lambda _: self._mark(event)))
+            self.undo.append(tensor.register_hook(lambda _: self._mark(event)).remove)
 
         def enter(module: nn.Module, args: tuple) -> None:
-            if module in self.blocks and not in_backward():  # checkpointing repeats forward there
+            if module in self.blocks and not self._mod_tracker.is_bw:  # there, a checkpoint's
                 self._mark(f"forward {self.blocks[module]}")
-                for tensor in tensors(args):
-                    if tensor.requires_grad and tensor is not last():
+                for tensor in tree_leaves(args):
+                    if torch.is_tensor(tensor) and tensor.requires_grad and tensor is not last():
                         on_gradient(tensor, "backward")
 
         def leave(module: nn.Module, args: tuple, output: Any) -> None:
             nonlocal last
-            for tensor in tensors(output):
-                if tensor.requires_grad and not in_backward():
+            for tensor in tree_leaves(output):
+                if torch.is_tensor(tensor) and tensor.requires_grad and not self._mod_tracker.is_bw:
                     last = weakref.ref(tensor)
                     on_gradient(tensor, f"backward {self.blocks[module]}")
 
         def left(module: nn.Module, args: tuple, output: Any) -> None:
-            if not in_backward():
+            if not self._mod_tracker.is_bw:
                 self._mark("forward")
 
         # These hooks run before FSDP's, so that its gathering is part of the block's event.
-        self.handles.append(nn.modules.module.register_module_forward_pre_hook(enter))
+        self.undo.append(nn.modules.module.register_module_forward_pre_hook(enter).remove)
         for block in self.blocks:
-            self.handles.append(block.register_forward_hook(leave, prepend=True))
-            self.handles.append(block.register_forward_hook(left))
+            self.undo.append(block.register_forward_hook(leave, prepend=True).remove)
+            self.undo.append(block.register_forward_hook(left).remove)
 
     def note_gradients(self, *_: Any) -> None:
         """Count the gradients as they are now."""
-        self.gradient_bytes = {}
-        for name, parameter in self.model.named_parameters():
-            for tensor in tensors(parameter.grad):
-                piece = self._follow(tensor, "else")
-                self.gradients.setdefault(piece, set()).add(plain(name))
-                self.gradient_bytes[piece] = piece.size
+        given = (p.grad for p in self.model.parameters() if p.grad is not None)
+        self.gradients = {entry: self.sizes.get(entry, 0) for entry in self._entries(given)}
+        self.kept |= dict.fromkeys(self.gradients, "gradients")
+
+    # The evaluation, once the fate of every storage is known
+
+    def _part(self, entry: _WeakRefInfo) -> str:
+        """What a storage was for."""
+        if entry in self.kept:
+            return self.kept[entry]
+        if entry in self.full_size:
+            return "unsharded"
+        if entry in self.reduced and entry.size > 8:  # more than a loss or a norm
+            return "buckets"
+        made = {_MemRefType.OTH: "inputs", _MemRefType.ACT: "activations"}
+        return made.get(entry.reftype, "temporary")
+
+    def _replay(self) -> tuple[Held, list[Moment], dict[str, int]]:
+        """Go through the log to find the peak of each part and the timeline."""
+        parts_of = {entry: self._part(entry) for entry, *_ in self.log if entry is not None}
+        devices = sorted({entry.device for entry in parts_of}, key=str, reverse=True)
+        device = next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
+        timeline, most, at_peak = [Moment("forward", {})], Counter[str](), dict[str, int]()
+        parts, live = Counter[str](), Counter[tuple[str, str]]()
+        direction, event = 0, "forward"
+        for entry, change, event_now in self.log:
+            full_size = entry is not None and parts_of[entry] == "unsharded"
+            turns = full_size and direction and (change > 0) != (direction > 0)
+            if (turns or entry is None) and direction:
+                timeline.append(Moment(event, dict(+live)))
+                direction = 0
+            event = event_now
+            if entry is None:
+                timeline.append(Moment(event, dict(+live)))
+                continue
+            if full_size:
+                live[self.full_size[entry]] += change
+                direction = change
+            if entry.device == device:
+                parts[parts_of[entry]] += change
+                for part in ("unsharded", "buckets", "activations"):
+                    if part != "activations" or event.startswith("backward"):
+                        most[part] = max(most[part], parts[part])
+                if (total := parts.total()) > most["peak"]:
+                    most["peak"], at_peak = total, dict(+parts)
+        if direction:
+            timeline.append(Moment(event, dict(+live)))
+        kept = {entry: self.gradients.get(entry, 0) for entry in parts_of if entry in self.kept}
+        kept |= {entry: self.sizes[entry] for entry in kept if self.kept[entry] != "gradients"}
+        sums = {part: sum(n for e, n in kept.items() if self.kept[e] == part) for part in KEPT}
+        host = sum(size for entry, size in kept.items() if entry.device != device)
+        names = ("unsharded", "buckets", "activations", "peak")
+        held = Held(**sums, **{name: most[name] for name in names}, host=host)
+        return held, timeline, at_peak
 
 
 def repeated(model: nn.Module) -> Iterator[nn.Module]:
@@ -287,9 +417,30 @@ def repeated(model: nn.Module) -> Iterator[nn.Module]:
         yield from child if isinstance(child, nn.ModuleList) else repeated(child)
 
 
-def gathers(func: Any) -> bool:
-    """Whether an operator is an all-gather of torch.distributed."""
-    return func.namespace == "c10d" and OPS.get(func._schema.name[len("c10d::") :]) in GATHERS
+def unit_name(unit: Any) -> str:
+    """The name of the module that a unit's parameters have in common, or ROOT."""
+    if isinstance(unit, FSDPParamGroup):
+        return plain(unit._module_fqn or "") or ROOT
+    columns = zip(*[name.split(".")[:-1] for name in unit.names], strict=False)
+    return ".".join(same[0] for same in takewhile(lambda c: len(set(c)) == 1, columns)) or ROOT
+
+
+def whole_gradients(unit: Any, args: tuple) -> Iterator[Tensor]:
+    """A unit's gradients before they are reduced: by hand, those that it is given."""
+    if not isinstance(unit, FSDPParamGroup):
+        yield from args[0]
+        return
+    for parameter in unit.fsdp_params:
+        whole = getattr(parameter, "_unsharded_param", None)
+        gradients = (parameter.unsharded_accumulated_grad, None if whole is None else whole.grad)
+        yield from (gradient for gradient in gradients if gradient is not None)
+
+
+def dense(tensor: Tensor) -> list[Tensor]:
+    """The tensors that have a storage: of a sparse one, its parts."""
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    return [tensor] if tensor.layout == torch.strided else []
 
 
 def held_elsewhere(tensor: Tensor, holders: int) -> bool:
@@ -302,13 +453,13 @@ def holders_of(tensor: Tensor) -> int:
     return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) if COUNTS else 0
 
 
-def in_backward() -> bool:
-    """Whether autograd runs backward in this thread; PyTorch's own tools ask this way."""
-    return torch._C._current_graph_task_id() != -1
+def plain(name: str) -> str:
+    """A module's name without the wrappers around it."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
-def written(func: Any, args: tuple, kwargs: dict) -> list[Any]:
-    """The arguments that an operator writes to, according to its schema."""
-    named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
-    marked = [a.name for a in func._schema.arguments if a.alias_info and a.alias_info.is_write]
-    return [named[name] for name in marked if name in named]
+def states(optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
+    """The tensors that the optimizer keeps; with ZeroRedundancyOptimizer, those of this rank."""
+    own = getattr(optimizer, "optim", optimizer)
+    values = tree_leaves([*own.state.values()]) if own is not None else []
+    return [value for value in values if isinstance(value, Tensor)]

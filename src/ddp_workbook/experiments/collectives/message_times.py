@@ -21,6 +21,7 @@ from ddp_workbook.experiments.collectives.every_call import all_gather_single
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.process_group import set_up
+from ddp_workbook.planning.scaling import least_squares
 from ddp_workbook.recording.timing import synchronise, time_step
 
 # Not reduce_scatter: gloo builds it from whole all-reduces, so its time would mislead.
@@ -75,7 +76,8 @@ def fit(frame: pd.DataFrame) -> pd.DataFrame:
     for (op, ranks), part in fastest(frame).groupby(["op", "ranks"], sort=False):
         if part["bytes"].nunique() < 2:
             raise ValueError(f"A line needs two sizes; {op} on {ranks} ranks has one.")
-        alpha, beta = _line(part["bytes"].to_numpy(float), part["seconds"].to_numpy(float))
+        terms = {"alpha": np.ones(len(part)), "beta": part["bytes"]}
+        alpha, beta = least_squares(terms, part["seconds"]).coefficients.values()
         rate, knee = (1 / beta, alpha / beta) if beta > 0 else (math.inf, math.inf)
         rows.append((op, ranks, alpha, rate, knee))
     return pd.DataFrame(rows, columns=["op", "ranks", "latency", "bandwidth", "knee"])
@@ -174,14 +176,3 @@ def _seconds(step: Callable[[], object], device: torch.device) -> float:
     step()
     synchronise(device)
     return time.perf_counter() - begun
-
-
-def _line(sizes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    """(alpha, beta) >= 0 with the least sum of ((alpha + beta * size) / seconds - 1) ** 2."""
-    parts = np.stack([1 / seconds, sizes / seconds], axis=1)
-    alpha, beta = np.linalg.lstsq(parts, np.ones(len(sizes)), rcond=None)[0]
-    if beta < 0:
-        return float(parts[:, 0].sum() / (parts[:, 0] ** 2).sum()), 0.0
-    if alpha < 0:
-        return 0.0, float(parts[:, 1].sum() / (parts[:, 1] ** 2).sum())
-    return float(alpha), float(beta)

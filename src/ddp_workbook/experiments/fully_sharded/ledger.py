@@ -1,7 +1,7 @@
 """Every strategy in the ledger: what a rank holds and sends in one step, beside the formulas."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +28,7 @@ from ddp_workbook.planning.fsdp_step import FsdpStep, Message
 from ddp_workbook.planning.messages import ddp_messages, zero_1_messages
 from ddp_workbook.planning.shards import Units
 from ddp_workbook.recording.dispatch_mode import Recorder
-from ddp_workbook.recording.held import Held
-from ddp_workbook.recording.memory import MemoryLedger
+from ddp_workbook.recording.memory import Held, MemoryLedger
 
 WIDTH, DEPTH, ROWS = 64, 8, 8  # ROWS of each rank
 ROOT_FIRST = 3  # position, and embedding's two: the root's parameters that a step uses first
@@ -137,8 +136,9 @@ class Strategy:
             return ddp_messages(units, ranks, root_first=ROOT_FIRST)
         if self.kind == "ZeRO-1":
             return zero_1_messages(units, ranks, root_first=ROOT_FIRST)
-        known = {"replicas": self.replicas} | for_formulas(self.policies)
-        return FsdpStep(units, ranks // self.replicas, **known).messages
+        known = for_formulas(self.policies)
+        known.pop("offload", None)  # what it moves between host and device is no call
+        return FsdpStep(units, ranks // self.replicas, replicas=self.replicas, **known).messages
 
 
 STRATEGIES = {
@@ -284,9 +284,8 @@ def recorded_ledger(folder: Path = FOLDER) -> pd.DataFrame:
             continue
         strategy, ranks = STRATEGIES[ON_A_GPU[at["strategy"]]], int(at["ranks"])
         units = units_of(DigitsTransformer(int(at["width"]), int(at["depth"])))
-        ledger = strategy.predicted(units, ranks).with_activations(
-            saved(strategy, int(at["width"]), int(at["depth"]), int(at["batch"]))
-        )
+        activations = saved(strategy, int(at["width"]), int(at["depth"]), int(at["batch"]))
+        ledger = replace(strategy.predicted(units, ranks), activations=activations)
         rows.append(
             at
             | {

@@ -26,8 +26,7 @@ from ddp_workbook.experiments.fully_sharded.wire import (
 )
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
-from ddp_workbook.recording.held import ROOT, Held, Moment
-from ddp_workbook.recording.memory import MemoryLedger
+from ddp_workbook.recording.memory import ROOT, Held, MemoryLedger, Moment
 
 PARTS = ("parameters", "gradients", "optimizer", "unsharded")
 BAR = {
