@@ -18,13 +18,11 @@ import pytest
 from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousTimeout
 
-from ddp_workbook import show, show_code
+from ddp_workbook import show_code
 from ddp_workbook.chapters import many_machines
 from ddp_workbook.errors import LaunchRefused, WorkbookError
 from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.experiments.many_machines import faults, jobs, launchers, meeting, scaling
-from ddp_workbook.figures.many_machines.meeting import alt_text_of_rendezvous, rendezvous_plot
-from ddp_workbook.figures.many_machines.scaling import alt_text_of_scaling, scaling_plot
 from ddp_workbook.launcher.agents import AgentRun, Line, error_of, parsed, run_agents
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.results import COLUMNS, read_results
@@ -103,18 +101,17 @@ def test_the_picture_has_the_order_of_a_meeting(hosts):
     """Ranks start when the ranks are given, and meet when the last one has reached the store."""
     met = meeting.rendezvous(hosts)
     assert len(met.stays) == 3 * (2 + 4)
-    by = {(stay.host, stay.rank, stay.what): stay for stay in met.stays}
-    joined = [stay.end for (_, rank, what), stay in by.items() if (rank, what) == (None, "starts")]
-    born = [s.begin for (_, rank, what), s in by.items() if rank is not None and what == "starts"]
-    there = [s.end for (_, rank, what), s in by.items() if rank is not None and what == "starts"]
+    starts = met.stays[met.stays["what"] == "starts"]
+    agents, ranks = starts[starts["rank"].isna()], starts.dropna()
+    waits = met.stays[met.stays["what"] == "waits"]
     tick = 0.5  # workers are looked at, and --tee reads what they print, ten times a second
-    assert max(joined) <= met.ranks_given + tick
-    assert min(born) >= min(s.end for s in by.values() if s.what == "waits") - tick
-    assert max(there) <= met.group_met + tick
-    assert all(stay.begin <= stay.end + tick for stay in met.stays)
-    words = alt_text_of_rendezvous(met)
-    assert f"{met.store_host} keeps the store" in words
-    assert words in repr(show(rendezvous_plot(met), alt=words))
+    assert agents["end"].max() <= met.ranks_given + tick
+    assert ranks["start"].min() >= waits["end"].min() - tick
+    assert ranks["end"].max() <= met.group_met + tick
+    assert (met.stays["start"] <= met.stays["end"] + tick).all()
+    picture = meeting.rendezvous_plot(met)
+    assert f"{met.store_host} keeps the store" in picture.alt
+    assert len(picture.axes.patches) == 3 * (2 + 4)
 
 
 def test_torchruns_store_listens_on_every_network(hosts):
@@ -385,7 +382,7 @@ def test_the_recorded_study_is_complete_and_drawn():
     assert tables["strong"].iloc[-1]["samples_per_second"] == pytest.approx(
         tables["weak"].iloc[-1]["samples_per_second"]
     )
-    words = alt_text_of_scaling(tables)
-    assert "strong: 1 ranks 1.00 times and 100%" in words
-    assert len(scaling_plot(tables).axes) == 2
+    picture = scaling.scaling_plot(tables)
+    assert "strong: 1 ranks 1.00 times and 100%" in picture.alt
+    assert len(picture.figure.axes) == 2
     assert len(scaling.side_by_side(tables)) == 8

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ddp_workbook.experiments.many_machines import what_it_costs as costs
-from ddp_workbook.figures.many_machines import what_it_costs as pictures
+from ddp_workbook.experiments.many_machines import costs, to_1024
 from ddp_workbook.planning.hardware import BETWEEN, INSIDE, named
 from ddp_workbook.planning.scaling import (
     Job,
@@ -325,39 +324,35 @@ def test_a_slow_ethernet_costs_more_than_a_fast_one():
 
 def test_the_numbers_of_the_page_hold():
     """Weak scaling by network, the batch, and what others have published."""
-    weak = costs.weak_to_1024().pivot(index="ranks", columns="network", values="efficiency")
+    weak = to_1024.weak_to_1024().pivot(index="ranks", columns="network", values="efficiency")
     assert (weak.loc[:8] > 0.99).all(axis=None)  # one node
-    infiniband, shared, slow = weak.loc[1024][list(costs.NETWORKS)]
+    infiniband, shared, slow = weak.loc[1024][list(to_1024.NETWORKS)]
     assert infiniband > 0.99 and 0.6 < shared < 0.65 and slow < 0.25
-    assert costs.ROWS * costs.SEQUENCE == 65_536
-    assert costs.published()["efficiency"].tolist() == [0.785, 0.973]
+    assert to_1024.ROWS * to_1024.SEQUENCE == 65_536
+    assert to_1024.published()["efficiency"].tolist() == [0.785, 0.973]
 
 
 def test_where_a_step_is_shortest_on_the_page():
     """By the formula and by trying; half as many GPUs are nearly as fast."""
     for mib in (25, 250):
-        tables, turning = costs.strong_to_1024(1024, [mib])
+        tables, turning = to_1024.strong_to_1024(1024, [mib])
         (table,), (ranks,) = tables.values(), turning.values()
         assert table["seconds"].iloc[0] == pytest.approx(38, abs=0.5)
-        (tried,) = costs.shortest(tables).values()
+        (tried,) = to_1024.shortest(tables).values()
         assert abs(tried - ranks) <= 1
-        job, n = costs.gpu_job(bucket=mib * 2**20), round(ranks)
-        half = predict_step(job, costs.FLAT, n // 2, 1024 / (n // 2)).seconds
-        assert half < 1.1 * predict_step(job, costs.FLAT, n, 1024 / n).seconds
-        quadruple = turning_point(job, costs.FLAT, 4096)
+        job, n = to_1024.gpu_job(bucket=mib * 2**20), round(ranks)
+        half = predict_step(job, to_1024.FLAT, n // 2, 1024 / (n // 2)).seconds
+        assert half < 1.1 * predict_step(job, to_1024.FLAT, n, 1024 / n).seconds
+        quadruple = turning_point(job, to_1024.FLAT, 4096)
         assert 1.9 < quadruple / ranks < 2.2
 
 
 def test_the_pictures_say_their_numbers_in_words():
     """Each can be drawn, and its alt text holds what it shows."""
-    weak, others = costs.weak_to_1024(), costs.published()
-    assert pictures.weak_plot(weak, others).axes
-    words = pictures.alt_text_of_weak(weak, others)
+    words = to_1024.weak_plot().alt
     assert "at 1,024 GPUs: InfiniBand NDR, one port per GPU: 100%" in words
     assert "measured from 8 to 128 GPUs: 97.3%" in words
-    strong = costs.strong_to_1024(1024, [25, 250])
-    assert pictures.strong_plot(*strong).axes
-    assert "1.76 s at the shortest, on about 43" in pictures.alt_text_of_strong(*strong)
+    strong = to_1024.strong_plot(*to_1024.strong_to_1024(1024, [25, 250]))
+    assert "1.76 s at the shortest, on about 43" in strong.alt
     rows = {"ring": (predict_step(JOB, RING, 4, 100), timeline(JOB, RING, 4, 100))}
-    assert pictures.timeline_plot(rows).axes
-    assert "the last of 3 all-reduces after" in pictures.alt_text_of_timeline(rows)
+    assert "the last of 3 all-reduces after" in costs.timeline_plot(rows).alt

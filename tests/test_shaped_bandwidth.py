@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pandas as pd
 import pytest
 
-from ddp_workbook.experiments.many_machines.what_it_costs import Timing, Work, slowest_ranks
+from ddp_workbook.experiments.many_machines.costs import Timing, Work, slowest_ranks
 from ddp_workbook.planning.scaling import Job, Links, fit_links, predict_step
 from tests.clusters.hosts import Hosts
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 
-from ddp_workbook.experiments.many_machines import what_it_costs as costs
+from ddp_workbook.experiments.many_machines import costs
 
 if __name__ == "__main__":
     with contextlib.suppress(PermissionError):

@@ -12,7 +12,7 @@ import sys
 
 import torch
 
-from ddp_workbook.experiments.many_machines.what_it_costs import Timer, Work
+from ddp_workbook.experiments.many_machines.costs import Timer, Work
 from ddp_workbook.launcher.process_group import set_up
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def resume(
     Rank 0 reads it for all: other hosts may have no such file. If it cannot be used, rank 0 says
     why, and every rank ends with exit code 2.
     """
-    found = [read_state(state, epochs, settings) if dist.get_rank() == 0 else None]
+    found: list = [read_state(state, epochs, settings) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(found, src=0)
     saved, refusal = found[0]
     if refusal:

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from ddp_workbook.figures.bar_chart import bars, listed, stack
+    from ddp_workbook.figures.bar_chart import Look, bars, listed, stack
     from ddp_workbook.figures.boxes import arrow, box, label_ranks, sheet
     from ddp_workbook.figures.images import images_plot
     from ddp_workbook.figures.line_chart import lines
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddp_workbook.figures.timings import speed_up_plot, step_time_plot
 
 HOMES = {
-    **dict.fromkeys(("bars", "listed", "stack"), "bar_chart"),
+    **dict.fromkeys(("Look", "bars", "listed", "stack"), "bar_chart"),
     "lanes": "time_lanes",
     "lines": "line_chart",
     **dict.fromkeys(("sheet", "box", "arrow", "label_ranks"), "boxes"),
@@ -38,6 +38,7 @@ HOMES = {
 }
 __all__ = [
     "WIDTH",
+    "Look",
     "Picture",
     "arrow",
     "bars",

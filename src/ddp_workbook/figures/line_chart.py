@@ -19,13 +19,14 @@ def lines(
     *,
     by: Literal["rank", "candidate"] = "candidate",
     log: str = "",
+    share: bool = True,
 ) -> Picture:
     """A line for each column of a table, against its index; a panel for each table.
 
     The index's name labels the axis across, `unit` the other one. `by` says what has a look of its
     own: a rank (column r is rank r) or a candidate. `log` names the logarithmic axes: "", "x", "y"
-    or "xy". `about` begins the alt text, a sentence without its full stop; the first and the last
-    value of each line follow.
+    or "xy". Panels have one axis upwards if they `share` it. `about` begins the alt text, a
+    sentence without its full stop; the first and the last value of each line follow.
 
     Raises ValueError for a table without rows or columns, or with nothing but nan.
     """
@@ -33,7 +34,7 @@ def lines(
     if not panels or any(table.isna().all(axis=None) for table in panels.values()):
         raise ValueError("There is nothing to draw: a table has no values.")
     figure = Figure((WIDTH, 3.5), layout="constrained")
-    across = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    across = figure.subplots(1, len(panels), sharey=share, squeeze=False)[0]
     for axes, (title, table) in zip(across, panels.items(), strict=True):
         for place, name in enumerate(table):
             colour = rank_colour(place) if by == "rank" else series_colour(APART[place % 6])

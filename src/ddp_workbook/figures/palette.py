@@ -8,6 +8,7 @@ from typing import Any
 
 from ddp_workbook.rank_colours import rank_colour, rgb
 
+INK, FAINT = "#1a1a1a", "#d9d9d9"
 RANK_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 RANK_HATCHES = ("", "///", "---", "\\\\\\", "xxx", "|||", "+++", "..")
 

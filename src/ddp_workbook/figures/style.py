@@ -18,9 +18,9 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ddp_workbook.figures.palette import FAINT, INK
 from ddp_workbook.files import write_whole
 
-INK, FAINT = "#1a1a1a", "#d9d9d9"
 WIDTH = 8.4  # inches; 806 CSS pixels, which JupyterLab's page has room for
 STYLE = {
     "font.family": ["DejaVu Sans"],  # comes with matplotlib, so every machine has it

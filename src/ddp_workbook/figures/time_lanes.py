@@ -1,7 +1,7 @@
 """Lanes over time: a bar for each event, from its start to its end."""
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -27,15 +27,18 @@ def lanes(
     about: str,
     *,
     order: Sequence[str] | None = None,
-    by: Literal["part", "rank"] = "part",
+    by: Literal["part", "rank"] | Callable[[dict[str, Any]], Look] = "part",
     pale: Collection[str] = (),
+    keys: Mapping[str, Look] | None = None,
 ) -> Picture:
     """A lane for each of `lane`, in it a bar for each event; a panel for each of `panel`, if any.
 
     `events` has the columns lane, what, start and end, in `unit`; and text, if words stand in the
     bars. `order` names the lanes from the top. `by` says what has a look of its own: the part that
-    an event is (`what`), or the rank (lane r is rank r). Events whose `what` is in `pale` are drawn
-    pale and hatched: a rank waits. `about` begins the alt text, a sentence without its full stop.
+    an event is (`what`), or the rank (lane r is rank r), or a function of the event, as a dict.
+    Events whose `what` is in `pale` are drawn pale and hatched: a rank waits. `keys` is the legend,
+    words and their looks, by default of parts or of what is pale. `about` begins the alt text, a
+    sentence without its full stop.
 
     Raises ValueError for a table without rows, and for an event that ends before it starts.
     """
@@ -46,10 +49,10 @@ def lanes(
         raise ValueError(f"{wrong['what']} on {wrong['lane']} ends before it starts.")
     names = list(order if order is not None else events["lane"].unique())
     panels = dict(list(events.groupby("panel", sort=False))) if "panel" in events else {"": events}
-    kinds = list(events["what"].unique())
     look = _look_by(by, names, pale)
-    legend = by == "part" or bool(pale)
-    height = 0.8 + 0.42 * len(names) + 0.3 * legend + 0.25 * ("panel" in events)
+    if keys is None:
+        keys = _keys(by, list(events["what"].unique()), pale)
+    height = 0.8 + 0.42 * len(names) + 0.3 * bool(keys) + 0.25 * ("panel" in events)
     figure = Figure((WIDTH, height), layout="constrained")
     across = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
     end = events["end"].max()
@@ -59,29 +62,35 @@ def lanes(
         axes.set(title=title, xlabel=unit, xlim=(0, end * 1.01))
         axes.grid(axis="x")
         label_rows(axes, names)
-    if legend:
-        grey = series_colour(0)
-        keys = (
-            {kind: part_look(kind) for kind in kinds}
-            if by == "part"
-            else {kind: pale_look(grey) if kind in pale else {"facecolor": grey} for kind in kinds}
-        )
-        handles = [Patch(label=kind, **of_kind) for kind, of_kind in keys.items()]
+    handles = [Patch(label=kind, **of_kind) for kind, of_kind in keys.items()]
+    if handles:
         figure.legend(handles=handles, loc="outside upper left", ncols=6, handlelength=1.6)
     return Picture(figure, f"{about}, {unit}. {_listed(panels)}.")
 
 
-def _look_by(by: str, names: Sequence[str], pale: Collection[str]) -> Callable[[dict], Look]:
-    def look(event: dict) -> Look:
+def _look_by(
+    by: str | Callable[[dict[str, Any]], Look], names: Sequence[str], pale: Collection[str]
+) -> Callable[[dict[str, Any]], Look]:
+    def look(event: dict[str, Any]) -> Look:
         if by == "part":
             return part_look(event["what"])
         rank = names.index(event["lane"])
         return pale_look(rank_colour(rank)) if event["what"] in pale else rank_look(rank)
 
-    return look
+    return by if callable(by) else look
 
 
-def _draw(axes: Axes, event: dict, row: int, look: Look, shortest: float) -> None:
+def _keys(by: object, kinds: Sequence[str], pale: Collection[str]) -> dict[str, Look]:
+    """The legend: what the parts look like, or what is pale."""
+    grey = series_colour(0)
+    if by == "part":
+        return {kind: part_look(kind) for kind in kinds}
+    if not pale:
+        return {}
+    return {kind: pale_look(grey) if kind in pale else {"facecolor": grey} for kind in kinds}
+
+
+def _draw(axes: Axes, event: dict[str, Any], row: int, look: Look, shortest: float) -> None:
     length = max(event["end"] - event["start"], shortest)
     axes.barh(row, length, THICK, left=event["start"], **look)
     if event.get("text"):

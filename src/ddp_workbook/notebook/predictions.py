@@ -4,6 +4,8 @@ Each kernel keeps its guesses in its own files, so two kernels in one folder kee
 reveals its own. A kernel that has no guess yet takes the latest one.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import math
@@ -16,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
+from ddp_workbook import figures
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.figures.palette import rank_hatch, series_colour
-from ddp_workbook.figures.style import Picture, show, style
 from ddp_workbook.files import temporary_folder, temporary_folders, write_whole
 
 FOLDER = Path("work") / "predictions"
@@ -82,20 +83,18 @@ def reveal(name: str, *, measured: Any, formula: Any = None, unit: str = "") -> 
     return pd.DataFrame(sides, index=index)
 
 
+@figures.drawn
 def reveal_plot(
     name: str, *, measured: Mapping, formula: Mapping, xlabel: str, ylabel: str
-) -> Picture:
+) -> figures.Picture:
     """The same as a picture: bars for each case; the alt text has the numbers."""
+    from matplotlib.figure import Figure  # late: ranks import this module too
+
     table = reveal(name, measured=measured, formula=formula)
     alt = f"{ylabel} for each case. " + "; ".join(
         f"{case}: " + ", ".join(f"{column} {_text(table.at[case, column])}" for column in table)
         for case in table.index
     )
-    return show(_bars(table, xlabel, ylabel), alt=f"{alt}.")
-
-
-@style()
-def _bars(table: pd.DataFrame, xlabel: str, ylabel: str) -> Figure:
     figure = Figure((6.4, 3.2), layout="constrained")
     axes, width = figure.subplots(), 0.8 / len(table.columns)
     for number, column in enumerate(table):
@@ -107,7 +106,7 @@ def _bars(table: pd.DataFrame, xlabel: str, ylabel: str) -> Figure:
     axes.set_xticks(range(len(table)), table.index)
     axes.set(xlabel=xlabel, ylabel=ylabel)
     figure.legend(loc="outside upper left", ncols=3)
-    return figure
+    return figures.Picture(figure, f"{alt}.")
 
 
 def _guess(name: str, value: Any) -> Any:

@@ -1,1 +1,5 @@
-"""Chapter 07: one program under several launchers, how hosts meet, what breaks, what it gains."""
+"""Chapter 07's demonstrations: from ddp_workbook.experiments import many_machines as demos."""
+
+from ddp_workbook.experiments import subjects
+
+__getattr__ = subjects(__name__)

@@ -1,12 +1,17 @@
 """Speed-up and efficiency from a table of results: strong and weak scaling, apart."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 
+from ddp_workbook import figures
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.many_machines.jobs import JOB_SCRIPTS
 from ddp_workbook.experiments.many_machines.launchers import RECORDED
+from ddp_workbook.figures.palette import FAINT
 from ddp_workbook.results import read_results
 
 STUDY = RECORDED / "scaling.csv"
@@ -70,3 +75,41 @@ def side_by_side(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     for column, form in digits.items():
         joined[column] = joined[column].map(form.format)
     return joined.reset_index(drop=True)
+
+
+@figures.drawn
+def scaling_plot(tables: Mapping[str, pd.DataFrame]) -> figures.Picture:
+    """Speed-up and efficiency over the ranks, a line for each named table of `scaling`."""
+    by_ranks = {name: table.set_index("ranks") for name, table in tables.items()}
+    panels = {
+        "speed-up, times one rank": pd.DataFrame({n: t["speed-up"] for n, t in by_ranks.items()}),
+        "efficiency, share of perfect": pd.DataFrame(
+            {n: t["efficiency"] for n, t in by_ranks.items()}
+        ),
+    }
+    picture = figures.lines(panels, "", "Speed-up and efficiency over the ranks", share=False)
+    left, right = picture.figure.axes
+    ranks = list(panels["efficiency, share of perfect"].index)
+    perfect = {"color": FAINT, "linestyle": "--", "linewidth": 1.6, "zorder": 0}
+    left.plot([1, max(ranks)], [1, max(ranks)], **perfect)
+    left.annotate("perfect", (max(ranks),) * 2, (-6, 2), textcoords="offset points", ha="right")
+    right.axhline(1, **perfect)
+    right.set_ylim(0, 1.15)
+    left.set_ylim(0)
+    for axes in (left, right):
+        axes.set_xticks(ranks)
+    lines = []
+    for name, table in tables.items():
+        points = [
+            f"{row['ranks']:.0f} ranks {row['speed-up']:.2f} times and {row['efficiency']:.0%}"
+            for _, row in table.iterrows()
+        ]
+        lines.append(f"{name}: " + ", ".join(points))
+    picture.alt = "Speed-up and efficiency over the number of ranks. " + "; ".join(lines) + "."
+    return picture
+
+
+def own_picture() -> figures.Picture | str:
+    """The picture of the reader's own study, or that there is none yet."""
+    own = own_study()
+    return scaling_plot(own) if own else "no study of your own yet"

@@ -4,10 +4,13 @@ Three things are timed: forward and backward under `no_sync`, which send nothing
 and whole DDP steps. The model is fitted to the first two. Whole steps are only compared with it.
 """
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -18,39 +21,25 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook import figures
 from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.limits import usable_cores
 from ddp_workbook.launcher.process_group import set_up
-from ddp_workbook.planning.hardware import (
-    BETWEEN,
-    COMPUTE_SHARE,
-    GBIT,
-    GPUS,
-    INSIDE,
-    LINK_SHARE,
-    NETWORK_STEP,
-    named,
-)
 from ddp_workbook.planning.messages import ddp_buckets
 from ddp_workbook.planning.scaling import (
+    FORWARD,
     Job,
-    Network,
     Ring,
     Sent,
     Step,
-    TwoLevels,
     crowded,
     fit_compute,
     fit_ring,
     predict_step,
-    strong_scaling,
     timeline,
-    turning_point,
-    weak_scaling,
 )
-from ddp_workbook.planning.speed import Cluster
 
 CLASSES, PIXELS = 10, 64
 BUSY = "a rank alone waited for a core {:.0%} of the time: the machine is busy, measure again"
@@ -77,7 +66,7 @@ class Work(NamedTuple):
 
     def buckets(self) -> list[int]:
         """Bytes of DDP's buckets, from its second step on."""
-        shapes = [tuple(parameter.shape) for parameter in self.model().parameters()]
+        shapes: list[Sequence[int]] = [tuple(p.shape) for p in self.model().parameters()]
         return ddp_buckets(shapes[::-1], 4, self.bucket_cap_mb)
 
 
@@ -139,11 +128,11 @@ class Timer:
     def runs(self) -> Iterable[tuple[str, int, Callable[[], object]]]:
         """What is timed: part, amount, and the function that does it."""
         for rows in self.work.rows:
-            yield "compute", rows, lambda rows=rows: self.without_sync(rows)
-            yield "step", rows, lambda rows=rows: self.forward_and_backward(rows)
+            yield "compute", rows, partial(self.without_sync, rows)
+            yield "step", rows, partial(self.forward_and_backward, rows)
         yield "update", 0, self.update
         for size, vector in self.vectors.items():  # a sum would grow to infinity
-            yield "all-reduce", size, lambda v=vector: dist.all_reduce(v, dist.ReduceOp.MAX)
+            yield "all-reduce", size, partial(dist.all_reduce, vector, dist.ReduceOp.MAX)
 
     def forward_and_backward(self, rows: int) -> None:
         """Of one DDP step, its all-reduces included."""
@@ -289,6 +278,33 @@ def own_machines(
     return steps
 
 
+@figures.drawn
+def timeline_plot(steps: Mapping[str, tuple[Step, list[Sent]]]) -> figures.Picture:
+    """`own_machines`, one below the other: the compute, and under it each all-reduce.
+
+    A thin line marks where compute ends: what is right of it makes the step longer.
+    """
+    events = []
+    for name, (step, sent) in steps.items():
+        turn = FORWARD * step.compute
+        events += [(name, "forward", 0.0, turn), (name, "backward", turn, step.compute)]
+        events += [(f"{name}: all-reduce", "all-reduce", one.start, one.end) for one in sent]
+    table = pd.DataFrame(events, columns=["lane", "what", "start", "end"])
+    table[["start", "end"]] *= 1e3
+    about = "A step by the model, in time"
+    picture = figures.lanes(table, "milliseconds since forward began", about)
+    for place, (step, _) in enumerate(steps.values()):
+        end, ends = step.compute * 1e3, [2 * place - 0.45, 2 * place + 1.45]
+        picture.axes.plot([end, end], ends, color="black", linewidth=1)
+    lines = [
+        f"{name}: compute ends after {step.compute * 1e3:.0f} ms, the last of {len(sent)} "
+        f"all-reduces after {sent[-1].end * 1e3:.0f} ms"
+        for name, (step, sent) in steps.items()
+    ]
+    picture.alt = f"A step by the model, in time. {'; '.join(lines)}."
+    return picture
+
+
 def by_ethernet(model: Fitted, ranks: int = 4, rows: int = 128) -> pd.DataFrame:
     """The same for the usual rates of Ethernet: Gbit/s, milliseconds, and how much longer a step is
     than its compute."""
@@ -309,86 +325,3 @@ def worst_residuals(model: Fitted) -> pd.DataFrame:
     """For each part the median and the largest residual, as shares of what the model says."""
     off = model.residuals.assign(off=model.residuals["residual"].abs()).groupby("part")["off"]
     return off.agg(timings="count", median="median", largest="max").round(2)
-
-
-# GPUs that are not here
-
-H100 = named(GPUS, "H100")
-PARAMETERS, SEQUENCE = 1.5e9, 2048
-ROWS = 32  # sequences of a GPU in weak scaling: 65,536 tokens
-RANKS = tuple(2**power for power in range(11))  # 1 to 1,024
-# One 100 Gbit port for each GPU, and no faster link beside it: the ring of the formulas.
-FLAT = Ring(NETWORK_STEP, 1 / (LINK_SHARE * 100 * GBIT))
-NETWORKS = {
-    f"{between}, one port per {'node' if named(BETWEEN, between).per_node else 'GPU'}": TwoLevels(
-        Cluster(named(INSIDE, H100.inside), named(BETWEEN, between))
-    )
-    for between in ("InfiniBand NDR", "Ethernet 100G", "Ethernet 25G")
-}
-
-
-class Published(NamedTuple):
-    """Somebody's weak scaling: throughput of a GPU at two sizes, as they published it."""
-
-    what: str
-    source: str
-    ranks: tuple[int, int]
-    per_gpu: tuple[float, float]
-
-    @property
-    def efficiency(self) -> float:
-        """At the larger size, against the smaller one."""
-        return self.per_gpu[1] / self.per_gpu[0]
-
-
-PUBLISHED = (
-    Published("DDP, A100", "NERSC, SC25 tutorial", (4, 64), (203 / 4, 2550 / 64)),
-    Published("FSDP, Llama 8B, H100", "torchtitan, benchmarks", (8, 128), (5762, 5605)),
-)
-
-
-def gpu_job(parameters: float = PARAMETERS, bucket: float = 25 * 2**20) -> Job:
-    """A transformer with DDP on H100s: bf16 compute, float32 gradients in buckets of 25 MiB.
-
-    A sequence takes 6 · parameters · tokens operations, at half of what the data sheet promises
-    (`planning.speed`, attention left out). The update takes no time here.
-    """
-    whole, rest = divmod(4 * parameters, bucket)
-    buckets = [bucket] * int(whole) + [rest] * (rest > 0)
-    seconds = 6 * parameters * SEQUENCE / (COMPUTE_SHARE * H100.flops)
-    return Job(fixed=0.0, per_row=seconds, buckets=buckets)
-
-
-def weak_to_1024(networks: Mapping[str, Network] = NETWORKS) -> pd.DataFrame:
-    """Weak scaling of `gpu_job` with ROWS sequences a GPU, on each network; see `weak_scaling`."""
-    tables = [
-        weak_scaling(gpu_job(), network, ROWS, RANKS).assign(network=name)
-        for name, network in networks.items()
-    ]
-    return pd.concat(tables, ignore_index=True)
-
-
-def strong_to_1024(
-    batch: int = 1024, buckets_in_mib: Iterable[int] = (25,)
-) -> tuple[dict[str, pd.DataFrame], dict[str, float]]:
-    """Strong scaling of `gpu_job` on FLAT with a batch of so many sequences, for each bucket size.
-
-    Tables as of `strong_scaling` for every number of GPUs to 1,024, and the turning points by the
-    formula, both by name.
-    """
-    jobs = {f"buckets of {mib} MiB": gpu_job(bucket=mib * 2**20) for mib in buckets_in_mib}
-    every = range(1, max(RANKS) + 1)
-    tables = {name: strong_scaling(job, FLAT, batch, every) for name, job in jobs.items()}
-    return tables, {name: turning_point(job, FLAT, batch) for name, job in jobs.items()}
-
-
-def shortest(tables: Mapping[str, pd.DataFrame]) -> dict[str, int]:
-    """By name: the number of GPUs of a table of `strong_to_1024` with the shortest step."""
-    return {name: int(table["ranks"][table["seconds"].idxmin()]) for name, table in tables.items()}
-
-
-def published() -> pd.DataFrame:
-    """What others have measured: a line a source."""
-    rows = [(one.what, one.source, *one.ranks, one.efficiency) for one in PUBLISHED]
-    columns = ["what", "source", "from", "to", "efficiency"]
-    return pd.DataFrame(rows, columns=columns).round(3)

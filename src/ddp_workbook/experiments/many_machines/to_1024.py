@@ -1,0 +1,189 @@
+"""Chapter 07, further: a transformer on GPUs that are not here, by the model, to 1,024 of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import log2
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from ddp_workbook import figures
+from ddp_workbook.figures.palette import FAINT, INK, rank_marker, series_colour
+from ddp_workbook.planning.hardware import (
+    BETWEEN,
+    COMPUTE_SHARE,
+    GBIT,
+    GPUS,
+    INSIDE,
+    LINK_SHARE,
+    NETWORK_STEP,
+    named,
+)
+from ddp_workbook.planning.scaling import (
+    Job,
+    Network,
+    Ring,
+    TwoLevels,
+    strong_scaling,
+    turning_point,
+    weak_scaling,
+)
+from ddp_workbook.planning.speed import Cluster
+
+IDEAL = {"color": INK, "linestyle": "dotted", "linewidth": 1.2}
+H100 = named(GPUS, "H100")
+PARAMETERS, SEQUENCE = 1.5e9, 2048
+ROWS = 32  # sequences of a GPU in weak scaling: 65,536 tokens
+RANKS = tuple(2**power for power in range(11))  # 1 to 1,024
+# One 100 Gbit port for each GPU, and no faster link beside it: the ring of the formulas.
+FLAT = Ring(NETWORK_STEP, 1 / (LINK_SHARE * 100 * GBIT))
+NETWORKS = {
+    f"{between}, one port per {'node' if named(BETWEEN, between).per_node else 'GPU'}": TwoLevels(
+        Cluster(named(INSIDE, H100.inside), named(BETWEEN, between))
+    )
+    for between in ("InfiniBand NDR", "Ethernet 100G", "Ethernet 25G")
+}
+
+
+class Published(NamedTuple):
+    """Somebody's weak scaling: throughput of a GPU at two sizes, as they published it."""
+
+    what: str
+    source: str
+    ranks: tuple[int, int]
+    per_gpu: tuple[float, float]
+
+    @property
+    def efficiency(self) -> float:
+        """At the larger size, against the smaller one."""
+        return self.per_gpu[1] / self.per_gpu[0]
+
+
+PUBLISHED = (
+    Published("DDP, A100", "NERSC, SC25 tutorial", (4, 64), (203 / 4, 2550 / 64)),
+    Published("FSDP, Llama 8B, H100", "torchtitan, benchmarks", (8, 128), (5762, 5605)),
+)
+
+
+def gpu_job(parameters: float = PARAMETERS, bucket: float = 25 * 2**20) -> Job:
+    """A transformer with DDP on H100s: bf16 compute, float32 gradients in buckets of 25 MiB.
+
+    A sequence takes 6 · parameters · tokens operations, at half of what the data sheet promises
+    (`planning.speed`, attention left out). The update takes no time here.
+    """
+    whole, rest = divmod(4 * parameters, bucket)
+    buckets = [bucket] * int(whole) + [rest] * (rest > 0)
+    seconds = 6 * parameters * SEQUENCE / (COMPUTE_SHARE * H100.flops)
+    return Job(fixed=0.0, per_row=seconds, buckets=buckets)
+
+
+def weak_to_1024(networks: Mapping[str, Network] = NETWORKS) -> pd.DataFrame:
+    """Weak scaling of `gpu_job` with ROWS sequences a GPU, on each network; see `weak_scaling`."""
+    tables = [
+        weak_scaling(gpu_job(), network, ROWS, RANKS).assign(network=name)
+        for name, network in networks.items()
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
+def strong_to_1024(
+    batch: int = 1024, buckets_in_mib: Iterable[int] = (25,)
+) -> tuple[dict[str, pd.DataFrame], dict[str, float]]:
+    """Strong scaling of `gpu_job` on FLAT with a batch of so many sequences, for each bucket size.
+
+    Tables as of `strong_scaling` for every number of GPUs to 1,024, and the turning points by the
+    formula, both by name.
+    """
+    jobs = {f"buckets of {mib} MiB": gpu_job(bucket=mib * 2**20) for mib in buckets_in_mib}
+    every = range(1, max(RANKS) + 1)
+    tables = {name: strong_scaling(job, FLAT, batch, every) for name, job in jobs.items()}
+    return tables, {name: turning_point(job, FLAT, batch) for name, job in jobs.items()}
+
+
+def shortest(tables: Mapping[str, pd.DataFrame]) -> dict[str, int]:
+    """By name: the number of GPUs of a table of `strong_to_1024` with the shortest step."""
+    return {name: int(table["ranks"][table["seconds"].idxmin()]) for name, table in tables.items()}
+
+
+def published() -> pd.DataFrame:
+    """What others have measured: a line a source."""
+    rows = [(one.what, one.source, *one.ranks, one.efficiency) for one in PUBLISHED]
+    columns = ["what", "source", "from", "to", "efficiency"]
+    return pd.DataFrame(rows, columns=columns).round(3)
+
+
+@figures.drawn
+def weak_plot() -> figures.Picture:
+    """Efficiency against ranks, a line a network (by the model), and what others have published."""
+    weak, measured = weak_to_1024(), published()
+    table = weak.pivot(index="ranks", columns="network", values="efficiency")[list(NETWORKS)]
+    table.columns = [f"model: {network}" for network in table]
+    table = table.rename_axis("GPUs; each computes as much as one GPU alone")
+    picture = figures.lines(table, "efficiency", "Efficiency of weak scaling")
+    axes = picture.axes
+    axes.axhline(1, **IDEAL)
+    for number, one in enumerate(measured.itertuples(index=False)):
+        ends, heights = [one[2], one[3]], [1, one.efficiency]
+        look = {"marker": rank_marker(number + 5), "color": series_colour(1), "markersize": 8}
+        axes.plot(
+            ends, heights, linestyle="none", label=f"measured: {one.what} ({one.source})", **look
+        )
+        axes.plot(ends, heights, color=FAINT, linewidth=1, zorder=0)
+    _by_ranks(axes, RANKS)
+    axes.set_ylim(0, 1.08)
+    picture.figure.legends.clear()
+    picture.figure.legend(loc="outside upper left", ncols=1, fontsize=9.5)
+    lines = [f"{name.removeprefix('model: ')}: {line.iloc[-1]:.0%}" for name, line in table.items()]
+    points = [
+        f"{one.what}, measured from {one[2]} to {one[3]} GPUs: {one.efficiency:.1%}"
+        for one in measured.itertuples(index=False)
+    ]
+    picture.alt = (
+        f"Efficiency of weak scaling. By the model, at {max(RANKS):,} GPUs: {'; '.join(lines)}. "
+        f"{'; '.join(points)}."
+    )
+    return picture
+
+
+@figures.drawn
+def strong_plot(
+    scaling: Mapping[str, pd.DataFrame], turning: Mapping[str, float]
+) -> figures.Picture:
+    """Seconds of a step against ranks, a line a table, marked where a step is shortest.
+
+    `scaling` and `turning` are what `strong_to_1024` returns.
+    """
+    seconds = {name: table.set_index("ranks")["seconds"] for name, table in scaling.items()}
+    first = next(iter(seconds.values()))
+    table = pd.DataFrame({"ideal": first.iloc[0] / first.index, **seconds})
+    table = table.rename_axis("GPUs; all of them share one batch")
+    picture = figures.lines(table, "seconds a step", "Seconds of a step", log="y")
+    axes = picture.axes
+    for number, (name, line) in enumerate(seconds.items()):
+        lowest, colour, above = turning[name], axes.lines[number + 1].get_color(), number == 0
+        shortest = line.iloc[abs(line.index - lowest).argmin()]
+        axes.plot(lowest, shortest, marker="o", color=colour)
+        place = {"xytext": (0, 9 if above else -9), "va": "bottom" if above else "top"}
+        words = f"{shortest:.2f} s on {lowest:.0f}"
+        look = {"textcoords": "offset points", "ha": "center", "color": colour}
+        axes.annotate(words, (lowest, shortest), **place, **look)
+    _by_ranks(axes, [2**power for power in range(int(log2(max(first.index))) + 1)])
+    axes.set_ylim(min(line.min() for line in seconds.values()) / 3, None)
+    axes.yaxis.set_major_formatter("{x:g}")
+    lines = [
+        f"{name}: {line.iloc[0]:.1f} s on one GPU, {line.min():.2f} s at the shortest, on about "
+        f"{turning[name]:.0f}, {line.iloc[-1]:.1f} s on {line.index[-1]:,}"
+        for name, line in seconds.items()
+    ]
+    picture.alt = (
+        f"Seconds of a step if all GPUs share one batch, by the model. {'; '.join(lines)}."
+    )
+    return picture
+
+
+def _by_ranks(axes: Any, ranks: Iterable[int]) -> None:
+    """A logarithmic axis with the numbers of ranks that were asked for."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sorted(set(ranks)), [f"{n:,}" for n in sorted(set(ranks))])
+    axes.minorticks_off()

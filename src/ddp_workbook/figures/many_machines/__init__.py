@@ -1,1 +1,0 @@
-"""Chapter 07's pictures."""
