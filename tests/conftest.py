@@ -95,6 +95,8 @@ def pytest_configure(config: pytest.Config) -> None:
     A kernel or a rank that is killed cannot clean up, and torchrun keeps its logs. Each process of
     pytest-xdist has its own, so that none sees the files of another come and go.
     """
+    # before torch is imported; src/ddp_workbook/__init__.py says why
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if config.getoption("numprocesses", None):
         os.environ[ONLINE] = str(int(reaches_the_internet()))
     around = tempfile.gettempdir()

@@ -32,12 +32,12 @@ class Exercise:
         """The exercise's file, imported."""
         return import_module(f"ddp_workbook.exercises.{self.name}")
 
-    @property
+    @cached_property
     def stub(self) -> str:
         """What the reader's cell holds at first."""
         return source.stub(self.text, self.name)
 
-    @property
+    @cached_property
     def solution(self) -> str:
         """The same cell, solved."""
         return source.solution(self.text, self.name)
