@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Container
 from multiprocessing.util import Finalize
@@ -151,6 +152,13 @@ def turn(name: str) -> int:
     return (
         0 if any(map(name.__contains__, FIRST)) else 2 if any(map(name.__contains__, LAST)) else 1
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin no test after the moment that `make check` has set."""
+    if time.time() > float(os.environ.get("WORKBOOK_UNTIL", "inf")):
+        pytest.skip("left to `make test`: the two minutes are over")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -36,6 +36,7 @@ COMMANDS = {
     "lab": ["-m", "jupyterlab"],
     "test": PYTEST,
     "test-all": [*PYTEST, "--all"],
+    "check": ["-m", "tools.check"],
     "book": ["-m", "tools.book"],
     "figures": ["-m", "tools.figures"],
     "benchmark": ["-m", "benchmarks"],

@@ -1,0 +1,127 @@
+"""`make check`: what has changed, and which tests need it."""
+
+import subprocess
+
+import pytest
+
+from tools import check
+
+TREE = {
+    "src/ddp_workbook/__init__.py": "",
+    "src/ddp_workbook/inner.py": "ONE = 1\n",
+    "src/ddp_workbook/outer.py": "def two():\n    from .inner import ONE\n    return ONE + 1\n",
+    "src/ddp_workbook/demos/__init__.py": "__getattr__ = subjects(__name__)\n",
+    "src/ddp_workbook/demos/shown.py": "import ddp_workbook.outer\n",
+    "src/ddp_workbook/exercises/half.py": "\n",
+    "tests/test_inner.py": "from ddp_workbook import inner\n",
+    "tests/test_outer.py": "from ddp_workbook.outer import two\n",
+    "tests/test_table.py": "TABLE = 'table.csv'\n",
+    "tests/test_alone.py": "this is not finished(\n",
+    "tests/browser/test_page.py": "from ddp_workbook import inner\n",
+    "data/table.csv": "1\n",
+    "notebooks/01_page.ipynb": '{"cells": [{"cell_type": "code", "source": ["%load_ext x\\n", '
+    '"from ddp_workbook import demos"]}, {"cell_type": "code", "source": ["%%exercise half\\n"]}]}',
+}
+PAGE, HALF = {"01_page": "tests/test_notebooks.py"}, {"half": check.EXERCISES}
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A small checkout, without git."""
+    for name, text in TREE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def git(tree):
+    """Call with the words of a git command; the tree is committed on the branch main."""
+
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        subprocess.run(
+            ["git", *who, *words], cwd=tree, capture_output=True, check=words[0] != "merge"
+        )
+
+    git("init", "-b", "main")
+    git("add", "-A")
+    git("commit", "-m", "all")
+    return git
+
+
+@pytest.mark.parametrize(
+    ("path", "near", "parts", "left"),
+    [
+        ("src/ddp_workbook/outer.py", ["outer"], PAGE, []),
+        ("src/ddp_workbook/inner.py", ["inner", "outer"], PAGE, ["tests/browser/test_page.py"]),
+        ("src/ddp_workbook/exercises/half.py", [], HALF | PAGE, []),
+        ("tests/wrong_answers/half.py", [], HALF, []),
+        ("notebooks/01_page.ipynb", [], PAGE, []),
+        ("data/table.csv", ["table"], {}, []),
+        ("tests/test_alone.py", ["alone"], {}, []),
+        ("README.md", [], {}, []),
+    ],
+)
+def test_what_a_change_needs(tree, path, near, parts, left):
+    """By imports, in functions too, through a chapter's demonstrations, and by a file's name."""
+    found = check.chosen(check.Graph(tree).reached([path]))
+    assert [list(found[0]), *found[1:]] == [[f"tests/test_{n}.py" for n in near], parts, left]
+
+
+def test_far_tests_are_left_out_and_counted(tree):
+    """A change that everything needs; the nearest come first."""
+    for number in range(20):
+        (tree / f"tests/test_far_{number}.py").write_text("import ddp_workbook.outer\n")
+    near, parts, left = check.chosen(check.Graph(tree).reached(["src/ddp_workbook/inner.py"]))
+    assert next(iter(near)) == "tests/test_inner.py"
+    assert len(near) == check.FILES
+    words = "\n".join(check.choice(["inner.py"], "since then", [], near, parts, left))
+    assert f"and {len(left) - 5} more" in words
+    assert "tests/test_inner.py: it uses src/ddp_workbook/inner.py" in words
+
+
+def test_a_deleted_module_is_missed_by_those_that_import_it(tree, git):
+    """Deleted in a commit of this branch; new and changed files count without a commit."""
+    git("switch", "-c", "mine")
+    git("rm", "src/ddp_workbook/inner.py")
+    git("commit", "-m", "less")
+    (tree / "tests/test_new.py").touch()
+    paths, words = check.changed(tree)
+    assert (paths, words) == (
+        ["src/ddp_workbook/inner.py", "tests/test_new.py"],
+        "since the branch left main",
+    )
+    near, _, _ = check.chosen(check.Graph(tree, deleted=paths[:1]).reached(paths))
+    assert set(near) == {f"tests/test_{name}.py" for name in ("new", "inner", "outer")}
+    told = list(check.choice(paths, words, paths[:1], near, {}, []))
+    assert told[1].endswith("inner.py, which is deleted: what imported it is tested")
+
+
+def test_a_merge_with_a_conflict_is_named(tree, git):
+    """Nothing is chosen from a file with two versions."""
+    for branch in ("one", "other"):
+        git("switch", "-c", branch, "main")
+        (tree / "data/table.csv").write_text(branch)
+        git("commit", "-am", branch)
+    git("merge", "one")
+    with pytest.raises(SystemExit, match=r"conflicts in data/table\.csv"):
+        check.changed(tree)
+
+
+def test_outside_git_it_is_said(tree, monkeypatch):
+    """A downloaded copy, also inside another checkout's folder; then only the rules are checked."""
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tree.parent))
+    paths, words = check.changed(tree)
+    assert paths is None
+    told = list(check.choice(paths, words, [], {}, {}, []))
+    assert "no git checkout" in told[0]
+    assert "the rules of the tree" in told[1]
+
+
+def test_nothing_has_changed(tree, git):
+    """Said in a sentence."""
+    paths, words = check.changed(tree)
+    assert next(iter(check.choice(paths, words, [], {}, {}, []))) == (
+        "Nothing has changed since the branch left main."
+    )

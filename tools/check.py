@@ -1,0 +1,242 @@
+"""`make check`: lint, types, and the tests that the changed files need; two minutes at most.
+
+A file needs a test if the test imports it, or imports what imports it: the nearest tests run first,
+and after two minutes no further one begins. What was chosen, why, and what is left to `make test`
+is said in words.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ddp_workbook import HOMES
+from ddp_workbook.source_tree import parsed
+from tools.set_up import ROOT
+
+SECONDS = 120  # from the start; a test that has begun ends
+FILES, PARTS = 12, 4  # so many test files, and so many pages and exercises: the nearest
+FOLDERS = ("src", "tests", "tools", "benchmarks")
+BASES = ("origin/main", "main")  # what a branch is compared with
+# The rules of the tree and of its pages: seconds, whatever has changed
+RULES = ("tests/test_layout.py", "tests/test_pages.py", "tests/test_lessons.py")
+EXERCISES = "tests/test_exercises.py"
+TESTS_OF = {  # folder -> the file that tests each name in it
+    "notebooks/": "tests/test_notebooks.py",
+    "ddp_workbook/exercises/": EXERCISES,
+    "tests/wrong_answers/": EXERCISES,
+}
+NOTHING_FOUND = 5  # of pytest, as where all that was chosen is left out for time
+CHECKS = (  # each says by itself what is wrong
+    ("lint", "-m", "ruff", "check", "-q", "."),
+    ("format", "-m", "ruff", "format", "-q", "--check", "."),
+    ("types", "-m", "mypy"),
+)
+
+
+# What has changed
+
+
+def git(*words: str, root: Path = ROOT) -> list[str] | None:
+    """The lines that git prints, None if it fails, as outside a repository."""
+    try:
+        done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return None if done.returncode else done.stdout.splitlines()
+
+
+def changed(root: Path = ROOT) -> tuple[list[str] | None, str]:
+    """Paths that differ from the base branch, deleted ones included, and the words for it.
+
+    None where git cannot tell. SystemExit names the files of a merge with conflicts.
+    """
+    if git("rev-parse", "HEAD", root=root) is None:
+        return None, "This is no git checkout with a commit, so what has changed is not known."
+    if conflicts := git("diff", "--name-only", "--relative", "--diff-filter=U", root=root):
+        files = ", ".join(sorted(set(conflicts)))
+        sys.exit(f"Nothing was run: a merge has conflicts in {files}. Resolve them first.")
+    base, words = "HEAD", "since the last commit"
+    for name in BASES:
+        if found := git("merge-base", "HEAD", name, root=root):
+            base, words = found[0], f"since the branch left {name}"
+            break
+    tracked = git("diff", "--name-only", "--relative", "--no-renames", base, root=root) or []
+    new = git("ls-files", "--others", "--exclude-standard", root=root) or []
+    return sorted({*tracked, *new}), words
+
+
+# Who imports whom
+
+
+class Graph:
+    """The imports between the modules, pages and tests of a checkout, by path from its root."""
+
+    def __init__(self, root: Path = ROOT, deleted: Iterable[str] = ()):
+        files = [path for folder in FOLDERS for path in sorted((root / folder).rglob("*.py"))]
+        files += sorted(root.glob("notebooks/*.ipynb"))
+        self.texts = {
+            path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files
+        }
+        self.modules = {module(path): path for path in [*self.texts, *deleted]}
+        self.users = defaultdict(set)  # path -> paths of those that import it
+        for path, text in self.texts.items():
+            for used in self._used(path, text):
+                self.users[used].add(path)
+
+    def _used(self, path: str, text: str) -> Iterator[str]:
+        """The files that this file imports; a page also uses its exercises' files."""
+        for name in imported(path, text):
+            head, _, last = name.rpartition(".")
+            if head == "ddp_workbook" and last in HOMES:
+                name = f"ddp_workbook.{HOMES[last]}"
+            found = self.modules.get(name) or self.modules.get(head)
+            if found:
+                yield found
+                if "= subjects(__name__)" in self.texts.get(found, ""):  # it imports them by name
+                    yield from (other for other in self.texts if is_beside(found, other))
+        for name in re.findall(r"%%exercise (\w+)", text):
+            yield f"src/ddp_workbook/exercises/{name}.py"
+
+    def reached(self, paths: Iterable[str]) -> dict[str, list[str]]:
+        """Who needs these files: path -> the way from it to the change, the nearest first."""
+        ways = {path: [path] for path in paths}
+        for path in list(ways):
+            if not path.endswith((".py", ".ipynb")):  # data, scripts: who names it uses it
+                name = Path(path).name
+                self.users[path] |= {user for user, text in self.texts.items() if name in text}
+        queue = list(ways)
+        for path in queue:  # grows
+            for user in sorted(self.users[path] - ways.keys()):
+                ways[user] = [user, *ways[path]]
+                queue.append(user)
+        return ways
+
+
+def module(path: str) -> str:
+    """The name under which a file is imported."""
+    return path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def is_beside(package: str, other: str) -> bool:
+    """Whether a module lies in the folder of this `__init__.py`."""
+    return Path(other).parent == Path(package).parent and other != package
+
+
+def imported(path: str, text: str) -> Iterator[str]:
+    """Full names of all that a file imports, wherever it does; nothing if it is no Python."""
+    if path.endswith(".ipynb"):
+        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        sources = [re.sub(r"(?m)^[%!].*$", "", "".join(cell["source"])) for cell in cells]
+    else:
+        sources = [text]
+    package = module(path).split(".")
+    package = package if path.endswith("__init__.py") else package[:-1]
+    for source in sources:
+        try:
+            tree = parsed(source)
+        except SyntaxError:  # a cell or a file that is wrong on purpose, or not finished
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                up = package[: len(package) - node.level + 1] if node.level else []
+                whole = ".".join([*up, *([node.module] if node.module else [])])
+                yield from (f"{whole}.{alias.name}" for alias in node.names)
+
+
+# What is run
+
+
+def chosen(ways: dict[str, list[str]]) -> tuple[dict[str, list[str]], dict[str, str], list[str]]:
+    """(test files, parts of files that test many pages or exercises, what is left out).
+
+    The first gives each file's way to the change; the second the file that tests each part, which
+    is a name for -k. Tests in a browser run only if they have changed themselves.
+    """
+    near, parts, left = {}, {}, []
+    for path, way in ways.items():
+        name = Path(path).stem
+        if path.startswith("tests/") and name.startswith("test_"):
+            far = len(near) == FILES or path.startswith("tests/browser/")
+            if way[1:] and (far or path == EXERCISES):
+                left.append(path)
+            elif path not in RULES:
+                near[path] = way
+        elif found := next((test for folder, test in TESTS_OF.items() if folder in path), None):
+            if len(parts) == PARTS:
+                left.append(path)
+            elif name != "__init__":
+                parts[name] = found
+    return near, parts, left
+
+
+def pytest_line(*words: str) -> list[str]:
+    """A pytest run that says what failed, and no more."""
+    return [sys.executable, "-m", "pytest", "-q", "-n2", "--dist=loadfile", "-rfE", *words]
+
+
+def main() -> int:
+    """Choose, say what was chosen, run it; 0 if nothing is wrong."""
+    until = time.time() + SECONDS
+    paths, words = changed()
+    deleted = [path for path in paths or [] if not (ROOT / path).exists()]
+    ways = Graph(deleted=deleted).reached(paths or [])
+    near, parts, left = chosen({path: way for path, way in ways.items() if path not in deleted})
+    print("\n".join(choice(paths, words, deleted, near, parts, left)), flush=True)
+    failed = [name for name, *line in CHECKS if subprocess.call([sys.executable, *line], cwd=ROOT)]
+    runs = [pytest_line(*RULES, *near)]
+    if parts:
+        files = sorted(set(parts.values()))
+        runs.append(pytest_line(*files, "-k", " or ".join(sorted(parts))))
+    env = os.environ | {"WORKBOOK_UNTIL": str(until)}
+    ends = [subprocess.call(run, cwd=ROOT, env=env) for run in runs]
+    failed += ["tests"] * any(end not in (0, NOTHING_FOUND) for end in ends)
+    print(f"Wrong: {', '.join(failed)}." if failed else "Nothing wrong here. `make test` runs all.")
+    return bool(failed)
+
+
+def choice(
+    paths: list[str] | None,
+    words: str,
+    deleted: list[str],
+    near: dict[str, list[str]],
+    parts: dict[str, str],
+    left: list[str],
+) -> Iterator[str]:
+    """Lines that say what is run and why."""
+    always = "Run in any case: lint, format, types, and the rules of the tree and of its pages."
+    if not paths:
+        yield words if paths is None else f"Nothing has changed {words}."
+        yield always
+        return
+    yield f"Changed {words}:"
+    for path in paths:
+        yield f"  {path}" + ", which is deleted: what imported it is tested" * (path in deleted)
+    yield always
+    yield "Tests of the change, the nearest first; none begins after two minutes:"
+    for path, way in near.items():
+        yield f"  {path}: {' uses '.join(['it', *way[1:]]) if way[1:] else 'it has changed'}"
+    for name, test in sorted(parts.items()):
+        yield f"  {test} -k {name}"
+    if left:
+        yield f"Left to `make test`, farther from the change or in a browser: {listed(left)}"
+
+
+def listed(paths: list[str]) -> str:
+    """Up to five of these, and how many more."""
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    return ", ".join(paths[:5]) + more
+
+
+if __name__ == "__main__":
+    sys.exit(main())
