@@ -73,6 +73,16 @@ def reaches_the_internet() -> bool:
     return True
 
 
+@pytest.fixture
+def kernel(tmp_path):
+    """A kernel of this test's own."""
+    from tests.cells import Kernel  # late: most tests need no Jupyter
+
+    kernel = Kernel(tmp_path)
+    yield kernel
+    kernel.close()
+
+
 def lacking(marker: str) -> tuple[str, str] | None:
     """What this machine lacks for the tests with this marker, and what runs them; in words."""
     if marker == "cluster":

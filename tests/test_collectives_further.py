@@ -29,8 +29,8 @@ from ddp_workbook.figures.collectives import waits as bars
 from ddp_workbook.figures.slider import WIDGET, stepper
 from ddp_workbook.figures.style import show
 from ddp_workbook.recording.collectives import record_collectives
-from tests.test_layout import CHECKOUT
 from tests.workers import collectives_workers as workers
+from tools.set_up import ROOT
 
 # The ring
 
@@ -363,9 +363,7 @@ def test_the_table_says_which_mistakes_pass():
 # The pages
 
 
-@pytest.mark.parametrize(
-    "page", sorted(CHECKOUT.glob("notebooks/05_*.ipynb")), ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("page", sorted(ROOT.glob("notebooks/05_*.ipynb")), ids=lambda p: p.stem)
 def test_a_page_does_not_hold_the_solutions_of_its_exercises(page):
     """isend stands on the page that teaches it; no page shows the ring's or the tree's source."""
     notebook = nbformat.read(page, as_version=4)

@@ -35,7 +35,7 @@ from ddp_workbook.figures.distributed_data_parallel import memory as memory_pict
 from ddp_workbook.figures.distributed_data_parallel import replicas
 from ddp_workbook.figures.distributed_data_parallel import step_times as time_pictures
 from ddp_workbook.recording.collectives import record_collectives
-from tests.test_pictures import words
+from tests.drawn import words
 from tests.workers import ddp_claims as workers
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"

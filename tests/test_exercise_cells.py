@@ -28,6 +28,7 @@ from ddp_workbook.exercises.judging.yours import yours
 from ddp_workbook.files import temporary_folders
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.notebook import pages
+from tests.cells import Kernel, run
 from tests.leftovers import (  # noqa: F401 (fixtures)
     alive,
     no_rank_left,
@@ -35,8 +36,6 @@ from tests.leftovers import (  # noqa: F401 (fixtures)
     wait_until,
 )
 from tests.test_exercise_faults import RIGHT, cell
-from tests.test_kernels import Kernel, kernel  # noqa: F401 (a fixture)
-from tests.test_ranks_magic import run
 from tests.workers.saving import save_many
 
 NAME = "mean_over_ranks"
@@ -453,7 +452,7 @@ def test_the_cells_are_saved_under_work(page):
     assert len(files) >= 5 and files[f"{NAME}.4.py"] == EXERCISE.solution
 
 
-def test_interrupt_an_edit_and_an_unknown_name(kernel):  # noqa: F811
+def test_interrupt_an_edit_and_an_unknown_name(kernel):
     """In the middle of a check: the kernel is usable, no process is left, the next run is fine."""
     folder = str(kernel.folder)
     kernel.run(f"%load_ext ddp_workbook\nimport os; os.chdir({folder!r})")
@@ -480,7 +479,7 @@ def test_interrupt_an_edit_and_an_unknown_name(kernel):  # noqa: F811
     assert "There is no exercise called ''" in kernel.run("%%exercise\nx = 1")
 
 
-def shown(kernel: Kernel, code: str) -> dict[str, str]:  # noqa: F811
+def shown(kernel: Kernel, code: str) -> dict[str, str]:
     """The value of a cell, by MIME type."""
     request, data = kernel.send(code), {}
     while True:

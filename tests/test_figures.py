@@ -6,10 +6,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tests.test_layout import CHECKOUT
 from tools import animation, figures
+from tools.set_up import ROOT
 
-FIGS = CHECKOUT / "figs"
+FIGS = ROOT / "figs"
 
 
 def test_every_picture_is_drawn_again_byte_for_byte(tmp_path):

@@ -2,74 +2,19 @@
 
 import contextlib
 import os
-import queue
 import signal
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-from jupyter_client import KernelManager
 
+from tests.cells import Kernel
 from tests.leftovers import alive, wait_until
 
 REPOSITORY = Path(__file__).parent.parent
 START = "from ddp_workbook.launcher.launch import launch\nfrom tests.workers import in_kernels\n"
 DEADLOCK = "launch(in_kernels.deadlock, {folder!r}, ranks={ranks}, timeout=100)"
-
-
-class Kernel:
-    """A kernel on ipc sockets, and the answers to its cells as text."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.manager = KernelManager(transport="ipc", ip=str(folder / "ipc"))
-        self.manager.start_kernel(cwd=str(REPOSITORY))
-        self.client = self.manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
-        self.pid = self.manager.provisioner.pid
-
-    def send(self, code: str) -> str:
-        return self.client.execute(code)
-
-    def answer(self, request: str, patience: float = 60) -> str:
-        """What the cell printed, and its error, once it is done.
-
-        What is printed comes in as many messages as the kernel pleases, also within a line.
-        """
-        text = ""
-        end = time.monotonic() + patience
-        while time.monotonic() < end:
-            with contextlib.suppress(queue.Empty):
-                message = self.client.get_iopub_msg(timeout=1)
-                if message["parent_header"].get("msg_id") != request:
-                    continue
-                content = message["content"]
-                text += content.get("text", "") + "\n".join(content.get("traceback", []))
-                if content.get("execution_state") == "idle":
-                    return text
-        raise TimeoutError(text)
-
-    def run(self, code: str) -> str:
-        return self.answer(self.send(code))
-
-    def below(self) -> list[int]:
-        """All processes that the kernel has started, and theirs."""
-        return [child.pid for child in psutil.Process(self.pid).children(recursive=True)]
-
-    def close(self) -> None:
-        self.client.stop_channels()
-        with contextlib.suppress(Exception):
-            self.manager.shutdown_kernel(now=True)
-        self.manager.cleanup_resources()
-
-
-@pytest.fixture
-def kernel(tmp_path):
-    kernel = Kernel(tmp_path)
-    yield kernel
-    kernel.close()
 
 
 @pytest.fixture(scope="module")

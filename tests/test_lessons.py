@@ -6,9 +6,10 @@ import nbformat
 import pytest
 
 from ddp_workbook.instructor import minutes
-from ddp_workbook.notebook.pages import FURTHER, in_order
-from tests.test_layout import CHECKOUT, NOTEBOOKS, name
+from ddp_workbook.notebook.pages import FURTHER, all_pages, in_order
+from tools.set_up import ROOT
 
+NOTEBOOKS = all_pages()
 CORE = [path for path in NOTEBOOKS if FURTHER not in path.stem]
 AFTER_A_RESTART = "*After a restart of the kernel, choose Run All Above Selected Cell.*"
 
@@ -18,7 +19,7 @@ def page(path) -> nbformat.NotebookNode:
     return nbformat.read(path, as_version=4)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_page_is_long_enough_for_a_lesson(path):
     """What is too long is refused by tools/minutes.py; 00 is the shortest."""
     least = 20 if path in CORE and path.stem != "00_start_here" else 10
@@ -26,7 +27,7 @@ def test_a_page_is_long_enough_for_a_lesson(path):
     assert path.stem != "00_start_here" or sum(minutes.stated(page(path))) <= 15
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_first_cell_says_what_to_do_after_a_restart(path):
     """A question, and one line for those whose kernel is new."""
     first = page(path).cells[0].source
@@ -36,14 +37,14 @@ def test_the_first_cell_says_what_to_do_after_a_restart(path):
     assert first.endswith(AFTER_A_RESTART)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_page_begins_with_what_is_solved(path):
     """Below the imports, and so in the first screen."""
     (imports,) = [cell for cell in page(path).cells[:5] if cell.id == "imports"]
     assert imports.source.endswith("\n\nprogress()")
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_page_ends_with_what_it_was_about(path):
     """Common mistakes, one sentence to take home, where to read on, and what is solved."""
     cells = page(path).cells
@@ -56,7 +57,7 @@ def test_a_page_ends_with_what_it_was_about(path):
 
 def test_the_readme_lists_every_page_with_its_minutes():
     """In their order: the chapters' pages in a first table, the further ones in a second."""
-    readme = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"(?m)^\|.*\]\(notebooks/(\w+)\.ipynb\) \| \d+ \+ \d+ \|", readme)
     stems = [path.stem for path in NOTEBOOKS]
     assert rows == sorted(stems, key=lambda stem: (FURTHER in stem, in_order(stem)))

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from ddp_workbook import figures, rank_colours
 from ddp_workbook.figures import palette
 from ddp_workbook.figures.style import Picture
 from ddp_workbook.recording.timing import speed_up
+from tests.drawn import words
 
 ALT = 'Two bars: "one" takes 3 ms & <two> 4 ms. Nothing else is to be seen.'
 SVG = "{http://www.w3.org/2000/svg}"
@@ -51,11 +51,6 @@ def figure():
     made = Figure((3, 2))
     made.subplots().barh([0, 1], [3, 4], hatch="///")
     return made
-
-
-def words(picture):
-    picture.figure.draw_without_rendering()
-    return [text.get_text() for text in picture.figure.findobj(Text)]
 
 
 def matplotlib_rgb(colour):

@@ -16,11 +16,10 @@ import torch.distributed as dist
 from torch.distributed.run import get_args_parser
 
 from ddp_workbook import launch
-from ddp_workbook.chapters import process_groups
+from ddp_workbook.chapters import process_groups, single_process
 from ddp_workbook.errors import RanksHung, WorkbookError
 from ddp_workbook.experiments.process_groups import groups, meeting, nodes, one_rank
 from ddp_workbook.recording.collectives import record_collectives
-from tests.test_chapters import one_process
 from tests.workers import process_groups_workers as workers
 
 PAGES = sorted((Path(__file__).parents[1] / "notebooks").glob("03_*.ipynb"))
@@ -78,7 +77,7 @@ def test_two_torchruns_are_two_nodes_and_train_the_same():
     finally:
         for agent in agents:
             agent.kill()
-    assert said == [one_process().report(process_groups.EPOCHS).splitlines(), []]
+    assert said == [single_process.train().report(process_groups.EPOCHS).splitlines(), []]
 
 
 def test_a_step_sends_every_gradient_along_its_row_and_its_column():

@@ -3,10 +3,9 @@
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
 
-from tools import book
+from tests.cells import run
 
 # What a reader pastes first: a whole script, as tutorials print it.
 PASTED = """MAGIC
@@ -33,25 +32,6 @@ def train(rank, name):
 if __name__ == "__main__":
     mp.spawn(train, args=("net",), nprocs=2)
 """
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
-
-
-def run(folder: Path, *sources: str) -> list[str]:
-    """Run the cells in one kernel; what each of them showed, as text."""
-    cells = [nbformat.v4.new_code_cell(source) for source in ("%load_ext ddp_workbook", *sources)]
-    path = folder / "page.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    done = book.execute(path).cells[1:]
-    return [ANSI.sub("", "\n".join(map(text_of, cell.outputs))) for cell in done]
-
-
-def text_of(output) -> str:
-    """The plain text of one output of any kind."""
-    if output.output_type == "stream":
-        return output.text
-    return (
-        "\n".join(output.traceback) if output.output_type == "error" else output.data["text/plain"]
-    )
 
 
 @pytest.fixture(scope="module")

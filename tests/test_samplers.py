@@ -26,8 +26,8 @@ from ddp_workbook.figures.samplers.samples import (
 )
 from ddp_workbook.figures.style import INK, save
 from ddp_workbook.recording.collectives import recorded
-from tests.test_layout import CHECKOUT
 from tests.workers import samplers_workers as workers
+from tools.set_up import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -211,7 +211,7 @@ def test_what_cannot_be_drawn_is_said(draw, message):
 
 def test_the_committed_figure_is_what_the_code_draws(tmp_path):
     drawn = save(pinning_plot(), tmp_path / "drawn.svg", PINNING_ALT)
-    assert PINNING_FILE == CHECKOUT / "figs" / "samplers_pinning.svg"
+    assert PINNING_FILE == ROOT / "figs" / "samplers_pinning.svg"
     assert drawn.read_text() == PINNING_FILE.read_text()
 
 
@@ -306,7 +306,7 @@ def test_without_a_gpu_the_loader_warns_and_pins_nothing():
 
 
 def test_the_page_says_that_pinning_was_not_measured():
-    path = CHECKOUT / "notebooks" / "04_further_loading_data.ipynb"
+    path = ROOT / "notebooks" / "04_further_loading_data.ipynb"
     page = nbformat.read(path, as_version=4)
     prose = " ".join(cell.source for cell in page.cells if cell.cell_type == "markdown")
     assert "made without a GPU" in prose

@@ -16,9 +16,8 @@ import pytest
 from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.launcher import reader_files
 from ddp_workbook.launcher.launch import launch
+from tests.cells import ANSI, Kernel
 from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (a fixture)
-from tests.test_kernels import Kernel
-from tests.test_ranks_magic import ANSI
 from tests.workers import saving
 
 WORKER = "def who():\n    return {whose!r}\n"

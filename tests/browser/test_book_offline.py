@@ -9,7 +9,7 @@ import pytest
 from tests.browser.accessibility import book_findings
 from tests.browser.lab import CHROMIUM_OPTIONS, WIDTH
 from tests.conftest import chromium
-from tests.test_book import write_small
+from tests.small_book import write_small
 from tools import book
 from tools.book.__main__ import run_all, write_book
 
