@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook import launch, show, show_code
+from ddp_workbook import launch, show_code
 from ddp_workbook.chapters.fully_sharded_by_hand import Unit, shard
 from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.experiments.fully_sharded import by_hand, memory
+from ddp_workbook.experiments.fully_sharded import by_hand, memory, step
 from ddp_workbook.experiments.fully_sharded.one_process import one_process
-from ddp_workbook.experiments.fully_sharded.step import moments_of_a_step
+from ddp_workbook.experiments.fully_sharded.step import WHOLE, moments_of_a_step
 from ddp_workbook.experiments.fully_sharded.wire import (
     AS_ONE,
     BY_BLOCK,
@@ -20,19 +20,6 @@ from ddp_workbook.experiments.fully_sharded.wire import (
     RING,
     wire_table,
     wires_of_a_step,
-)
-from ddp_workbook.figures.fully_sharded.memory import (
-    alt_text_of_ranks_memory,
-    alt_text_of_whole_weights,
-    ranks_memory_plot,
-    whole_weights_plot,
-)
-from ddp_workbook.figures.fully_sharded.step import (
-    WHOLE,
-    alt_text_of_step,
-    alt_text_of_step_frame,
-    step_frame_plot,
-    step_strip_plot,
 )
 from tests.workers.from_meta import sharded_from_meta
 from tests.workers.fsdp1 import with_fsdp1
@@ -66,13 +53,13 @@ def test_a_whole_gradient_lives_until_its_reduce_scatter(moments):
 
 
 def test_the_pictures_say_in_words_what_they_show(moments):
-    strip = show(step_strip_plot(moments), alt_text_of_step(moments))
+    strip = step.strip(moments)
     assert "At most 1 block is whole at a time" in strip.alt and "1, 2, 3, 3, 2, 1" in strip.alt
     backward = next(n for n, m in enumerate(moments[0]) if m.doing == "backward, block 3")
-    frame = show(step_frame_plot(moments, backward), alt_text_of_step_frame(moments, backward))
+    frame = step.frame(moments, backward)
     assert "the whole weights of block 3" in frame.alt
     assert "the whole gradient of block 3" in frame.alt
-    assert "its piece of the gradient of block 3" in alt_text_of_step_frame(moments, backward + 1)
+    assert "its piece of the gradient of block 3" in step.frame(moments, backward + 1).alt
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
@@ -141,21 +128,20 @@ def test_only_what_is_unsharded_does_not_shrink(steps):
 
 
 def test_whole_is_whole_throughout_and_by_block_two_blocks_at_most(steps):
-    whole = memory.whole_weights(steps, [AS_ONE, BY_BLOCK])
+    whole = {way: memory.whole_by_event(steps[way][0].timeline) for way in (AS_ONE, BY_BLOCK)}
     events = [[event for event, _ in moments] for moments in whole.values()]
     assert events[0] == events[1] and events[0][:2] == ["outside the blocks", "forward, block 1"]
     total = 4 * sum(p.numel() for p in PARAMETERS[3].parameters())
     assert all(sum(now.values()) >= total for _, now in whole[AS_ONE][:-1])
     blocks = [[unit for unit in now if unit != "root"] for _, now in whole[BY_BLOCK]]
     assert max(map(len, blocks)) == 2
-    alt = alt_text_of_whole_weights(whole)
-    assert show(whole_weights_plot(whole), alt).alt.count("at most") == 2
+    assert memory.whole_weights(steps, AS_ONE, BY_BLOCK).alt.count("at most") == 2
 
 
 def test_the_bars_are_those_of_the_ranks(steps):
-    held = memory.held_by_ranks(steps, [DDP, BY_BLOCK])
-    assert [len(of_ranks) for of_ranks in held.values()] == [len(steps[DDP])] * 2
-    picture = show(ranks_memory_plot(held), alt_text_of_ranks_memory(held))
+    picture = memory.bars(steps, DDP, BY_BLOCK)
+    bars = [{bar.get_x() for bar in axes.patches} for axes in picture.figure.axes]
+    assert [len(places) for places in bars] == [len(steps[DDP])] * 2
     assert picture.alt.startswith("DDP: rank 0 holds parameters 605 kB")
 
 
@@ -174,7 +160,8 @@ def test_fsdp1_trains_to_the_same_loss():
 
 
 def test_without_placeholders_nothing_is_freed():
-    whole = by_hand.whole_weights_by_hand(depth=3)
+    steps = by_hand.steps_by_hand(depth=3)
+    whole = {way: memory.whole_by_event(of[0].timeline) for way, of in steps.items()}
     total = 4 * sum(p.numel() for p in PARAMETERS[3].parameters())
     most = {way: max(sum(now.values()) for _, now in moments) for way, moments in whole.items()}
     assert most[by_hand.NONE] > 0.95 * total and most[by_hand.PLACEHOLDERS] < 0.4 * total

@@ -11,7 +11,6 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.experiments import one_gpu
 from ddp_workbook.experiments.fully_sharded import ledger as experiment
-from ddp_workbook.figures.fully_sharded.ledger import alt_text_of_ledger, ledger_plot
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
 from ddp_workbook.recording.memory import MemoryLedger, Moment
@@ -71,8 +70,9 @@ def test_the_tables_and_the_picture_of_strategies(held_of_two):
     in_ring = sent["kB sent in a ring"]
     assert in_ring["DDP"] == pytest.approx(whole, abs=0.1)  # 2 (N-1)/N of it
     assert in_ring["fully_shard"] == pytest.approx(1.5 * whole, rel=0.05)  # the root: once
-    assert len(ledger_plot(held).axes[0].patches) == 2 * 6 * len(names)
-    assert all(name in alt_text_of_ledger(held) for name in names)
+    picture = experiment.bars(held)
+    assert len(picture.axes.patches) == 2 * 6 * len(names)
+    assert all(name in picture.alt for name in names)
 
 
 @pytest.fixture(scope="module")

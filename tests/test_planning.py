@@ -18,10 +18,9 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from typer.testing import CliRunner
 
 from benchmarks import large_plan
-from ddp_workbook import cli, launch, show
+from ddp_workbook import cli, launch
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.fully_sharded import planning as on_page
-from ddp_workbook.figures.fully_sharded.planning import alt_text_of_plans, plans_plot
 from ddp_workbook.planning import formulas, hardware, sizes
 from ddp_workbook.planning.activations import activations, of_loss, saved_by_block
 from ddp_workbook.planning.decoder import (
@@ -722,17 +721,18 @@ def test_405_b_with_8192_tokens_fits_on_no_number_of_gpus():
 
 def test_pictures_show_every_part_and_the_memory():
     made = plan("8B", 8, strategy="DDP")
-    figure = plans_plot(80 * 10**9, {"8B": made.on_gpu}, {"8B": (2.0, 1.0)})
-    memory, seconds = figure.axes
+    picture = on_page.drawn({"8B": made}, memory=True, seconds=True)
+    memory, seconds = picture.figure.axes
     labels = [text.get_text() for text in memory.get_legend().get_texts()]
-    assert set(labels) == set(made.on_gpu)
+    named = ["optimizer state" if part == "optimizer" else part for part in made.on_gpu]
+    assert labels == named
     widths = sum(bar.get_width() for bar in memory.patches)
     assert widths == pytest.approx(made.ledger.device / 1e9)
     assert memory.lines[0].get_xdata()[0] == 80
-    assert [bar.get_width() for bar in seconds.patches] == [2.0, 1.0]
-    alt = alt_text_of_plans(80 * 10**9, {"8B": made.on_gpu}, {"8B": (2.0, 1.0)})
-    assert "does not fit into 80 GB" in alt and "2.00 s of compute" in alt
-    assert show(figure, alt).alt == alt
+    times = [made.compute_seconds, made.network_seconds]
+    assert [bar.get_width() for bar in seconds.patches] == times
+    assert "does not fit into 80 GB" in picture.alt
+    assert f"{times[0]:.2f} s of compute" in picture.alt
 
 
 def test_sliders_plan_anew_and_a_page_without_them_shows_the_first_plan():

@@ -12,7 +12,6 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from ddp_workbook import launch, recorded
 from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.experiments.fully_sharded import checkpoints
-from ddp_workbook.figures.fully_sharded.checkpoints import rows_plot, written_plot
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import sharded_states
 
@@ -156,16 +155,20 @@ def test_a_folder_without_metadata_is_refused(saved, tmp_path):
         FileSystemReader(tmp_path / "torn").read_metadata()
 
 
-def test_rows_plot_has_a_box_for_each_row_and_a_label_for_each_rank_that_has_some():
-    figure = rows_plot({"4 ranks": [3, 3, 3, 1], "8 ranks": [2, 2, 2, 2, 2, 0, 0, 0]}, "weight")
-    boxes = [one for one in figure.axes[0].patches if isinstance(one, Rectangle)]
-    texts = [text.get_text() for text in figure.axes[0].texts]
+def test_a_picture_has_a_box_for_each_row_and_a_label_for_each_rank_that_has_some():
+    picture = checkpoints.rows({4: [3, 3, 3, 1], 8: [2, 2, 2, 2, 2, 0, 0, 0]}, "weight")
+    boxes = [one for one in picture.axes.patches if isinstance(one, Rectangle)]
+    texts = [text.get_text() for text in picture.axes.texts]
     assert len(boxes) == 20
     assert texts == [f"rank {rank}" for rank in (0, 1, 2, 3, 0, 1, 2, 3, 4)]
+    assert "with 4 ranks: rank 0 holds 3, rank 1 holds 3" in picture.alt
 
 
-def test_written_plot_has_a_bar_for_each_rank():
-    figure = written_plot({"one file": [4096, 0], "two": [2048, 2048]})
-    heights = [[bar.get_height() for bar in axes.patches] for axes in figure.axes]
+def test_a_picture_has_a_bar_for_what_each_rank_wrote(tmp_path):
+    (tmp_path / "pieces").mkdir()
+    for rank in range(2):
+        (tmp_path / "pieces" / f"__{rank}_0.distcp").write_bytes(bytes(2048))
+    (tmp_path / "whole.pt").write_bytes(bytes(4096))
+    picture = checkpoints.written(tmp_path)
+    heights = [[bar.get_height() for bar in axes.patches] for axes in picture.figure.axes]
     assert heights == [[4, 0], [2, 2]]
-    assert figure.axes[0].get_ylim()[1] > 4.2  # room for the number above the bar

@@ -8,7 +8,6 @@ from torch.distributed.distributed_c10d import default_pg_nccl_timeout, default_
 
 from ddp_workbook import RanksHung, launch, record_collectives
 from ddp_workbook.experiments.fully_sharded import mistakes
-from ddp_workbook.figures.fully_sharded.mistakes import alt_text_of_losses, losses_plot
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import sharded_states
 
@@ -25,13 +24,14 @@ def test_an_optimizer_from_before_the_sharding_trains_nothing():
 
 def test_the_picture_of_the_losses_has_a_line_for_each_optimizer():
     losses = pd.DataFrame({"after": [2.4, 1.6], "before": [2.4, 2.5]}).rename_axis("step")
-    lines = losses_plot(losses).axes[0].lines
+    picture = mistakes.losses_plot(losses)
+    lines = picture.axes.lines
     assert [line.get_label() for line in lines] == [
         "optimizer made after sharding",
         "optimizer made before sharding",
     ]
     assert [list(line.get_ydata()) for line in lines] == [[2.4, 1.6], [2.4, 2.5]]
-    assert "before sharding, it is 2.40 in the first step and 2.50" in alt_text_of_losses(losses)
+    assert "before sharding, it is 2.40 in the first step and 2.50" in picture.alt
 
 
 @pytest.mark.parametrize("when", ["before", "after", "in between"])

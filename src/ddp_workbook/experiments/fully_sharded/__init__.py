@@ -1,1 +1,5 @@
-"""Chapter 06: the small workers and measurements that its pages run."""
+"""Chapter 06's demonstrations: from ddp_workbook.experiments import fully_sharded as demos."""
+
+from ddp_workbook.experiments import subjects
+
+__getattr__ = subjects(__name__)

@@ -1,5 +1,7 @@
 """The program by hand with one thing left out or wrong: what that costs, and whether it shows."""
 
+from __future__ import annotations
+
 import copy
 import itertools
 from functools import partial
@@ -11,10 +13,11 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded_by_hand import LEARNING_RATE, MAX_NORM, FullyShardedByHand
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer, batches
-from ddp_workbook.experiments.fully_sharded.memory import Measured, measured_step, whole_weights
+from ddp_workbook.experiments.fully_sharded import memory
 from ddp_workbook.experiments.fully_sharded.wire import WIDTH
 from ddp_workbook.launcher.launch import launch
 
@@ -33,21 +36,28 @@ class KeptByAutograd(FullyShardedByHand):
         return self.module(*args, **kwargs)
 
 
-def whole_weights_by_hand(depth: int = 8, ranks: int = 2) -> dict[str, list]:
-    """With placeholders and without: the moments of rank 0, and its bytes of whole weights."""
+def whole_weights(depth: int = 8, ranks: int = 2) -> figures.Picture:
+    """Which weights are whole on rank 0, moment by moment: without placeholders, and with them."""
+    return memory.whole_weights(steps_by_hand(depth, ranks), NONE, PLACEHOLDERS)
+
+
+def steps_by_hand(depth: int, ranks: int = 2) -> dict[str, list[memory.Measured]]:
+    """With placeholders and without: what each rank measured."""
     of_ranks = launch(two_ways, depth, ranks=ranks)
-    steps = {way: [of_rank[way] for of_rank in of_ranks] for way in (PLACEHOLDERS, NONE)}
-    return whole_weights(steps, [NONE, PLACEHOLDERS])
+    return {way: [of_rank[way] for of_rank in of_ranks] for way in (PLACEHOLDERS, NONE)}
 
 
-def two_ways(depth: int) -> dict[str, Measured]:
+def two_ways(depth: int) -> dict[str, memory.Measured]:
     """The third of three steps, with each of the two."""
     device = setup()
     kinds = {PLACEHOLDERS: FullyShardedByHand, NONE: KeptByAutograd}
-    measured = {
-        way: measured_step(lambda model, kind=kind: kind(model, model.blocks), device, WIDTH, depth)
-        for way, kind in kinds.items()
-    }
+    measured = {}
+    for way, kind in kinds.items():
+
+        def make(model: DigitsTransformer, kind: type[FullyShardedByHand] = kind) -> nn.Module:
+            return kind(model, model.blocks)
+
+        measured[way] = memory.measured_step(make, device, WIDTH, depth)
     cleanup()
     return measured
 
@@ -64,12 +74,12 @@ def differences_with_factors(steps: int = 20, ranks: int = 2) -> pd.DataFrame:
     return pd.DataFrame(found, index=mistakes).rename_axis("gradients")
 
 
-def with_all_factors(mistakes: list, steps: int) -> list[dict[str, float]]:
+def with_all_factors(mistakes: list[tuple[float, bool]], steps: int) -> list[dict[str, float]]:
     """For each (factor, everywhere) the differences after this many steps, by optimizer."""
     device = setup()
     found = [
-        {name: trained_apart(name, *mistake, steps, device) for name in OPTIMIZERS}
-        for mistake in mistakes
+        {name: trained_apart(name, factor, everywhere, steps, device) for name in OPTIMIZERS}
+        for factor, everywhere in mistakes
     ]
     cleanup()
     return found

@@ -4,8 +4,10 @@
 from a checkpoint, and writes one on the way.
 """
 
+from __future__ import annotations
+
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +24,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded import (
     BATCH_SIZE,
@@ -170,6 +173,7 @@ def differences(resumed: dict[int, Run], never_stopped: Run) -> pd.DataFrame:
     A column for each number of ranks in `resumed`.
     """
     saved, ended = never_stopped.saved, never_stopped.ended
+    assert saved is not None, "this run wrote no checkpoint"
     columns = {}
     for ranks, run in resumed.items():
         steps = zip(run.losses[::-1], never_stopped.losses[::-1], strict=False)  # the last ones
@@ -209,3 +213,59 @@ def files(folder: Path) -> pd.DataFrame:
     """What lies in a folder: file and bytes, a row each, sorted by name."""
     rows = [(path.name, path.stat().st_size) for path in sorted(folder.iterdir())]
     return pd.DataFrame(rows, columns=["file", "bytes"])
+
+
+@figures.drawn
+def rows(held: Mapping[int, Sequence[int]], parameter: str) -> figures.Picture:
+    """A strip for each number of ranks: which rows of a parameter rank 0 holds, rank 1, and so on.
+
+    `held` says for each strip how many rows each rank has; a rank may have none.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    from ddp_workbook.figures.palette import rank_look
+
+    figure = Figure((figures.WIDTH, 0.55 * len(held) + 0.9), layout="constrained")
+    axes = figure.subplots()
+    for strip, rows_of_ranks in enumerate(held.values()):
+        first = 0
+        for rank, rows in enumerate(rows_of_ranks):
+            for row in range(first, first + rows):
+                corner = row - 0.47, strip - 0.36
+                axes.add_patch(Rectangle(corner, 0.94, 0.72, **rank_look(rank) | {"linewidth": 1}))
+            if rows:
+                axes.text(
+                    first + rows / 2 - 0.5, strip, f"rank {rank}", ha="center", va="center",
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 2},
+                )  # fmt: skip
+            first += rows
+    axes.set_xlim(-0.6, first - 0.4)
+    axes.set_xticks(range(first))
+    axes.set_xlabel(f"row of {parameter}")
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.tick_params(axis="x", length=0)
+    figures.label_rows(axes, [f"on {ranks}" for ranks in held])
+    words = [
+        f"with {ranks} ranks: "
+        + ", ".join(f"rank {rank} holds {count}" for rank, count in enumerate(of_ranks))
+        for ranks, of_ranks in held.items()
+    ]
+    about = f"The {first} rows of {parameter}"
+    return figures.Picture(figure, f"{about}, {'; '.join(words)}.".replace("1 ranks", "1 rank"))
+
+
+@figures.drawn
+def written(folder: Path) -> figures.Picture:
+    """KiB that each rank has written in `save_both_ways`: one file of rank 0, or one of each."""
+    pieces = files(folder / "pieces").set_index("file")["bytes"].filter(like=".distcp") / 1024
+    ranks = [f"rank {rank}" for rank in range(len(pieces))]
+    whole = [(folder / "whole.pt").stat().st_size / 1024, *[0] * (len(pieces) - 1)]
+    tables = {
+        "full state dict: one file": pd.DataFrame({"KiB": whole}, ranks),
+        "DCP: a file from each rank": pd.DataFrame({"KiB": list(pieces)}, ranks),
+    }
+    about = "What each rank writes"
+    return figures.bars(
+        tables, "KiB written", about, by="rank", upright=True, totals="{:,.0f}".format
+    )

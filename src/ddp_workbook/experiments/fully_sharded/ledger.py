@@ -1,5 +1,7 @@
 """Every strategy in the ledger: what a rank holds and sends in one step, beside the formulas."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded import LEARNING_RATE, SEED
 from ddp_workbook.digits import HEADS, SIDE, DigitsDataset, DigitsTransformer
@@ -35,6 +38,8 @@ ROOT_FIRST = 3  # position, and embedding's two: the root's parameters that a st
 KNOWN = ("parameters", "gradients", "optimizer", "unsharded", "buckets")  # exactly, by formula
 PARTS = (*KNOWN, "activations")
 KB, MB = 1000, 1_000_000
+PEAK = "peak"  # of all parts together: a mark, not a part
+BAR, APART = 0.36, 0.2  # of the picture
 # one_gpu's names -> those of STRATEGIES
 ON_A_GPU = {
     "one process": "one process",
@@ -241,6 +246,53 @@ def ledger_table(held: pd.DataFrame, rank: int = 0) -> pd.DataFrame:
     table = mine.pivot(index="strategy", columns="part", values="measured") / KB
     table = table.loc[mine["strategy"].unique(), [*PARTS, "peak"]].round(1)
     return table.rename_axis(columns=None)
+
+
+@figures.drawn
+def bars(held: pd.DataFrame, rank: int = 0) -> figures.Picture:
+    """For each strategy a pale bar by formula and below it one as measured, stacked by part.
+
+    The peak of all parts together is a mark on the lower bar: parts do not all peak at the same
+    moment.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    from ddp_workbook.figures.palette import part_look, tint
+    from ddp_workbook.figures.style import INK
+
+    mine = held[held["rank"] == rank].replace({"part": {"optimizer": "optimizer state"}})
+    names = list(mine["strategy"].unique())
+    parts = [part for part in mine["part"].unique() if part != PEAK]
+    looks = {part: part_look(part) for part in parts}
+    pale = [look | {"facecolor": tint(look["facecolor"], 0.35)} for look in looks.values()]
+    figure = Figure((figures.WIDTH, 1.2 + 0.5 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    words = []
+    for row, name in enumerate(names):
+        sizes = mine[mine["strategy"] == name].set_index("part")[["predicted", "measured"]] / KB
+        below = row + APART
+        figures.stack(axes, row - APART, sizes.loc[parts, "predicted"], pale, thick=BAR)
+        figures.stack(axes, below, sizes.loc[parts, "measured"], [*looks.values()], thick=BAR)
+        size = sizes["measured"]
+        for colour, width in (("white", 7), (INK, 3)):  # else ink on dark bars
+            ends = below - BAR / 2, below + BAR / 2
+            axes.vlines(size[PEAK], *ends, color=colour, linewidth=width)
+        kept = size[["parameters", "gradients", "optimizer state"]].sum()
+        words.append(
+            f"{name}: keeps {kept:,.0f} kB, {size['unsharded']:,.0f} kB unsharded for a moment, "
+            f"peak {size[PEAK]:,.0f} kB"
+        )
+    figures.label_rows(axes, names)
+    axes.set_xlim(0, None)
+    axes.set_xlabel(f"kB on rank {rank}: upper bar by formula, lower bar measured")
+    axes.grid(axis="x")
+    mark = Line2D([], [], color=INK, marker="|", markersize=12, markeredgewidth=3, linestyle="")
+    mark.set_label("peak of all together")
+    keys = [Patch(label=part, **look) for part, look in looks.items()]
+    figure.legend(handles=[*keys, mark], loc="outside upper left", ncols=4, handlelength=1.6)
+    return figures.Picture(figure, f"Bytes on rank {rank} in a step. {'. '.join(words)}.")
 
 
 def wire_table(wire: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,7 @@
 """What a rank holds in a training step, measured and by formula, for the four ways of the page."""
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -11,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded import LEARNING_RATE
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer
@@ -28,6 +31,8 @@ from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
 from ddp_workbook.recording.memory import ROOT, Held, MemoryLedger, Moment
 
+KB = 1000
+LARGE = 100 * KB  # a bar that has room for a word
 PARTS = ("parameters", "gradients", "optimizer", "unsharded")
 BAR = {
     "parameters": "parameters",
@@ -134,7 +139,8 @@ def messages_in_order(steps: dict, ways: list[str]) -> pd.DataFrame:
 def _messages(timeline: list[Moment]) -> list[str]:
     """The messages in order: each new buffer stands for the message that it was allocated for."""
     names = {"gather buffers": "all-gather", "scatter buffers": "reduce-scatter"}
-    found, before = [], set()
+    found: list[str] = []
+    before: set[tuple[str, str]] = set()
     for moment in timeline:
         now = {key for key in moment.live if key[0] in names}
         found += [f"{names[kind]}, {_unit(unit)}" for kind, unit in sorted(now - before)]
@@ -147,9 +153,21 @@ def _unit(name: str) -> str:
     return f"block {int(name.partition('.')[2]) + 1}" if name != ROOT else "outermost"
 
 
-def held_by_ranks(steps: dict, ways: list[str]) -> dict[str, list[dict[str, int]]]:
-    """For each way a dict of bytes by part for each rank, for the bars; no part of 0 bytes."""
-    return {way: [_bar(one.held) for one in steps[way]] for way in ways}
+@figures.drawn
+def bars(steps: dict, *ways: str) -> figures.Picture:
+    """A panel for each way of training, a bar for each of its ranks, stacked by part; in kB."""
+    tables = {way: pd.DataFrame([_bar(one.held) for one in steps[way]]) / KB for way in ways}
+    words = []
+    for way, table in tables.items():
+        parts = ", ".join(f"{part} {size:.0f} kB" for part, size in table.iloc[0].items())
+        totals = table.sum(axis=1)
+        alike = totals.max() - totals.min() <= 0.02 * totals.max()
+        others = "the other ranks hold as much" if alike else "the other ranks hold less"
+        words.append(f"{way}: rank 0 holds {parts}; {others}")
+        table.index = [f"rank {rank}" for rank in table.index]
+    picture = figures.bars(tables, "kB a rank holds", "What ranks hold", upright=True)
+    picture.alt = ". ".join(words) + "."
+    return picture
 
 
 def _bar(held: Held) -> dict[str, int]:
@@ -157,16 +175,55 @@ def _bar(held: Held) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if size}
 
 
-def whole_weights(steps: dict, ways: list[str]) -> dict[str, list[tuple[str, dict[str, int]]]]:
-    """For each way what rank 0 does, one thing after the other, and its bytes of whole weights.
+@figures.drawn
+def whole_weights(steps: dict, *ways: str) -> figures.Picture:
+    """A panel for each way, a bar for each moment: whole weights in kB, in it the block's number.
 
-    The bytes are by unit, at the moment of each event that has the most. Weights on their way in a
-    buffer count; a unit counts once, also while it is copied from there.
+    The same things happen in all ways. A bar is what rank 0 has at the moment of each event that
+    has the most; see `whole_by_event`.
     """
-    return {way: _by_event(steps[way][0].timeline) for way in ways}
+    from matplotlib.figure import Figure
+
+    from ddp_workbook.figures.palette import tint
+    from ddp_workbook.figures.style import INK
+
+    named = {way: whole_by_event(steps[way][0].timeline) for way in ways}
+    figure = Figure((figures.WIDTH, 1.2 + 1.7 * len(named)), layout="constrained")
+    panels = figure.subplots(len(named), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, (way, moments) in zip(panels, named.items(), strict=True):
+        for place, (_, whole) in enumerate(moments):
+            bottom = 0.0
+            for unit, size in whole.items():
+                height = size / KB
+                look = {"color": tint(INK, 0.22), "edgecolor": INK, "linewidth": 0.8}
+                axes.bar(place, height, bottom=bottom, width=0.9, **look)
+                middle = bottom + height / 2
+                axes.text(place, middle, _short(unit, size), ha="center", va="center", size=8)
+                bottom += height
+        axes.set_title(way)
+        axes.tick_params(axis="x", length=0)
+        axes.grid(axis="y")
+        axes.set_ylabel("kB of whole weights")
+    events = [event for event, _ in named[ways[0]]]
+    panels[-1].set_xticks(range(len(events)), events, rotation=40, ha="right", size=8)
+    most = {way: max(sum(w.values()) for _, w in moments) / KB for way, moments in named.items()}
+    words = (f"{way}: at most {size:.0f} kB of weights are whole" for way, size in most.items())
+    return figures.Picture(figure, "; ".join(words) + ".")
 
 
-def _by_event(timeline: list[Moment]) -> list[tuple[str, dict[str, int]]]:
+def _short(unit: str, size: int) -> str:
+    """What stands in a unit's bar: its block's number; "all" if the whole model is one unit."""
+    block = unit.rpartition(".")[2]
+    if block.isdigit():
+        return str(int(block) + 1)
+    return "all" if size > LARGE else ""  # else too small to read
+
+
+def whole_by_event(timeline: list[Moment]) -> list[tuple[str, dict[str, int]]]:
+    """What a rank does, one thing after the other, and its bytes of whole weights by unit.
+
+    Weights on their way in a buffer count; a unit counts once, also while it is copied from there.
+    """
     runs = [
         (event, max(map(_whole, moments), key=_total))
         for event, moments in itertools.groupby(timeline, key=lambda moment: moment.event)

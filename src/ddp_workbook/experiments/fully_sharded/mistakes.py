@@ -1,5 +1,7 @@
 """Mistakes with sharded models: the loop that shows their effect, and those that raise no error."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pandas as pd
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded import (
     BATCH_SIZE,
@@ -63,6 +66,23 @@ def losses_of_optimizers_made(times: Sequence[str], ranks: int = 2) -> pd.DataFr
     """A row for each step, a column for each of `times`, which are "before" and "after"."""
     losses = {when: launch(optimizer_made, when, ranks=ranks)[0] for when in times}
     return pd.DataFrame(losses).rename_axis("step")
+
+
+@figures.drawn
+def losses_plot(losses: pd.DataFrame) -> figures.Picture:
+    """A line for each column of `losses`, which says when the optimizer was made."""
+    from matplotlib.ticker import MaxNLocator
+
+    named = losses.rename(columns="optimizer made {} sharding".format)
+    picture = figures.lines(named, "loss", "Loss against step")
+    picture.axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    words = [
+        f"with the optimizer made {when} sharding, it is {line.iloc[0]:.2f} in the first step and "
+        f"{line.iloc[-1]:.2f} in the last, and lies between {line.min():.2f} and {line.max():.2f}"
+        for when, line in losses.items()
+    ]
+    picture.alt = f"Loss against step: {'; '.join(words)}."
+    return picture
 
 
 # Trained weights on rank 0 alone

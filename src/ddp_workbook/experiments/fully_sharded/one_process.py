@@ -1,5 +1,9 @@
 """The one process that every way of sharding must equal."""
 
+from collections.abc import Sequence
+from types import ModuleType
+
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -21,6 +25,7 @@ from ddp_workbook.digits import (
     batches,
     weights_on_cpu,
 )
+from ddp_workbook.launcher.launch import launch
 
 
 def one_process(
@@ -44,6 +49,21 @@ def one_process(
             optimizer.step()
             losses.append(loss.item())
     return Trained(losses, accuracy(model, digits), weights_on_cpu(model))
+
+
+def differences(
+    programs: Sequence[ModuleType], alone: Trained, ranks: Sequence[int], **run: int
+) -> pd.DataFrame:
+    """How far the weights are from those of one process, for each program and number of ranks."""
+    found = {
+        (program.__name__.rpartition(".")[2], count): apart(
+            launch(program.train, ranks=count, **run)[0], alone
+        )
+        for program in programs
+        for count in ranks
+    }
+    named = pd.Series(found).rename_axis(["program", "ranks"])
+    return named.to_frame("largest difference from one process")
 
 
 def apart(ours: Trained, theirs: Trained) -> float:

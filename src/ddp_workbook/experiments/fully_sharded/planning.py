@@ -1,17 +1,21 @@
-"""Plans that the page shows: sliders over `plan`, and plans beside published runs."""
+"""Plans that the page shows: bars, sliders over `plan`, and plans beside published runs."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from __future__ import annotations
 
-import ipywidgets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import pandas as pd
 
-from ddp_workbook.figures.fully_sharded.planning import alt_text_of_plans, plans_plot
-from ddp_workbook.figures.style import Picture, show
+from ddp_workbook import figures
+from ddp_workbook.planning import formulas
 from ddp_workbook.planning.plan import STRATEGIES, Plan, plan
 from ddp_workbook.planning.sizes import PlanRefused
 
-GIB = 2**30
+if TYPE_CHECKING:
+    import ipywidgets
+
+GIB, GB = 2**30, 10**9
 SIZES = ("0.1B", "0.3B", "1B", "3B", "8B", "13B", "30B", "70B", "175B", "405B")
 GPUS = tuple(2**power for power in range(13))  # 1 to 4,096
 MEMORIES = ("24GB", "40GB", "80GB", "141GB", "192GB")
@@ -20,19 +24,14 @@ BATCHES = (1, 2, 4, 8, 16)
 WIDTH = {"width": "26em"}  # of a control
 
 
-def memory_picture(plans: Mapping[str, Plan]) -> Picture:
+def memory_picture(plans: Mapping[str, Plan]) -> figures.Picture:
     """Bars of bytes on each GPU, a row for each plan, all with the same memory."""
-    memory = next(iter(plans.values())).settings.memory
-    parts = {name: one.on_gpu for name, one in plans.items()}
-    return show(plans_plot(memory, parts), alt=alt_text_of_plans(memory, parts))
+    return drawn(plans, memory=True)
 
 
-def seconds_picture(plans: Mapping[str, Plan]) -> Picture:
+def seconds_picture(plans: Mapping[str, Plan]) -> figures.Picture:
     """Bars of compute and network, a row for each plan."""
-    memory = next(iter(plans.values())).settings.memory
-    seconds = {name: seconds_of(one) for name, one in plans.items()}
-    figure = plans_plot(memory, seconds=seconds)
-    return show(figure, alt=alt_text_of_plans(memory, seconds=seconds))
+    return drawn(plans, seconds=True)
 
 
 def whole_pieces(made: Plan) -> pd.DataFrame:
@@ -41,15 +40,71 @@ def whole_pieces(made: Plan) -> pd.DataFrame:
     return pd.DataFrame([(what, size / 1e9) for what, size in rows], columns=["what", "GB"])
 
 
-def picture(made: Plan) -> Picture:
-    """Both panels of one plan."""
-    name, memory = made.shape.name, made.settings.memory
-    panels = {"parts": {name: made.on_gpu}, "seconds": {name: seconds_of(made)}}
-    return show(plans_plot(memory, **panels), alt=alt_text_of_plans(memory, **panels))
+@figures.drawn
+def drawn(
+    plans: Mapping[str, Plan], *, memory: bool = False, seconds: bool = False
+) -> figures.Picture:
+    """A row for each plan: bytes by part with a line at the memory, or seconds of a step, or both.
+
+    All plans are for GPUs of the same memory.
+    """
+    from matplotlib.figure import Figure
+
+    rows = [len(plans) * share for share, wanted in ((1, memory), (1.6, seconds)) if wanted]
+    height = sum(0.85 + 0.42 * row for row in rows) + 0.3
+    figure = Figure((figures.WIDTH, height), layout="constrained")
+    ratios = [0.9 + 0.42 * row for row in rows]
+    panels = figure.subplots(len(rows), 1, squeeze=False, height_ratios=ratios)[:, 0]
+    words = [*(_memory(panels[0], plans) if memory else [])]
+    words += _seconds(panels[-1], plans) if seconds else []
+    for axes in panels:
+        figures.label_rows(axes, list(plans))
+        axes.grid(axis="x")
+        place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "handlelength": 1.6}
+        axes.legend(ncols=len(axes.get_legend_handles_labels()[0]), fontsize=10, **place)
+    return figures.Picture(figure, " ".join(words))
 
 
-def seconds_of(made: Plan) -> tuple[float, float]:
-    return made.compute_seconds, made.network_seconds
+def _memory(axes: Any, plans: Mapping[str, Plan]) -> list[str]:
+    """Draw a bar of GB for each plan, and a line at the memory; the same in words."""
+    from ddp_workbook.figures.palette import part_look
+    from ddp_workbook.figures.style import INK
+
+    memory = next(iter(plans.values())).settings.memory / GB
+    names = {"optimizer": "optimizer state"}
+    table = pd.DataFrame({name: pd.Series(made.on_gpu) / GB for name, made in plans.items()}).T
+    parts = [part for part in formulas.PARTS if part in table]
+    table = table[parts].rename(columns=names)
+    looks = [part_look(part) for part in table]
+    for row, sizes in enumerate(table.to_numpy()):
+        figures.stack(axes, row, pd.Series(sizes), looks)
+    for part, look in zip(table, looks, strict=True):
+        axes.barh(0, 0, label=part, **look)
+    axes.axvline(memory, color=INK, linestyle="--", linewidth=1.6)
+    axes.set_xlim(0, 1.05 * max(memory, table.sum(axis=1).max()))
+    axes.set_xlabel(f"GB on each GPU; dashed: its memory, {memory:.0f} GB")
+    words = []
+    for name, made in plans.items():
+        sizes = table.loc[name].dropna()
+        each = ", ".join(f"{part} {size:.1f} GB" for part, size in sizes.items())
+        fits = "fits into" if made.fits else "does not fit into"
+        words.append(f"{name}: {each}; {sizes.sum():.1f} GB in all, {fits} {memory:.0f} GB.")
+    return words
+
+
+def _seconds(axes: Any, plans: Mapping[str, Plan]) -> list[str]:
+    """Draw two bars for each plan, compute and network; the same in words."""
+    from ddp_workbook.figures.palette import part_look
+
+    times = {name: (made.compute_seconds, made.network_seconds) for name, made in plans.items()}
+    for row, pair in enumerate(times.values()):
+        for which, (name, time) in enumerate(zip(("compute", "network"), pair, strict=True)):
+            label = name if row == 0 else None
+            axes.barh(row + 0.36 * which - 0.18, time, height=0.32, label=label, **part_look(name))
+    axes.set_xlabel("seconds: a step takes at least as long as the longer bar")
+    return [
+        f"{name}: {c:.2f} s of compute, {n:.2f} s of network." for name, (c, n) in times.items()
+    ]
 
 
 # Published runs
@@ -63,7 +118,7 @@ ZERO = "Rajbhandari et al., ZeRO, 2020, figure 1"
 def published() -> pd.DataFrame:
     """Published runs beside their plans: what, published, plan, source."""
     small = {gpus: plan("8B", gpus, "96GB", batch=2, sequence=8192) for gpus in (8, 128)}
-    on_a100 = {"gpus": 64, "gpu": "A100", "link": "InfiniBand HDR"}
+    on_a100: dict[str, Any] = {"gpus": 64, "gpu": "A100", "link": "InfiniBand HDR"}
     large = plan("Llama 3 70B", sequence=8192, **on_a100)
     plain = plan("Llama 2 13B", batch=2, checkpoint=False, **on_a100)
     kept = {ranks: plan("7.5B", ranks).ledger.kept / 1e9 for ranks in (1, 64)}
@@ -121,8 +176,9 @@ def published() -> pd.DataFrame:
 class Explorer:
     """What `explore` returns: sliders in JupyterLab, the picture of the first plan elsewhere."""
 
-    def __init__(self, draw: Callable[..., tuple[Picture, str]], first: Mapping[str, Any]):
-        self.draw = draw
+    def __init__(self, first: Mapping[str, Any]) -> None:
+        import ipywidgets
+
         self.controls = {
             "parameters": slider("parameters", SIZES, first["parameters"]),
             "gpus": slider("GPUs", GPUS, first["gpus"]),
@@ -143,7 +199,7 @@ class Explorer:
 
     def update(self, _change: object = None) -> None:
         """Draw what is chosen now."""
-        self.picture, self.words = self.draw(**self.choice)
+        self.picture, self.words = planned(**self.choice)
         self.output.value = self._html()
 
     def _html(self) -> str:
@@ -152,6 +208,8 @@ class Explorer:
         return f'<div role="status">{lines}</div>{drawn}'
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        import ipywidgets
+
         box = ipywidgets.VBox([*self.controls.values(), self.output])
         return dict(box._repr_mimebundle_()) | {"text/html": self._html(), "text/plain": repr(self)}
 
@@ -172,21 +230,24 @@ def explore(
     Tab goes from one to the next, the arrow keys move it.
     """
     first = {"parameters": parameters, "gpus": gpus, "memory": memory, "batch": batch}
-    return Explorer(planned, first | {"strategy": strategy, "link": link})
+    return Explorer(first | {"strategy": strategy, "link": link})
 
 
-def planned(**choice: Any) -> tuple[Picture | None, str]:
+def planned(**choice: Any) -> tuple[figures.Picture | None, str]:
     """A plan's picture, and its verdict in words; or why there is none."""
     try:
         made = plan(**choice)
     except PlanRefused as refused:  # HSDP on a number of GPUs that no node divides, say
         return None, str(refused)
     verdict, bound = (words[0].upper() + words[1:] + "." for words in (made.verdict, made.bound))
-    return picture(made), f"{made.shape.name}. {verdict}\n{bound}"
+    name = made.shape.name
+    return drawn({name: made}, memory=True, seconds=True), f"{name}. {verdict}\n{bound}"
 
 
 def slider(name: str, options: tuple, value: Any) -> ipywidgets.SelectionSlider:
     """One plan for each move that has ended: a plan takes a moment."""
+    import ipywidgets
+
     shown = [(f"{option:,}" if isinstance(option, int) else option, option) for option in options]
     return ipywidgets.SelectionSlider(
         options=shown, value=value, description=name, continuous_update=False, layout=WIDTH
@@ -194,4 +255,6 @@ def slider(name: str, options: tuple, value: Any) -> ipywidgets.SelectionSlider:
 
 
 def dropdown(name: str, options: tuple, value: str) -> ipywidgets.Dropdown:
+    import ipywidgets
+
     return ipywidgets.Dropdown(options=options, value=value, description=name, layout=WIDTH)

@@ -1,1 +1,0 @@
-"""Chapter 06: its pictures."""
