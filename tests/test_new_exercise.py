@@ -14,21 +14,7 @@ from tools import new_exercise
 from tools.new_exercise import EXERCISES, WRONG
 from tools.set_up import ROOT
 
-PARTS = ("src", "tools", "notebooks", "tests/wrong_answers")
-JUDGE = """
-from ddp_workbook.exercises.judging import catalogue, judge
-from tools.wrong_answers import wrong_answers
-if __name__ == "__main__":
-    new = catalogue.find("sum_of_all")
-    print(judge.examine(new, new.stub).kind)
-    print(judge.examine(new, new.solution).kind)
-    for one in wrong_answers(new):
-        verdict = " ".join(repr(judge.examine(new, one.cell)).split())
-        print("told" if one.told[0] in verdict else f"{one} / {verdict}")
-    for words, edit in new.module.CHECK.edits:
-        verdict = judge.examine(new, edit.of(new.solution))
-        print("told" if verdict.rows[-1][1][-20:] == words[-20:] else f"{words} / {verdict}")
-"""
+PARTS = ("src", "tools", "notebooks", "tests", "benchmarks")
 
 
 @pytest.fixture
@@ -52,7 +38,7 @@ def run(tree: Path, *words: str) -> str:
 
 
 def test_a_new_exercise_is_whole_from_the_first_minute(tree):
-    """Here the page's first: heading and imports come with it, and its verdicts are right."""
+    """Here the page's first: heading and imports come with it. All tests of an exercise pass."""
     run(tree, "-m", "tools.new_exercise", "sum_of_all", "--page", "03_further_stores")
     cells = nbformat.read(tree / "notebooks/03_further_stores.ipynb", 4).cells
     assert "exercises 8 min" in cells[0].source
@@ -67,8 +53,8 @@ def test_a_new_exercise_is_whole_from_the_first_minute(tree):
     assert cells[-2].source.startswith("## Common mistakes")
     (imports,) = [cell.source for cell in cells if cell.id == "imports"]
     assert re.search(r"from ddp_workbook import hint, .*, solution", imports)
-    (tree / "judge.py").write_text(JUDGE, encoding="utf-8")
-    assert run(tree, "judge.py").splitlines() == ["not attempted", "solved", *5 * ["told"]]
+    tests = ("tests/test_exercises.py", "tests/test_guide.py", "-k", "sum_of_all or as_computed")
+    assert " passed" in run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
 
 
 def test_what_follows_from_an_exercise_is_written_everywhere(tree):
@@ -96,12 +82,17 @@ def test_what_follows_from_an_exercise_is_written_everywhere(tree):
     assert run(tree, "-m", "tools.new_exercise", "--sync") == ""
 
 
-def test_any_cells_can_be_tried(tree):
-    """Those of a whole file, too, of which each has a title."""
-    answers = "tests/wrong_answers/mean_over_ranks.py"
-    said = run(tree, "-m", "tools.new_exercise", "mean_over_ranks", "--try", answers)
-    assert said.count("Not yet") == (tree / answers).read_text().count("# %% ") > 4
-    assert not (tree / "work").exists()
+def test_any_cells_can_be_tried(tmp_path, monkeypatch, capsys):
+    """A cell as a reader has it, and a file of several, of which each has a title."""
+    monkeypatch.chdir(tmp_path)
+    Path("one.py").write_text("%%exercise mean_over_ranks\ndef mean_over_ranks(value):\n    pass\n")
+    Path("two.py").write_text(
+        '# %% left\nedit("total.item()", "value")\n\n\n# %% right\nbody("")\n'
+    )
+    new_exercise.main(["mean_over_ranks", "--try", "one.py", "two.py"])
+    said = capsys.readouterr().out
+    assert said.count("Not yet: mean_over_ranks") == 3 and "--- two.py: right\n" in said
+    assert not Path("work").exists()
 
 
 @pytest.mark.parametrize(
