@@ -10,7 +10,6 @@ import yaml
 from packaging.specifiers import SpecifierSet
 
 from ddp_workbook.cli import app
-from tests.test_layout import PACKAGE, SOURCES, imports
 from tools import set_up
 from tools.minutes import GUIDE
 from tools.set_up import ROOT
@@ -19,21 +18,6 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 HOSTED = sorted(ROOT.glob(".github/**/*.*")) + sorted(ROOT.glob(".devcontainer/*"))
 FITS = SpecifierSet(re.search(r'requires-python = "(.*?)"', set_up.PROJECT.read_text())[1])
 PYTHONS = [f"3.{minor}" for minor in range(30) if f"3.{minor}" in FITS]
-
-
-def test_the_picture_of_the_rooms_is_true():
-    """It names every folder and file of the package; an import never leads up."""
-    picture = re.search(r"(?s)```\n(notebooks/.*?)```", TEXT)[1]
-    levels: dict[str, int] = {}
-    for level, line in enumerate(picture.splitlines()):
-        named = re.match(r"[│ ]*[├└]─ ((?:\w+(?:/|\.py) *)+)", line)
-        levels |= {one: level for one in re.findall(r"\w+", named[1] if named else "")}
-    levels = {one: level for one, level in levels.items() if one != "py"}
-    room_of = {path: path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in SOURCES}
-    assert levels.keys() == {*room_of.values()} - {"__init__"}
-    for path, room in room_of.items():
-        for target in {module.split(".")[1] for module in imports(path)} & levels.keys():
-            assert room == "__init__" or levels[room] <= levels[target], (path, target)
 
 
 def test_commands_exist():

@@ -92,6 +92,21 @@ def test_no_two_modules_import_each_other():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names them
 
 
+def test_the_picture_of_the_rooms_is_true():
+    """CONTRIBUTING's has each of them, and no arrow leads up."""
+    text = (CHECKOUT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    picture = re.search(r"(?s)```\n(notebooks/.*?)```", text)[1]
+    lines = [re.match(r"[│ ]*[├└]─ ((?:\w+(?:/|\.py) *)+)", line) for line in picture.splitlines()]
+    levels = {
+        one: level
+        for level, line in enumerate(lines)
+        for one in re.findall(r"(\w+)(?:/|\.py)", line[1] if line else "")
+    }
+    assert levels.keys() == ROOMS.keys()
+    up = [(one, two) for one in ROOMS for two in ROOMS[one] if levels[one] > levels[two]]
+    assert up == []
+
+
 def test_the_import_test_sees_every_spelling(monkeypatch):
     """import a.b, from a import b, relative, and inside a function."""
     path = PACKAGE / "recording" / "timing.py"
