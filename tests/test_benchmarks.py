@@ -269,6 +269,7 @@ def test_the_slowest_exercise_and_the_latest_hang_decide():
     assert all(line.met for line in exercise_checks.lines({"a": [0.5]}, {"x": 0.1}))
 
 
+@slow_row
 def test_a_room_of_few():
     """Readers who begin at once: right answers are accepted, and hangs are reported."""
     right, wrong = room.measure(quick=True)

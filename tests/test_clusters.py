@@ -79,24 +79,6 @@ def test_each_host_has_its_own_name_address_and_processes(as_before):
     assert sleeper.wait(timeout=10) != 0
 
 
-ASK_FOR_A_NAME = """
-import socket, time
-begin = time.monotonic()
-try:
-    socket.getaddrinfo("nowhere", 1)
-except OSError as error:
-    print(time.monotonic() - begin, error)
-"""
-
-
-def test_an_unknown_name_is_unknown_at_once():
-    """As on a cluster, without waiting ten seconds for a DNS server that cannot be reached."""
-    with Hosts(1) as hosts:
-        seconds, words = inside(hosts, 0, ASK_FOR_A_NAME).split(maxsplit=1)
-    assert "Name or service not known" in words
-    assert float(seconds) < 5
-
-
 def test_two_labs_at_the_same_time_do_not_meet():
     """Same names, same addresses, other networks."""
     with Hosts(1) as one, Hosts(1) as other:
@@ -210,20 +192,6 @@ def test_the_network_is_as_fast_as_it_is_told_to_be():
         assert wait_until(lambda: transfer() < 0.31, seconds=60)
 
 
-def test_a_host_is_cut_off_and_comes_back():
-    """Its own link stays up: what it notices is silence."""
-    knock = "import socket; s = socket.socket(); s.settimeout(0.5); "
-    knock += "print(s.connect_ex(('node2', 9)))"
-    refused, silent = "111", "11"
-    with Hosts(2) as hosts:
-        assert wait_until(lambda: inside(hosts, 0, knock) == refused)
-        hosts.cut(1)
-        assert inside(hosts, 0, knock) == silent
-        assert "state UP" in hosts.run(1, ["ip", "link", "show", "eth0"]).stdout
-        hosts.heal(1)
-        assert wait_until(lambda: inside(hosts, 0, knock) == refused)
-
-
 def test_root_without_the_right_to_make_namespaces():
     """As in a container; the reason is the kernel's own."""
     ask = "from tests.clusters import missing; print(missing())"
@@ -235,19 +203,6 @@ def test_root_without_the_right_to_make_namespaces():
 
 
 # Slurm
-
-HELLO = """#!/bin/bash
-#SBATCH --nodes={nodes} --ntasks-per-node=1 {more}
-srun sh -c 'echo $(hostname) $SLURM_PROCID $CUDA_VISIBLE_DEVICES'
-"""
-HELLO_PBS = """#!/bin/bash
-#PBS -N hello
-#PBS -l select=2:ncpus=2:mpiprocs=2
-sort "$PBS_NODEFILE" | uniq -c
-cd "$PBS_O_WORKDIR" && pwd
-LOST=1 pbsdsh -- sh -c 'echo "on $(hostname) in $PWD" $LOST'
-pbsdsh -- sh -c '[ $(hostname) = node1 ]' || echo "exit code $?"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -266,63 +221,6 @@ def script(tmp_path):
         return tmp_path / name
 
     return script
-
-
-def submit_and_wait(slurm: Slurm, path: Path, *options: str) -> tuple[str, list[str]]:
-    """The job's last state and the lines that it printed."""
-    job = slurm.submit(path.name, *options, folder=path.parent)
-    state = slurm.wait(job, timeout=60)
-    return state, slurm.output(job).splitlines()
-
-
-def test_slurm_runs_a_job_on_two_nodes_with_pretend_gpus(slurm, script):
-    """Each node's task knows its own host and its GPUs."""
-    path = script(HELLO.format(nodes=2, more="--gpus-per-node=2"))
-    state, lines = submit_and_wait(slurm, path)
-    assert (state, sorted(lines)) == ("COMPLETED", ["node1 0 0,1", "node2 1 0,1"])
-
-
-@pytest.mark.parametrize(
-    "wish, words",
-    [
-        ("--partition=gpu", "invalid partition"),
-        ("--gpus-per-node=5", "not available"),
-        ("--nodes=3", "Node count specification invalid"),
-        ("--cpus-per-task=99", "More processors requested than permitted"),
-        ("--mem=1T", "not available"),
-    ],
-)
-def test_slurm_refuses_what_the_cluster_does_not_have(slurm, script, wish, words):
-    """So a wrong directive of a job script fails here."""
-    with pytest.raises(RuntimeError, match=words):
-        path = script(HELLO.format(nodes=2, more=""))
-        slurm.submit(path.name, wish, folder=path.parent)
-
-
-def test_pbs_script_finds_its_nodes(slurm, script):
-    """PBS_NODEFILE names a node for each task; pbsdsh runs on each, at home, with a bare shell."""
-    path = script(HELLO_PBS, "job.pbs")
-    state, lines = submit_and_wait(slurm, path)
-    lines = [line.strip() for line in lines]
-    assert state == "COMPLETED"
-    assert lines[:3] == ["2 node1", "2 node2", str(path.parent)]
-    home = str(Path.home())
-    assert sorted(lines[3:7]) == [f"on node{n} in {home}" for n in (1, 1, 2, 2)]
-    assert "exit code 1" in lines
-
-
-def test_a_failing_and_a_cancelled_job(slurm, script):
-    """The state says which was which, and a cancelled job's processes are killed."""
-    failing = script("#!/bin/bash\nexit 3\n", "short.slurm")
-    job = slurm.submit(failing.name, folder=failing.parent)
-    assert slurm.wait(job, timeout=60) == "FAILED"
-    assert slurm.job(job)["ExitCode"] == "3:0"
-    long = script("#!/bin/bash\n#SBATCH -N2\nsleep 61 &\nsrun sleep 62\n", "long.slurm")
-    job = slurm.submit(long.name, folder=long.parent)
-    assert wait_until(lambda: len(slurm.processes()) >= 4)
-    slurm.run(["scancel", job], check=True)
-    assert slurm.wait(job, timeout=60) == "CANCELLED"
-    assert wait_until(lambda: slurm.processes() == [])
 
 
 def test_what_a_job_leaves_running_stays_and_is_seen(slurm, script):
@@ -345,16 +243,6 @@ def test_a_job_that_does_not_end_says_what_it_printed(slurm, script):
     with pytest.raises(TimeoutError, match=r"is RUNNING after 0.2 s(.|\n)*so far"):
         slurm.wait(job, timeout=0.2)
     slurm.run(["scancel", job], check=True)
-
-
-def test_a_cluster_set_up_differently(as_before, script):
-    """Another partition name, one node, no GPUs; afterwards the machine is as before."""
-    with Slurm(nodes=1, partition="short", gpus=0) as slurm:
-        path = script(HELLO.format(nodes=1, more=""))
-        assert submit_and_wait(slurm, path) == ("COMPLETED", ["node1 0"])
-        assert submit_and_wait(slurm, path, "--partition=short")[0] == "COMPLETED"
-        with pytest.raises(RuntimeError, match="gres"):
-            slurm.submit(path.name, "--gpus-per-node=1", folder=path.parent)
 
 
 def test_a_lab_that_cannot_start_shows_the_logs(as_before, monkeypatch):

@@ -1,5 +1,7 @@
 """What `make gpu` measures: every case on a CPU at tiny sizes, and on a GPU if there is one."""
 
+from functools import cache
+
 import pandas as pd
 import pytest
 import torch
@@ -26,6 +28,12 @@ ON_A_GPU = pytest.param(
 each_device = pytest.mark.parametrize("device", [pytest.param(CPU, id="cpu"), ON_A_GPU])
 
 
+@cache
+def tiny_rows(name: str, device: torch.device) -> pd.DataFrame:
+    """The rows at tiny sizes, measured once: the ledger takes seconds."""
+    return rows_of(name, device)
+
+
 def rows_of(name: str, device: torch.device, **more) -> pd.DataFrame:
     """The rows of a measurement, none of whose cases fails."""
     rows, failed = one_gpu.run_cases(one_gpu.MEASUREMENTS[name](device, **SMALLER[name] | more))
@@ -37,7 +45,7 @@ def rows_of(name: str, device: torch.device, **more) -> pd.DataFrame:
 @pytest.mark.parametrize("name", one_gpu.MEASUREMENTS)
 def test_every_case_fills_its_columns(name, device, tmp_path):
     """Recorded with machine and date in front, and read back; only bytes are missing on a CPU."""
-    rows = rows_of(name, device)
+    rows = tiny_rows(name, device)
     assert set(rows) == set(one_gpu.COLUMNS[name])
     one_gpu.record(name, rows.to_dict("records"), "a GPU, torch 9", tmp_path)
     found = one_gpu.recorded_gpu(name, tmp_path)
@@ -100,7 +108,7 @@ def ledger(rows: pd.DataFrame, column: str) -> pd.DataFrame:
 def counts() -> pd.DataFrame:
     """What tensors hold, in bytes a parameter: a row a strategy and number of ranks."""
     parameters = sum(one.numel() for one in DigitsTransformer(TINY.width, TINY.depth).parameters())
-    return ledger(rows_of("memory", CPU), "counted_bytes")[list(one_gpu.MOMENTS)] / parameters
+    return ledger(tiny_rows("memory", CPU), "counted_bytes")[list(one_gpu.MOMENTS)] / parameters
 
 
 def test_the_count_is_parameters_gradients_and_two_moments_of_adam(counts):

@@ -316,10 +316,10 @@ def test_watching_goes_on_until_an_interrupt(room, monkeypatch):
 
 # Many at once
 
-WRITERS, UPDATES = 50, 200
+WRITERS, UPDATES = 16, 200  # a new Python each: fifty take half a minute to start
 
 
-def test_fifty_writers_lose_nothing_and_tear_nothing(room, tmp_path):
+def test_many_writers_lose_nothing_and_tear_nothing(room, tmp_path):
     """Each from a folder of its own, as on a shared disk, while the instructor looks."""
     code = f"""
 import sys

@@ -17,8 +17,8 @@ from tools import book
 
 pytestmark = pytest.mark.browser
 in_full = pytest.mark.release("whole pages in a browser")
-# The first page, one that trains, and one with a slider.
-ON_A_PUSH = ("00_start_here", "02_distributed_data_parallel", "05_further_ring")
+# The first page, and one with a slider.
+ON_A_PUSH = ("00_start_here", "05_further_ring")
 PAGES = [
     pytest.param(path, id=path.stem, marks=[] if path.stem in ON_A_PUSH else [in_full])
     for path in book.NOTEBOOKS
