@@ -38,7 +38,6 @@ NOTHING_FOUND = 5  # of pytest, as where all that was chosen is left out for tim
 CHECKS = (  # each says by itself what is wrong
     ("lint", "-m", "ruff", "check", "-q", "."),
     ("format", "-m", "ruff", "format", "-q", "--check", "."),
-    ("types", "-m", "mypy"),
 )
 
 
@@ -194,6 +193,7 @@ def main() -> int:
     near, parts, left = chosen({path: way for path, way in ways.items() if path not in deleted})
     print("\n".join(choice(paths, words, deleted, near, parts, left)), flush=True)
     failed = [name for name, *line in CHECKS if subprocess.call([sys.executable, *line], cwd=ROOT)]
+    failed += ["types"] * wrong_types(paths)
     runs = [pytest_line(*RULES, *near)]
     if parts:
         files = sorted(set(parts.values()))
@@ -230,6 +230,20 @@ def choice(
         yield f"  {test} -k {name}"
     if left:
         yield f"Left to `make test`, farther from the change or in a browser: {listed(left)}"
+
+
+def wrong_types(paths: list[str] | None) -> bool:
+    """Print what mypy says of these files, or of all; whether it is anything.
+
+    What it says of others is counted: as long as the tree is not clean, it is not this change's.
+    """
+    line = [sys.executable, "-m", "mypy", "--no-error-summary"]
+    said = subprocess.run(line, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    own = [one for one in said if paths is None or one.partition(":")[0] in paths]
+    print("\n".join(own) or "types: nothing wrong in what has changed", flush=True)
+    if others := sum(" error: " in one for one in said) - sum(" error: " in one for one in own):
+        print(f"types: {others} errors in files that have not changed (python -m mypy lists them)")
+    return bool(own)
 
 
 def listed(paths: list[str]) -> str:
