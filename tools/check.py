@@ -199,8 +199,14 @@ def main() -> int:
         files = sorted(set(parts.values()))
         runs.append(pytest_line(*files, "-k", " or ".join(sorted(parts))))
     env = os.environ | {"WORKBOOK_UNTIL": str(until)}
-    ends = [subprocess.call(run, cwd=ROOT, env=env) for run in runs]
-    failed += ["tests"] * any(end not in (0, NOTHING_FOUND) for end in ends)
+    for number, run in enumerate(runs):
+        if time.time() < until or number == 0:
+            end = subprocess.call(run, cwd=ROOT, env=env)
+            failed += ["tests"] * (end not in (0, NOTHING_FOUND))
+    if time.time() > until:
+        print(
+            "The two minutes are over: `make test` runs what was skipped, and what did not begin."
+        )
     print(f"Wrong: {', '.join(failed)}." if failed else "Nothing wrong here. `make test` runs all.")
     return bool(failed)
 
