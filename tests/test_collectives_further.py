@@ -6,6 +6,7 @@ import re
 import nbformat
 import pandas as pd
 import pytest
+import torch
 
 from ddp_workbook import launch
 from ddp_workbook.errors import RankFailed, RanksHung
@@ -15,19 +16,15 @@ from ddp_workbook.experiments.collectives import (
     links,
     message_times,
     messages,
+    moves,
+    number_boxes,
     objects,
     ring,
     slow_wire,
     waits,
 )
-from ddp_workbook.figures import holdings
-from ddp_workbook.figures.collectives import ladder as ladder_figures
-from ddp_workbook.figures.collectives import message_times as figures
-from ddp_workbook.figures.collectives import moves, rounds
-from ddp_workbook.figures.collectives import ring as ring_figures
-from ddp_workbook.figures.collectives import waits as bars
 from ddp_workbook.figures.slider import WIDGET, stepper
-from ddp_workbook.figures.style import show
+from ddp_workbook.figures.style import Picture
 from ddp_workbook.recording.collectives import record_collectives
 from tests.workers import collectives_workers as workers
 from tools.set_up import ROOT
@@ -37,13 +34,13 @@ from tools.set_up import ROOT
 
 def test_the_ring_does_not_deadlock_with_large_tensors():
     """32 MB: far more than any buffer between two ranks."""
-    assert launch(ring.ring_worker, 8_000_000, ranks=3, timeout=60) == [3, 3, 3]
+    assert launch(ring.ring_worker, torch.ones(8_000_000), ranks=3, timeout=60) == [3, 3, 3]
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 6])
 def test_the_ring_sends_pieces_to_neighbours_alone(ranks):
     """2 (N-1) sends of S / N bytes from each rank: 2 (N-1) / N * S."""
-    wire = record_collectives(ring.ring_worker, 12_000, ranks=ranks)
+    wire = record_collectives(ring.ring_worker, torch.ones(12_000), ranks=ranks)
     sends = wire[wire["op"] == "send"]
     assert set(wire["op"]) == {"send", "recv"}
     assert (sends["peer"] == (sends["rank"] + 1) % ranks).all()
@@ -56,7 +53,7 @@ def test_the_frames_go_from_own_numbers_to_the_sum(ranks):
 
     After N-1 rounds rank r has the whole sum of piece r + 1.
     """
-    frames = ring_figures.ring_frames(launch(ring.frames_worker, ranks=ranks))
+    frames = ring.ring_frames(launch(ring.frames_worker, ranks=ranks))
     place = sum(10**rank for rank in range(ranks))
     total = [n * place for n in range(1, ranks + 1)]
     assert len(frames) == 1 + 2 * (ranks - 1)
@@ -67,11 +64,8 @@ def test_the_frames_go_from_own_numbers_to_the_sum(ranks):
         piece = (rank + 1) % ranks
         assert [number == whole for number, whole in zip(row, total, strict=True)].count(True) == 1
         assert row[piece] == total[piece]
-    show(
-        ring_figures.ring_frames_plot(frames, across=min(4, 12 // ranks)),
-        alt=ring_figures.alt_text_of_frames(frames),
-    )
-    show(ring_figures.ring_frame_plot(frames, 0), alt=ring_figures.alt_text_of_frame(frames[0]))
+    assert ring.ring_frames_plot(frames, across=min(4, 12 // ranks)).svg
+    assert ring.ring_frame_plot(frames, 0).alt.startswith("Start. rank 0 1")
 
 
 # The slider
@@ -79,7 +73,7 @@ def test_the_frames_go_from_own_numbers_to_the_sum(ranks):
 
 def some_pictures(count: int = 3) -> list:
     moved = [([n], [n + 1]) for n in range(count)]
-    return [show(moves.collective_plot([pair]), alt=f"Frame {pair}") for pair in moved]
+    return [Picture(moves.collectives_plot({"": [one]}).figure, f"Frame {one}") for one in moved]
 
 
 def test_the_slider_shows_one_frame_after_the_other():
@@ -138,7 +132,7 @@ def test_neither_part_of_the_line_is_negative():
     steep = timings(alpha=-1e-9, beta=1e-9)
     assert message_times.fit(steep).iloc[0]["latency"] >= 0
     for frame in (falling, steep):
-        show(figures.alpha_beta_plot(frame, message_times.fit(frame)), alt="Points and a line.")
+        assert message_times.alpha_beta_plot(frame, message_times.fit(frame)).svg
 
 
 def test_times_are_measured_on_ranks():
@@ -148,7 +142,7 @@ def test_times_are_measured_on_ranks():
     assert (times["seconds"] > 0).all()
     fastest = times[times["ranks"] == 2].groupby(["op", "bytes"])["seconds"].min().unstack()
     assert fastest[2**22].sum() > fastest[256].sum()
-    show(figures.alpha_beta_plot(times, message_times.fit(times)), alt="Three panels.")
+    assert len(message_times.alpha_beta_plot(times, message_times.fit(times)).figure.axes) == 3
 
 
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"sizes": (24,)}], ids=str)
@@ -180,11 +174,11 @@ def test_the_knee_is_marked():
     """A ring on the line, at twice the latency."""
     frame = timings()
     line = message_times.fit(frame)
-    figure = figures.alpha_beta_plot(frame, line)
-    knee = next(one for one in figure.axes[0].lines if one.get_markersize() == 14)
+    picture = message_times.alpha_beta_plot(frame, line)
+    knee = next(one for one in picture.axes.lines if one.get_markersize() == 14)
     assert list(knee.get_xdata()) == [line.iloc[0]["knee"]]
     assert list(knee.get_ydata()) == pytest.approx([0.2])
-    assert "knee at 100,000 bytes" in figures.alt_text_of_times(frame, line)
+    assert "knee at 100,000 bytes" in picture.alt
 
 
 def test_many_small_all_reduces_take_longer_than_one():
@@ -220,7 +214,7 @@ def test_work_hides_an_all_reduce_on_the_slow_wire():
         (works_first, *_), (waits_next, begun, ended) = ways["overlapped"][rank]
         assert (waits_first, works_next) == ("waits", "works") == (waits_next, works_first)
         assert ended - begun < ways["in line"][rank][0][2] - wait
-    show(bars.overlap_plot(ways), alt=bars.alt_text_of_overlap(ways))
+    assert "in line: rank 0: waits from 0" in slow_wire.overlap_plot(ways).alt
 
 
 def test_all_rungs_add_up_the_same_gradients():
@@ -235,9 +229,8 @@ def test_the_ladder_times_all_rungs_on_both_networks():
     assert list(times["rung"]) == [*ladder.RUNGS, *ladder.RUNGS]
     seconds = times.set_index(["network", "rung"])["seconds"]
     assert seconds[ladder.PRETEND, "one per parameter"] > 64 * slow_wire.LATENCY
-    words = ladder_figures.alt_text_of_ladder(times)
+    words = ladder.ladder_plot(times).alt
     assert all(rung in words for rung in ladder.RUNGS)
-    show(ladder_figures.ladder_plot(times), alt=words)
 
 
 @pytest.mark.parametrize(("ddp", "disturbed"), [(1.1, False), (0.9, True)])
@@ -245,10 +238,9 @@ def test_the_picture_says_so_if_communication_seems_to_save_time(ddp, disturbed)
     """Only noise can make a way faster than no communication."""
     rows = [("memory", "no communication", 1, 1.0), ("memory", "DDP", 1, ddp)]
     times = pd.DataFrame(rows, columns=["network", "rung", "round", "seconds"])
-    figure, words = ladder_figures.ladder_plot(times), ladder_figures.alt_text_of_ladder(times)
-    assert (figure.get_suptitle() == ladder_figures.DISTURBED) is disturbed
-    assert words.endswith(ladder_figures.DISTURBED) is disturbed
-    show(figure, alt=words)
+    picture = ladder.ladder_plot(times)
+    assert (picture.figure.get_suptitle() == ladder.DISTURBED) is disturbed
+    assert picture.alt.endswith(ladder.DISTURBED) is disturbed
 
 
 def test_before_wait_the_sum_is_not_finished():
@@ -276,9 +268,8 @@ def test_a_tree_takes_log_rounds_and_a_star_and_a_chain_do_not():
     counts = {way: len(found) for way, found in ways.items()}
     assert counts == {"star": 5, "chain": 5, "tree": 3}
     assert counts == messages.rounds_needed(6).drop(columns="ranks").iloc[0].to_dict()
-    words = rounds.alt_text_of_rounds(ways)
+    words = messages.rounds_plot(ways).alt
     assert "The tree needs 3 rounds" in words and "round 5: 4 to 5" in words
-    show(rounds.rounds_plot(ways), alt=words)
 
 
 def test_a_round_takes_only_what_a_rank_already_has():
@@ -305,8 +296,8 @@ def test_swapped_sums_have_no_origin_in_the_picture():
 
 def moves_origins(moved: list) -> dict:
     """Numbers that have an origin, by what the ranks held before."""
-    before, _ = holdings.before_and_after(moved)
-    return holdings.origins(before)
+    before, _ = number_boxes.before_and_after(moved)
+    return number_boxes.origins(before)
 
 
 @pytest.mark.parametrize("detail", [False, True])

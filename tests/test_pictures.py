@@ -412,7 +412,9 @@ def test_images_are_drawn_side_by_side_with_their_names_and_compared():
     assert "by 0.51 from the one and by 0.00 from the again" in made.alt
 
 
-@pytest.mark.parametrize("chapter", ["data_parallel", "fully_sharded", "many_machines"])
+@pytest.mark.parametrize(
+    "chapter", ["data_parallel", "collectives", "fully_sharded", "many_machines"]
+)
 def test_ranks_draw_nothing(chapter):
     """Whatever a rank imports of the demonstrations, it imports nothing that draws."""
     code = (

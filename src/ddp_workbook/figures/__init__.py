@@ -17,11 +17,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
+    from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
+
     from ddp_workbook.figures.bar_chart import Look, bars, listed, stack
     from ddp_workbook.figures.boxes import arrow, box, label_ranks, sheet
     from ddp_workbook.figures.images import images_plot
     from ddp_workbook.figures.line_chart import lines
-    from ddp_workbook.figures.slider import stepper
+    from ddp_workbook.figures.slider import Stepper, stepper
     from ddp_workbook.figures.style import WIDTH, Picture, label_rows, number
     from ddp_workbook.figures.time_lanes import lanes
     from ddp_workbook.figures.timings import speed_up_plot, step_time_plot
@@ -34,12 +40,28 @@ HOMES = {
     **dict.fromkeys(("WIDTH", "Picture", "label_rows", "number"), "style"),
     **dict.fromkeys(("step_time_plot", "speed_up_plot"), "timings"),
     "images_plot": "images",
-    "stepper": "slider",
+    **dict.fromkeys(("Stepper", "stepper"), "slider"),
+    # matplotlib's own, for what one picture alone needs
+    **dict.fromkeys(("FancyBboxPatch", "Patch", "Rectangle"), "matplotlib.patches"),
+    "Axes": "matplotlib.axes",
+    "Figure": "matplotlib.figure",
+    "Line2D": "matplotlib.lines",
+    **dict.fromkeys(("LogLocator", "MaxNLocator", "ScalarFormatter"), "matplotlib.ticker"),
 }
 __all__ = [
     "WIDTH",
+    "Axes",
+    "FancyBboxPatch",
+    "Figure",
+    "Line2D",
+    "LogLocator",
     "Look",
+    "MaxNLocator",
+    "Patch",
     "Picture",
+    "Rectangle",
+    "ScalarFormatter",
+    "Stepper",
     "arrow",
     "bars",
     "box",
@@ -79,5 +101,7 @@ def __getattr__(name: str):
     """Import one of the names above from its module (PEP 562)."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    home = HOMES[name]
+    module = import_module(home if home.startswith("matplotlib.") else f"{__name__}.{home}")
+    globals()[name] = getattr(module, name)
     return globals()[name]

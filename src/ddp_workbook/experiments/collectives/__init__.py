@@ -1,1 +1,5 @@
-"""Chapter 05: what the collectives move, when ranks wait, and what messages cost."""
+"""Chapter 05's demonstrations: from ddp_workbook.experiments import collectives as demos."""
+
+from ddp_workbook.experiments import subjects
+
+__getattr__ = subjects(__name__)

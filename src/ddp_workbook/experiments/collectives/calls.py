@@ -59,7 +59,7 @@ def bytes_of_calls(ranks: int = 4) -> pd.DataFrame:
     wire = record_collectives(_every_one, ranks=ranks)
     size, rows = 4 * ranks, []
     for name, (formula, factor) in FACTORS.items():
-        cells = {"call": name}
+        cells: dict[str, str | int] = {"call": name}
         for rank in (0, 1):
             (row,) = wire[(wire["op"] == name) & (wire["rank"] == rank)].itertuples()
             gives = rank == 0 or name not in ("broadcast", "scatter")

@@ -8,6 +8,7 @@ moves no numbers. The root is rank 0 here; it can be any rank.
 """
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 
-Held = Tensor | list[Tensor] | None  # None: this rank has nothing there
+Held: TypeAlias = Tensor | list[Tensor] | None  # None: this rank has nothing there
 ROOT = 0
 # torch 2.13 has new names for two calls, and warns of the old ones
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

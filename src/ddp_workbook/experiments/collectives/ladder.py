@@ -5,6 +5,8 @@ DDP's authors describe (Li et al., 2020): a message per parameter, one message o
 buckets, and buckets that are sent while backward still computes.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 
@@ -14,7 +16,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook import figures
 from ddp_workbook.experiments.collectives.slow_wire import SlowWire
+from ddp_workbook.figures.palette import INK, series_colour, tint
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.process_group import set_up
@@ -30,6 +34,7 @@ RUNGS = (
     "buckets, after backward",
     "buckets, during backward (DDP)",
 )
+DISTURBED = "A bar ends left of the dashed line: noise is larger than the cost of communication."
 
 
 def one_per_parameter(gradients: list[Tensor], send: Callable) -> None:
@@ -48,7 +53,8 @@ def one_flat_vector(gradients: list[Tensor], send: Callable) -> None:
 
 def in_buckets(gradients: list[Tensor], send: Callable) -> None:
     """Vectors of about BUCKET bytes each, all started before the first is waited for."""
-    filled, flats = [[]], []
+    filled: list[list[Tensor]] = [[]]
+    flats = []
     for gradient in gradients:
         if sum(one.nbytes for one in filled[-1]) >= BUCKET:
             filled.append([])
@@ -115,3 +121,45 @@ def _seconds(step: Callable[[], None], model: nn.Module, device: torch.device) -
     step()
     synchronise(device)
     return time.perf_counter() - begun
+
+
+@figures.drawn
+def ladder_plot(times: pd.DataFrame) -> figures.Picture:
+    """A panel a network, a bar a rung: its fastest round, with a line to the median of the rounds.
+
+    `times` has the columns network, rung, round and seconds. The first rung communicates nothing,
+    and a dashed line marks where it ends: what is right of the line is the cost of communication.
+    If a bar ends left of the line, a sentence above the panels says why.
+    """
+    rungs = list(times["rung"].unique())
+    figure = figures.Figure((figures.WIDTH, 0.8 + 0.42 * len(rungs)), layout="constrained")
+    if is_disturbed(times):
+        figure.suptitle(DISTURBED, x=0.01, ha="left", size=10)
+    networks = list(times["network"].unique())
+    panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
+    for axes, network in zip(panels, networks, strict=True):
+        of_rungs = times[times["network"] == network].groupby("rung", sort=False)["seconds"]
+        table = of_rungs.agg(["min", "median"]).mul(1e3).loc[rungs]
+        for row, one in enumerate(table.itertuples()):
+            colour = series_colour(0 if row == 0 else 2)
+            axes.barh(row, one.min, height=0.62, color=tint(colour, 0.6))
+            axes.plot([one.min, one.median], [row, row], color=INK, linewidth=1.2)
+            axes.text(one.median, row, f"  {one.min:.0f}", va="center", size=10)
+        axes.axvline(table["min"].iloc[0], color=INK, linestyle="dashed", linewidth=1.2)
+        axes.set(title=network, xlabel="milliseconds")
+        axes.set_xlim(0, 1.18 * table["median"].max())
+        figures.label_rows(axes, rungs)
+    fastest = times.groupby(["network", "rung"], sort=False)["seconds"].min() * 1e3
+    texts = [
+        f"{network}: " + ", ".join(f"{rung} {ms:.0f}" for (_, rung), ms in part.items())
+        for network, part in fastest.groupby(level="network", sort=False)
+    ]
+    about = "Milliseconds of forward, backward and communication, in the fastest round"
+    words = f"{about}. {'. '.join(texts)}."
+    return figures.Picture(figure, f"{words} {DISTURBED}" if is_disturbed(times) else words)
+
+
+def is_disturbed(times: pd.DataFrame) -> bool:
+    """Whether some way was faster than no communication, which only noise can explain."""
+    fastest = times.groupby(["network", "rung"], sort=False)["seconds"].min()
+    return any((part < part.iloc[0]).any() for _, part in fastest.groupby(level="network"))

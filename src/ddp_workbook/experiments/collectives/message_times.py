@@ -7,6 +7,8 @@ bandwidth. At the size alpha / beta, the knee, both parts cost the same.
 The workers run in ranks, so this module imports only what they need, and draws nothing.
 """
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -16,8 +18,10 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 
+from ddp_workbook import figures
 from ddp_workbook.experiments.collectives.calls import FACTORS
 from ddp_workbook.experiments.collectives.every_call import all_gather_single
+from ddp_workbook.figures.palette import INK, rank_marker, series_colour
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.process_group import set_up
@@ -28,6 +32,8 @@ from ddp_workbook.recording.timing import synchronise, time_step
 OPS = ("all_reduce", "all_gather", "broadcast")
 SIZES = tuple(4**power for power in range(4, 12))  # bytes: 256 to 4 Mi
 COLUMNS = ["op", "ranks", "bytes", "round", "seconds"]
+KNEE = {"marker": "o", "markersize": 14, "markerfacecolor": "none", "linestyle": "none"}
+COLOURS = (4, 3)  # of the palette's series: apart from each other, and no rank's
 
 
 def time_against_size(
@@ -176,3 +182,64 @@ def _seconds(step: Callable[[], object], device: torch.device) -> float:
     step()
     synchronise(device)
     return time.perf_counter() - begun
+
+
+@figures.drawn
+def alpha_beta_plot(times: pd.DataFrame, lines: pd.DataFrame) -> figures.Picture:
+    """The fastest round at each size as markers, and the fitted line; a panel an op, both axes log.
+
+    `times` has the columns op, ranks, bytes and seconds; `lines` has for each op and number of
+    ranks latency (s), bandwidth (bytes/s) and knee (bytes). On logarithmic axes
+    latency + size / bandwidth is flat, then steep; a ring marks the knee between them.
+    """
+    points = fastest(times)
+    ops, counts = list(points["op"].unique()), list(points["ranks"].unique())
+    figure = figures.Figure((figures.WIDTH, 3.7), layout="constrained")
+    panels = figure.subplots(1, len(ops), sharey=True, squeeze=False)[0]
+    sizes = np.geomspace(points["bytes"].min(), points["bytes"].max(), 60)
+    for axes, op in zip(panels, ops, strict=True):
+        for look, count in enumerate(counts):
+            mine, line = _part(points, op, count), _part(lines, op, count).iloc[0]
+            colour = series_colour(COLOURS[look % len(COLOURS)])
+            marker = {"marker": rank_marker(look), "markersize": 6, "linestyle": "none"}
+            axes.plot(mine["bytes"], mine["seconds"] * 1e3, **marker, color=colour)
+            of_line = (line.latency + sizes / line.bandwidth) * 1e3
+            axes.plot(sizes, of_line, color=colour)
+            if sizes[0] <= line.knee <= sizes[-1]:
+                axes.plot(line.knee, 2e3 * line.latency, **KNEE, markeredgecolor=colour)
+        axes.set(xscale="log", yscale="log", title=op, xlabel="bytes")
+        axes.set_xticks(*_ticks(sizes), minor=False)
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter("{x:g}")
+    panels[0].set_ylabel("milliseconds")
+    looks = [
+        figures.Line2D(
+            [], [], color=series_colour(COLOURS[n % len(COLOURS)]), marker=rank_marker(n)
+        )
+        for n in range(len(counts))
+    ]
+    looks.append(figures.Line2D([], [], **KNEE, markeredgecolor=INK))
+    names = [*(f"{count} ranks" for count in counts), "knee"]
+    figure.legend(looks, names, loc="outside upper left", ncols=4)
+    return figures.Picture(figure, _words(times, lines))
+
+
+def _words(times: pd.DataFrame, lines: pd.DataFrame) -> str:
+    """The times of the smallest and the largest size, and the knee, by op and number of ranks."""
+    texts = []
+    for line in lines.itertuples():
+        mine = _part(fastest(times), line.op, line.ranks)
+        first, last = mine.iloc[0], mine.iloc[-1]
+        texts.append(
+            f"{line.op} on {line.ranks} ranks takes {first.seconds * 1e3:.3g} milliseconds for "
+            f"{first.bytes:,} bytes and {last.seconds * 1e3:.3g} for {last.bytes:,}, with the knee "
+            f"at {line.knee:,.0f} bytes"
+        )
+    return f"Milliseconds against bytes, on logarithmic axes. {'; '.join(texts)}."
+
+
+def _ticks(sizes: np.ndarray) -> tuple[list[int], list[str]]:
+    """Powers of two within the axis, and their names."""
+    named = {2**10: "1 Ki", 2**15: "32 Ki", 2**20: "1 Mi", 2**25: "32 Mi"}
+    inside = {size: name for size, name in named.items() if sizes[0] <= size <= sizes[-1]}
+    return list(inside), list(inside.values())

@@ -1,14 +1,19 @@
 """Chapter 05: three ways to give rank 0's tensor to all, made of sends and receives."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ddp_workbook import figures
 from ddp_workbook.exercises.tree_broadcast import tree_broadcast
+from ddp_workbook.figures.palette import FAINT, INK
 from ddp_workbook.launcher.process_group import set_up
+from ddp_workbook.rank_colours import rank_colour
 from ddp_workbook.recording.collectives import record_collectives
 
 Round = list[tuple[int, int]]  # pairs (from, to) that are under way at the same time
@@ -81,3 +86,34 @@ def send_and_receive() -> tuple[Tensor, Tensor]:
 def _broadcast(name: str) -> None:
     device = set_up(bare=False)
     WAYS[name](torch.full((4,), float(dist.get_rank()), device=device))
+
+
+@figures.drawn
+def rounds_plot(ways: Mapping[str, Sequence[Round]], root: int = 0) -> figures.Picture:
+    """A panel a way: arrows are messages, in the sender's colour; lines are ranks with the data."""
+    ranks = 1 + max(to for rounds in ways.values() for pairs in rounds for _, to in pairs)
+    figure = figures.Figure((figures.WIDTH, 0.8 + 0.32 * ranks), layout="constrained")
+    panels = figure.subplots(1, len(ways), sharey=True, sharex=True, squeeze=False)[0]
+    last = max(map(len, ways.values()))
+    for axes, (way, rounds) in zip(panels, ways.items(), strict=True):
+        axes.hlines(range(ranks), 0, last, color=FAINT, linewidth=1)
+        has = {root: 0} | {to: n for n, pairs in enumerate(rounds, 1) for _, to in pairs}
+        for rank, since in has.items():
+            axes.hlines(rank, since, last, color=rank_colour(root), linewidth=3)
+        for number, pairs in enumerate(rounds, 1):
+            for one, other in pairs:
+                look = {"arrowstyle": "-|>", "color": rank_colour(one), "linewidth": 1.6}
+                ends = (number, other), (number - 1, one)
+                axes.annotate("", *ends, arrowprops=look | {"shrinkA": 0, "shrinkB": 0})
+        axes.axvline(len(rounds), color=INK, linestyle="dashed", linewidth=1.2)
+        axes.set(title=f"{way}: {len(rounds)} rounds", xlabel="rounds")
+        axes.xaxis.set_major_locator(figures.MaxNLocator(integer=True))
+        figures.label_rows(axes, [f"rank {rank}" for rank in range(ranks)])
+    texts = []
+    for way, rounds in ways.items():
+        said = (
+            f"round {number}: " + ", ".join(f"{one} to {other}" for one, other in pairs)
+            for number, pairs in enumerate(rounds, 1)
+        )
+        texts.append(f"The {way} needs {len(rounds)} rounds: {'; '.join(said)}.")
+    return figures.Picture(figure, f"Messages between ranks, round by round. {' '.join(texts)}")

@@ -1,14 +1,39 @@
 """Chapter 05: what ranks hold before and after each collective, and between the halves of one."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ddp_workbook import figures
 from ddp_workbook.digits import Trained
 from ddp_workbook.experiments.collectives import every_call
+from ddp_workbook.experiments.collectives.number_boxes import (
+    GAP,
+    HEAD,
+    HEIGHT,
+    LABEL,
+    LEFT,
+    MIDDLE,
+    PITCH,
+    RIGHT,
+    Row,
+    before_and_after,
+    draw_rows,
+    name_rows,
+    numbers_of,
+    row_text,
+)
+from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.process_group import set_up
+
+STAGE_BOX, STAGE = 0.55, 1.62  # inches: of a box in a row of stages, and of a stage at least
+ARROW = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.4}
 
 
 def held(*names: str, ranks: int = 4) -> dict[str, list[tuple]]:
@@ -41,3 +66,77 @@ def largest_difference(runs: list[Trained], other: Trained) -> float:
         for run in runs
         for name in other.weights
     )
+
+
+# The pictures
+
+
+@figures.drawn
+def collectives_plot(named: Mapping[str, Sequence]) -> figures.Picture:
+    """The ranks' boxes before and after each collective, one below the other, a row a rank.
+
+    `named` has for each title what `launch` returned: for each rank a pair (before, after) of
+    tensors, lists of tensors, numbers or None. Raises ValueError for more ranks or numbers than a
+    picture can show.
+    """
+    sides = {name: before_and_after(moved) for name, moved in named.items()}
+    heights = [
+        HEAD * (1 + bool(name)) + PITCH * len(before) + 0.08 for name, (before, _) in sides.items()
+    ]
+    axes, top = figures.sheet(figures.WIDTH, sum(heights)), 0.0
+    for (name, (before, after)), height in zip(sides.items(), heights, strict=True):
+        _both_sides(axes, top, name, before, after)
+        top += height
+    words = (_words(name or "What the ranks hold", *both) for name, both in sides.items())
+    return figures.Picture(axes.figure, " ".join(words))
+
+
+@figures.drawn
+def stages_plot(stages: Mapping[str, Sequence]) -> figures.Picture:
+    """What the ranks hold, stage after stage, from left to right; colours follow the first stage.
+
+    `stages` has for each title what each rank holds: tensors, lists of tensors, or None.
+    """
+    columns = {title: [numbers_of(one) for one in of_ranks] for title, of_ranks in stages.items()}
+    start, left = next(iter(columns.values())), LEFT
+    axes = figures.sheet(figures.WIDTH, 2 * HEAD + PITCH * len(start))
+    name_rows(axes, len(start), 2 * HEAD)
+    middle = 2 * HEAD + (len(start) - 1) * PITCH / 2 + HEIGHT / 2
+    for title, rows in columns.items():
+        longest = max(rows, key=lambda row: sum(map(len, row)))
+        room = STAGE_BOX * sum(map(len, longest)) + GAP * (len(longest) - 1)
+        if left > LEFT:
+            axes.annotate("", (left - 0.06, middle), (left - 0.38, middle), arrowprops=ARROW)
+        axes.text(left, HEAD, title, va="center", weight="bold")
+        draw_rows(axes, rows, start, (left, 2 * HEAD), room=room)
+        left += max(room, STAGE) + 0.42
+    words = [
+        f"{title}: " + "; ".join(f"rank {rank} {row_text(row)}" for rank, row in enumerate(rows))
+        for title, rows in columns.items()
+    ]
+    about = "What the ranks hold, stage after stage"
+    return figures.Picture(axes.figure, f"{about}. {'. '.join(words)}.")
+
+
+def _words(title: str, before: Sequence[Row], after: Sequence[Row]) -> str:
+    each = [
+        f"rank {rank}: {row_text(old)} before, {row_text(new)} after"
+        for rank, (old, new) in enumerate(zip(before, after, strict=True))
+    ]
+    return f"{title}. {'; '.join(each)}."
+
+
+def _both_sides(
+    axes: figures.Axes, top: float, name: str, before: Sequence[Row], after: Sequence[Row]
+) -> None:
+    if name:
+        axes.text(LABEL, top + HEAD / 2, name, va="center", weight="bold")
+        top += HEAD
+    axes.text(LEFT, top + HEAD / 2, "before", va="center", size=10)
+    axes.text(RIGHT, top + HEAD / 2, "after", va="center", size=10)
+    top += HEAD
+    name_rows(axes, len(before), top)
+    middle = top + (len(before) - 1) * PITCH / 2 + HEIGHT / 2
+    axes.annotate("", (MIDDLE + 0.16, middle), (MIDDLE - 0.16, middle), arrowprops=ARROW)
+    draw_rows(axes, before, before, (LEFT, top))
+    draw_rows(axes, after, before, (RIGHT, top))

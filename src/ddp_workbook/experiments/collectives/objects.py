@@ -14,7 +14,7 @@ from ddp_workbook.recording.timing import time_step
 
 def as_object() -> bool:
     """Whether all ranks have finished; any object that can be pickled would do."""
-    everyone = [None] * dist.get_world_size()
+    everyone: list = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, {"finished": False})
     return all(one["finished"] for one in everyone)
 

@@ -1,6 +1,10 @@
 """Chapter 05: the ring all-reduce, round by round, and what it sends."""
 
+from __future__ import annotations
+
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 from unittest.mock import patch
 
 import pandas as pd
@@ -8,14 +12,28 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ddp_workbook import figures
 from ddp_workbook.exercises.ring_all_reduce import ring_all_reduce
+from ddp_workbook.experiments.collectives.number_boxes import (
+    HEAD,
+    HEIGHT,
+    LEFT,
+    draw_rows,
+    name_rows,
+    numbers_of,
+    row_text,
+)
 from ddp_workbook.launcher.process_group import set_up
+from ddp_workbook.rank_colours import rank_colour
 from ddp_workbook.recording.collectives import record_collectives
 
+RING_PITCH = 0.6  # inches from row to row, with room for arrows
+RING_WIDTH = 4.0  # inches of a frame
 
-def ring_worker(numbers: int) -> float:
+
+def ring_worker(ones: Tensor) -> float:
     """In a rank: one ring all-reduce of a vector of float32 ones; returns its first sum."""
-    vector = torch.ones(numbers, device=set_up(bare=False))
+    vector = ones.to(set_up(bare=False))
     ring_all_reduce(vector)
     return vector[0].item()
 
@@ -63,3 +81,97 @@ def growth(*counts: int) -> pd.DataFrame:
     ]
     columns = ["ranks", "rounds of a ring", "sent by each rank", "sent by rank 0, without a ring"]
     return pd.DataFrame(rows, columns=columns)
+
+
+# The pictures
+
+
+class RingFrame(NamedTuple):
+    """What all ranks hold after a round, and which piece each of them sent in it."""
+
+    title: str
+    rows: list[list[float]]  # a number a piece, by rank
+    sent: list[int]  # by rank; empty at the start
+
+
+def ring_frames(recorded: Sequence[Sequence]) -> list[RingFrame]:
+    """The rounds of what `launch(frames_worker, ranks=N)` returned.
+
+    Rank r sent the piece that changed on rank r + 1.
+    """
+    rounds = list(zip(*recorded, strict=True))  # [round][rank][piece]
+    frames = [RingFrame("start", list(rounds[0]), [])]
+    for number, (old, new) in enumerate(itertools.pairwise(rounds), start=1):
+        pieces = range(len(recorded))
+        changed = [
+            next(piece for piece in pieces if had[piece] != has[piece])
+            for had, has in zip(old, new, strict=True)
+        ]
+        half = "add" if number < len(recorded) else "pass on"
+        sent = changed[1:] + changed[:1]
+        frames.append(RingFrame(f"round {number}: {half}", list(new), sent))
+    return frames
+
+
+@figures.drawn
+def ring_frame_plot(all_frames: Sequence[RingFrame], number: int) -> figures.Picture:
+    """One frame: a row a rank, a column a piece, an arrow for each piece that was just sent."""
+    axes = figures.sheet(RING_WIDTH + 0.2, _height(all_frames))
+    name_rows(axes, len(all_frames[0].rows), 2 * HEAD, RING_PITCH)
+    _draw_frame(axes, (LEFT, 0), all_frames[number], all_frames[0], RING_WIDTH - LEFT)
+    return figures.Picture(axes.figure, _words(all_frames[number]))
+
+
+@figures.drawn
+def ring_frames_plot(all_frames: Sequence[RingFrame], across: int = 4) -> figures.Picture:
+    """All frames, `across` in a line, in the order in which one reads."""
+    down, height = -(-len(all_frames) // across), _height(all_frames)
+    axes = figures.sheet(figures.WIDTH, down * height)
+    pitch = (figures.WIDTH - LEFT) / across
+    for line in range(down):
+        name_rows(axes, len(all_frames[0].rows), line * height + 2 * HEAD, RING_PITCH)
+    for index, frame in enumerate(all_frames):
+        corner = LEFT + index % across * pitch, index // across * height
+        _draw_frame(axes, corner, frame, all_frames[0], pitch - 0.2)
+    return figures.Picture(axes.figure, " ".join(map(_words, all_frames)))
+
+
+def _words(frame: RingFrame) -> str:
+    """Which piece each rank sent, and what each rank holds."""
+    rows = "; ".join(f"rank {rank} {row_text([row])}" for rank, row in enumerate(frame.rows))
+    moves = [
+        f"rank {rank} sent piece {piece} to rank {(rank + 1) % len(frame.rows)}"
+        for rank, piece in enumerate(frame.sent)
+    ]
+    return f"{frame.title.capitalize()}. " + (f"{', '.join(moves)}. " if moves else "") + rows + "."
+
+
+def _height(all_frames: Sequence[RingFrame]) -> float:
+    return 2 * HEAD + len(all_frames[0].rows) * RING_PITCH + 0.2
+
+
+def _draw_frame(
+    axes: figures.Axes, corner: tuple[float, float], frame: RingFrame, first: RingFrame, room: float
+) -> None:
+    left, top = corner
+    axes.text(left, top + HEAD / 2, frame.title, va="center", weight="bold")
+    top += 2 * HEAD
+    rows, before = [numbers_of(row) for row in frame.rows], [numbers_of(row) for row in first.rows]
+    box = draw_rows(axes, rows, before, (left, top), pitch=RING_PITCH, room=room)
+    for rank, piece in enumerate(frame.sent):
+        middle, last = left + piece * box + box / 2 - 0.025, rank == len(rows) - 1
+        start_at = top + rank * RING_PITCH + HEIGHT
+        _arrow(axes, middle, start_at, start_at + RING_PITCH - HEIGHT, rank)
+        if last:  # the ring closes: the last rank sends to rank 0
+            _arrow(axes, middle, top - (RING_PITCH - HEIGHT), top, rank)
+
+
+def _arrow(axes: figures.Axes, x: float, start_at: float, end: float, rank: int) -> None:
+    look = {"arrowstyle": "-|>", "color": rank_colour(rank), "linewidth": 2.2}
+    axes.annotate("", (x, end), (x, start_at), arrowprops=look | {"shrinkA": 0, "shrinkB": 0})
+
+
+def rounds_slider(all_frames: Sequence[RingFrame]) -> figures.Stepper:
+    """The frames behind a slider."""
+    pictures = [ring_frame_plot(all_frames, number) for number in range(len(all_frames))]
+    return figures.stepper(pictures, "round")

@@ -9,13 +9,15 @@ that are started together queue for it.
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
+import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from ddp_workbook import figures
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.process_group import set_up
@@ -86,7 +88,7 @@ def overlapped(wire: SlowWire, tensor: Tensor, clock: Clock) -> None:
     clock.span("waits", future.wait)
 
 
-def both_ways(ranks: int = 2, repeats: int = 5) -> dict[str, list[list[Span]]]:
+def both_ways(ranks: int = 2, repeats: int = 5) -> dict[str, Sequence[list[Span]]]:
     """For each way and rank its spans, from the repeat that was over first on all ranks."""
     of_ranks = run_ranks(Call(spans_of_both, (repeats,), {}), ranks, quiet=True)
     return {
@@ -107,7 +109,7 @@ def spans_of_both(repeats: int) -> dict[str, list[list[Span]]]:
     return found
 
 
-def _last_end(of_ranks: tuple[list[Span], ...]) -> float:
+def _last_end(of_ranks: Sequence[list[Span]]) -> float:
     return max(end for spans in of_ranks for _, _, end in spans)
 
 
@@ -116,3 +118,17 @@ def work_for(seconds: float) -> None:
     end, matrix = time.perf_counter() + seconds, torch.ones(64, 64)
     while time.perf_counter() < end:
         matrix @ matrix
+
+
+# The annotation is a string, or each rank would import matplotlib; a comm hook's must not be one.
+@figures.drawn
+def overlap_plot(ways: Mapping[str, Sequence[list[Span]]]) -> "figures.Picture":
+    """A panel a way, a bar a rank: full where it works, pale where it waits."""
+    events = [
+        (way, f"rank {rank}", what, start * 1e3, end * 1e3)
+        for way, of_ranks in ways.items()
+        for rank, spans in enumerate(of_ranks)
+        for what, start, end in spans
+    ]
+    table = pd.DataFrame(events, columns=["panel", "lane", "what", "start", "end"])
+    return figures.lanes(table, "milliseconds", "Work and waiting", by="rank", pale=["waits"])

@@ -1,11 +1,16 @@
 """Chapter 05: when ranks come to a collective, when they leave it, and what they see too early."""
 
-import time
+from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ddp_workbook import figures
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.process_group import set_up
@@ -81,3 +86,36 @@ def _last_to_leave(of_ranks: list[tuple[float, float]]) -> float:
 
 def _store() -> dist.Store:
     return dist.distributed_c10d._get_default_store()
+
+
+@figures.drawn
+def waiting_plot(times: Mapping[str, Sequence[tuple[float, float]]]) -> figures.Picture:
+    """A panel a collective, a bar a rank: pale from when it came until it left.
+
+    `times` is what `came_and_left` returns. A dashed line marks when the last rank came.
+    """
+    events = [
+        (call, f"rank {rank}", *event)
+        for call, of_ranks in times.items()
+        for rank, (came, left) in enumerate(of_ranks)
+        for event in (("works", 0.0, came * 1e3), ("inside", came * 1e3, left * 1e3))
+    ]
+    table = pd.DataFrame(events, columns=["panel", "lane", "what", "start", "end"])
+    about = "When each rank is inside a collective"
+    picture = figures.lanes(table, "milliseconds", about, by="rank", pale=["inside"])
+    words = []
+    for axes, (call, of_ranks) in zip(picture.figure.axes, times.items(), strict=True):
+        last = max(came for came, _ in of_ranks)
+        axes.axvline(last * 1e3, color="black", linestyle="dashed", linewidth=1.2)
+        spans = (
+            f"rank {rank} from {came * 1e3:.0f} to {left * 1e3:.0f}"
+            for rank, (came, left) in enumerate(of_ranks)
+        )
+        early = [str(rank) for rank, (_, left) in enumerate(of_ranks) if left < last]
+        who = f"before the last rank had arrived, rank {', '.join(early)} had left" if early else ""
+        words.append(
+            f"In {call}, in milliseconds: {', '.join(spans)}; "
+            f"{who or 'no rank left before the last one had arrived'}."
+        )
+    picture.alt = f"{about}. {' '.join(words)}"
+    return picture

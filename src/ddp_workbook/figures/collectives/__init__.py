@@ -1,1 +1,0 @@
-"""Chapter 05: its pictures."""
