@@ -27,7 +27,13 @@ FILES, PARTS = 12, 4  # so many test files, and so many pages and exercises: the
 FOLDERS = ("src", "tests", "tools", "benchmarks")
 BASES = ("origin/main", "main")  # what a branch is compared with
 # The rules of the tree and of its pages: seconds, whatever has changed
-RULES = ("tests/test_layout.py", "tests/test_pages.py", "tests/test_lessons.py")
+RULES = (
+    "tests/test_layout.py",
+    "tests/test_pages.py",
+    "tests/test_lessons.py",
+    "tests/test_guide.py",
+    "tests/test_contributing.py",
+)
 EXERCISES = "tests/test_exercises.py"
 TESTS_OF = {  # folder -> the file that tests each name in it
     "notebooks/": "tests/test_notebooks.py",

@@ -42,7 +42,7 @@ a list. Every rule that the check needs is here, and no rule that the solution b
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import OnRanks, edit
+from ddp_workbook.exercises import OnRanks, body, edit
 
 MINUTES = {minutes}
 HINTS = [
@@ -63,10 +63,11 @@ def {name}(value: float) -> float:
 CHECK = OnRanks(
     # A call each, with a value for each rank. What would a wrong answer get right by luck?
     cases=[[4.5, -2.25, 7.0, 1.5], [-3.5, -1.25, -8.0, -2.75]],
-    called="the ranks held {{case}}",
+    called="the ranks held {{case}}",  # without it: the arguments, all their numbers in one line
     right=lambda values: sum(values),
     mistakes={{  # where to look -> a typical thought, as an edit of the solution above
-        "This is rank {{rank}}'s own number. How do the others' numbers get here?": edit(
+        "This is rank {{rank}}'s own number, and nothing was sent. Who adds?": body("return value"),
+        "This is rank {{rank}}'s own number. Which tensor holds the sum?": edit(
             "total.item()", "value"
         ),
         "This is the mean. By what was it divided?": edit(
