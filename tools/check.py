@@ -115,7 +115,7 @@ class Graph:
         """Who needs these files: path -> the way from it to the change, the nearest first."""
         ways = {path: [path] for path in paths}
         for path in list(ways):
-            if not path.endswith((".py", ".ipynb")):  # data, scripts: who names it uses it
+            if not path.endswith((".py", ".ipynb", ".md")):  # data, scripts: who names it uses it
                 name = Path(path).name
                 self.users[path] |= {user for user, text in self.texts.items() if name in text}
         queue = list(ways)
@@ -201,9 +201,9 @@ def main() -> int:
     failed = [name for name, *line in CHECKS if subprocess.call([sys.executable, *line], cwd=ROOT)]
     failed += ["types"] * wrong_types(paths)
     runs = [pytest_line(*RULES, *near)]
-    if parts:
+    if parts:  # what most changes are about, so it runs first
         files = sorted(set(parts.values()))
-        runs.append(pytest_line(*files, "-k", " or ".join(sorted(parts))))
+        runs.insert(0, pytest_line(*files, "-k", " or ".join(sorted(parts))))
     env = os.environ | {"WORKBOOK_UNTIL": str(until)}
     for number, run in enumerate(runs):
         if time.time() < until or number == 0:
