@@ -10,9 +10,9 @@ import io
 import sys
 import textwrap
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -97,7 +97,7 @@ class Picture:
         return self.alt
 
 
-def style() -> AbstractContextManager:
+def style() -> Any:
     """The workbook's matplotlib settings: `with style(): ...`, or `@style()` above a function."""
     return matplotlib.rc_context(STYLE)
 
