@@ -16,12 +16,11 @@ import pytest
 from ddp_workbook.exercises import CHAPTERS
 from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import FOLDER, Exercise, names
-from ddp_workbook.exercises.judging.check import OnRanks, Seen, When
+from ddp_workbook.exercises.judging.check import OnRanks, Seen, When, load
 from ddp_workbook.exercises.judging.diagnosis import wrong_ones
-from ddp_workbook.exercises.judging.engine import beside_solution
 from ddp_workbook.exercises.judging.judge import examine, judge
+from ddp_workbook.exercises.judging.on_ranks import variants
 from ddp_workbook.exercises.judging.reasons import Reasons
-from ddp_workbook.exercises.judging.variants import run_variants
 from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
 from ddp_workbook.instructor.minutes import of_exercise
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
@@ -212,19 +211,17 @@ def test_an_edit_gets_its_words_as_a_reader_meets_them(wrong):
 @each_exercise
 def test_each_edit_gets_its_own_words(name):
     """At the largest size at which it is wrong. Each is run twice: as an attempt, as a mistake."""
-    check, attempt = exercise(name).module.CHECK, attempts.Attempt(name, Path())
+    check, attempt = load(name), attempts.Attempt(name, Path())
     left = [(row, one.cell) for row, one in enumerate(EDITS[name])]
     for size in sorted(check.sizes, reverse=True) or [0]:
         cells = [cell for _, cell in left]
-        made, table = (run_variants(check, attempt, size, cells) for _ in range(2))
-        for calls in filter(None, [*made, *table]):
-            beside_solution(check, attempt, size, calls)
+        made, table = (variants(check, attempt, size, cells) for _ in range(2))
         known = dict(zip(cells, table, strict=True))
         wrong = []
         for (row, cell), calls in zip(left, made, strict=True):
             [words] = EDITS[name][row].told
             assert calls is not None, f"{name}, row {row} raises or does not end: {words}"
-            if told := told_by_table(check, exercise(name).solution, calls, known):
+            if told := told_by_table(check, calls, known):
                 known_as = f"{name}, row {row} ({words}) cannot be told from: {told}"
                 assert re.fullmatch(pattern(words), told), known_as
                 wrong.append(cell)
@@ -234,9 +231,7 @@ def test_each_edit_gets_its_own_words(name):
     )
 
 
-def told_by_table(
-    check: OnRanks, solution: str, calls: list[list[Seen]], known: dict[str, list]
-) -> str:
+def told_by_table(check: OnRanks, calls: list[list[Seen]], known: dict[str, list]) -> str:
     """What the first look that finds something wrong says of these calls; "" if all is right."""
 
     def run(cells: list[str], only: int | None = None) -> list:
@@ -245,7 +240,7 @@ def told_by_table(
 
     for look in check.looks:
         if bad := wrong_ones(look, calls):
-            words = Reasons(check, solution, look, bad[0], calls, run).single()
+            words = Reasons(check, look, bad[0], calls, run).single()
             return words or f"no words: {bad[0].value!r} instead of {bad[0].right!r}"
     return ""
 

@@ -10,14 +10,14 @@ from ddp_workbook.exercises import Alone, Look, Seen, When, body, edit
 from ddp_workbook.exercises.judging import engine
 from ddp_workbook.exercises.judging.attempts import Attempt
 from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.exercises.judging.check import Edit
+from ddp_workbook.exercises.judging.check import Edit, load
 from ddp_workbook.exercises.judging.diagnosis import wrong_ones
 from ddp_workbook.exercises.judging.judge import examine
+from ddp_workbook.exercises.judging.on_ranks import seen_in, variants
 from ddp_workbook.exercises.judging.reasons import Reasons
 from ddp_workbook.exercises.judging.same import same
 from ddp_workbook.exercises.judging.snapshots import change, snapshot
 from ddp_workbook.exercises.judging.values import first_difference
-from ddp_workbook.exercises.judging.variants import linked, run_variants
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
 SOLUTION = '''def double_sum(numbers):
@@ -52,7 +52,7 @@ def calls_of(cell: str) -> list[list[Seen]] | None:
         came = [names["double_sum"](case) for case in CASES]
     except TypeError:
         return None
-    return linked([[Seen(n, 0, CASES[n], one)] for n, one in enumerate(came)])
+    return seen_in(check_of({}), 0, [[[{"came": one}] for one in came]])
 
 
 def reasons(cell: str, check: Alone) -> Reasons:
@@ -64,7 +64,8 @@ def reasons(cell: str, check: Alone) -> Reasons:
 
     calls = calls_of(cell)
     [look] = check.looks
-    return Reasons(check, SOLUTION, look, wrong_ones(look, calls)[0], calls, run)
+    check.solution = SOLUTION
+    return Reasons(check, look, wrong_ones(look, calls)[0], calls, run)
 
 
 def attempt(expression: str) -> str:
@@ -140,16 +141,15 @@ def test_a_condition_belongs_to_one_look():
 
 def test_edited_solutions_run_together_and_one_that_hangs_spoils_nothing():
     """Nor does one that raises; each is told by its place."""
-    name = "mean_over_ranks"
-    solution, check = find(name).solution, find(name).module.CHECK
+    check = load("mean_over_ranks")
     edits = [
         edit(" / dist.get_world_size()", ""),
         edit("dist.all_reduce(total)", "dist.get_rank() and dist.all_reduce(total)"),
         edit("total.item()", "total.items()"),
         Edit(()),
     ]
-    cells = [one.of(solution) for one in edits]
-    ran = run_variants(check, Attempt(name, Path()), 2, cells)
+    cells = [one.of(check.solution) for one in edits]
+    ran = variants(check, Attempt(check.name, Path()), 2, cells)
     assert [one and one[0][0].came for one in ran] == [12.25, None, None, 6.125]
     assert ran[3][0][0].ops == ["all_reduce"]
 

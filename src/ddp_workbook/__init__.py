@@ -60,7 +60,7 @@ __all__ = list(HOMES)
 LAUNCHING = ("launcher.launch", "recording.collectives")
 
 # Compiled and imported in each rank of a check otherwise, which doubles the rank's start.
-JUDGING = (f"{__name__}.exercises.judging.in_rank", f"{__name__}.exercises.judging.calls")
+JUDGING = (f"{__name__}.exercises.judging.in_rank",)
 
 
 def __getattr__(name: str):

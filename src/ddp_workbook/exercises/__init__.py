@@ -45,7 +45,7 @@ HOMES = {
     "Edit": "check",
     "edit": "check",
     "body": "check",
-    "NotYet": "not_yet",
+    "NotYet": "check",
     "in_words": "values",
 }
 __all__ = ["CHAPTERS", *HOMES]

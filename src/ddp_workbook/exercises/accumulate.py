@@ -61,7 +61,7 @@ class Step(NamedTuple):
     """A call: its number, how many micro-batches each rank has, their rows, and the optimizer."""
 
     number: int
-    count: int
+    batches: int
     rows: int
     optimizer: type[Optimizer] = torch.optim.SGD
 
@@ -78,7 +78,7 @@ def arguments(step: Step, rank: int) -> tuple:
     ddp.register_forward_pre_hook(lambda *_: note(ddp, "forward"))
     model.bias.register_hook(lambda _: note(ddp, "backward"))
     optimizer.register_step_post_hook(lambda *_: note(ddp, "step"))
-    return ddp, [micro_batch(step, rank, which) for which in range(step.count)], optimizer
+    return ddp, [micro_batch(step, rank, which) for which in range(step.batches)], optimizer
 
 
 def micro_batch(step: Step, rank: int, which: int) -> tuple[Tensor, Tensor]:
@@ -122,14 +122,14 @@ CHECK = OnRanks(
     cases=lambda size: [Step(0, 3, 2), Step(1, 1, 4), Step(2, 2, 3, torch.optim.AdamW)],
     called=lambda step: (
         f"accumulate(ddp, micro_batches, optimizer), with {step.optimizer.__name__} and "
-        f"{step.count} micro-batch{'es' * (step.count > 1)} of {step.rows} rows on each rank"
+        f"{step.batches} micro-batch{'es' * (step.batches > 1)} of {step.rows} rows on each rank"
     ),
     given=arguments,
     observe=seen_of,
     looks=[
         Look(
             of=lambda seen: [what for what, _ in seen.came["noted"]],
-            right=lambda step: ["forward", "backward"] * step.count + ["step"],
+            right=lambda step: ["forward", "backward"] * step.batches + ["step"],
             otherwise="Which of these calls is missing, or comes too often?",
             came="on rank {rank}: {value}",
             required="{right}",

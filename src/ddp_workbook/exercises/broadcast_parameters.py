@@ -13,6 +13,8 @@ parameters.
 - You may send as many messages as you like, with any of torch.distributed's functions.
 """
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -103,7 +105,7 @@ def change(now: Tensor | None, was: Tensor, _: Tensor, memory: int, wants_gradie
     return "" if now.requires_grad == wants_gradient else f"has requires_grad={now.requires_grad}"
 
 
-def identical(one: dict | Tensor | None, other: dict | Tensor) -> bool:
+def identical(one: Any, other: dict | Tensor) -> bool:
     """Equal in dtype, shape and every bit; one nan is as good as another."""
     if isinstance(other, dict):
         return all(identical(one[name], other[name]) for name in other)

@@ -114,7 +114,9 @@ def mend_the_job_script() -> tuple[str, str]:
     return slurm, pbs
 
 
-TABLE = {  # where to look -> facts about a script, each with the value that is required
+TABLE: dict[
+    str, dict[str, Any]
+] = {  # where to look -> facts about a script, each with the value that is required
     "Whose message is it? Is every option spelled as in that command's manual, and every quote and "
     "bracket closed? A \\ joins two lines only if nothing follows it.": {"error message": []},
     "To bash, every directive is a comment. What must such a line begin with, letter for letter, "
@@ -180,7 +182,7 @@ REQUIRED = {fact: value for facts in TABLE.values() for fact, value in facts.ite
 
 def looked_at(returned: Any, scheduler: str) -> dict[str, Any]:
     """Whether two scripts came back, and which facts about one of them are not as required."""
-    if BASH is None:
+    if not BASH:
         came, look = "no bash on this machine to run them", "Install bash; on Windows, with WSL."
         raise NotYet("both scripts", came, "bash", look)
     two = isinstance(returned, list | tuple) and [type(one) for one in returned] == [str, str]

@@ -34,6 +34,7 @@ Return a dict with a name for each letter.
 
 import math
 import re
+from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
@@ -50,10 +51,10 @@ HINTS = [
 ]
 MOVES = ("broadcast", "scatter", "gather", "all_gather", "all_to_all")
 COMBINES = ("reduce", "all_reduce", "reduce_scatter")
-OPS = {"SUM": sum, "AVG": fmean, "PRODUCT": math.prod, "MIN": min, "MAX": max}
+OPS: dict[str, Callable] = {"SUM": sum, "AVG": fmean, "PRODUCT": math.prod, "MIN": min, "MAX": max}
 BESIDE = ("torch", "distributed", "dist", "op", "ReduceOp")  # words that may come with a name
 CALLED = "name_the_collective()"
-Held = list[list[float] | None]  # the numbers of each rank
+Held = list[Any]  # the numbers of each rank, a list of float; None for a dash
 
 
 def name_the_collective() -> dict[str, str]:
@@ -143,7 +144,7 @@ def after(name: str, before: Held) -> Held:
         return [row[rank * length : (rank + 1) * length] for rank in range(ranks)]
 
     cut = [pieces(row) for row in before]
-    return {
+    by_name: dict[str, Held] = {
         "broadcast": [before[0]] * ranks,
         "scatter": cut[0],
         "reduce": [combined] + [None] * (ranks - 1),
@@ -152,7 +153,8 @@ def after(name: str, before: Held) -> Held:
         "all_gather": [everything] * ranks,
         "reduce_scatter": pieces(combined),
         "all_to_all": [[n for row in cut for n in row[rank]] for rank in range(ranks)],
-    }[call]
+    }
+    return by_name[call]
 
 
 def given(seen: Seen) -> dict[str, Any]:

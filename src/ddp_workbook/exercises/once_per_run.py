@@ -41,7 +41,7 @@ HINTS = [
 def once_per_run(make_folder: Callable[[], str]) -> str:
     """Path of the folder that rank 0 makes; raises on every rank if rank 0 cannot make it."""
     ### BEGIN SOLUTION
-    told: list[str | None] = [None, None]  # the path, the problem
+    told: list = [None, None]  # the path, the problem
     if dist.get_rank() == 0:
         try:
             told[0] = make_folder()

@@ -71,9 +71,12 @@ class Meeting:
 
     def __init__(self, case: Case):
         self.case, self.before = case, set(threading.enumerate())
-        self.called, self.running, self.done = [], [], []
+        self.called: list[int] = []
+        self.running: list[int] = []
+        self.done: list[int] = []
         self.waiting: set[threading.Thread] = set()
-        self.most, self.threads, self.timeouts = 0, set(), 0
+        self.threads: set[threading.Thread] = set()
+        self.most = self.timeouts = 0
         self.over, self.moments = False, MOMENTS
 
     def __deepcopy__(self, memo: dict) -> "Meeting":
@@ -137,8 +140,11 @@ def watched(function: Callable, replicas: list[nn.Module], inputs: list[Tensor])
     start, join = threading.Thread.start, threading.Thread.join
 
     def start_late(thread: threading.Thread) -> None:
-        run = thread.run
-        thread.run = lambda: (time.sleep(MOMENT), run())
+        def run_late(run: Callable[[], None] = thread.run) -> None:
+            time.sleep(MOMENT)
+            run()
+
+        vars(thread)["run"] = run_late
         start(thread)
 
     def join_briefly(thread: threading.Thread, timeout: float | None = None) -> None:

@@ -113,7 +113,7 @@ def look_at_calls(made: list[list[int] | None]) -> str:
     """Where to look if each rank makes the group of these ranks."""
     if None in made:
         return "Some ranks make more groups than others. Is there a call inside an if?"
-    if all(rank in group for rank, group in enumerate(made)):
+    if all(rank in (group or ()) for rank, group in enumerate(made)):
         return (
             "In this call each rank makes a group that it is in. Which groups must every rank "
             "make, and in which order?"

@@ -206,7 +206,7 @@ def name_of_job(seen: Seen) -> str:
     return job if right or line.standalone else line.run_id
 
 
-def part(says: str, required: str = "", **about: Any) -> Look:
+def part(says: str, required: str | Callable[..., str] = "", **about: Any) -> Look:
     """A look at a part of the line, with what the line `says` in it."""
     return Look(
         came=lambda seen: f"{on_host(seen)}\n{says}: {seen.value}",

@@ -66,7 +66,7 @@ def for_failure(failure: RankFailed, known: Mapping[str, str], group: bool) -> s
     if not failure.kind:
         code, call = failure.returncode, place.call if place else ""
         inside = advice.for_death(code, call) if code == -6 else ""
-        return own or FOR_DEATHS.get(code) or inside or LEAVES
+        return own or FOR_DEATHS.get(code or 0) or inside or LEAVES
     ours = next((text for pattern, text in FOR_ERRORS if re.search(pattern, failure.reason)), "")
     known_there = advice.for_error(failure.kind, failure.reason)
     others = AN_ASSERT if failure.kind == "AssertionError" else FOR_OTHER_ERRORS

@@ -4,7 +4,6 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 
 from ddp_workbook.diagnostics import user_code
@@ -98,14 +97,15 @@ def _numbered(folder: Path, name: str, data: bytes) -> Path:
         with contextlib.suppress(OSError):
             if path.read_bytes() == data:
                 return path
-    for number in count(max(older, default=0) + 1):
+    number = max(older, default=0) + 1
+    while True:
         path = folder / f"{name}.{number}.py"
         try:
             with open(path, "xb") as file:
                 file.write(data)
             return path
         except FileExistsError:
-            continue
+            number += 1
         except OSError:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)  # do not leave half an attempt

@@ -11,6 +11,7 @@ from ddp_workbook.errors import WorkbookError
 from ddp_workbook.exercises import CHAPTERS
 from ddp_workbook.exercises.judging import source
 from ddp_workbook.exercises.judging.attempts import Attempt
+from ddp_workbook.exercises.judging.check import load
 from ddp_workbook.exercises.judging.engine import examine_calls
 
 FOLDER = Path(__file__).parents[1]
@@ -47,7 +48,7 @@ class Exercise:
 
         Raises NotYet, and what `launch` raises.
         """
-        return examine_calls(self.module.CHECK, attempt, sizes)
+        return examine_calls(load(self.name), attempt, sizes)
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -11,13 +11,32 @@ gives everything that was seen has its words in the verdict.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from inspect import signature
+from functools import cached_property
+from importlib import import_module
+from inspect import getfile, signature
+from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
 
+from ddp_workbook.exercises.judging import source
 from ddp_workbook.exercises.judging.values import in_words
 
-PAUSE = 0.03  # seconds by which some ranks are late, so that a missing wait shows
+
+class NotYet(Exception):
+    """The attempt does not do what the task asks: called, came back, required, where to look.
+
+    Each of the four sentences may take several lines, and none contains the solution. A check
+    raises this, or in a rank the function through which the check calls the attempt.
+    """
+
+    def __init__(self, called: str, came_back: str, required: str, look_at: str):
+        super().__init__(called, came_back, required, look_at)
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """The sentences with their headings, as a verdict shows them."""
+        headings = ("called", "came back", "required", "look at")
+        return list(zip(headings, self.args, strict=True))
 
 
 @dataclass
@@ -31,6 +50,7 @@ class Seen:
     wire: list[dict] = field(default_factory=list)  # rows of `record_collectives`, without rank
     changed: list[str] = field(default_factory=list)  # names of changed arguments
     overwritten: bool = False  # its result had changed by the time of the last call
+    by_chance: bool = False  # it used an order, or a buffer, that may differ the next time
     everyone: list["Seen"] = field(default_factory=list, repr=False)  # this call, on all ranks
     others: list["Seen"] = field(default_factory=list, repr=False)  # this rank, earlier calls
     again: list["Seen"] = field(default_factory=list, repr=False)  # this rank and case, other calls
@@ -76,7 +96,8 @@ class Edit:
         """The edited cell. Raises ValueError unless each part is there exactly once."""
         for old, new in self.changes:
             if old is None:
-                kept = re.search(r"\A.*^def .*?\n    \"\"\".*?\"\"\"\n", cell, re.M | re.S)[0]
+                head = re.search(r"\A.*^def .*?\n    \"\"\".*?\"\"\"\n", cell, re.M | re.S)
+                kept = head[0] if head else ""
                 cell = kept + indent(dedent(new).strip("\n"), "    ") + "\n"
                 continue
             if (count := cell.count(old)) != 1:
@@ -144,6 +165,10 @@ class Look:
     timing_dependent: bool = False  # threads may win the race in one call and lose it in the next
 
 
+def ask_nothing() -> None:
+    """In the place of a solution that is not loaded."""
+
+
 @dataclass(kw_only=True)
 class OnRanks:
     """A check on real ranks; one launch makes all calls of a world size."""
@@ -163,9 +188,11 @@ class OnRanks:
     too_much: str = "Each collective costs a round trip. Which of them is not needed?"
     keeps: str = ""  # where to look if an argument is changed; "" if it may be
     errors: Mapping[str, str] = field(default_factory=dict)  # part of a message -> where to look
-    pause: float = PAUSE
+    pause: float = 0.03  # seconds by which some ranks are late, so that a missing wait shows
     group: bool = True
     may_seed: bool = False  # the function may change the seed of torch
+    pairs: int = 40  # of mistakes that are tried together; fewer if each of them takes long
+    function: Callable = field(default=ask_nothing, init=False)  # the solution; see `load`
 
     def __post_init__(self):
         when = {words: one for words, one in self.mistakes.items() if isinstance(one, When)}
@@ -174,6 +201,24 @@ class OnRanks:
             raise ValueError(f"a When belongs to one of the looks: {[*when]}")
         if when:
             self.looks = [replace(self.looks[0], mistakes={**self.looks[0].mistakes, **when})]
+
+    @property
+    def name(self) -> str:
+        """The exercise's name, which is that of the function."""
+        return self.function.__name__
+
+    @cached_property
+    def solution(self) -> str:
+        """The cell that solves the exercise."""
+        return source.solution(Path(getfile(self.function)).read_text("utf-8"), self.name)
+
+    def said(self, case: Any, rank: int, part: str = "") -> str:
+        """A call in words; `part` is the key in question if a dict is compared."""
+        if callable(self.called):
+            return ask(self.called, case, part)
+        arguments = self.arguments(case, rank) if "{given}" in self.called else ()
+        given = ", ".join(map(in_words, arguments))
+        return self.called.format(name=self.name, case=in_words(case), given=given, part=part)
 
     @property
     def edits(self) -> list[tuple[str, Edit]]:
@@ -230,6 +275,13 @@ class Alone(OnRanks):
         if self.given is None:
             return case if isinstance(case, tuple) else (case,)
         return tuple(ask(self.given, case, rank))
+
+
+def load(name: str) -> OnRanks:
+    """The check of the exercise `name`, with its solution."""
+    module = import_module(f"ddp_workbook.exercises.{name}")
+    module.CHECK.function = getattr(module, name)
+    return module.CHECK
 
 
 def ask(function: Any, *about: Any) -> Any:

@@ -45,7 +45,7 @@ def looked_at(look: Look, calls: Sequence[Sequence[Seen]]) -> list[list[Seen]]:
 
 def right_of(look: Look, one: Seen) -> Any:
     """The right value of a call on a rank."""
-    if look.right is SOLUTION:
+    if look.right is SOLUTION and one.solution:
         return look.of(one.solution)
     return ask(look.right, one.case, one.rank)
 

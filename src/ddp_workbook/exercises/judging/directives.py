@@ -92,7 +92,7 @@ def parsed(command: str, options: Iterable[tuple[list[str], dict]], lines: list[
         raise Refused(f"{command}: {message}")
 
     parser = argparse.ArgumentParser(command, add_help=False)
-    parser.error = refuse
+    vars(parser)["error"] = refuse  # in the place of a method that exits
     for names, how in options:
         parser.add_argument(*names, **how)
     try:
@@ -104,7 +104,11 @@ def parsed(command: str, options: Iterable[tuple[list[str], dict]], lines: list[
 
 def asked_of_slurm(lines: list[str]) -> Asked:
     """What these options of sbatch ask for; their names may be abbreviated. Raises Refused."""
-    kinds = ((SBATCH_VALUED, {}), (SBATCH_OPTIONAL, {"nargs": "?"}), (SBATCH_FLAGS, FLAG))
+    kinds: list[tuple[str, dict]] = [
+        (SBATCH_VALUED, {}),
+        (SBATCH_OPTIONAL, {"nargs": "?"}),
+        (SBATCH_FLAGS, FLAG),
+    ]
     options = [
         ([f"-{SBATCH_SHORT.get(name)}"] * (name in SBATCH_SHORT) + [f"--{name}"], how)
         for names, how in kinds
@@ -115,8 +119,8 @@ def asked_of_slurm(lines: list[str]) -> Asked:
     given["nodes"] = (given["nodes"] or "").partition("-")[0]  # the least of a range
     nodes = number(given, "nodes") or (-(-tasks // per_node) if tasks and per_node else 1)
     tasks = tasks or nodes * per_node
-    kinds = [one for one in (given["gres"] or "").split(",") if re.match(r"gpu\b", one)]
-    given["gres"] = "".join(kinds[:1]).removeprefix("gpu").lstrip(":") or "1" * bool(kinds)
+    gpus = [one for one in (given["gres"] or "").split(",") if re.match(r"gpu\b", one)]
+    given["gres"] = "".join(gpus[:1]).removeprefix("gpu").lstrip(":") or "1" * bool(gpus)
     return Asked(
         nodes=nodes,
         gpus=number(given, "gpus_per_node")

@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ddp_workbook.exercises.judging.check import Look, Seen
 from ddp_workbook.exercises.judging.unordered import Unordered
 from ddp_workbook.exercises.judging.values import in_words
 
-Gradients = dict[str, Tensor | None]  # by parameter; None for no gradient
+Gradients = dict[str, Any]  # by parameter: its gradient; None for no gradient
 
 
 def held(model: nn.Module, call: int, rank: int) -> Gradients:

@@ -1,83 +1,206 @@
-"""The part of a check that runs in a rank: loads the attempt, calls it, and sees what it breaks."""
+"""In a rank: makes the calls of a check with one function after another, and records each call."""
 
 import contextlib
-import linecache
 import os
+import random
 import sys
 import threading
+import time
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
+from inspect import signature
+from itertools import count
 from pathlib import Path
 from typing import Any
+
+import torch
+import torch.distributed as dist
 
 from ddp_workbook.diagnostics import exceptions, user_code
 from ddp_workbook.exercises.judging import unordered
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL
-from ddp_workbook.exercises.judging.not_yet import NotYet
-from ddp_workbook.exercises.judging.process_state import LOOK_AT_STATE, State
-from ddp_workbook.exercises.judging.result_validation import refuse_what_cannot_travel
-from ddp_workbook.exercises.judging.signatures import refuse_another_function, signature_of
-from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.exercises.judging.check import OnRanks, load
+from ddp_workbook.exercises.judging.guard import (
+    WHOLE_CELL,
+    function_in,
+    no_leaving,
+    nothing_changes,
+    refuse_what_cannot_travel,
+)
+from ddp_workbook.exercises.judging.snapshots import change, copied, snapshot, unchanged
+from ddp_workbook.exercises.judging.unordered import Unordered
+from ddp_workbook.exercises.judging.watch import Watch
 from ddp_workbook.launcher.process_group import set_up
 
-WHOLE_CELL = "your cell, from top to bottom"
 EXERCISES = os.path.dirname(os.path.dirname(__file__))  # the check's own lines are not the reader's
+SEED = 20_000  # of a rank's random numbers; no check uses it or one near it
+MEETINGS = count()  # of this rank with the others
+Only = tuple[int, int | None] | None  # a call's number and, for `Alone`, perhaps its rank
+Records = list[list[dict]]  # by call, and each time that it is made here: the fields of a `Seen`
 
 
 class InRank:
-    """A worker: passes the function in the file at `path` to `probe`, and returns its result.
+    """A worker: makes the calls of an exercise's check with the functions of some cells, in turn.
 
-    `group` is False if the exercise has no ranks.
+    First `solution` makes all calls; then the cells `edited`, last the attempt in the file `path`
+    make them, or the only one that is named. "" and None stand for no cell. The attempt writes to
+    the file `progress` when it makes a call after the first one.
     """
 
-    def __init__(self, name: str, path: Path, probe: Callable, group: bool):
-        self.name, self.path, self.probe, self.group = name, str(path), probe, group
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        solution: str = "",
+        edited: Sequence[str] = (),
+        path: Path | None = None,
+        only: Only = None,
+        progress: str = "",
+    ):
+        self.name, self.size, self.solution, self.edited = name, size, solution, edited
+        self.path, self.only, self.progress = path and str(path), only, progress
         user_code.hide(EXERCISES)  # from the reports, which this process makes
 
-    def __call__(self) -> Any:
-        """Run in a rank."""
-        user_code.call_it(self.path, YOUR_CELL)
-        threading.excepthook = say_briefly
-        prepare(self.group)
-        module = import_module(f"ddp_workbook.exercises.{self.name}")
-        guard = partial(nothing_changes, may_seed=module.CHECK.may_seed)
-        guarded = Guarded(self.name, self.load(getattr(module, self.name), guard), guard)
-        answer = self.probe(guarded)
-        refuse_what_cannot_travel(self.name, answer)
-        return answer
+    def __call__(self) -> list[Records | None]:
+        """By cell, what was seen in each call; None if it raised here."""
+        check = load(self.name)
+        self.prepare(check.group)
+        attempt = Guarded(check, self.path) if self.path else None
+        seen: list[Records | None] = []
+        cells = [(text, self.only) for text in self.edited]
+        for text, only in [(self.solution, None)] * bool(self.solution) + cells:
+            seen.append(None)
+            with contextlib.suppress(Exception):
+                seen[-1] = self.made(check, defined(text, self.name), only)
+            wait_for_the_others() if check.group else None
+        if attempt:
+            seen.append(self.made(check, attempt, self.only, pauses=True))
+            refuse_what_cannot_travel(self.name, seen[-1])
+        return seen
 
-    def load(self, asked: Callable, guard: Callable) -> Callable:
-        """The reader's function; NotYet if there is none, or if it takes other arguments."""
+    def prepare(self, group: bool) -> None:
+        """Make the process group, if there is one, and hide the check's own lines from reports."""
+        user_code.hide(EXERCISES)
+        if self.path:
+            user_code.call_it(self.path, YOUR_CELL)
+            threading.excepthook = say_briefly
+        # torch 2.13 has new names for two collectives; the old ones are right as well.
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.")
+        set_up(bare=not group)
+
+    def made(self, check: OnRanks, function: Callable, only: Only, pauses: bool = False) -> Records:
+        """What was seen in each call; with `pauses` some ranks come late to some calls."""
+        rank = dist.get_rank() if check.group else 0
+        random.seed(SEED + rank)  # unseeded random numbers differ between the ranks
+        torch.manual_seed(SEED + rank)
+        seen: Records = []
+        returned: list[tuple[Any, dict]] = []  # the object itself, and what was seen of it
+        for number, case in enumerate(check.cases_of(self.size)):
+            if only and number != only[0]:
+                continue
+            if number and not only:
+                wait_for_the_others() if check.group else None
+                if pauses and self.progress:
+                    with open(self.progress, "r+") as file:  # not emptied: it may be killed here
+                        file.write(f"{number}")
+            ranks = [rank] if check.group else range(check.ranks_of(case, self.size))
+            if only and only[1] is not None:
+                ranks = [only[1]]
+            late = pauses and check.group and comes_late(number, rank, self.size)
+            seen.append([])
+            for one in ranks:
+                came, record = call(check, function, case, one, check.pause if late else 0)
+                seen[-1].append(record)
+                returned += [] if check.observe else [(came, record)]
+        for came, record in returned:
+            record["overwritten"] = not unchanged(came, record["came"])
+        return seen
+
+
+def call(
+    check: OnRanks, function: Callable, case: Any, rank: int, pause: float
+) -> tuple[Any, dict]:
+    """What a call has returned, and the fields of a `Seen`; the call is `pause` seconds late.
+
+    It is late after its arguments are made, for which ranks may have to meet.
+    """
+    arguments = check.arguments(case, rank)
+    before = [snapshot(one) for one in arguments] if check.keeps else []
+    orders = Unordered.random_orders
+    time.sleep(pause)
+    with Watch(partial(check.said, case, rank)) as watch:
+        caller = check.caller or (lambda function, *arguments: function(*arguments))
+        returned = caller(function, *arguments)
+    watch.refuse_unwaited(rank)
+    names = signature(check.function).parameters if before else ()
+    changes = [
+        change(name, was, snapshot(one))
+        for name, one, was in zip(names, arguments, before, strict=False)
+    ]
+    refuse_what_cannot_travel(check.name, returned) if check.observe is None else None
+    return returned, {
+        "came": copied(check.observe(returned, *arguments) if check.observe else returned),
+        "wire": watch.rows,
+        "changed": [words for words in changes if words],
+        "by_chance": Unordered.random_orders > orders,
+    }
+
+
+def comes_late(call: int, rank: int, size: int) -> bool:
+    """Whether this rank is late: all but rank 0 in the first call, then rank 0, then the last."""
+    late = (set(range(1, size)), {0}, {size - 1})
+    return call < len(late) and size > 1 and rank in late[call]
+
+
+@user_code.wait_in
+def wait_for_the_others() -> None:
+    """Wait until every rank has come here, through the store, so that nothing is recorded."""
+    store, number = dist.distributed_c10d._get_default_store(), next(MEETINGS)
+    if store.add(f"calls {number}", 1) == dist.get_world_size():
+        store.set(f"all {number}", "")
+    store.wait([f"all {number}"])
+
+
+def defined(text: str, name: str) -> Callable:
+    """The function `name` of a cell that is the solution, or an edit of it."""
+    module = types.ModuleType(name)
+    exec(unordered.compiled(text, f"<{name}>", module.__dict__), module.__dict__)
+    return module.__dict__[name]
+
+
+class Guarded:
+    """The reader's function; NotYet if it changes the state of the process or exits.
+
+    Raises NotYet if its cell does that, or defines no function that takes the same arguments.
+    """
+
+    calls = 0
+
+    def __init__(self, check: OnRanks, path: str):
+        self.name, self.may_seed = check.name, check.may_seed
         module = types.ModuleType(self.name)
-        module.__file__ = self.path
-        sys.modules[module.__name__] = module  # so that a class of the attempt can be pickled
-        text = Path(self.path).read_text(encoding="utf-8")
-        code = unordered.compiled(text, self.path, module.__dict__)
+        module.__file__ = path
+        sys.modules[self.name] = module  # so that a class of the attempt can be pickled
+        code = unordered.compiled(Path(path).read_text("utf-8"), path, module.__dict__)
         module.__dict__["hash"] = hash_of_a_process
-        with guard(WHOLE_CELL), no_leaving(WHOLE_CELL, "a cell that runs to its end"):
+        with (
+            nothing_changes(WHOLE_CELL, may_seed=self.may_seed),
+            no_leaving(WHOLE_CELL, "a cell that runs to its end"),
+        ):
             exec(code, module.__dict__)
-        function = module.__dict__.get(self.name)
-        if not callable(function):
-            raise NotYet(
-                WHOLE_CELL,
-                _defined(module, self.name),
-                f"a function called {self.name}",
-                f"the line {signature_of(self.name, asked)}: is it there, at the left margin?",
-            )
-        refuse_another_function(self.name, function, asked)
-        return function
+        self.function = function_in(module, check.function)
 
-
-def prepare(group: bool) -> None:
-    """Make the process group, if there is one, and hide the check's own lines from reports."""
-    user_code.hide(EXERCISES)
-    # torch 2.13 has new names for two collectives; the old ones are right as well.
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.")
-    set_up(bare=not group)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        Guarded.calls += 1
+        with (
+            nothing_changes(self.name, may_seed=self.may_seed),
+            no_leaving(self.name, "a function that returns to its caller, or raises an error"),
+        ):
+            return self.function(*args, **kwargs)
 
 
 def hash_of_a_process(value: Any) -> int:
@@ -85,7 +208,10 @@ def hash_of_a_process(value: Any) -> int:
 
     Ranks here are forks of one process. Under torchrun each has its own hash seed.
     """
-    return hash((value, os.environ["RANK"], Guarded.calls)) if has_text(value) else hash(value)
+    if not has_text(value):
+        return hash(value)
+    Unordered.random_orders += 1
+    return hash((value, os.environ["RANK"], Guarded.calls))
 
 
 def has_text(value: Any) -> bool:
@@ -95,69 +221,9 @@ def has_text(value: Any) -> bool:
     return isinstance(value, str | bytes)
 
 
-def _defined(module: types.ModuleType, name: str) -> str:
-    if name in vars(module):
-        return f"{name} is {in_words(vars(module)[name])}, which is not a function"
-    own = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__]
-    return f"it defines {', '.join(own) or 'no function'}"
-
-
 def say_briefly(error: threading.ExceptHookArgs) -> None:
     """Print an exception that ended a thread of the reader's, with only the reader's own lines."""
-    pages = traceback.TracebackException(error.exc_type, error.exc_value, error.exc_traceback)
+    value = error.exc_value or error.exc_type()
+    pages = traceback.TracebackException(error.exc_type, value, error.exc_traceback)
     exceptions.shorten(pages)
     print(f"In a thread: {''.join(pages.format()).rstrip()}", file=sys.stderr)
-
-
-class Guarded:
-    """The reader's `function`; NotYet if it changes the state of the process or exits."""
-
-    calls = 0
-
-    def __init__(self, name: str, function: Callable, guard: Callable):
-        self.name, self.function, self.guard = name, function, guard
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
-        Guarded.calls += 1
-        with (
-            self.guard(self.name),
-            no_leaving(self.name, "a function that returns to its caller, or raises an error"),
-        ):
-            return self.function(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def nothing_changes(called: str, *, may_seed: bool) -> Iterator[None]:
-    """Raise NotYet if the state of the process has changed; `may_seed` ignores seeds."""
-    before = State(may_seed)
-    yield
-    changed = before.changed(State(may_seed))
-    if changed:
-        what = changed[0]
-        look = next((text for start, text in LOOK_AT_STATE.items() if what.startswith(start)), "")
-        raise NotYet(
-            called,
-            f"it changed {what}, which belongs to the whole process",
-            "the process stays as it was, because other code in it relies on that",
-            look or f"Which line changes {what} without restoring it?",
-        )
-
-
-@contextlib.contextmanager
-def no_leaving(called: str, required: str) -> Iterator[None]:
-    """Turn `sys.exit` into NotYet: what a check calls must return."""
-    try:
-        yield
-    except SystemExit as leaving:
-        frames = traceback.extract_tb(leaving.__traceback__)
-        lines = [frame.lineno for frame in frames if user_code.short(frame.filename) == YOUR_CELL]
-        path = next((f.filename for f in frames if user_code.short(f.filename) == YOUR_CELL), "")
-        text = linecache.getline(path, lines[-1]).strip() if lines else f"exit({leaving.code!r})"
-        where = f"your line {lines[-1]}: " if lines else ""
-        raise NotYet(
-            called,
-            f"{where}{text}\nwhich ends the whole process",
-            required,
-            "What should happen here instead of ending the process?",
-        ) from None

@@ -64,8 +64,8 @@ def of_starts(run: Run, asked: Asked) -> Facts:
     yield "nodes without a torchrun", missing and missing + why
     yield "torchruns on a node", max(map(on.count, on), default=1)
     for one in run.starts:
-        if one.problem:
-            other = one.problem.reason is Reason.ANOTHER_COMMAND
+        if one.problem or not one.line:
+            other = one.problem and one.problem.reason is Reason.ANOTHER_COMMAND
             said = " ".join(one.words) if other else f"{one.problem}"
             yield "started in the place of torchrun" if other else "error message", [said]
             continue

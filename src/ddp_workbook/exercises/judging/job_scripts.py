@@ -23,7 +23,7 @@ from ddp_workbook.exercises.judging import torchrun
 from ddp_workbook.exercises.judging.directives import Asked, Refused
 
 STAND_INS = Path(__file__).with_name("stand_ins.sh")
-BASH = shutil.which("bash")
+BASH = shutil.which("bash") or ""  # "" where there is none
 PLAYED = """torchrun python python3 bash srun pbsdsh ssh pbs_tmrsh mpiexec mpirun hostname uname
 getent scontrol nvidia-smi wc module ml conda mamba sleep sbatch qsub scancel squeue qdel qstat"""
 # A command named by its path, such as /bin/bash or $HOME/venv/bin/torchrun.

@@ -11,7 +11,7 @@ from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell, Wor
 from ddp_workbook.exercises.judging import advice, attempts
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
 from ddp_workbook.exercises.judging.catalogue import Exercise
-from ddp_workbook.exercises.judging.not_yet import NotYet
+from ddp_workbook.exercises.judging.check import NotYet
 from ddp_workbook.exercises.judging.source import same_code
 from ddp_workbook.exercises.judging.syntax import unreadable
 from ddp_workbook.exercises.judging.verdict import (

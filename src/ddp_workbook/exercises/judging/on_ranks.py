@@ -1,15 +1,16 @@
-"""How a check runs an attempt: on real ranks, until they return or are proven to hang."""
+"""Runs cells on real ranks, until they return or are proven to hang: one launch makes all calls."""
 
-import contextlib
 import io
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TextIO
 
-from ddp_workbook.exercises.judging import calls
+from ddp_workbook.errors import WorkbookError
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
-from ddp_workbook.exercises.judging.in_rank import InRank
+from ddp_workbook.exercises.judging.check import OnRanks, Seen
+from ddp_workbook.exercises.judging.in_rank import InRank, Only, Records
 from ddp_workbook.launcher import fork_server
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
@@ -17,51 +18,118 @@ from ddp_workbook.launcher.standstill import Limits
 
 IDLE = 3.0  # seconds in which no rank does anything, while not all wait for one another
 PROCESSOR = 2.0  # seconds of processor time of one rank; a right answer needs a few tenths
-fork_server.preload(InRank.__module__, calls.__name__)
+EACH = 0.5  # more of them for each edited solution
+fork_server.preload(InRank.__module__)
 SLOW = "This machine is busy; the check goes on."
 READY: set[int | None] = set()  # fork servers that have started a rank
+Calls = list[list[Seen]]  # by call and rank
+SOLUTIONS: dict[tuple[str, int], Calls] = {}  # name, size -> what the solution gave
 
 
-def run_probe(attempt: Attempt, probe: Callable, ranks: int) -> list:
-    """Call `probe(function)` with the attempt's function on the ranks; return its results by rank.
+def made(
+    check: OnRanks, attempt: Attempt, size: int, only: Only = None, progress: str = ""
+) -> Calls:
+    """The attempt's calls at this world size, or a single one: its number, perhaps its rank.
 
-    0 ranks are one process without a group. Raises what `launch` raises: RanksHung only for a
-    proven hang, however busy the machine is, and TooBusyToTell when a long patience ends.
+    Notes in the attempt what it prints, and in the file `progress` the number of each call after
+    the first one. Raises what `launch` raises: RanksHung only for a proven hang, however busy the
+    machine is, and TooBusyToTell when a long patience ends.
     """
-    attempt.ranks = ranks
-    start_fork_server()
-    limits = Limits(idle=IDLE, processor=PROCESSOR, on_slow=lambda: _say_once(attempt, SLOW))
-    with _kept_output(attempt) as text:
-        return run_ranks(
-            Call(InRank(attempt.name, attempt.path, probe, group=ranks > 0)),
-            max(1, ranks),
-            quiet=True,
-            by_evidence=limits,
-            output=text,
-            cancelled=attempt.cancelled,
-        )
-
-
-def _say_once(attempt: Attempt, words: str) -> None:
-    if words not in attempt.said:
-        attempt.said.add(words)
-        print(words)
-
-
-def start_fork_server() -> None:
-    """Wait for a new fork server, which imports torch, before anything is measured."""
+    attempt.ranks = size if check.group else 0
     if fork_server.METHOD == "forkserver" and fork_server.server_pid() not in READY - {None}:
+        # Wait for a new one, which imports torch, before anything is measured.
         run_ranks(Call(os.getpid), 1, quiet=True)
         READY.add(fork_server.server_pid())
-
-
-@contextlib.contextmanager
-def _kept_output(attempt: Attempt) -> Iterator[TextIO]:
-    """Keep what the ranks print for the verdict, instead of showing it above."""
-    text = io.StringIO()
+    output = io.StringIO()  # for the verdict, instead of showing it above
+    worker = InRank(check.name, size, unknown(check, size), (), attempt.path, only, progress)
     try:
-        yield text
+        calls = launched(check, attempt, worker, output, lambda: _say_once(attempt))[-1]
     finally:
-        attempt.printed = text.getvalue().replace(str(attempt.path), YOUR_CELL)
-        if not attempt.ranks:  # its only process is not a rank
+        attempt.printed = output.getvalue().replace(str(attempt.path), YOUR_CELL)
+        if not check.group:  # its only process is not a rank
             attempt.printed = re.sub(r"^\[rank 0\] ", "", attempt.printed, flags=re.M)
+    assert calls is not None  # an attempt that raises has ended the launch
+    return calls
+
+
+def variants(
+    check: OnRanks,
+    attempt: Attempt,
+    size: int,
+    texts: Sequence[str],
+    only: int | None = None,
+    launches: int = 100,
+) -> list[Calls | None]:
+    """By text: what an edited solution gives in each call, or only in call number `only`.
+
+    None stands for a text that raises or does not end. One that does not end ends the launch; then
+    its halves are run, until there were so many launches.
+    """
+    found: list[Calls | None] = [None] * len(texts)
+    parts = [range(len(texts))] if texts else []
+    for _ in range(launches):
+        if parts:
+            part = parts.pop(0)
+            edited = [texts[number] for number in part]
+            one_call = None if only is None else (only, None)
+            worker = InRank(check.name, size, unknown(check, size), edited, only=one_call)
+            try:
+                found[part.start : part.stop] = launched(check, attempt, worker)
+            except WorkbookError:
+                half = len(part) // 2
+                parts += [part[:half], part[half:]] if half else []
+    return found
+
+
+def unknown(check: OnRanks, size: int) -> str:
+    """The solution's cell, if it must be run to compare with it; else ""."""
+    known = not check.needs_solution or (check.name, size) in SOLUTIONS
+    return "" if known else check.solution
+
+
+def launched(
+    check: OnRanks,
+    attempt: Attempt,
+    worker: InRank,
+    output: TextIO | None = None,
+    on_slow: Callable[[], None] | None = None,
+) -> list[Calls | None]:
+    """What the worker's cells gave, and last the attempt; keeps what the solution gave."""
+    size, processor = worker.size, PROCESSOR + EACH * len(worker.edited)
+    answers = run_ranks(
+        Call(worker),
+        max(1, size),
+        quiet=True,
+        by_evidence=Limits(idle=IDLE, processor=processor, on_slow=on_slow),
+        output=output or io.StringIO(),
+        cancelled=attempt.cancelled,
+    )
+    by_cell = list(zip(*answers, strict=True))
+    if worker.solution:
+        SOLUTIONS[check.name, size] = seen_in(check, size, by_cell.pop(0))
+    return [None if None in one else seen_in(check, size, one, worker.only) for one in by_cell]
+
+
+def seen_in(check: OnRanks, size: int, answers: Sequence[Records], only: Only = None) -> Calls:
+    """What the ranks have returned, by call and rank, beside what the solution gave."""
+    number, rank = only or (0, 0)
+    cases, known = check.cases_of(size), SOLUTIONS.get((check.name, size), [])
+    calls = [
+        [
+            Seen(n, r, cases[n], **record)
+            for r, record in enumerate(chain(*of_call), start=rank or 0)
+        ]
+        for n, of_call in enumerate(zip(*answers, strict=True), start=number)
+    ]
+    for call in calls:
+        for seen in call:
+            seen.everyone = call
+            seen.solution = known[seen.call][seen.rank] if known else None
+            seen.again = [c[seen.rank] for c in calls if c is not call and c[0].case is seen.case]
+    return calls
+
+
+def _say_once(attempt: Attempt) -> None:
+    if SLOW not in attempt.said:
+        attempt.said.add(SLOW)
+        print(SLOW)

@@ -1,15 +1,11 @@
 """Finds the words of a verdict: which known mistake gives what this attempt has given."""
 
-import time
 from collections.abc import Callable, Sequence
 from itertools import combinations, islice
 
 from ddp_workbook.exercises.judging.check import Edit, Look, OnRanks, Seen
 from ddp_workbook.exercises.judging.diagnosis import Explanation, compared, worded
 
-PAIRS_SECONDS = 0.3  # for two mistakes at once, on a quiet machine
-BUSY_SECONDS = 1.5  # for the first ENOUGH pairs, if the machine is slower than that
-ENOUGH, MOST = 40, 400
 Run = Callable[..., list]  # (texts, number of a call or None) -> by text, what was seen
 
 
@@ -22,20 +18,17 @@ class Reasons:
     def __init__(
         self,
         check: OnRanks,
-        solution: str,
         look: Look,
         bad: Seen,
         calls: Sequence[Sequence[Seen]],
         run: Run,
     ):
-        self.check, self.solution, self.look, self.bad = check, solution, look, bad
+        self.check, self.look, self.bad = check, look, bad
         self.calls, self.run = calls, run
         self.so_far = list(check.looks).index(look) + 1  # looks up to the one that fails
         number = [call[0].call for call in calls].index(bad.call)
         self.first = calls[number : number + 1]  # the first wrong call
-        self.begun = time.monotonic()
         self.beginning = self.explained(check.edits, self.first, bad.call)
-        self.seconds = (time.monotonic() - self.begun) / max(1, len(check.edits))
         fitting = [edits for edits, one in self.beginning if self.fits(one) and one.sends]
         self.everywhere = (
             self.explained(fitting, calls)
@@ -50,7 +43,7 @@ class Reasons:
         only: int | None = None,
     ) -> list[tuple[tuple[str, Edit], Explanation]]:
         """Each edit with how far it explains these calls, unless it cannot run."""
-        tried = self.run([one.of(self.solution) for _, one in edits], only)
+        tried = self.run([one.of(self.check.solution) for _, one in edits], only)
         return [
             (one, compared(self.check, calls, seen))
             for one, seen in zip(edits, tried, strict=True)
@@ -77,14 +70,12 @@ class Reasons:
         scores = {id(e): (self.fits(one), sum(one.looks)) for (_, e), one in self.beginning}
         edits = [one for one in self.check.edits if id(one[1]) in scores]
         edits.sort(key=lambda one: scores[id(one[1])], reverse=True)
-        each = max(self.seconds, 1e-4)
-        number = max(int(PAIRS_SECONDS / each), min(ENOUGH, int(BUSY_SECONDS / each)))
         pairs = (
             (f"{a}\n{b}", made)
             for (a, x), (b, y) in combinations(edits, 2)
             if a != b and (made := self.together(x, y))
         )
-        both = [*islice(pairs, min(number, MOST))]
+        both = [*islice(pairs, self.check.pairs)]
         fitting = [
             two
             for two, one in self.explained(both, self.first, self.bad.call)
@@ -97,7 +88,7 @@ class Reasons:
         """Both edits; None if they cannot both be made."""
         for two in (one + other, other + one):
             try:
-                two.of(self.solution)
+                two.of(self.check.solution)
             except ValueError:
                 continue
             return two

@@ -48,7 +48,8 @@ def _given(region: re.Match) -> str:
 
 def _cell(text: str, name: str, fill) -> str:
     tree = parsed(text)
-    function = next((n for n in tree.body if getattr(n, "name", None) == name), None)
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    function = next((node for node in functions if node.name == name), None)
     if function is None:
         raise SourceError(f"There is no function {name} at the top level.")
     lines = text.splitlines(keepends=True)
@@ -62,7 +63,7 @@ def _cell(text: str, name: str, fill) -> str:
 
 def _end(lines: list[str], function: ast.FunctionDef) -> int:
     """Number of the function's last line, including comments at its end, such as the mark."""
-    end = function.end_lineno
+    end = function.end_lineno or function.lineno
     while end < len(lines) and re.match(r" +#", lines[end]):
         end += 1
     return end

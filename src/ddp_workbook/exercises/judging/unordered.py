@@ -16,8 +16,6 @@ from ddp_workbook.source_tree import parsed
 
 NAME = "__set__"  # the name of the function that makes a cell's sets
 
-GONE_THROUGH: list[builtins.set] = []  # sets of this process that were iterated in a random order
-
 
 class AnySet(type):
     """Makes `isinstance(x, set)` work as usual in the reader's cell."""
@@ -27,16 +25,22 @@ class AnySet(type):
 
 
 class Unordered(builtins.set, metaclass=AnySet):
-    """A set; on odd ranks, a set of strings is iterated backwards. Numbers keep their order."""
+    """A set; on odd ranks, a set of strings is iterated backwards. Numbers keep their order.
+
+    Tensors are iterated by their kind, not by their addresses, so that the verdict on an attempt
+    does not depend on luck.
+    """
 
     mixed = False  # until a check says `Unordered.mixed = True` in its ranks
+    random_orders = 0  # how often this process has used an order that another would not have
 
     def __iter__(self) -> Iterator:
         order = list(super().__iter__())
-        if not self.mixed or all(map(hashes_alike, order)):
+        if all(map(hashes_alike, order)):
             return iter(order)
-        GONE_THROUGH.append(self)
-        return iter(order[::-1] if int(os.environ["RANK"]) % 2 else order)
+        Unordered.random_orders += 1
+        order.sort(key=lambda one: str((getattr(one, "shape", ""), getattr(one, "dtype", ""))))
+        return iter(order[::-1] if self.mixed and int(os.environ["RANK"]) % 2 else order)
 
     def __repr__(self) -> str:
         return f"{{{', '.join(map(repr, self))}}}" if self else "set()"
@@ -55,21 +59,15 @@ def hashes_alike(value: Any) -> bool:
     return isinstance(value, Number)
 
 
-for operation in ("and", "or", "sub", "xor", "rand", "ror", "rsub", "rxor"):
+OPERATORS = [f"__{name}__" for name in ["and", "or", "sub", "xor", "rand", "ror", "rsub", "rxor"]]
+for name in (*OPERATORS, "union", "intersection", "difference", "symmetric_difference", "copy"):
 
-    def again(self: Unordered, other: Any, method: str = f"__{operation}__") -> Any:
-        """The result of a plain set's operation, as an Unordered."""
-        result = getattr(builtins.set, method)(self, other)
+    def again(self: Unordered, *others: Any, method: str = name) -> Any:
+        """The result of a plain set's method, as an Unordered."""
+        result = getattr(builtins.set, method)(self, *others)
         return result if result is NotImplemented else Unordered(result)
 
-    setattr(Unordered, f"__{operation}__", again)
-for operation in ("union", "intersection", "difference", "symmetric_difference", "copy"):
-
-    def again(self: Unordered, *others: Any, method: str = operation) -> Unordered:
-        """The result of a plain set's method, as an Unordered."""
-        return Unordered(getattr(builtins.set, method)(self, *others))
-
-    setattr(Unordered, operation, again)
+    setattr(Unordered, name, again)
 
 
 class Displays(ast.NodeTransformer):

@@ -1,18 +1,23 @@
 """In a rank: records what a call sends, and which operations it does not wait for."""
 
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises.judging.not_yet import NotYet
+from ddp_workbook.exercises.judging.check import NotYet
 from ddp_workbook.recording.dispatch_mode import Recorder, threads_recorded
 
 FROM_PYTHON = "distributed_c10d.py"  # operations that DDP's reducer starts are DDP's to wait for
 KEPT: list[dist.Work] = []  # gloo may drop a send or receive whose Work is not kept
 MOST = 100  # sends and receives of a rank in one call: far more than any task needs
+UNWAITED = (
+    "An operation may end later than the function that started it. Which line waits for the ones "
+    "that yours has started?"
+)
 WAITING = ("wait", "synchronize", "get_future", "is_completed")
 
 
@@ -84,21 +89,26 @@ class Watch(Recorder):
         """The operations that were not waited for."""
         return [row for row, work in self.started if work is not None]
 
-    def in_words(self) -> str:
-        """ "2 of 5 operations (all_reduce in line 7)" """
+    def refuse_unwaited(self, rank: int) -> None:
+        """Raise NotYet for "2 of 5 operations (all_reduce in line 7)" that are still running."""
+        if not self.unwaited:
+            return
         lines = {f"{row['op']} in line {row['line'].rpartition(':')[2]}" for row in self.unwaited}
         total = len(self.started)
-        operations = f"operation{'s' * (total > 1)}"
-        return f"{len(self.unwaited)} of {total} {operations} ({', '.join(sorted(lines)[:3])})"
+        raise NotYet(
+            self.called(),
+            f"on rank {rank}, {len(self.unwaited)} of {total} operation{'s' * (total > 1)} "
+            f"({', '.join(sorted(lines)[:3])}) still at work when your function returned",
+            "no operation is still running when the function returns",
+            UNWAITED,
+        )
 
 
 def called_from_python() -> bool:
     """Whether a function of `torch.distributed` has started the current operation."""
-    frame = sys._getframe(2)
+    frame: types.FrameType | None = sys._getframe(2)
     for _ in range(8):
-        if frame is None:
-            return False
-        if frame.f_code.co_filename.endswith(FROM_PYTHON):
-            return True
+        if frame is None or frame.f_code.co_filename.endswith(FROM_PYTHON):
+            return frame is not None
         frame = frame.f_back
     return False

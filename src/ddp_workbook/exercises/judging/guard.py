@@ -1,0 +1,213 @@
+"""Refuses other functions, changed state of the process, exits, and values that cannot travel."""
+
+import contextlib
+import inspect
+import pickle
+import random
+import traceback
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy
+import torch
+import torch.distributed as dist
+
+from ddp_workbook.diagnostics import user_code
+from ddp_workbook.exercises.judging.attempts import YOUR_CELL
+from ddp_workbook.exercises.judging.check import NotYet
+from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.launcher import serialization
+
+WHOLE_CELL = "your cell, from top to bottom"
+LOOK_AT_STATE = {
+    "the seed": "A seed set here also changes later random numbers: dropout, shuffling, other "
+    "people's code. Do you need random numbers at all? If so, take them from a torch.Generator.",
+    "the state": "Was a seed set, or a number drawn? Both change later random numbers in the whole "
+    "process. Do you need random numbers at all?",
+    "the process group": "The code that made the group also ends it.",
+    "torch.distributed.": "Which line replaces it? All code of the process would now call the "
+    "replacement.",
+}
+
+MOST = 32_000_000  # bytes of one rank's answer; far more than any exercise asks for
+PATHS = "Does every path through the function return what the docstring says?"
+WORK = (
+    "A collective with async_op=True returns this at once, before there is a result. Which line "
+    "waits for it, and which tensor then holds the result?"
+)
+
+
+def function_in(module: types.ModuleType, asked: Callable) -> Callable:
+    """The function of a cell that can be called as the one that is asked for. Raises NotYet."""
+    name = asked.__name__
+    needed = inspect.signature(asked)
+    line = f"def {name}({', '.join(needed.parameters)})"
+    stands = f"{line}, as it was in the cell at first"
+    function = vars(module).get(name)
+    if not callable(function):
+        own = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == name]
+        found = f"it defines {', '.join(own) or 'no function'}"
+        if name in vars(module):
+            found = f"{name} is {in_words(function)}, which is not a function"
+        look = f"the line {line}: is it there, at the left margin?"
+        raise NotYet(WHOLE_CELL, found, f"a function called {name}", look)
+    if another := _another_kind(function, asked):
+        raise NotYet(WHOLE_CELL, f"{name} is {another[0]}", stands, another[1])
+    with contextlib.suppress(ValueError):  # a builtin without a signature: let the call tell
+        has = inspect.signature(function)
+        try:
+            has.bind(*needed.parameters)
+            has.bind(*(p.name for p in needed.parameters.values() if p.default is p.empty))
+        except TypeError as error:
+            came = f"it cannot be called like this: {error}"
+            raise NotYet(line[4:], came, stands, "the line that begins with def") from None
+    return function
+
+
+def _another_kind(function: Callable, asked: Callable) -> tuple[str, str] | None:
+    """What it is instead of a plain function, and where to look."""
+    if isinstance(function, type):
+        return "a class", "the line that begins with class, or that gives the name to a class"
+    if inspect.iscoroutinefunction(function):
+        return (
+            "an async function, and calling it runs nothing",
+            "the word async before def: what would await the function?",
+        )
+    if inspect.isgeneratorfunction(function) and not inspect.isgeneratorfunction(asked):
+        return (
+            "a generator, and calling it runs nothing: it contains a yield",
+            "the line with yield: what should the function do instead, once it has its result?",
+        )
+    return None
+
+
+class State:
+    """A snapshot of this process: seeds, modes of torch, the group, torch.distributed itself.
+
+    `may_seed` leaves out the seeds.
+    """
+
+    def __init__(self, may_seed: bool = False) -> None:
+        self.values = {} if may_seed else random_state()
+        self.values |= {
+            "torch.is_grad_enabled()": torch.is_grad_enabled(),
+            "torch.get_default_dtype()": torch.get_default_dtype(),
+            "torch.get_default_device()": torch.get_default_device(),
+            "the process group": dist.is_initialized() and str(dist.group.WORLD),
+        }
+        for name, value in vars(dist).items():
+            if type(value) is types.FunctionType:  # isinstance would wake a deprecated name
+                self.values[f"torch.distributed.{name}"] = value
+
+    def changed(self, other: "State") -> list[str]:
+        """Names of the parts that differ."""
+        return [name for name, value in self.values.items() if other.values.get(name) != value]
+
+
+def random_state() -> dict[str, object]:
+    """The seed of torch, which drawing does not change, and the state of other generators."""
+    kind, keys, *rest = numpy.random.get_state()
+    return {
+        "the seed of torch": torch.initial_seed(),
+        "the state of Python's random": random.getstate(),
+        "the state of NumPy's random": (kind, numpy.asarray(keys).tobytes(), *rest),
+    }
+
+
+@contextlib.contextmanager
+def nothing_changes(called: str, *, may_seed: bool) -> Iterator[None]:
+    """Raise NotYet if the state of the process has changed; `may_seed` ignores seeds."""
+    before = State(may_seed)
+    yield
+    changed = before.changed(State(may_seed))
+    if changed:
+        what = changed[0]
+        look = next((text for start, text in LOOK_AT_STATE.items() if what.startswith(start)), "")
+        raise NotYet(
+            called,
+            f"it changed {what}, which belongs to the whole process",
+            "the process stays as it was, because other code in it relies on that",
+            look or f"Which line changes {what} without restoring it?",
+        )
+
+
+@contextlib.contextmanager
+def no_leaving(called: str, required: str) -> Iterator[None]:
+    """Turn `sys.exit` into NotYet: what a check calls must return."""
+    try:
+        yield
+    except SystemExit as leaving:
+        frames = traceback.extract_tb(leaving.__traceback__)
+        own = [frame for frame in frames if user_code.short(frame.filename) == YOUR_CELL]
+        text = own[-1].line if own else f"exit({leaving.code!r})"
+        where = f"your line {own[-1].lineno}: " if own else ""
+        raise NotYet(
+            called,
+            f"{where}{text}\nwhich ends the whole process",
+            required,
+            "What should happen here instead of ending the process?",
+        ) from None
+
+
+def refuse_what_cannot_travel(name: str, value: Any) -> None:
+    """Raise NotYet for an answer of the reader's own class, too large, or bound to this process.
+
+    The kernel could not read it, or would have to run the reader's code to read it.
+    """
+    try:
+        Scale(name).dump(value)
+    except NotYet:
+        raise
+    except TooLarge:
+        words, look = f"something of more than {MOST / 1e6:g} MB", "How large should it be?"
+    except OwnMaking as found:
+        words, look = f"{found}, which only your cell knows", PATHS
+    except RecursionError:
+        words, look = "lists within lists, nested too deeply", PATHS
+    except Exception as error:  # whatever pickling the reader's objects raises
+        inner = _innermost(error)
+        words, look = f"{inner}, which cannot leave its process", WORK if "Work" in inner else PATHS
+    else:
+        return
+    required = "a value of the kind that the docstring names"
+    raise NotYet(name, words, required, look) from None
+
+
+class TooLarge(Exception):
+    """There is more than the kernel should take."""
+
+
+class OwnMaking(Exception):
+    """An object of a class, or a function, from the attempt; the message names it."""
+
+
+class Scale(serialization.Packer):
+    """Pickles without storing anything, to find what could not be sent."""
+
+    def __init__(self, own: str):
+        self.own, self.bytes = own, 0
+        super().__init__(self, protocol=5)
+
+    def write(self, data: bytes | pickle.PickleBuffer) -> None:
+        """Count what pickle writes."""
+        self.bytes += memoryview(data).nbytes
+        if self.bytes > MOST:
+            raise TooLarge
+
+    def reducer_override(self, obj: Any):
+        """Called by pickle for each object except numbers, strings, lists and the like."""
+        kind = obj if isinstance(obj, type) else type(obj)
+        if isinstance(obj, types.FunctionType) and obj.__module__ == self.own:
+            raise OwnMaking(f"the function {obj.__name__}")
+        if kind.__module__ == self.own:
+            raise OwnMaking(f"{'the' if kind is obj else 'an object of'} class {kind.__name__}")
+        return super().reducer_override(obj)
+
+
+def _innermost(error: Exception) -> str:
+    """ "a generator", from "cannot pickle 'generator' object" """
+    text = str(error)
+    if text.startswith("cannot pickle '"):
+        return f"an object of type {text.split(chr(39))[1].rpartition('.')[2]}"
+    return text[:200] or type(error).__name__
