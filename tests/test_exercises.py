@@ -19,7 +19,7 @@ from ddp_workbook.exercises.judging.catalogue import FOLDER, Exercise, names
 from ddp_workbook.exercises.judging.check import OnRanks, Seen, When, load
 from ddp_workbook.exercises.judging.diagnosis import wrong_ones
 from ddp_workbook.exercises.judging.judge import examine, judge
-from ddp_workbook.exercises.judging.on_ranks import variants
+from ddp_workbook.exercises.judging.on_ranks import VARIANTS, variants
 from ddp_workbook.exercises.judging.reasons import Reasons
 from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
 from ddp_workbook.instructor.minutes import of_exercise
@@ -215,7 +215,9 @@ def test_each_edit_gets_its_own_words(name):
     left = [(row, one.cell) for row, one in enumerate(EDITS[name])]
     for size in sorted(check.sizes, reverse=True) or [0]:
         cells = [cell for _, cell in left]
-        made, table = (variants(check, attempt, size, cells) for _ in range(2))
+        made = variants(check, attempt, size, cells)
+        VARIANTS.clear()
+        table = variants(check, attempt, size, cells)
         known = dict(zip(cells, table, strict=True))
         wrong = []
         for (row, cell), calls in zip(left, made, strict=True):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TextIO
 
-from ddp_workbook.errors import WorkbookError
+from ddp_workbook.errors import RankFailed, WorkbookError
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
 from ddp_workbook.exercises.judging.check import OnRanks, Seen
 from ddp_workbook.exercises.judging.in_rank import InRank, Only, Records
@@ -18,11 +18,13 @@ from ddp_workbook.launcher.standstill import Limits
 
 IDLE = 3.0  # seconds in which no rank does anything, while not all wait for one another
 PROCESSOR = 2.0  # seconds of processor time of one rank; a right answer needs a few tenths
+MOST = 1000  # edited solutions whose calls are kept
 EACH = 0.5  # more of them for each edited solution
 fork_server.preload(InRank.__module__)
 SLOW = "This machine is busy; the check goes on."
 READY: set[int | None] = set()  # fork servers that have started a rank
 Calls = list[list[Seen]]  # by call and rank
+VARIANTS: dict[tuple[str, int, int | None, str], Calls | None] = {}  # by name, size, call, text
 SOLUTIONS: dict[tuple[str, int], Calls] = {}  # name, size -> what the solution gave
 
 
@@ -63,22 +65,27 @@ def variants(
     """By text: what an edited solution gives in each call, or only in call number `only`.
 
     None stands for a text that raises or does not end. One that does not end ends the launch; then
-    its halves are run, until there were so many launches.
+    its halves are run, until there were so many launches. What is known from an earlier attempt is
+    not run again.
     """
-    found: list[Calls | None] = [None] * len(texts)
-    parts = [range(len(texts))] if texts else []
+    if len(VARIANTS) > MOST:
+        VARIANTS.clear()
+    one_call = None if only is None else (only, None)
+    keys = {text: (check.name, size, only, text) for text in texts}
+    parts = [[text for text in keys if keys[text] not in VARIANTS]]
     for _ in range(launches):
-        if parts:
-            part = parts.pop(0)
-            edited = [texts[number] for number in part]
-            one_call = None if only is None else (only, None)
-            worker = InRank(check.name, size, unknown(check, size), edited, only=one_call)
+        if part := parts.pop(0) if parts else []:
+            worker = InRank(check.name, size, unknown(check, size), part, only=one_call)
             try:
-                found[part.start : part.stop] = launched(check, attempt, worker)
-            except WorkbookError:
+                found = launched(check, attempt, worker)
+            except RankFailed:
                 half = len(part) // 2
                 parts += [part[:half], part[half:]] if half else []
-    return found
+                found = [] if half else [None]
+            except WorkbookError:  # too busy, or interrupted: nothing is known
+                break
+            VARIANTS.update(zip([keys[text] for text in part], found, strict=False))
+    return [VARIANTS.get(keys[text]) for text in texts]
 
 
 def unknown(check: OnRanks, size: int) -> str:
