@@ -8,7 +8,7 @@ from ddp_workbook.exercises.memory_per_rank import (
     CASES,
     DIGITS,
     KEYS,
-    Case,
+    Measured,
     memory_per_rank,
 )
 from ddp_workbook.launcher.launch import launch
@@ -23,7 +23,7 @@ SIZES = [
 ]
 
 
-def recorded(case: Case) -> dict[str, int]:
+def recorded(case: Measured) -> dict[str, int]:
     """The bytes that the exercise asks for."""
     return {key: getattr(case, key) for key in KEYS}
 

@@ -49,10 +49,10 @@ def calls_of(cell: str) -> list[list[Seen]] | None:
     names = {}
     exec(cell, names)
     try:
-        came = [names["double_sum"](case) for case in CASES]
+        actual = [names["double_sum"](case) for case in CASES]
     except TypeError:
         return None
-    return seen_in(check_of({}), 0, [[[{"came": one}] for one in came]])
+    return seen_in(check_of({}), 0, [[[{"actual": one}] for one in actual]])
 
 
 def reasons(cell: str, check: Alone) -> Reasons:
@@ -150,7 +150,7 @@ def test_edited_solutions_run_together_and_one_that_hangs_spoils_nothing():
     ]
     cells = [one.of(check.solution) for one in edits]
     ran = variants(check, Attempt(check.name, Path()), 2, cells)
-    assert [one and one[0][0].came for one in ran] == [12.25, None, None, 6.125]
+    assert [one and one[0][0].actual for one in ran] == [12.25, None, None, 6.125]
     assert ran[3][0][0].ops == ["all_reduce"]
 
 
@@ -216,7 +216,7 @@ def test_what_a_call_has_changed_is_named(made, act, words):
 
 
 @pytest.mark.parametrize(
-    ("came", "right", "told"),
+    ("actual", "right", "told"),
     [
         (torch.zeros(2, 2), torch.tensor([[0, 0], [3.5, 0]]), ("element [1, 0]", 0.0, 3.5)),
         (
@@ -231,6 +231,6 @@ def test_what_a_call_has_changed_is_named(made, act, words):
         (1.0000001, 2.0, ("", 1.0000001, 2.0)),
     ],
 )
-def test_the_first_difference_of_two_values(came, right, told):
-    place, *both = first_difference(came, right, same)
+def test_the_first_difference_of_two_values(actual, right, told):
+    place, *both = first_difference(actual, right, same)
     assert (place, *map(str, both)) == (told[0], *map(str, told[1:]))

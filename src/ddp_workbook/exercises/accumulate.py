@@ -108,7 +108,7 @@ def seen_of(_: None, ddp: DistributedDataParallel, __: list, optimizer: Optimize
 
 def outside(seen: Seen, what: str) -> int:
     """How many forwards, or backwards, were outside of no_sync."""
-    return seen.came["noted"].count((what, True))
+    return seen.actual["noted"].count((what, True))
 
 
 DIVIDED = "(loss / len(micro_batches))"
@@ -128,18 +128,18 @@ CHECK = OnRanks(
     observe=seen_of,
     looks=[
         Look(
-            of=lambda seen: [what for what, _ in seen.came["noted"]],
+            of=lambda seen: [what for what, _ in seen.actual["noted"]],
             right=lambda step: ["forward", "backward"] * step.batches + ["step"],
             otherwise="Which of these calls is missing, or comes too often?",
-            came="on rank {rank}: {value}",
+            actual="on rank {rank}: {value}",
             required="{right}",
             words=", ".join,
         ),
         Look(
-            of=lambda seen: seen.came["weights"],
+            of=lambda seen: seen.actual["weights"],
             otherwise="Which micro-batches of which ranks are in this step, and by what is each "
             "divided?",
-            came="the weights are {value} {where}",
+            actual="the weights are {value} {where}",
             required="{right} {there}",
         ),
         Look(
@@ -147,8 +147,8 @@ CHECK = OnRanks(
             right=False,
             otherwise="DDP decides in the forward whether the backward after it will send. Which "
             "lines belong inside no_sync?",
-            came="the right weights, but on rank {rank} a forward was outside of no_sync, and its "
-            "backward inside",
+            actual="the right weights, but on rank {rank} a forward was outside of no_sync, and "
+            "its backward inside",
             required="both inside, or both outside",
         ),
         Look(  # but for the broadcasts in which DDP agrees on its buckets after a first backward
@@ -160,7 +160,7 @@ CHECK = OnRanks(
                 ),
             },
             otherwise="Which lines sent that, and which backward must send?",
-            came=lambda seen: (
+            actual=lambda seen: (
                 f"the right weights, but rank {seen.rank} has sent {seen.value} bytes "
                 f"({', '.join(seen.ops) or 'nothing'})"
             ),
@@ -171,14 +171,14 @@ CHECK = OnRanks(
             right=True,
             otherwise="Is the averaging done by hand? DDP does it while backward is still "
             "computing. Which forward must be outside of no_sync?",
-            came="the right weights, but no backward on rank {rank} has let DDP send",
+            actual="the right weights, but no backward on rank {rank} has let DDP send",
             required="DDP sends the gradients",
         ),
         Look(
-            of=lambda seen: seen.came["settings"],
+            of=lambda seen: seen.actual["settings"],
             right={"the learning rate": RATE, "ddp.require_backward_grad_sync": True},
             otherwise="The caller's next steps depend on this setting. Which line changes it?",
-            came="the right weights, but {part} is {value} afterwards",
+            actual="the right weights, but {part} is {value} afterwards",
             required="{part} is {right}, as before",
         ),
     ],

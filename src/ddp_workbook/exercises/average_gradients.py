@@ -63,7 +63,7 @@ class Small(nn.Module):
         self.unused = nn.Parameter(torch.zeros(4))
 
 
-class Call(NamedTuple):
+class Step(NamedTuple):
     """A model, and the gradients of each rank."""
 
     model: Small
@@ -74,11 +74,11 @@ FIRST, SECOND = Small(), Small()
 SPECIAL = [None, torch.inf, 0.0]  # by call: the last gradient of rank 1, if it is a special one
 
 
-def calls(size: int) -> list[Call]:
+def calls(size: int) -> list[Step]:
     """Two calls with one model, in which a rank has an overflow, and one with another model."""
     models = (FIRST, FIRST, SECOND)
     return [
-        Call(model, [with_special(number, rank) for rank in range(size)])
+        Step(model, [with_special(number, rank) for rank in range(size)])
         for number, model in enumerate(models)
     ]
 
@@ -92,7 +92,7 @@ def with_special(call: int, rank: int) -> Gradients:
     return own
 
 
-def arguments(call: Call, rank: int) -> tuple[Small]:
+def arguments(call: Step, rank: int) -> tuple[Small]:
     """The model, with the gradients of this rank."""
     give(call.model, call.held[rank], rank)
     return (call.model,)
@@ -109,7 +109,8 @@ def some_as_before(seen: Seen) -> bool:
     """Whether every gradient that is not the mean is what this rank has held."""
     held = seen.case.held[seen.rank]
     return all(
-        same(came, seen.right[name]) or same(came, held[name]) for name, came in seen.value.items()
+        same(actual, seen.right[name]) or same(actual, held[name])
+        for name, actual in seen.value.items()
     )
 
 
@@ -121,7 +122,7 @@ CHECK = OnRanks(
     looks=[
         WEIGHTS_STAY,
         Look(
-            of=lambda seen: seen.came["gradients"],
+            of=lambda seen: seen.actual["gradients"],
             right=lambda call: mean(call.held),
             mistakes={
                 "Nothing was sent. How does a rank learn the gradients of the others?": When(

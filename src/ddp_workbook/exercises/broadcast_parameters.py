@@ -122,9 +122,9 @@ def first_wrong(seen: Seen) -> str:
 
 def calculated(seen: Seen) -> bool:
     """Whether a tensor is right as numbers, or has nan, and something has come."""
-    came, right = seen.value[first_wrong(seen)], seen.right[first_wrong(seen)]
+    actual, right = seen.value[first_wrong(seen)], seen.right[first_wrong(seen)]
     arrived = not identical(seen.value, seen.case[seen.rank])
-    return arrived and (torch.equal(came, right) or bool(came.isnan().any()))
+    return arrived and (torch.equal(actual, right) or bool(actual.isnan().any()))
 
 
 def skipped(seen: Seen) -> bool:
@@ -146,7 +146,7 @@ def order_of_a_set(seen: Seen) -> bool:
         name: (tuple(one.shape), str(one.dtype).removeprefix("torch."))
         for name, one in CONTENT.items()
     }
-    return any(sent == [kinds[name] for name in order] for order in seen.came["orders"])
+    return any(sent == [kinds[name] for name in order] for order in seen.actual["orders"])
 
 
 EVERYTHING = "(*model.parameters(), *model.buffers())"
@@ -159,16 +159,16 @@ CHECK = OnRanks(
     observe=seen_of,
     looks=[
         Look(
-            of=lambda seen: seen.came["changes"],
+            of=lambda seen: seen.actual["changes"],
             right=dict.fromkeys(CONTENT, ""),
             otherwise="The optimizer, and whatever else holds a tensor, goes on with the old one. "
             "Where do the numbers that arrive go, and which line changes more than numbers?",
-            came="{part} {value} on rank {rank}",
+            actual="{part} {value} on rank {rank}",
             required="the same tensor as before: only its numbers change",
             words=str,
         ),
         Look(
-            of=lambda seen: seen.came["values"],
+            of=lambda seen: seen.actual["values"],
             right=lambda case: case[0],
             mistakes={
                 "Something else has come to rank {rank}, but not this. Which line skips it?": When(
@@ -188,7 +188,7 @@ CHECK = OnRanks(
             otherwise="A set of names has another order in every process: it depends on the hash "
             "seed, which the ranks share here, and under torchrun do not. Which order is the same "
             "in all processes?",
-            came="what is right, sent in the order of a set of names",
+            actual="what is right, sent in the order of a set of names",
             required="an order on which all ranks agree",
         ),
     ],

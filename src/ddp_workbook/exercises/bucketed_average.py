@@ -78,7 +78,7 @@ MODEL = nn.ParameterDict(  # one for all calls
 )
 
 
-class Call(NamedTuple):
+class Step(NamedTuple):
     """A cap, the bytes of each bucket under it, and the gradients of each rank."""
 
     cap: int
@@ -86,7 +86,7 @@ class Call(NamedTuple):
     held: list[Gradients]
 
 
-def calls(size: int) -> list[Call]:
+def calls(size: int) -> list[Step]:
     """Two caps; in the last call another parameter has no gradient, and one rank an overflow."""
     planned = [
         (40, "p06", [180, 40, 28, 16, 24, 24, 4, 44, 20]),
@@ -94,7 +94,7 @@ def calls(size: int) -> list[Call]:
         (40, "p10", [180, 40, 32, 16, 12, 32, 4, 44, 20]),
     ]
     return [
-        Call(cap, buckets, [uneven(number, rank, without) for rank in range(size)])
+        Step(cap, buckets, [uneven(number, rank, without) for rank in range(size)])
         for number, (cap, without, buckets) in enumerate(planned)
     ]
 
@@ -108,7 +108,7 @@ def uneven(call: int, rank: int, without: str) -> Gradients:
     return own | {without: None}
 
 
-def arguments(call: Call, rank: int) -> tuple[nn.Module, int]:
+def arguments(call: Step, rank: int) -> tuple[nn.Module, int]:
     """The model with the gradients of this rank, and the cap."""
     give(MODEL, call.held[rank], rank)
     return MODEL, call.cap
@@ -120,7 +120,7 @@ def sent(seen: Seen) -> list[int]:
     return seen.case.buckets if alone else [row["bytes"] for row in seen.wire]
 
 
-def called(call: Call, name: str) -> str:
+def called(call: Step, name: str) -> str:
     """The call, and what it is about: one gradient, or the bytes of all."""
     if name:
         return f"bucketed_average(model, {call.cap}){where_they_held(call.held, name)}"
@@ -157,7 +157,7 @@ CHECK = OnRanks(
             of=lambda seen: sorted({*seen.ops} - {"all_reduce"}),
             right=[],
             otherwise="Which collective gives every rank the sum? No other one is needed.",
-            came="rank {rank} called {value}",
+            actual="rank {rank} called {value}",
             required="one all_reduce for each bucket, and nothing else",
         ),
         Look(
@@ -175,12 +175,12 @@ CHECK = OnRanks(
             },
             otherwise="Find the first bucket whose bytes differ. Which gradients are in it, and "
             "what ended it?",
-            came="rank {rank} sent {value} bytes",
+            actual="rank {rank} sent {value} bytes",
             required="{right} bytes on every rank, one all_reduce for each bucket",
         ),
         WEIGHTS_STAY,
         Look(
-            of=lambda seen: seen.came["gradients"],
+            of=lambda seen: seen.actual["gradients"],
             right=lambda call: mean(call.held),
             mistakes={
                 "This is a multiple of the mean. By which number do you divide?": When(

@@ -51,7 +51,7 @@ def choose_wraps(sizes: list[float], limit: float) -> list[list[int]]:
     ### END SOLUTION
 
 
-class Case(NamedTuple):
+class Blocks(NamedTuple):
     """A call."""
 
     sizes: list[float]
@@ -68,23 +68,23 @@ class Raised(str):
 
 
 RANDOM = random.Random(1)
-SOME = Case([10.5, 20, 12.5, 30.25, 14, 16.5, 11], 45.0)
+SOME = Blocks([10.5, 20, 12.5, 30.25, 14, 16.5, 11], 45.0)
 CASES = [
     SOME,
-    Case([14, 14, 14, 14, 14], 28),  # exactly met
-    Case([21, 12, 30.5, 30.75, 12.25, 12], 31),  # above the limit by a fraction
-    Case([12, 10, 10, 10, 12, 30, 12], 32),  # equal numbers of blocks do not do
-    Case([0, 25, 0, 25, 0, 0], 25),
-    Case([0, 0, 0], 0),
-    Case([40, 12, 15, 40, 10, 11, 40], 40),  # large ones at both ends
-    Case([], 10),
-    Case([17], 17),
-    Case([23, 11, 12, 47, 19, 52], 45),  # no answer
-    Case([0, 0.25, 0], 0),
-    Case([26, 27.5], 26.5),
-    Case([9, 1, 10, 2], 10),  # a full unit, then a block that fills one by itself
-    *(Case(RANDOM.choices(range(9), k=2 + n % 8), 8 + n % 5) for n in range(200)),
-    Case([RANDOM.randrange(41) / 4 for _ in range(300)], 31),
+    Blocks([14, 14, 14, 14, 14], 28),  # exactly met
+    Blocks([21, 12, 30.5, 30.75, 12.25, 12], 31),  # above the limit by a fraction
+    Blocks([12, 10, 10, 10, 12, 30, 12], 32),  # equal numbers of blocks do not do
+    Blocks([0, 25, 0, 25, 0, 0], 25),
+    Blocks([0, 0, 0], 0),
+    Blocks([40, 12, 15, 40, 10, 11, 40], 40),  # large ones at both ends
+    Blocks([], 10),
+    Blocks([17], 17),
+    Blocks([23, 11, 12, 47, 19, 52], 45),  # no answer
+    Blocks([0, 0.25, 0], 0),
+    Blocks([26, 27.5], 26.5),
+    Blocks([9, 1, 10, 2], 10),  # a full unit, then a block that fills one by itself
+    *(Blocks(RANDOM.choices(range(9), k=2 + n % 8), 8 + n % 5) for n in range(200)),
+    Blocks([RANDOM.randrange(41) / 4 for _ in range(300)], 31),
     SOME,
 ]
 
@@ -109,19 +109,19 @@ def of_answers(of: Callable[[Seen], Any]) -> Callable[[Seen], Any]:
     return lambda seen: None if seen.case.large else of(seen)
 
 
-def form(came: Any) -> str:
+def form(actual: Any) -> str:
     """What kind of thing came back."""
-    if not isinstance(came, list):
-        return kind(came)
-    if others := [kind(unit) for unit in came if not isinstance(unit, list)]:
+    if not isinstance(actual, list):
+        return kind(actual)
+    if others := [kind(unit) for unit in actual if not isinstance(unit, list)]:
         return f"a list with {others[0]} in it"
-    others = [kind(block) for unit in came for block in unit if not is_index(block)]
+    others = [kind(block) for unit in actual for block in unit if not is_index(block)]
     return f"a list of lists with {others[0]} in it" if others else "a list of lists of int"
 
 
 def too_large(seen: Seen) -> str:
     """The first unit that is larger than the limit, in words; "" if there is none."""
-    totals = [(unit, sum(seen.case.sizes[block] for block in unit)) for unit in seen.came]
+    totals = [(unit, sum(seen.case.sizes[block] for block in unit)) for unit in seen.actual]
     words = (
         f"the unit {in_words(unit)}, whose blocks add up to {in_words(total)} MiB"
         for unit, total in totals
@@ -133,30 +133,30 @@ def too_large(seen: Seen) -> str:
 def not_refused(seen: Seen) -> str:
     """What came instead of a ValueError that names the first block that fits into no unit."""
     named = [rf"\bblock {block}\b" for block in seen.case.large[:1]]
-    raised = seen.came if isinstance(seen.came, Raised) else ""
-    return "" if all(re.search(one, raised, re.I) for one in named) else in_words(seen.came)
+    raised = seen.actual if isinstance(seen.actual, Raised) else ""
+    return "" if all(re.search(one, raised, re.I) for one in named) else in_words(seen.actual)
 
 
 LOOKS = [
     Look(
-        of=of_answers(lambda seen: seen.came),
-        same=lambda came, right: form(came) == form(right),
+        of=of_answers(lambda seen: seen.actual),
+        same=lambda actual, right: form(actual) == form(right),
         mistakes={
             "There are no blocks here, so no largest block and no units.": When(
-                lambda seen: isinstance(seen.came, Raised) and not seen.case.sizes
+                lambda seen: isinstance(seen.actual, Raised) and not seen.case.sizes
             ),
             "Each block fits into a unit. Which of your lines finds one that is too large?": When(
-                lambda seen: isinstance(seen.came, Raised)
+                lambda seen: isinstance(seen.actual, Raised)
             ),
             "A unit holds the numbers of its blocks. Are these their sizes?": When(
-                lambda seen: form(seen.came) == "a list of lists with a float in it"
+                lambda seen: form(seen.actual) == "a list of lists with a float in it"
             ),
         },
         otherwise="Which of your lines makes a list of lists? Where does a unit end?",
         required="a list of lists of block numbers",
     ),
     Look(
-        of=of_answers(lambda seen: [block for unit in seen.came for block in unit]),
+        of=of_answers(lambda seen: [block for unit in seen.actual for block in unit]),
         mistakes={
             "A block is there twice. To which unit does a block that no longer fits belong?": When(
                 lambda seen: len(set(seen.value)) < len(seen.value)
@@ -166,26 +166,26 @@ LOOKS = [
             ),
         },
         otherwise="Which blocks are in no unit, and which numbers belong to no block?",
-        came=lambda seen: in_words(seen.came),
+        actual=lambda seen: in_words(seen.actual),
         required=lambda seen: f"each of {len(seen.right)} blocks once, in order, counted from 0",
     ),
     Look(
         of=of_answers(too_large),
         otherwise="Add up the sizes of this unit's blocks. Where does the sum pass the limit?",
-        came="{value}",
+        actual="{value}",
         required=lambda seen: f"{in_words(seen.case.limit)} MiB at most in each unit",
         words=str,
     ),
     Look(
-        of=of_answers(lambda seen: len(seen.came)),
+        of=of_answers(lambda seen: len(seen.actual)),
         mistakes={
-            "A unit without blocks is not a unit.": When(lambda seen: [] in seen.came),
+            "A unit without blocks is not a unit.": When(lambda seen: [] in seen.actual),
             "Blocks without parameters need no unit of their own.": When(
-                lambda seen: any(not any(seen.case.sizes[b] for b in unit) for unit in seen.came)
+                lambda seen: any(not any(seen.case.sizes[b] for b in unit) for unit in seen.actual)
             ),
         },
         otherwise="Which unit begins with a block that would still fit into the unit before it?",
-        came=lambda seen: f"{in_words(seen.came)}, number of units: {seen.value}",
+        actual=lambda seen: f"{in_words(seen.actual)}, number of units: {seen.value}",
         required="number of units: {right}",
     ),
     Look(
@@ -193,13 +193,13 @@ LOOKS = [
         right="",
         mistakes={
             "A block is larger than the limit, and no error is raised. Which line notices that it "
-            "does not fit?": When(lambda seen: not isinstance(seen.came, Raised)),
+            "does not fit?": When(lambda seen: not isinstance(seen.actual, Raised)),
             "Several blocks are too large. Which one comes first?": When(
-                lambda seen: any(f"block {one}" in seen.came for one in seen.case.large[1:])
+                lambda seen: any(f"block {one}" in seen.actual for one in seen.case.large[1:])
             ),
         },
         otherwise="Anyone who reads this message wants to know which block it is, counted from 0.",
-        came="{value}",
+        actual="{value}",
         words=str,
         required=lambda seen: f"a ValueError whose message holds `block {seen.case.large[0]}`",
     ),

@@ -63,9 +63,9 @@ def cases() -> list[tuple[list[int], int]]:
     return [*telling, *telling, EQUAL, *((costs, size) for size in TELLING for costs in OTHERS)]
 
 
-def types(came: Any) -> Any:
+def types(actual: Any) -> Any:
     """The type of each rank's samples; what is not a list stands for itself."""
-    return [*map(type_of, came)] if isinstance(came, list | tuple) else came
+    return [*map(type_of, actual)] if isinstance(actual, list | tuple) else actual
 
 
 def with_types(seen: Seen) -> str:
@@ -73,7 +73,7 @@ def with_types(seen: Seen) -> str:
     inside = (
         f", in it {' and '.join(dict.fromkeys(seen.value))}" if isinstance(seen.value, list) else ""
     )
-    return f"{in_words(seen.came)}{inside}"
+    return f"{in_words(seen.actual)}{inside}"
 
 
 def totals(costs: list[int], lists: list[list[int]]) -> list[int]:
@@ -83,7 +83,7 @@ def totals(costs: list[int], lists: list[list[int]]) -> list[int]:
 
 def with_totals(seen: Seen) -> str:
     """A line for each rank."""
-    each = enumerate(zip(seen.came, totals(seen.case[0], seen.came), strict=True))
+    each = enumerate(zip(seen.actual, totals(seen.case[0], seen.actual), strict=True))
     return "\n".join(f"rank {rank}: {in_words(own)}, total {total}" for rank, (own, total) in each)
 
 
@@ -107,10 +107,10 @@ def least_possible(costs: tuple[int, ...], size: int) -> int:
 def too_long(seen: Seen) -> list[list[int]]:
     """The ranks' samples, each rank's sorted, if a total is above 4/3 of the least possible."""
     costs, size = seen.case
-    longest = max(totals(costs, seen.came))
+    longest = max(totals(costs, seen.actual))
     bound = max([-(-sum(costs) // size), *costs])  # cheap, and no division is below it
     wrong = 3 * longest > 4 * bound and 3 * longest > 4 * least_possible(tuple(costs), size)
-    return [*map(sorted, seen.came)] if wrong else []
+    return [*map(sorted, seen.actual)] if wrong else []
 
 
 def allowed(seen: Seen) -> str:
@@ -128,29 +128,29 @@ def like_cards(order: str) -> Edit:
 
 
 TYPE = Look(
-    of=lambda seen: types(seen.came),
+    of=lambda seen: types(seen.actual),
     right=lambda case: ["a list of int"] * case[1],
     mistakes={
         "Is this a rank for each sample? The task asks for the samples of each rank.": When(
-            lambda seen: type_of(seen.came) == "a list of int" and len(seen.came)
+            lambda seen: type_of(seen.actual) == "a list of int" and len(seen.actual)
         ),
         "Does each rank have a list, also one that gets no sample?": When(
             lambda seen: isinstance(seen.value, list) and {*seen.value} <= {"a list of int"}
         ),
         "Each rank's samples belong in a list. What are they in here?": When(
             lambda seen: (
-                isinstance(seen.came, list | tuple)
-                and not any(isinstance(own, list | tuple | int) for own in seen.came)
+                isinstance(seen.actual, list | tuple)
+                and not any(isinstance(own, list | tuple | int) for own in seen.actual)
             )
         ),
     },
     otherwise="The task asks for the numbers of the samples, nothing more. What else is in these "
     "lists?",
-    came=with_types,
+    actual=with_types,
     required=lambda seen: f"a list of int for each of {seen.case[1]} ranks, in a list",
 )
 EACH_ONCE = Look(
-    of=lambda seen: sorted(i for own in seen.came for i in own),
+    of=lambda seen: sorted(i for own in seen.actual for i in own),
     right=lambda case: list(range(len(case[0]))),
     mistakes={
         "Samples are 0 to len(costs) - 1. Where do the other numbers come from?": When(
@@ -161,7 +161,7 @@ EACH_ONCE = Look(
         ),
     },
     otherwise="Some samples are missing. Where have they been left?",
-    came=lambda seen: f"{with_totals(seen)}\n{twice_and_never(seen)}",
+    actual=lambda seen: f"{with_totals(seen)}\n{twice_and_never(seen)}",
     required=lambda seen: f"each of {len(seen.right)} samples, once",
 )
 LEVEL = Look(
@@ -169,28 +169,28 @@ LEVEL = Look(
     right=[],
     mistakes={
         "All the work is on one rank. When does another rank get a sample?": When(
-            lambda seen: sum(map(bool, totals(seen.case[0], seen.came))) == 1
+            lambda seen: sum(map(bool, totals(seen.case[0], seen.actual))) == 1
         ),
         "These totals are large. Which numbers does your dtype hold?": When(
             lambda seen: sum(seen.case[0]) > 2**31
         ),
         "Each rank has a run of neighbours. Do neighbours have to stay together?": When(
-            lambda seen: [i for own in seen.came for i in own] == [*range(len(seen.case[0]))]
+            lambda seen: [i for own in seen.actual for i in own] == [*range(len(seen.case[0]))]
         ),
         "All ranks have about equally many samples. Are they equally long?": When(
-            lambda seen: max(map(len, seen.came)) - min(map(len, seen.came)) < 2
+            lambda seen: max(map(len, seen.actual)) - min(map(len, seen.actual)) < 2
         ),
     },
     otherwise="Which samples of the rank with the largest total would be better off elsewhere?",
-    came=with_totals,
+    actual=with_totals,
     required=allowed,
 )
 ALWAYS_THE_SAME = Look(
-    of=lambda seen: all(one.came == seen.came for one in seen.again),
+    of=lambda seen: all(one.actual == seen.actual for one in seen.again),
     right=True,
     otherwise="The same call gives other lists the next time. What, besides costs and world_size, "
     "do they depend on? Like random numbers, hash() of a text differs from process to process.",
-    came=lambda seen: "\nand once more:\n".join(map(with_totals, [seen, *seen.again])),
+    actual=lambda seen: "\nand once more:\n".join(map(with_totals, [seen, *seen.again])),
     required="the same lists: each rank computes them in its own process",
 )
 CHECK = Alone(

@@ -48,7 +48,7 @@ def exact_accuracy(model: nn.Module, dataset: Dataset, batch_size: int) -> float
     ### END SOLUTION
 
 
-class Case(NamedTuple):
+class Evaluation(NamedTuple):
     """A data set of n samples, and the samples that the model guesses right."""
 
     n: int
@@ -57,14 +57,16 @@ class Case(NamedTuple):
     right: set[int]
 
 
-def cases(size: int) -> list[Case]:
+def cases(size: int) -> list[Evaluation]:
     """One sample more than a multiple of the ranks, one less, and fewer samples than ranks."""
     wrong = {1, 3, 5, 9, 10, 13}
     more, less, few = {1: 5, 2: 9, 3: 19, 4: 21}[size], 5 * size - 1, max(size - 1, 1)
     return [
-        Case(more, 2, "training", {*range(more)} - wrong),  # whose fractions have no exact sum
-        Case(less, 3, "evaluation", {*range(less)} & wrong),
-        Case(few, 2, "training", {*range(few)} - wrong),
+        Evaluation(
+            more, 2, "training", {*range(more)} - wrong
+        ),  # whose fractions have no exact sum
+        Evaluation(less, 3, "evaluation", {*range(less)} & wrong),
+        Evaluation(few, 2, "training", {*range(few)} - wrong),
     ]
 
 
@@ -86,7 +88,7 @@ class Model(nn.Module):
         return scores
 
 
-def given(case: Case) -> tuple[Model, TensorDataset, int]:
+def given(case: Evaluation) -> tuple[Model, TensorDataset, int]:
     """The arguments of a call. Feature 0 of sample i is i; the others are the scores."""
     Model.batches = []
     samples = torch.arange(case.n)
@@ -105,7 +107,7 @@ def observe(returned: object, model: Model, *_: object) -> dict:
 
 def taken(seen: Seen) -> list[int]:
     """The samples that went through the model on this rank."""
-    return [sample for batch in seen.came["batches"] for sample in batch["rows"]]
+    return [sample for batch in seen.actual["batches"] for sample in batch["rows"]]
 
 
 def rows(seen: Seen) -> list[int]:
@@ -131,7 +133,7 @@ def work(seen: Seen) -> str:
 
 def how(seen: Seen) -> dict[str, bool]:
     """Of the ways in which the model must not guess: whether it has."""
-    batches = seen.came["batches"]
+    batches = seen.actual["batches"]
     return {
         "in training mode": any(batch["training"] for batch in batches),
         "with an autograd graph": any(batch["graph"] for batch in batches),
@@ -153,11 +155,11 @@ HOW = Look(
             lambda seen: seen.value["too many rows at once"]
         ),
     },
-    came="the model guessed {part}",
+    actual="the model guessed {part}",
     required=lambda seen: (
         f"evaluation mode, no autograd graph, at most {seen.case.batch_size} rows at once"
     ),
-    same=lambda came, right: came == right,
+    same=lambda actual, right: actual == right,
 )
 WORK = Look(
     of=lambda seen: max(rows(seen)) <= most(seen) and not missing(seen),
@@ -168,11 +170,11 @@ WORK = Look(
         ),
     },
     otherwise="Left out. Does a sampler or a loader drop what does not divide?",
-    came=work,
+    actual=work,
     required=lambda seen: f"at most {most(seen)} of {seen.case.n} on a rank, each on some rank",
 )
 NUMBER = Look(
-    of=lambda seen: seen.came["number"],
+    of=lambda seen: seen.actual["number"],
     right=lambda case: len(case.right) / case.n,
     mistakes={
         "This is nan, and a rank has no samples. Which of its numbers exists anyway?": When(
@@ -181,20 +183,20 @@ NUMBER = Look(
     },
     otherwise="Which samples are in this number, how often does each count, and which guess is "
     "compared with its label?",
-    came=lambda seen: f"{seen.value!r} on rank {seen.rank}",
+    actual=lambda seen: f"{seen.value!r} on rank {seen.rank}",
     required=lambda seen: f"{seen.right!r} on every rank, {len(seen.case.right)} / {seen.case.n}",
 )
 LAST_DIGIT = Look(
-    of=lambda seen: repr(float(seen.came["number"])),
+    of=lambda seen: repr(float(seen.actual["number"])),
     right=lambda case: repr(len(case.right) / case.n),
     otherwise="Right except for the last digits: fractions are rounded, and so is their sum. What "
     "could be added up instead?",
     words=str,
 )
 AFTERWARDS = Look(
-    of=lambda seen: seen.came["training"],
+    of=lambda seen: seen.actual["training"],
     right=lambda case: case.mode == "training",
-    came="model.training is {value} afterwards",
+    actual="model.training is {value} afterwards",
     required="{right}, as before the call",
 )
 

@@ -73,7 +73,7 @@ def fsdp_step(blocks: list, x: Tensor, loss_grad: Callable[[Tensor], Tensor], lr
     ### END SOLUTION
 
 
-class Case(NamedTuple):
+class Chain(NamedTuple):
     """A model of so many blocks, `width` wide, on so many ranks."""
 
     ranks: int
@@ -91,10 +91,10 @@ class Case(NamedTuple):
 
 ROWS = 6  # of each rank; no width, and no number of ranks
 CASES = [  # of the smallest weight rank 3 has only padding; no weight divides by the ranks
-    Case(0, blocks=3, width=3, lr=0.375),
-    Case(0, blocks=2, width=5, lr=0.25),
-    Case(0, blocks=4, width=3, lr=2.0),
-    Case(0, blocks=1, width=7, lr=0.125),
+    Chain(0, blocks=3, width=3, lr=0.375),
+    Chain(0, blocks=2, width=5, lr=0.25),
+    Chain(0, blocks=4, width=3, lr=2.0),
+    Chain(0, blocks=1, width=7, lr=0.125),
 ]
 
 
@@ -175,10 +175,10 @@ class Block:
         """This rank's piece of the sum of the ranks' gradients."""
         shape = (self._width, self._width)
         if not isinstance(weight_grad, Tensor) or weight_grad.shape != shape:
-            came = tuple(getattr(weight_grad, "shape", [])) or kind(weight_grad)
+            actual = tuple(getattr(weight_grad, "shape", [])) or kind(weight_grad)
             raise ValueError(
                 f"reduce_scatter of block {self._number}: the gradient of its weight has shape "
-                f"{shape}, this is {came}"
+                f"{shape}, this is {actual}"
             )
         total = torch.empty_like(self.piece)
         dist.reduce_scatter(total, cut(weight_grad, self._ranks))
@@ -191,7 +191,7 @@ class Block:
         return self._weight
 
 
-def arguments(case: Case, rank: int) -> tuple:
+def arguments(case: Chain, rank: int) -> tuple:
     """The model, the rows of a rank, and the rest."""
     log, (weights, rows) = Log(), case.numbers()
     blocks = [Block(number, one, case.ranks, log) for number, one in enumerate(weights)]
@@ -211,7 +211,7 @@ def watched(function: Callable, blocks: list[Block], *rest: Any) -> dict[str, An
     }
 
 
-def pieces_after(case: Case, rank: int) -> dict[str, Tensor]:
+def pieces_after(case: Chain, rank: int) -> dict[str, Tensor]:
     """After the step, by autograd on the rows of all ranks."""
     weights, rows = case.numbers()
     output = torch.cat(rows)
@@ -224,7 +224,7 @@ def pieces_after(case: Case, rank: int) -> dict[str, Tensor]:
 
 def told(seen: Seen, name: str) -> list[int]:
     """The numbers of the blocks that got this call, in order."""
-    return [int(number) for number in re.findall(rf"{name} of block (\d+)", seen.came["calls"])]
+    return [int(number) for number in re.findall(rf"{name} of block (\d+)", seen.actual["calls"])]
 
 
 def own_collectives(seen: Seen) -> list[str]:
@@ -236,7 +236,7 @@ def own_collectives(seen: Seen) -> list[str]:
 
 def most_gradients(seen: Seen) -> int:
     """How many whole gradients waited for their reduce-scatter at the same time, at most."""
-    calls = re.findall(r"(backward|reduce_scatter) of block (\d+)", seen.came["calls"])
+    calls = re.findall(r"(backward|reduce_scatter) of block (\d+)", seen.actual["calls"])
     reduced = {block for call, block in calls if call == "reduce_scatter"}
     more = (1 if call == "backward" else -1 for call, block in calls if block in reduced)
     return max(accumulate(more, initial=0))
@@ -244,7 +244,7 @@ def most_gradients(seen: Seen) -> int:
 
 def with_whole(seen: Seen) -> list[tuple[str, list[int]]]:
     """Each call, and the blocks whose weight was whole after it."""
-    return [*zip(seen.came["calls"].split(", "), seen.came["whole"], strict=True)]
+    return [*zip(seen.actual["calls"].split(", "), seen.actual["whole"], strict=True)]
 
 
 LOOKS = [
@@ -255,7 +255,7 @@ LOOKS = [
             "backward": [*reversed(range(case.blocks))],
         },
         otherwise="Each block runs forward once and backward once. In which order?",
-        came="{part} of blocks {value} {where}",
+        actual="{part} of blocks {value} {where}",
         required="{right}",
     ),
     Look(
@@ -272,20 +272,20 @@ LOOKS = [
         },
         otherwise="The blocks do all of the communication. Which of their calls does the work of "
         "this one, or is it not needed?",
-        came="rank {rank} called {value}",
+        actual="rank {rank} called {value}",
         required="no collectives except those of the blocks",
         words=", ".join,
     ),
     Look(
-        of=lambda seen: seen.came["pieces"],
+        of=lambda seen: seen.actual["pieces"],
         right=pieces_after,
         otherwise="Take one block. Which gradient did its reduce_scatter return, and what happened "
         "to it on the way to the piece?",
-        came="the piece of {part} is {value} {where}",
+        actual="the piece of {part} is {value} {where}",
         required="{right}",
     ),
     Look(
-        of=lambda seen: max(map(len, seen.came["whole"])),
+        of=lambda seen: max(map(len, seen.actual["whole"])),
         right=1,
         mistakes={
             "free was called, and the weight is still in memory. Which variable of yours holds "
@@ -297,7 +297,7 @@ LOOKS = [
         },
         otherwise="A block is gathered while another one is still whole. When is a block done with "
         "its weight, the first time and the second?",
-        came="rank {rank} held {value} whole weights at the same time",
+        actual="rank {rank} held {value} whole weights at the same time",
         required="one whole weight at a time",
         same=le,
     ),
@@ -306,15 +306,15 @@ LOOKS = [
         right=1,
         otherwise="A whole gradient is as large as its weight. What can you do with it before the "
         "next block's backward?",
-        came="{value} whole gradients waited for their reduce_scatter at the same time",
+        actual="{value} whole gradients waited for their reduce_scatter at the same time",
         required="one at a time",
         same=le,
     ),
     Look(
-        of=lambda seen: seen.came["left"],
+        of=lambda seen: seen.actual["left"],
         right=[],
         otherwise="What does a rank hold between two steps?",
-        came="rank {rank} still held the weights of blocks {value}",
+        actual="rank {rank} still held the weights of blocks {value}",
         required="after the step, no whole weight",
     ),
     Look(
@@ -323,11 +323,11 @@ LOOKS = [
         mistakes={
             "A block was freed and then gathered again, with nothing in between that needed the "
             "room. Which block is it?": When(
-                lambda seen: re.search(r"free (of block \d+), gather \1", seen.came["calls"])
+                lambda seen: re.search(r"free (of block \d+), gather \1", seen.actual["calls"])
             ),
         },
         otherwise="How often does each block need its whole weight, and how often did it get it?",
-        came="the right step, after {value} all-gathers",
+        actual="the right step, after {value} all-gathers",
         required="at most {right} all-gathers",
         same=le,
     ),
@@ -335,7 +335,7 @@ LOOKS = [
         of=lambda seen: len(told(seen, "reduce_scatter")),
         right=lambda case: case.blocks,
         otherwise="A gradient was reduced more than once. What does the second time add?",
-        came="the right step, after {value} reduce-scatters",
+        actual="the right step, after {value} reduce-scatters",
         required="at most {right} reduce-scatters, one for each block",
         same=le,
     ),

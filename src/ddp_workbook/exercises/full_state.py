@@ -82,14 +82,14 @@ class Small(nn.Module):
         return self.output(x + self.frozen[0] * self.scale[0])
 
 
-class Call(NamedTuple):
+class Sharded(NamedTuple):
     """One call: on how many ranks, and whether the model has run before."""
 
     ranks: int
     evaluated: bool
 
 
-def numbers_of(call: Call) -> dict[str, Tensor]:
+def numbers_of(call: Sharded) -> dict[str, Tensor]:
     """The state dict of rank 0's whole model: no number twice in a tensor."""
     values = {}
     for place, (name, zeros) in enumerate(Small().state_dict().items(), start=1):
@@ -115,7 +115,7 @@ LIMIT = BYTES // 2
 PATIENCE, PAUSE = 0.3, 0.005
 
 
-def sharded(call: Call, rank: int) -> tuple[nn.Module]:
+def sharded(call: Sharded, rank: int) -> tuple[nn.Module]:
     """The argument of a call; it remembers the state in which it must be afterwards."""
     Unordered.mixed = True  # a set of names has another order in each process
     model = Small()
@@ -252,7 +252,7 @@ def without(*names: str) -> When:
 
 LOOKS = [
     Look(
-        of=lambda seen: seen.came["kind"],
+        of=lambda seen: seen.actual["kind"],
         right="a dict",
         mistakes={
             "Rank 0 has its dict. What do the other ranks return?": When(
@@ -264,7 +264,7 @@ LOOKS = [
         words=str,
     ),
     Look(
-        of=lambda seen: seen.came["names"],
+        of=lambda seen: seen.actual["names"],
         mistakes={
             "Every rank must call, but which one writes the file? The others keep nothing.": When(
                 lambda seen: seen.rank
@@ -286,40 +286,44 @@ LOOKS = [
             ),
         },
         otherwise="Compare the names with those of model.state_dict(). Which path leaves some out?",
-        came=lambda seen: f"a dict with {names_in_words(seen)} on rank {seen.rank}",
+        actual=lambda seen: f"a dict with {names_in_words(seen)} on rank {seen.rank}",
         required="all entries of model.state_dict() on rank 0, and none on the other ranks",
     ),
     Look(
-        of=lambda seen: seen.came["forms"],
+        of=lambda seen: seen.actual["forms"],
         mistakes={
             "A state dict holds tensors. Which line makes something else of this one?": forms(
-                lambda came, right: came.kind not in ("a tensor", "a DTensor")
+                lambda actual, right: actual.kind not in ("a tensor", "a DTensor")
             ),
             "This is still a DTensor, which holds only its piece. What makes it whole?": forms(
-                lambda came, right: came.kind == "a DTensor" and came.here != came.shape
+                lambda actual, right: actual.kind == "a DTensor" and actual.here != actual.shape
             ),
             "This is whole, but a DTensor, which needs the group of ranks. What makes a plain "
-            "tensor of it?": forms(lambda came, right: came.kind == "a DTensor"),
+            "tensor of it?": forms(lambda actual, right: actual.kind == "a DTensor"),
             "The number of elements is right, in one dimension. Which line flattens the "
             "tensor?": forms(
-                lambda came, right: came.shape != right.shape and came.shape == (prod(right.shape),)
+                lambda actual, right: (
+                    actual.shape != right.shape and actual.shape == (prod(right.shape),)
+                )
             ),
             "It is longer than the parameter. Some ranks have fewer rows than rank 0: what is in "
             "their place, and which line removes the padding?": forms(
-                lambda came, right: came.shape[1:] == right.shape[1:] and came.shape > right.shape
+                lambda actual, right: (
+                    actual.shape[1:] == right.shape[1:] and actual.shape > right.shape
+                )
             ),
             "The dtype has changed on the way. Does every number survive that?": forms(
-                lambda came, right: came.shape == right.shape and came.dtype != right.dtype
+                lambda actual, right: actual.shape == right.shape and actual.dtype != right.dtype
             ),
         },
         otherwise="Follow one parameter: how many of its rows does each rank have, and what puts "
         "them together?",
-        came="{part}: {value} {where}",
+        actual="{part}: {value} {where}",
         required="{right}",
         words=str,
     ),
     Look(
-        of=lambda seen: seen.came["values"],
+        of=lambda seen: seen.actual["values"],
         right=lambda call, rank: numbers_of(call) if rank == 0 else {},
         mistakes={
             "The buffers are not rank 0's own. Which line calculates with them, or takes "
@@ -328,30 +332,30 @@ LOOKS = [
             ),
         },
         otherwise="Compare the first wrong tensor with the pieces, row by row.",
-        came="{part}: {value} {where}",
+        actual="{part}: {value} {where}",
         required="{right}",
     ),
     Look(
-        of=lambda seen: seen.came["whole"],
+        of=lambda seen: seen.actual["whole"],
         right=[],
         otherwise="The model is left unsharded: this rank holds all of these parameters. What "
         "shards them again?",
-        came=lambda seen: (
+        actual=lambda seen: (
             f"after the call, {len(seen.value)} parameters such as {seen.value[0]} are whole on "
             f"rank {seen.rank}"
         ),
         required="the model as it was: a piece of each parameter on each rank",
     ),
     Look(
-        of=lambda seen: seen.came["changed"],
+        of=lambda seen: seen.actual["changed"],
         right="",
         otherwise="Which line changes the model?",
-        came="your function changed {value} on rank {rank}",
+        actual="your function changed {value} on rank {rank}",
         required="the model as it was",
         words=str,
     ),
     Look(
-        of=lambda seen: seen.came["most"] if seen.rank else 0,
+        of=lambda seen: seen.actual["most"] if seen.rank else 0,
         right=LIMIT,
         mistakes={
             "That is at least as much as the whole model. When does this rank need one whole "
@@ -359,13 +363,13 @@ LOOKS = [
         },
         otherwise="How many whole tensors does this rank have at the same time? It needs to keep "
         "none.",
-        came="the right dicts; rank {rank} had up to {value} bytes of new tensors at a time",
+        actual="the right dicts; rank {rank} had up to {value} bytes of new tensors at a time",
         required=f"{{right}} at most: half of the model's {BYTES:,} bytes",
-        same=lambda came, right: (came <= LIMIT) == (right <= LIMIT),
+        same=lambda actual, right: (actual <= LIMIT) == (right <= LIMIT),
     ),
 ]
 CHECK = OnRanks(
-    cases=lambda size: [Call(size, False)] * (size == 4) + [Call(size, True)],
+    cases=lambda size: [Sharded(size, False)] * (size == 4) + [Sharded(size, True)],
     called=lambda call: (
         f"full_state(model), the model in pieces on {call.ranks} rank{'s' * (call.ranks > 1)}"
         + " after an evaluation" * call.evaluated

@@ -51,7 +51,7 @@ def gather_uneven(tensor: Tensor) -> list[Tensor]:
     ### END SOLUTION
 
 
-class Case(NamedTuple):
+class Rows(NamedTuple):
     """The lengths on ranks 0, 1, ..., the other dimensions, the dtype, and the first number."""
 
     lengths: list[int]
@@ -62,21 +62,21 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case([2, 4, 1, 3], (2,), torch.float64, -3.1, contiguous=True),
-    Case([2, 4, 2, 3], (2,), torch.float64, 100.1),  # as long as before when padded
-    Case([150, 40, 7, 90], (), torch.float32, -20.3),
-    Case([0, 0, 0, 0], (3, 2), torch.float32, 1),
-    Case([259, 3, 0, 80], (), torch.bfloat16, 1),  # a length that this dtype does not hold
-    Case([0, 2, 5, 3], (2,), torch.int64, 10**8 + 1),
+    Rows([2, 4, 1, 3], (2,), torch.float64, -3.1, contiguous=True),
+    Rows([2, 4, 2, 3], (2,), torch.float64, 100.1),  # as long as before when padded
+    Rows([150, 40, 7, 90], (), torch.float32, -20.3),
+    Rows([0, 0, 0, 0], (3, 2), torch.float32, 1),
+    Rows([259, 3, 0, 80], (), torch.bfloat16, 1),  # a length that this dtype does not hold
+    Rows([0, 2, 5, 3], (2,), torch.int64, 10**8 + 1),
 ]
 
 
-def cases(size: int) -> list[Case]:
+def cases(size: int) -> list[Rows]:
     """The calls at this world size."""
     return [case._replace(lengths=case.lengths[:size]) for case in CASES]
 
 
-def tensor_of(case: Case, rank: int) -> Tensor:
+def tensor_of(case: Rows, rank: int) -> Tensor:
     """A rank's tensor: it begins in the middle of its memory, and ends like a padding."""
     rows, first = case.lengths[rank] + 1, case.first * (rank + 1)
     counted = torch.arange(rows * torch.Size(case.rest).numel(), dtype=case.dtype) + first
@@ -124,7 +124,7 @@ def in_full(value: Any) -> str:
     return f"[{shown}] of shape {tuple(value.shape)} in {value.dtype}"
 
 
-def in_call(case: Case) -> str:
+def in_call(case: Rows) -> str:
     """The call, and the shapes on the ranks."""
     shapes = (f"{tuple(tensor_of(case, r).shape)} on rank {r}" for r in range(len(case.lengths)))
     return f"gather_uneven(tensor), where tensor was {case.dtype} of shape {', '.join(shapes)}"
@@ -154,7 +154,7 @@ CHECK = OnRanks(
             required="a list of {size} tensors on every rank",
         ),
         Look(
-            of=lambda seen: by_number(seen.came),
+            of=lambda seen: by_number(seen.actual),
             right=lambda case: by_number(tensor_of(case, r) for r in range(len(case.lengths))),
             mistakes={
                 **ONE_HAS_IT,
@@ -178,7 +178,7 @@ CHECK = OnRanks(
             },
             otherwise="Follow one row of this tensor: where is it in each tensor that you send, "
             "and where in each that you receive?",
-            came="{part} of the list is {value} {where}",
+            actual="{part} of the list is {value} {where}",
             required="{right}",
             words=in_full,
         ),
@@ -187,7 +187,7 @@ CHECK = OnRanks(
             right=[],
             otherwise="The messages differ in length, and so do their tensors. What makes "
             "tensors of one length, so that one collective moves them all?",
-            came="the right list, but rank {rank} called {value}",
+            actual="the right list, but rank {rank} called {value}",
             required="at most two collectives, and no send or recv",
             words=" and ".join,
         ),
@@ -203,9 +203,9 @@ CHECK = OnRanks(
                 ),
             },
             otherwise="To which length do you pad, and which dtype do you send?",
-            came="the right list, but {value} bytes for rank {rank}",
+            actual="the right list, but {value} bytes for rank {rank}",
             required=f"{{right}} at most: from each rank what the longest has, plus {FOR_ALL_ELSE}",
-            same=lambda came, right: came <= right,
+            same=lambda actual, right: actual <= right,
         ),
     ],
     mistakes={

@@ -130,15 +130,15 @@ CHECK = OnRanks(
     keeps="Which line writes into loss, or into its memory, which detach() and data share?",
     looks=[
         Look(
-            of=lambda seen: seen.came["graph"],
+            of=lambda seen: seen.actual["graph"],
             right=False,
             otherwise="A program that keeps this value for a plot also keeps the graph of its "
             "step in memory.",
-            came="a tensor that requires grad, on rank {rank}",
+            actual="a tensor that requires grad, on rank {rank}",
             required="a number: a float, or a tensor that has left the graph",
         ),
         Look(
-            of=lambda seen: seen.came["gradient"],
+            of=lambda seen: seen.actual["gradient"],
             right=lambda case, rank: case[rank].mean,
             mistakes={
                 "Which line uses up or cuts off the graph of loss? Its caller needs it.": When(
@@ -146,11 +146,11 @@ CHECK = OnRanks(
                 ),
             },
             otherwise="Which line changes the graph of loss? Its caller needs it.",
-            came="loss.backward() then gives {value} on rank {rank}",
+            actual="loss.backward() then gives {value} on rank {rank}",
             required="{right} as the gradient there, as it is without your function",
         ),
         Look(
-            of=lambda seen: seen.came["number"],
+            of=lambda seen: seen.actual["number"],
             right=right,
             mistakes={
                 "It is nearly right, and the losses are bfloat16 here. Which of your numbers are "
@@ -165,11 +165,11 @@ CHECK = OnRanks(
             required="the mean over all rows, {right} {there}",
         ),
         Look(
-            of=lambda seen: seen.came["kept"],
+            of=lambda seen: seen.actual["kept"],
             right=0,
             otherwise="What does your function keep from call to call? A tensor that is kept keeps "
             "the graph that made it.",
-            came="the right numbers, but on rank {rank} the graphs of earlier calls are still in "
+            actual="the right numbers, but on rank {rank} the graphs of earlier calls are still in "
             "memory: {value}",
             required="none: a graph ends with its step",
         ),

@@ -37,7 +37,7 @@ HINTS = [
     "count inside the group, dst and src in the world.",
 ]
 Nodes = tuple[tuple[int, ...], ...]  # the ranks of each one; the first of them leads it
-Case = tuple[Nodes, Callable[[int], Tensor]]  # and what a rank holds
+Held = tuple[Nodes, Callable[[int], Tensor]]  # and what a rank holds
 LAYOUTS: dict[int, list[Nodes]] = {  # at each world size
     1: [((0,),)],
     2: [((0, 1),), ((0,), (1,))],
@@ -59,7 +59,7 @@ def hierarchical_all_reduce(
     ### END SOLUTION
 
 
-def cases(size: int) -> list[Case]:
+def cases(size: int) -> list[Held]:
     """Three calls, on two layouts of nodes in turn."""
     kinds = (powers_of_ten, fractions, large)
     return list(zip(LAYOUTS[size] * len(kinds), kinds, strict=False))
@@ -89,21 +89,21 @@ def groups(nodes: Nodes) -> tuple[ProcessGroup, ProcessGroup]:
     return inside, dist.new_group([node[0] for node in nodes])
 
 
-def given(case: Case, rank: int) -> tuple[Tensor, ProcessGroup, ProcessGroup | None]:
+def given(case: Held, rank: int) -> tuple[Tensor, ProcessGroup, ProcessGroup | None]:
     """The arguments. All groups are made before the first call: to make them is a meeting."""
     nodes, held = case
     inside, between = {one: groups(one) for one in LAYOUTS[len(ranks(case))]}[nodes]
     return held(rank), inside, between if leads(nodes, rank) else None
 
 
-def called(case: Case) -> str:
+def called(case: Held) -> str:
     """The nodes, and what their ranks held."""
     held = ", ".join(f"{in_words(case[1](rank))} on rank {rank}" for rank in ranks(case))
     name = "hierarchical_all_reduce(tensor, inside, between)"
     return f"{name} on the nodes {case[0]}\nwhich held {held}"
 
 
-def ranks(case: Case) -> tuple[int, ...]:
+def ranks(case: Held) -> tuple[int, ...]:
     """Those of all nodes."""
     return sum(case[0], ())
 
@@ -118,7 +118,7 @@ def leads(nodes: Nodes, rank: int) -> bool:
     return node_of(nodes, rank)[0] == rank
 
 
-def total(case: Case) -> Tensor:
+def total(case: Held) -> Tensor:
     """The sum over all ranks."""
     return sum(map(case[1], ranks(case)))
 
@@ -154,7 +154,7 @@ def met_in(row: dict, seen: Seen) -> list[int]:
     return list(range(seen.size)) if group == "default" else list(map(int, group.split(",")))
 
 
-def due(case: Case, rank: int) -> list[tuple[int, int]]:
+def due(case: Held, rank: int) -> list[tuple[int, int]]:
     """Bytes sent and received in the one operation of a leader, if there are several nodes."""
     there_are = len(case[0]) > 1 and leads(case[0], rank)
     return [(total(case).nbytes, total(case).nbytes)] if there_are else []
@@ -190,7 +190,7 @@ BETWEEN = Look(
     },
     otherwise="How many bytes does the tensor have? And how many would each leader send and "
     "receive if there were a hundred nodes?",
-    came=lambda seen: "with ranks of other nodes\n" + "\n".join(map(took_part, seen.everyone)),
+    actual=lambda seen: "with ranks of other nodes\n" + "\n".join(map(took_part, seen.everyone)),
     required=lambda seen: (
         "only the leader of each node takes part, in one operation: "
         f"{total(seen.case).nbytes} bytes sent, and as many received"

@@ -52,7 +52,7 @@ class Worker(NamedTuple):
     num_workers: int
 
 
-class Case(NamedTuple):
+class Source(NamedTuple):
     """A stream of n samples, and how many workers each rank has."""
 
     n: int
@@ -107,7 +107,7 @@ def by_process(seen: Seen, lists: list) -> str:
     return "\n".join(f"{n}: {in_words(own)}" for n, own in zip(names, lists, strict=False))
 
 
-def called(case: Case) -> str:
+def called(case: Source) -> str:
     """The call in words."""
     ranks = f"{len(case.workers)} rank{'s' * (len(case.workers) > 1)}"
     return (
@@ -120,14 +120,14 @@ WHOSE, END = "owner == rank and turn % workers == mine", "        turn, owner"
 
 CHECK = Alone(
     cases=[
-        Case(25, (3, 1, 2)),
-        Case(23, (2, 2)),
-        Case(9, (0, 0)),
-        Case(11, (0, 2)),
-        Case(3, (2, 3)),
-        Case(8, (4,)),
-        Case(0, (1, 2)),
-        Case(5, (0,)),
+        Source(25, (3, 1, 2)),
+        Source(23, (2, 2)),
+        Source(9, (0, 0)),
+        Source(11, (0, 2)),
+        Source(3, (2, 3)),
+        Source(8, (4,)),
+        Source(0, (1, 2)),
+        Source(5, (0,)),
     ],
     times=lambda case: len(case.processes),
     given=lambda case, process: (
@@ -140,15 +140,15 @@ CHECK = Alone(
     called=called,
     looks=[
         Look(
-            of=lambda seen: kind(seen.came["samples"]),
+            of=lambda seen: kind(seen.actual["samples"]),
             right="a list",
             otherwise="The caller iterates over what your function gives. What is it here, and on "
             "every path?",
-            came=lambda seen: f"{in_words(seen.came['samples'])}, {seen.value}",
+            actual=lambda seen: f"{in_words(seen.actual['samples'])}, {seen.value}",
             required="an iterator over samples",
         ),
         Look(
-            of=lambda seen: seen.came["samples"],
+            of=lambda seen: seen.actual["samples"],
             mistakes={
                 "These are not the samples themselves. What exactly does your function yield?": (
                     When(lambda seen: any(one not in seen.case.samples for one in seen.value))
@@ -156,16 +156,16 @@ CHECK = Alone(
             },
             otherwise="Which samples come more than once, and which nowhere? Write a rank and a "
             "worker under each place of the stream.",
-            came=lambda seen: by_process(seen, [one.value for one in seen.everyone]),
+            actual=lambda seen: by_process(seen, [one.value for one in seen.everyone]),
             required=lambda seen: by_process(seen, [one.right for one in seen.everyone]),
         ),
         Look(
-            of=lambda seen: seen.came["taken"] > seen.solution.came["taken"],
+            of=lambda seen: seen.actual["taken"] > seen.solution.actual["taken"],
             right=False,
             otherwise="What does the first sample wait for? The stream may never end.",
-            came=lambda seen: (
+            actual=lambda seen: (
                 f"on rank {seen.case.processes[seen.rank][0]}, "
-                f"{seen.came['taken']} samples were taken before the first one came"
+                f"{seen.actual['taken']} samples were taken before the first one came"
             ),
             required="a sample comes when it has been read",
         ),

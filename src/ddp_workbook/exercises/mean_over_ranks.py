@@ -56,7 +56,7 @@ def with_its_kind(value: object) -> str:
 
 def as_on_rank_0(seen: Seen) -> bool:
     """Whether a rank has the number that rank 0 has, bit for bit; nan equals nan."""
-    here, there = float(seen.came), float(seen.everyone[0].came)
+    here, there = float(seen.actual), float(seen.everyone[0].actual)
     return here == there or (math.isnan(here) and math.isnan(there))
 
 
@@ -73,7 +73,9 @@ CHECK = OnRanks(
             of=as_on_rank_0,
             right=True,
             otherwise="Do all ranks add in the same order? The last digits of a sum depend on it.",
-            came=lambda seen: f"{seen.came} on rank {seen.rank}, {seen.everyone[0].came} on rank 0",
+            actual=lambda seen: (
+                f"{seen.actual} on rank {seen.rank}, {seen.everyone[0].actual} on rank 0"
+            ),
             required="the same number on every rank, to the last digit",
         ),
     ],

@@ -99,7 +99,7 @@ BLOCK = [*[(64,)] * 4, (192, 64), (64, 64), (64,), (256, 64), (256,), (64, 256),
 DIGITS = Model([(8, 64), (64, 8), (64,), (64,), (64,), (10, 64), (10,)], [BLOCK] * 3)
 
 
-class Case(NamedTuple):
+class Measured(NamedTuple):
     """A call, and the bytes that were measured on the fullest of its ranks."""
 
     model: Model
@@ -113,39 +113,39 @@ class Case(NamedTuple):
 
 # Measured with torch 2.13 on real ranks; tests/test_memory_per_rank.py measures it again.
 CASES = [
-    Case(SEVERAL, 4, "ddp", 892, 892, 1784, 0),
-    Case(SEVERAL, 4, "zero_3", 308, 308, 616, 736),
-    Case(SEVERAL, 4, "blocks_stay_whole", 308, 308, 616, 1232),
-    Case(SEVERAL, 4, "whole", 308, 308, 616, 1232),
-    Case(SEVERAL, 4, "bf16", 308, 308, 616, 368),
-    Case(SEVERAL, 6, "hsdp", 336, 336, 672, 636),
-    Case(SEVERAL, 3, "zero_1", 892, 892, 608, 0),
-    Case(SEVERAL, 3, "zero_3", 336, 336, 672, 636),
-    Case(SEVERAL, 3, "blocks_stay_whole", 336, 336, 672, 1008),
-    Case(SEVERAL, 3, "bf16", 336, 336, 672, 318),
-    Case(SEVERAL, 2, "zero_1", 892, 892, 960, 0),
-    Case(SEVERAL, 2, "zero_3", 500, 500, 1000, 584),
-    Case(SEVERAL, 4, "zero_1", 892, 892, 576, 0),
-    Case(SEVERAL, 4, "hsdp", 500, 500, 1000, 584),
-    Case(SEVERAL, 2, "hsdp", 892, 892, 1784, 548),
-    Case(SEVERAL, 1, "zero_3", 892, 892, 1784, 548),
-    Case(SEVERAL, 1, "zero_1", 892, 892, 1784, 0),
-    Case(NO_ROOT, 4, "zero_1", 116, 116, 192, 0),
-    Case(NO_ROOT, 4, "zero_3", 40, 40, 80, 128),
-    Case(NO_BLOCKS, 3, "zero_3", 36, 36, 72, 108),
-    Case(NO_BLOCKS, 2, "whole", 48, 48, 96, 96),
-    Case(LARGE_ROOT, 2, "zero_1", 2012, 2012, 4000, 0),
-    Case(LARGE_ROOT, 4, "zero_3", 524, 524, 1048, 2096),
-    Case(FEW_ROWS, 4, "zero_3", 276, 276, 552, 1088),
-    Case(FEW_ROWS, 4, "hsdp", 276, 276, 552, 544),
-    Case(DIGITS, 4, "zero_1", 604968, 604968, 327680, 0),
-    Case(DIGITS, 4, "zero_3", 151372, 151372, 302744, 207152),
-    Case(DIGITS, 4, "hsdp", 302484, 302484, 604968, 206632),
-    Case(DIGITS, 4, "bf16", 151372, 151372, 302744, 103576),
+    Measured(SEVERAL, 4, "ddp", 892, 892, 1784, 0),
+    Measured(SEVERAL, 4, "zero_3", 308, 308, 616, 736),
+    Measured(SEVERAL, 4, "blocks_stay_whole", 308, 308, 616, 1232),
+    Measured(SEVERAL, 4, "whole", 308, 308, 616, 1232),
+    Measured(SEVERAL, 4, "bf16", 308, 308, 616, 368),
+    Measured(SEVERAL, 6, "hsdp", 336, 336, 672, 636),
+    Measured(SEVERAL, 3, "zero_1", 892, 892, 608, 0),
+    Measured(SEVERAL, 3, "zero_3", 336, 336, 672, 636),
+    Measured(SEVERAL, 3, "blocks_stay_whole", 336, 336, 672, 1008),
+    Measured(SEVERAL, 3, "bf16", 336, 336, 672, 318),
+    Measured(SEVERAL, 2, "zero_1", 892, 892, 960, 0),
+    Measured(SEVERAL, 2, "zero_3", 500, 500, 1000, 584),
+    Measured(SEVERAL, 4, "zero_1", 892, 892, 576, 0),
+    Measured(SEVERAL, 4, "hsdp", 500, 500, 1000, 584),
+    Measured(SEVERAL, 2, "hsdp", 892, 892, 1784, 548),
+    Measured(SEVERAL, 1, "zero_3", 892, 892, 1784, 548),
+    Measured(SEVERAL, 1, "zero_1", 892, 892, 1784, 0),
+    Measured(NO_ROOT, 4, "zero_1", 116, 116, 192, 0),
+    Measured(NO_ROOT, 4, "zero_3", 40, 40, 80, 128),
+    Measured(NO_BLOCKS, 3, "zero_3", 36, 36, 72, 108),
+    Measured(NO_BLOCKS, 2, "whole", 48, 48, 96, 96),
+    Measured(LARGE_ROOT, 2, "zero_1", 2012, 2012, 4000, 0),
+    Measured(LARGE_ROOT, 4, "zero_3", 524, 524, 1048, 2096),
+    Measured(FEW_ROWS, 4, "zero_3", 276, 276, 552, 1088),
+    Measured(FEW_ROWS, 4, "hsdp", 276, 276, 552, 544),
+    Measured(DIGITS, 4, "zero_1", 604968, 604968, 327680, 0),
+    Measured(DIGITS, 4, "zero_3", 151372, 151372, 302744, 207152),
+    Measured(DIGITS, 4, "hsdp", 302484, 302484, 604968, 206632),
+    Measured(DIGITS, 4, "bf16", 151372, 151372, 302744, 103576),
 ]
 
 
-def arguments(case: Case) -> tuple:
+def arguments(case: Measured) -> tuple:
     """The arguments of a call; its lists are copies, because a reader may change them."""
     root, blocks = case.model
     return [*root], [[*block] for block in blocks], case.ranks, case.strategy
@@ -154,13 +154,13 @@ def arguments(case: Case) -> tuple:
 def look(key: str, otherwise: str) -> Look:
     """One of the four numbers, beside the one that was measured."""
     return Look(
-        of=lambda seen: number(seen.came[key]),
+        of=lambda seen: number(seen.actual[key]),
         right=lambda case: getattr(case, key),
         otherwise=otherwise,
-        came=f'{{value}} bytes as "{key}"',
+        actual=f'{{value}} bytes as "{key}"',
         required="{right} bytes, measured with torch 2.13",
         words="{:,}".format,
-        same=lambda came, right: came == right,
+        same=lambda actual, right: actual == right,
     )
 
 

@@ -183,8 +183,8 @@ REQUIRED = {fact: value for facts in TABLE.values() for fact, value in facts.ite
 def looked_at(returned: Any, scheduler: str) -> dict[str, Any]:
     """Whether two scripts came back, and which facts about one of them are not as required."""
     if not BASH:
-        came, look = "no bash on this machine to run them", "Install bash; on Windows, with WSL."
-        raise NotYet("both scripts", came, "bash", look)
+        actual, look = "no bash on this machine to run them", "Install bash; on Windows, with WSL."
+        raise NotYet("both scripts", actual, "bash", look)
     two = isinstance(returned, list | tuple) and [type(one) for one in returned] == [str, str]
     two = two and not ("#PBS" in returned[0] and "#SBATCH" in returned[1])
     wrong = wrong_facts(scheduler, returned[scheduler == "pbs"]) if two else {}
@@ -234,18 +234,18 @@ CHECK = Alone(
     observe=looked_at,
     looks=[
         Look(
-            of=lambda seen: seen.came["two"],
+            of=lambda seen: seen.actual["two"],
             right=True,
             otherwise="The given function returned both scripts as strings, the one for Slurm "
             "first. Does its last line still do that?",
-            came=lambda seen: seen.came["shown"],
+            actual=lambda seen: seen.actual["shown"],
             required="two texts: the script for Slurm, the script for PBS",
         ),
         Look(
-            of=lambda seen: seen.came["wrong"],
+            of=lambda seen: seen.actual["wrong"],
             right={},
             mistakes={look: first_in(facts) for look, facts in TABLE.items()},
-            came=first_and_others,
+            actual=first_and_others,
             required=lambda seen: first({fact: REQUIRED[fact] for fact in seen.value}),
         ),
     ],

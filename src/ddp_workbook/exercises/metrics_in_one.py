@@ -40,7 +40,7 @@ MANY = [
     (16_000_000.3, 30_000_001, 37_777_777),
 ]
 NOTHING = (0.0, 0, 0)
-Case = list[tuple[float, int, int]]
+Metrics = list[tuple[float, int, int]]
 
 
 def metrics_in_one(loss_sum: float, correct: int, count: int) -> tuple[float, float]:
@@ -53,7 +53,7 @@ def metrics_in_one(loss_sum: float, correct: int, count: int) -> tuple[float, fl
     ### END SOLUTION
 
 
-def cases(size: int) -> list[Case]:
+def cases(size: int) -> list[Metrics]:
     """Four calls; in the last two a rank has no samples, and another has diverged."""
     few, many = FEW[:size], MANY[:size]
     if size == 1:
@@ -61,7 +61,7 @@ def cases(size: int) -> list[Case]:
     return [few, many, [NOTHING, (math.inf, 17, 24), *few[2:]], [*many[:-1], NOTHING]]
 
 
-def means(case: Case) -> tuple[float, float]:
+def means(case: Metrics) -> tuple[float, float]:
     """Loss and accuracy over the samples of all ranks, from Python's own sums."""
     loss_sum, correct, count = map(sum, zip(*case, strict=True))
     return loss_sum / count, correct / count
@@ -70,34 +70,34 @@ def means(case: Case) -> tuple[float, float]:
 def near(tolerance: float) -> Callable[[Any, Any], bool]:
     """Returns a function: whether two pairs of numbers are equal up to this relative error."""
 
-    def equal(came: Any, right: Any) -> bool:
-        if not is_pair(came) or not is_pair(right):
+    def equal(actual: Any, right: Any) -> bool:
+        if not is_pair(actual) or not is_pair(right):
             return False
-        pairs = np.asarray(came, float), np.asarray(right, float)
+        pairs = np.asarray(actual, float), np.asarray(right, float)
         return np.allclose(*pairs, rtol=tolerance, atol=0, equal_nan=True)
 
     return equal
 
 
-def is_pair(came: Any) -> bool:
+def is_pair(actual: Any) -> bool:
     """Whether it is two numbers, and no tensors."""
-    return isinstance(came, list | tuple) and len(came) == 2 and all(map(is_number, came))
+    return isinstance(actual, list | tuple) and len(actual) == 2 and all(map(is_number, actual))
 
 
 def is_rounded(seen: Seen) -> bool:
     """Whether these are the right numbers, rounded to a few decimal places."""
-    came = tuple(seen.came) if is_pair(seen.came) else ()
-    return any(came == tuple(round(one, places) for one in seen.right) for places in range(1, 12))
+    actual = tuple(seen.actual) if is_pair(seen.actual) else ()
+    return any(actual == tuple(round(one, places) for one in seen.right) for places in range(1, 12))
 
 
-def in_digits(came: Any) -> str:
+def in_digits(actual: Any) -> str:
     """Two numbers with all digits that count; other values with their kinds."""
-    if is_pair(came):
-        return f"({came[0]:.14g}, {came[1]:.14g})"
-    if came is None:
+    if is_pair(actual):
+        return f"({actual[0]:.14g}, {actual[1]:.14g})"
+    if actual is None:
         return "None"
-    inside = came if isinstance(came, list | tuple) else [came]
-    return f"{in_words(came)}: {' and '.join(map(kind, inside[:3]))}"
+    inside = actual if isinstance(actual, list | tuple) else [actual]
+    return f"{in_words(actual)}: {' and '.join(map(kind, inside[:3]))}"
 
 
 SUMS = "loss_sum, correct, count = sums.tolist()"
@@ -117,11 +117,11 @@ CHECK = OnRanks(
             right=means,
             mistakes={
                 "The task asks for two floats. What do you return instead, and how many?": When(
-                    lambda seen: seen.came is not None and not is_pair(seen.came)
+                    lambda seen: seen.actual is not None and not is_pair(seen.actual)
                 ),
                 **ROUNDED,
                 "nan is what 0 / 0 gives, and inf - inf. Which rank divides by its own count?": (
-                    When(lambda seen: is_pair(seen.came) and any(map(math.isnan, seen.came)))
+                    When(lambda seen: is_pair(seen.actual) and any(map(math.isnan, seen.actual)))
                 ),
             },
             otherwise="Whose samples are in each number, and by which count did you divide it?",

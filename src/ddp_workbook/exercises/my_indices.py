@@ -164,7 +164,7 @@ CHECK = Alone(
             },
             otherwise="Write down what is dealt, and under each sample its rank. Where is the "
             "first mistake?",
-            came=all_came,
+            actual=all_came,
             required=all_right,
         ),
     ],

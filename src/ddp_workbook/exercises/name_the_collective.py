@@ -103,12 +103,12 @@ def names_in(answer: Any) -> dict[str, str]:
 
 def with_operation(letter: str, name: Any) -> str:
     """The name with its operation. Raises NotYet if it is not a name."""
-    came = f"{in_words(name)} for {letter}"
+    actual = f"{in_words(name)} for {letter}"
     if name is None or name == "":
         return ""
     if not isinstance(name, str):
         look = "What does the annotation say about the type of the values?"
-        refuse(came, 'a str, such as "reduce" or "reduce PRODUCT"', look)
+        refuse(actual, 'a str, such as "reduce" or "reduce PRODUCT"', look)
     words = [word for word in re.findall(r"\w+", name.replace("-", "_")) if word not in BESIDE]
     calls = [re.sub("(_into_tensor|_tensor|_single)$", "", word.lower()) for word in words]
     call, ops = calls[0] if calls else "", [word.upper() for word in words[1:]] or ["SUM"]
@@ -119,17 +119,17 @@ def with_operation(letter: str, name: Any) -> str:
         if sum(one in MOVES + COMBINES for one in calls) > 1:
             look = "Even if both are right: give one name. Which of the two do you choose?"
         refuse(
-            came, f"one of the eight names, followed by nothing or one of {', '.join(OPS)}", look
+            actual, f"one of the eight names, followed by nothing or one of {', '.join(OPS)}", look
         )
     if words[1:] and call in MOVES:
         look = f"Does {call} combine numbers, or move them?"
-        refuse(came, "an operation only where numbers are combined", look)
+        refuse(actual, "an operation only where numbers are combined", look)
     return f"{call} {ops[0]}"
 
 
-def refuse(came: str, required: str, look: str) -> None:
+def refuse(actual: str, required: str, look: str) -> None:
     """Raise NotYet for an answer that is not a dict of names."""
-    raise NotYet(CALLED, came, required, look)
+    raise NotYet(CALLED, actual, required, look)
 
 
 def after(name: str, before: Held) -> Held:
@@ -159,7 +159,7 @@ def after(name: str, before: Held) -> Held:
 
 def given(seen: Seen) -> dict[str, Any]:
     """By letter, what the named call gives; ANY for letters without a name yet."""
-    names = seen.came.items()
+    names = seen.actual.items()
     return {one: after(name, TABLE[one][0]) if name else ANY for one, name in names}
 
 
@@ -181,7 +181,7 @@ def first_wrong(seen: Seen) -> str:
 def what_came(seen: Seen) -> str:
     """ "all_reduce gives 1 2 on every rank"."""
     letter = first_wrong(seen)
-    name, rows = seen.came[letter].removesuffix(" SUM"), seen.value[letter]
+    name, rows = seen.actual[letter].removesuffix(" SUM"), seen.value[letter]
     if [] in rows:
         held = len(TABLE[letter][0][0])
         return f"{name} cannot cut {held} number{'s' * (held > 1)} into {len(rows)} pieces"
@@ -213,37 +213,39 @@ CHECK = Alone(
             right={letter: rows for letter, (_, rows) in TABLE.items()},
             mistakes={
                 "A dash means that a rank gets nothing. Which ranks does your call give to?": (
-                    differs(lambda before, came, right: None in right and None not in came)
+                    differs(lambda before, actual, right: None in right and None not in actual)
                 ),
                 "Your call gives something to one rank only. Which ranks get something here?": (
-                    differs(lambda before, came, right: None in came and None not in right)
+                    differs(lambda before, actual, right: None in actual and None not in right)
                 ),
                 "How many numbers does each rank have before and after? Are they whole rows, "
                 "pieces of rows, or the rows of all ranks?": differs(
-                    lambda before, came, right: len(came[0]) != len(right[0])
+                    lambda before, actual, right: len(actual[0]) != len(right[0])
                 ),
                 "Both results combine numbers of several ranks. How does the table combine them?": (
-                    differs(lambda before, came, right: new(came, before) and new(right, before))
+                    differs(
+                        lambda before, actual, right: new(actual, before) and new(right, before)
+                    )
                 ),
                 "Your call makes numbers that no rank held before: without an operation after its "
                 "name, it adds up. Did some rank hold the required numbers?": differs(
-                    lambda before, came, right: new(came, before)
+                    lambda before, actual, right: new(actual, before)
                 ),
                 "Some of the required numbers were on no rank before. How were they made?": (
-                    differs(lambda before, came, right: new(right, before))
+                    differs(lambda before, actual, right: new(right, before))
                 ),
             },
             otherwise="Choose one of the required numbers. Which rank held it before, and at which "
             "place in its row?",
-            came=what_came,
+            actual=what_came,
             required="{right}",
             words=in_rows,
         ),
         Look(
-            of=lambda seen: [letter for letter, name in seen.came.items() if not name],
+            of=lambda seen: [letter for letter, name in seen.actual.items() if not name],
             right=[],
             otherwise="Where did the numbers go, and are there new ones?",
-            came="no name for {value}; the other names are right",
+            actual="no name for {value}; the other names are right",
             required="a name for each of A to H",
             words=", ".join,
         ),

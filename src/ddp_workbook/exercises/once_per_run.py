@@ -135,7 +135,7 @@ def meet_after_returning() -> None:
 def call(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
     """How a call ended: the path, whether its folder is ready, the error."""
     run = UNDER_WAY[0]
-    came = {"path": None, "ready": False, "words": "", "raised": "", "meant": True}
+    actual = {"path": None, "ready": False, "words": "", "raised": "", "meant": True}
     may_raise = isinstance(run.case, Exception) or any(WENT_WRONG)
     try:
         returned = once_per_run(make_folder)
@@ -144,18 +144,18 @@ def call(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
     except Exception as error:
         if not may_raise:
             raise
-        came["raised"] = f"{type(error).__name__}: {error}"
+        actual["raised"] = f"{type(error).__name__}: {error}"
         own = dist.get_rank() == 0 or type(error) is type(run.case)
-        came["meant"] = own or not isinstance(error, STUMBLES)
+        actual["meant"] = own or not isinstance(error, STUMBLES)
         meet()  # here, so that a report names the error if the others do not come
     else:
         returned = str(returned) if isinstance(returned, Path) else returned
-        came["words"] = shown(returned) if isinstance(returned, str) else in_words(returned)
-        came["path"] = returned if isinstance(returned, str) else None
-        came["ready"] = isinstance(returned, str) and Path(returned, LAST).exists()
+        actual["words"] = shown(returned) if isinstance(returned, str) else in_words(returned)
+        actual["path"] = returned if isinstance(returned, str) else None
+        actual["ready"] = isinstance(returned, str) and Path(returned, LAST).exists()
         meet_after_returning()
-    WENT_WRONG.append(isinstance(run.case, Exception) and not came["raised"])
-    return came | {"calls": run.calls, "made": run.made}
+    WENT_WRONG.append(isinstance(run.case, Exception) and not actual["raised"])
+    return actual | {"calls": run.calls, "made": run.made}
 
 
 def shown(path: str) -> str:
@@ -173,17 +173,17 @@ def called(case: str | Exception) -> str:
 
 def outcome(seen: Seen) -> str:
     """What the rank did, in a word."""
-    came, path = seen.came, seen.everyone[0].came["made"]
-    if came["raised"]:
-        return "raised" if came["meant"] else "stumbled"
-    if came["path"] != path:
+    actual, path = seen.actual, seen.everyone[0].actual["made"]
+    if actual["raised"]:
+        return "raised" if actual["meant"] else "stumbled"
+    if actual["path"] != path:
         return "another path"
-    return "path" if came["ready"] else "early"
+    return "path" if actual["ready"] else "early"
 
 
 def each(seen: Seen) -> str:
     """What all ranks did."""
-    did = [one.came["raised"] or f"returned {one.came['words']}" for one in seen.everyone]
+    did = [one.actual["raised"] or f"returned {one.actual['words']}" for one in seen.everyone]
     return "\n".join(f"rank {rank}: {words}" for rank, words in enumerate(did))
 
 
@@ -193,11 +193,11 @@ def fails(seen: Seen) -> bool:
 
 
 CALLS = Look(
-    of=lambda seen: seen.came["calls"],
+    of=lambda seen: seen.actual["calls"],
     right=lambda case, rank: int(rank == 0),
     otherwise="How many folders does this make? Which rank makes one, how often, and what do the "
     "others need?",
-    came=lambda seen: (
+    actual=lambda seen: (
         "calls of make_folder: "
         + ", ".join(f"{one.value} on rank {one.rank}" for one in seen.everyone)
     ),
@@ -208,10 +208,10 @@ ENDS = Look(
     right=lambda case: "raised" if isinstance(case, Exception) else "path",
     mistakes={
         "What happens to the error that make_folder raised?": When(
-            lambda seen: fails(seen) and not seen.everyone[0].came["raised"]
+            lambda seen: fails(seen) and not seen.everyone[0].actual["raised"]
         ),
         "Rank 0 has raised, and another rank continues without a folder. What was it told?": When(
-            lambda seen: fails(seen) and any(not one.came["raised"] for one in seen.everyone)
+            lambda seen: fails(seen) and any(not one.actual["raised"] for one in seen.everyone)
         ),
         "Is this error intended, or does a rank fail because of something it was not told?": When(
             fails
@@ -219,11 +219,11 @@ ENDS = Look(
     },
     otherwise="Which rank knows the path, how do the others get all of it, and does every rank "
     "return it?",
-    came=each,
+    actual=each,
     required=lambda seen: (
         "an error on every rank, such as rank 0's own or a RuntimeError"
         if fails(seen)
-        else f"{shown(seen.everyone[0].came['made'])}, which rank 0 has made, on every rank, and "
+        else f"{shown(seen.everyone[0].actual['made'])}, which rank 0 has made, on every rank, and "
         "not before it is ready"
     ),
 )
@@ -232,7 +232,7 @@ CHECK = OnRanks(
     called=called,
     given=given,
     caller=call,
-    observe=lambda came, make_folder: came,
+    observe=lambda actual, make_folder: actual,
     looks=[CALLS, ENDS],
     mistakes={
         "Each node has a local rank 0. Which rank exists once in the world?": edit(

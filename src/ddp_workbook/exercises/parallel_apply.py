@@ -48,7 +48,7 @@ def parallel_apply(replicas: list[nn.Module], inputs: list[Tensor]) -> list[Tens
     ### END SOLUTION
 
 
-class Case(NamedTuple):
+class Replicas(NamedTuple):
     """A call: how many replicas and inputs, and what is special about it."""
 
     replicas: int
@@ -69,7 +69,7 @@ ITERATOR = "an iterator"
 class Meeting:
     """What the replicas of a call know of each other, and what was seen of them."""
 
-    def __init__(self, case: Case):
+    def __init__(self, case: Replicas):
         self.case, self.before = case, set(threading.enumerate())
         self.called: list[int] = []
         self.running: list[int] = []
@@ -126,7 +126,7 @@ class Multiply(nn.Module):
             meeting.running.remove(self.number)
 
 
-def given(case: Case) -> tuple[list[nn.Module], list[Tensor]]:
+def given(case: Replicas) -> tuple[list[nn.Module], list[Tensor]]:
     """Replicas that share a meeting, and inputs; the last is the shortest."""
     meeting = Meeting(case)
     rows = [2] * (case.inputs - 1) + [1]
@@ -201,7 +201,7 @@ def left(meeting: Meeting) -> str:
     return "a thread was left"
 
 
-def right(case: Case) -> list[Tensor] | str:
+def right(case: Replicas) -> list[Tensor] | str:
     """The outputs, or the exception."""
     if case.bad is not None:
         error = case.error(f"replica {case.bad} cannot read its rows")
@@ -214,7 +214,7 @@ def shown(outcome: Any) -> str:
     return outcome if isinstance(outcome, str) else in_words(outcome)
 
 
-def called(case: Case) -> str:
+def called(case: Replicas) -> str:
     """The call in words."""
     factors = ", ".join(f"{factor:g}" for factor in FACTORS[: case.replicas])
     text = f"replicas that multiply by {factors}; inputs {in_words(given(case)[1])}"
@@ -227,63 +227,63 @@ def called(case: Case) -> str:
 FEWER = "There can be fewer inputs than replicas. How far does your loop go?"
 CHECK = Alone(
     cases=[
-        Case(4, 4),
-        Case(4, 3),
-        Case(4, 4, grad=False),
-        Case(4, 4, bad=0),
-        Case(4, 4, bad=3, error=KeyError),
-        Case(1, 1),
-        Case(2, 1, grad=False),
-        Case(3, 3, bad=1, error=OSError),
-        Case(6, 6),
-        Case(4, 1),
-        Case(4, 4),
+        Replicas(4, 4),
+        Replicas(4, 3),
+        Replicas(4, 4, grad=False),
+        Replicas(4, 4, bad=0),
+        Replicas(4, 4, bad=3, error=KeyError),
+        Replicas(1, 1),
+        Replicas(2, 1, grad=False),
+        Replicas(3, 3, bad=1, error=OSError),
+        Replicas(6, 6),
+        Replicas(4, 1),
+        Replicas(4, 4),
     ],
     called=called,
     given=given,
     caller=watched,
     looks=[
         Look(
-            of=lambda seen: seen.came["left"],
+            of=lambda seen: seen.actual["left"],
             right="",
             timing_dependent=True,
             mistakes={
                 "join with a timeout returns when the time is over. Has the thread ended "
-                "by then?": (When(lambda seen: seen.came["timeouts"])),
+                "by then?": (When(lambda seen: seen.actual["timeouts"])),
                 "A thread that began in your function lives on. What ends the threads of a pool?": (
                     When(lambda seen: seen.value == "a thread was left")
                 ),
             },
             otherwise="What waits until every thread has ended, even if a replica raises an "
             "exception?",
-            came="{value} when the call was over",
+            actual="{value} when the call was over",
             required="no thread is left then",
             words=str,
         ),
         Look(
             of=lambda seen: (
-                seen.came["most"]
-                if len(seen.came["called"]) == seen.case.inputs
+                seen.actual["most"]
+                if len(seen.actual["called"]) == seen.case.inputs
                 else seen.case.inputs
             ),
             right=lambda case: case.inputs,
             mistakes={
                 "All of them ran in the caller's own thread. What would start another one?": When(
-                    lambda seen: not seen.came["threads"]
+                    lambda seen: not seen.actual["threads"]
                 ),
                 "One thread ran all of them. Are there others? Did you wait for one call before "
-                "you made the next?": (When(lambda seen: seen.came["threads"] == 1)),
+                "you made the next?": (When(lambda seen: seen.actual["threads"] == 1)),
                 "The threads took turns. What does each one wait for, before it starts or works?": (
-                    When(lambda seen: seen.came["most"] == 1)
+                    When(lambda seen: seen.actual["most"] == 1)
                 ),
             },
             otherwise="How many threads may work at the same time, and how many replicas are to "
             "run?",
-            came="at most {value} ran at the same time",
+            actual="at most {value} ran at the same time",
             required="all {right} run at the same time",
         ),
         Look(
-            of=lambda seen: seen.came["called"],
+            of=lambda seen: seen.actual["called"],
             right=lambda case: list(range(case.inputs)),
             mistakes={
                 "Several calls have taken the last replica. When does a function read the variable "
@@ -296,11 +296,11 @@ CHECK = Alone(
             },
             otherwise="Replica i gets input i, and is not called if there is none. Which one "
             "gets which in your code?",
-            came="calls of the replicas, counted from 0: {value}",
+            actual="calls of the replicas, counted from 0: {value}",
             required="one call of each of {right}",
         ),
         Look(
-            of=lambda seen: seen.came["outcome"],
+            of=lambda seen: seen.actual["outcome"],
             right=right,
             mistakes={
                 "A list is asked for, and this is an iterator. What makes a list of it?": When(
@@ -328,7 +328,7 @@ CHECK = Alone(
                 ),
             },
             otherwise="Replica i gets input i. What happens to an input or an output on its way?",
-            came=lambda seen: (
+            actual=lambda seen: (
                 "no exception, but "
                 * isinstance(seen.right, str)
                 * (not isinstance(seen.value, str))
@@ -338,7 +338,7 @@ CHECK = Alone(
             words=shown,
         ),
         Look(
-            of=lambda seen: seen.came["grads"],
+            of=lambda seen: seen.actual["grads"],
             right=lambda case: set() if case.bad is not None else {case.grad},
             mistakes={
                 "A new thread starts with gradients on. Which line asks what the caller has set?": (
@@ -347,7 +347,7 @@ CHECK = Alone(
             },
             otherwise="A backward pass will follow. What has separated the outputs from the "
             "weights?",
-            came=lambda seen: (
+            actual=lambda seen: (
                 f"outputs that require {'a' if True in seen.value else 'no'} gradient"
             ),
             required=lambda seen: (

@@ -65,7 +65,7 @@ KEYS = ("alpha", "beta", "weak", "strong")
 SAME = 1e-4  # relative tolerance: there are several ways to fit
 
 
-class Case(NamedTuple):
+class Timings(NamedTuple):
     """A call, with the alpha and beta to find; `measured` has (ranks, bytes) of each timing."""
 
     alpha: float
@@ -80,26 +80,26 @@ class Case(NamedTuple):
 KIB = 1024
 CASES = [
     # some of it is hidden; repeated rows first, and last
-    Case(
+    Timings(
         45e-6, 0.8e-9, [(2, KIB)] * 2 + [(4, 2**20), (3, 2**22), (2, KIB)],
         0.045, [7_100_000, 26_300_000, 20_900_000], 0.55, 16,
     ),
-    Case(18e-6, 2.5e-9, [(8, 4 * KIB), (2, 2**22)], 0.21, [60_000_000], 0.25, 6),  # one bucket
-    Case(7e-6, 0.04e-9, [(4, KIB), (4, 2**24), (4, 2**20)], 0.3, [25_000_000] * 4, 0.6, 8),
-    Case(90e-6, 1.1e-9, [(2, 2**20), (3, 2**20), (8, 2**20)], 0.07, [1_000_000] * 30, 0.5, 1),
-    Case(
+    Timings(18e-6, 2.5e-9, [(8, 4 * KIB), (2, 2**22)], 0.21, [60_000_000], 0.25, 6),  # one bucket
+    Timings(7e-6, 0.04e-9, [(4, KIB), (4, 2**24), (4, 2**20)], 0.3, [25_000_000] * 4, 0.6, 8),
+    Timings(90e-6, 1.1e-9, [(2, 2**20), (3, 2**20), (8, 2**20)], 0.07, [1_000_000] * 30, 0.5, 1),
+    Timings(
         30e-6, 0.3e-9, [(2, 2**20), (4, 2**21), (16, 1_500_000), (5, 1_500_000)],
         0.4, [3_500_000] * 9, 0.0, 1024,
     ),  # the first two, and the smallest and the largest, have the same S / N
     # all is hidden in weak scaling, not in strong; sorted, both ends have the same S / N
-    Case(
+    Timings(
         25e-6, 0.6e-9, [(5, 3000), (8, 2**22), (2, 2**20)],
         0.25, [2_600_000, 26_000_000], 0.65, 12,
     ),
 ]  # fmt: skip
 
 
-def arguments(case: Case) -> tuple:
+def arguments(case: Timings) -> tuple:
     """The arguments of a call; its lists are new ones."""
     timings = [
         (n, size, 2 * (n - 1) * case.alpha + 2 * (n - 1) / n * size * case.beta)
@@ -108,9 +108,9 @@ def arguments(case: Case) -> tuple:
     return timings, case.compute, [*case.buckets], case.hidden, case.ranks
 
 
-def same(came: Any, right: Any) -> bool:
+def same(actual: Any, right: Any) -> bool:
     """Numbers up to SAME."""
-    return abs(came - right) <= SAME * abs(right)
+    return abs(actual - right) <= SAME * abs(right)
 
 
 def digits_lost(seen: Seen) -> bool:
@@ -123,13 +123,13 @@ def digits_lost(seen: Seen) -> bool:
 def look(key: str, unit: str, otherwise: str) -> Look:
     """One of the four numbers; alpha and beta are known, the efficiencies follow from them."""
     return Look(
-        of=lambda seen: number(seen.came[key]),
-        right=SOLUTION if key not in Case._fields else lambda case: getattr(case, key),
+        of=lambda seen: number(seen.actual[key]),
+        right=SOLUTION if key not in Timings._fields else lambda case: getattr(case, key),
         mistakes={
             "Is something rounded on the way, or computed in float32?": When(digits_lost),
         },
         otherwise=otherwise,
-        came=lambda seen: f'{seen.value:.6g}{unit} as "{key}"',
+        actual=lambda seen: f'{seen.value:.6g}{unit} as "{key}"',
         required=lambda seen: f"{seen.right:.6g}{unit}",
         same=same,
     )

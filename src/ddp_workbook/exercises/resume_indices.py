@@ -127,7 +127,7 @@ CHECK = Alone(
             },
             otherwise="Strike out the samples that are done, and write a rank under each other "
             "one. What differs?",
-            came=what_came,
+            actual=what_came,
             required=all_right,
         ),
     ],

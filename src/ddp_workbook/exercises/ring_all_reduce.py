@@ -50,7 +50,7 @@ def ring_all_reduce(tensor: Tensor) -> None:
     ### END SOLUTION
 
 
-class Case(NamedTuple):
+class Vectors(NamedTuple):
     """A call: how many ranks, and the length and dtype of their tensors."""
 
     ranks: int
@@ -65,20 +65,20 @@ LARGE = 2**16 + 1  # numbers: 256 KiB
 FACTORS = {torch.float32: -0.5, torch.float64: 10**8 + 0.5, torch.int64: 10**12 + 1}
 
 
-def cases(ranks: int) -> list[Case]:
+def cases(ranks: int) -> list[Vectors]:
     """No multiples of the ranks, fewer numbers than ranks, a multiple, many; then a view."""
     return [
-        Case(ranks, 2 * ranks - 1, torch.int64),
-        Case(ranks, ranks + 1, torch.float64),
-        Case(ranks, max(1, ranks - 1), torch.float32),
-        Case(ranks, 2 * ranks, torch.float32),
-        Case(ranks, LARGE, torch.float32),
-        Case(ranks, 2 * ranks - 1, torch.float64, diverged=True),  # as long as the first
-        Case(ranks, 2 * ranks + 1, torch.float32, contiguous=False),
+        Vectors(ranks, 2 * ranks - 1, torch.int64),
+        Vectors(ranks, ranks + 1, torch.float64),
+        Vectors(ranks, max(1, ranks - 1), torch.float32),
+        Vectors(ranks, 2 * ranks, torch.float32),
+        Vectors(ranks, LARGE, torch.float32),
+        Vectors(ranks, 2 * ranks - 1, torch.float64, diverged=True),  # as long as the first
+        Vectors(ranks, 2 * ranks + 1, torch.float32, contiguous=False),
     ]
 
 
-def tensor_of(case: Case, rank: int) -> Tensor:
+def tensor_of(case: Vectors, rank: int) -> Tensor:
     """1 to 9, over and over, 10 ** rank times: in a sum each rank has a decimal place."""
     tensor = times(case, 10**rank)
     if case.diverged and rank == 1:
@@ -86,22 +86,22 @@ def tensor_of(case: Case, rank: int) -> Tensor:
     return tensor if case.contiguous else torch.stack([tensor, tensor], -1)[:, 0]
 
 
-def times(case: Case, number: int) -> Tensor:
+def times(case: Vectors, number: int) -> Tensor:
     """What rank 0 holds, so many times."""
     return (torch.arange(case.length) % 9 + 1).to(case.dtype) * (FACTORS[case.dtype] * number)
 
 
-def total(case: Case) -> Tensor:
+def total(case: Vectors) -> Tensor:
     """The sum over the ranks."""
     return sum(tensor_of(case, rank) for rank in range(case.ranks))
 
 
-def most(case: Case) -> int:
+def most(case: Vectors) -> int:
     """How many numbers a message may have: n / N, rounded up."""
     return -(-case.length // case.ranks)
 
 
-def in_call(case: Case) -> str:
+def in_call(case: Vectors) -> str:
     """The call, and what the ranks held."""
     first = ", ".join(map(str, times(case, 1)[:3].tolist()))
     words = (
@@ -137,7 +137,7 @@ CHECK = OnRanks(
                 ),
             },
             otherwise="Draw who sends to whom. Is it a ring?",
-            came="rank {rank} sent to ranks {value}",
+            actual="rank {rank} sent to ranks {value}",
             required=lambda seen: f"only to rank {(seen.rank + 1) % seen.size}",
         ),
         OWN_DTYPE,
@@ -150,18 +150,18 @@ CHECK = OnRanks(
                 ),
             },
             otherwise="How long is the longest of N pieces, if you cut them as equal as possible?",
-            came="a message of {value} bytes from rank {rank}",
+            actual="a message of {value} bytes from rank {rank}",
             required=lambda seen: f"{seen.right} bytes at most, {most(seen.case)} of the numbers",
-            same=lambda came, right: came <= right,
+            same=lambda actual, right: actual <= right,
         ),
         Look(
             of=lambda seen: len(sends_of(seen)),
             right=lambda case: 2 * (case.ranks - 1),
             otherwise="Count the messages, round by round. Which pieces does the next rank still "
             "need?",
-            came="{value} messages from rank {rank}",
+            actual="{value} messages from rank {rank}",
             required="{right} at most",
-            same=lambda came, right: came <= right,
+            same=lambda actual, right: actual <= right,
         ),
         Look(
             right=total,

@@ -105,8 +105,8 @@ class Register:
         made = [json.loads(self.store.get(key)) for key in keys]
         if any(group != ranks for group in made):
             each = ", ".join(f"{group or 'none'} on rank {rank}" for rank, group in enumerate(made))
-            came, required = f"call {self.calls} of new_group: {each}", "the same on all ranks"
-            raise NotYet(self.called, came, required, look_at_calls(made))
+            actual, required = f"call {self.calls} of new_group: {each}", "the same on all ranks"
+            raise NotYet(self.called, actual, required, look_at_calls(made))
 
 
 def look_at_calls(made: list[list[int] | None]) -> str:
@@ -163,8 +163,8 @@ def there_is(words: str) -> When:
 
 def as_on_the_first(seen: Seen) -> list[bool]:
     """Of row and column: whether its first rank holds this very group."""
-    groups, names = seen.came["groups"], seen.came["names"]
-    return [seen.everyone[one[0]].came["names"][n] == names[n] for n, one in enumerate(groups)]
+    groups, names = seen.actual["groups"], seen.actual["names"]
+    return [seen.everyone[one[0]].actual["names"][n] == names[n] for n, one in enumerate(groups)]
 
 
 CHECK = OnRanks(
@@ -175,7 +175,7 @@ CHECK = OnRanks(
     observe=observe,
     looks=[
         Look(
-            of=lambda seen: seen.came["groups"],
+            of=lambda seen: seen.actual["groups"],
             mistakes={
                 "A mesh, or a slice of one, is not a group. How do you get a group from it?": When(
                     lambda seen: "DeviceMesh" in str(seen.value)
@@ -204,7 +204,7 @@ CHECK = OnRanks(
             otherwise="These groups have the same members, and are not the same group. A "
             "collective of rank {rank} waits in its own for ranks that are in another. Which call "
             "of new_group made the one that each rank returns?",
-            came="on rank {rank}, another group than on the first rank of its row or column",
+            actual="on rank {rank}, another group than on the first rank of its row or column",
             required="one group for all its ranks",
         ),
     ],

@@ -37,7 +37,7 @@ def scatter_batch(images: Tensor, labels: Tensor, devices: int) -> list[tuple[Te
     ### END SOLUTION
 
 
-Case = tuple[int, int]  # rows of the batch, devices
+Batch = tuple[int, int]  # rows of the batch, devices
 FIRST = [(10, 4), (7, 2), (13, 3), (3, 1), (8, 4), (5, 4), (1, 2), (4, 8)]  # these tell most
 BEFORE = 3  # rows that a larger tensor has before the batch, where that is a slice of one
 A_NUMBER = "devices is a number here: how many there are."
@@ -63,7 +63,7 @@ def batch(rows: int) -> tuple[Tensor, Tensor]:
     return images[before : before + rows], (every + 100)[before : before + rows]
 
 
-def right(case: Case) -> list[tuple[Tensor, Tensor]]:
+def right(case: Batch) -> list[tuple[Tensor, Tensor]]:
     """The pieces."""
     images, labels = batch(case[0])
     length = -(-case[0] // case[1])
@@ -112,7 +112,7 @@ def rows_of(images: Tensor) -> list[int | str]:
     return [row if equal else "?" for row, equal in pairs]
 
 
-def where(holds: Callable[[list[list], Case], bool]) -> When:
+def where(holds: Callable[[list[list], Batch], bool]) -> When:
     """Fits pairs of which that holds, asked with the rows of each piece's images."""
     return When(
         lambda seen: (
@@ -142,7 +142,7 @@ def with_kinds(pieces: Any, seen: Seen) -> str:
     return f"{in_text(pieces)}; the first piece: images {images}, labels {labels}"
 
 
-def called(case: Case) -> str:
+def called(case: Batch) -> str:
     """The call in words."""
     of = ", which are a slice of a larger tensor" * is_slice(case[0])
     return f"scatter_batch(images, labels, {case[1]}), with {case[0]} row{'s' * (case[0] > 1)}{of}"
@@ -163,7 +163,7 @@ CHECK = Alone(
     observe=observe,
     looks=[
         Look(
-            of=lambda seen: seen.came["pieces"],
+            of=lambda seen: seen.actual["pieces"],
             right=right,
             mistakes={
                 "A ? stands for something that is not a row of the batch. Which line changes "
@@ -191,14 +191,14 @@ CHECK = Alone(
             },
             otherwise="A piece is a pair for one device. Which pieces have the same length, and "
             "would shorter ones be enough?",
-            came=lambda seen: with_kinds(seen.value, seen),
+            actual=lambda seen: with_kinds(seen.value, seen),
             required=lambda seen: f"[(images, labels), …] with {with_kinds(seen.right, seen)}",
         ),
         Look(
-            of=lambda seen: seen.came["copy"],
+            of=lambda seen: seen.actual["copy"],
             right=-1,
             otherwise="Which operation of yours makes a new tensor in new memory?",
-            came="the right rows, but piece {value} is a copy",
+            actual="the right rows, but piece {value} is a copy",
             required="views of the batch's own memory",
         ),
     ],

@@ -90,12 +90,12 @@ CHECK = OnRanks(
             of=lambda seen: sorted({*seen.ops}),
             right=[],
             otherwise="Every rank has the whole tensor already. What is there to send?",
-            came="rank {rank} called {value}",
+            actual="rank {rank} called {value}",
             required="nothing is sent",
             words=", ".join,
         ),
         Look(
-            of=lambda seen: seen.came["piece"],
+            of=lambda seen: seen.actual["piece"],
             right=piece,
             mistakes={
                 "The elements are right. Which line decides in which dtype the zeros, or the row, "
@@ -105,19 +105,19 @@ CHECK = OnRanks(
             words=in_full,
         ),
         Look(
-            of=lambda seen: seen.came["spare"],
+            of=lambda seen: seen.actual["spare"],
             right=0,
             otherwise="A slice is a view: it keeps all of the memory that it was cut from, even "
             "the tensor's own if nothing was copied. What gives it memory of its own?",
-            came="the right piece, which keeps {value} bytes of memory more than it should",
+            actual="the right piece, which keeps {value} bytes of memory more than it should",
             required="memory for its own elements alone",
         ),
         Look(
-            of=lambda seen: seen.came["gradient"],
+            of=lambda seen: seen.actual["gradient"],
             right=False,
             otherwise="The caller makes parameters of the pieces. What is asked for is a plain "
             "tensor: what takes it out of the graph of `tensor`?",
-            came="the right piece, which requires a gradient",
+            actual="the right piece, which requires a gradient",
             required="a piece that requires none",
         ),
     ],

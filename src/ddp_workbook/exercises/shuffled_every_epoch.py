@@ -64,7 +64,7 @@ def shuffled_every_epoch(
     ### END SOLUTION
 
 
-class Case(NamedTuple):
+class Training(NamedTuple):
     """Three runs: with this seed, with it again, and with the next one."""
 
     n: int
@@ -87,7 +87,7 @@ def run_thrice(function: Any, data: range, epochs: int, batch_size: int, seed: i
 
 def wrong_run(seen: Seen) -> Any:
     """What the first run returned that has not a list of int for each epoch."""
-    for run in seen.came["runs"]:
+    for run in seen.actual["runs"]:
         right = ["a list of int"] * seen.case.epochs
         if not isinstance(run, list | tuple) or [*map(type_of, run)] != right:
             return run
@@ -96,7 +96,7 @@ def wrong_run(seen: Seen) -> Any:
 
 def ranks_in(seen: Seen, epoch: int, run: int = 0) -> list[list[int]]:
     """What each rank trained on in an epoch."""
-    return [one.came["runs"][run][epoch] for one in seen.everyone]
+    return [one.actual["runs"][run][epoch] for one in seen.everyone]
 
 
 def in_text(seen: Seen, epoch: int, run: int = 0) -> str:
@@ -187,7 +187,7 @@ FAIR = Look(
         "Do all ranks deal from the same order, or does each rank make its own?": When(missing),
     },
     otherwise="How many samples does each rank get, and what is added to make the ranks equal?",
-    came=lambda seen: f"{in_text(seen, seen.value)}\non no rank: {in_words(missing(seen))}",
+    actual=lambda seen: f"{in_text(seen, seen.value)}\non no rank: {in_words(missing(seen))}",
     required=lambda seen: f"all samples, on each rank {share(seen)}",
 )
 NEW = Look(
@@ -205,7 +205,7 @@ NEW = Look(
     },
     otherwise="An order comes again. What makes an epoch different from the one before, and when "
     "is it told?",
-    came=lambda seen: "\n".join(in_text(seen, one) for one in sorted({0, seen.value})),
+    actual=lambda seen: "\n".join(in_text(seen, one) for one in sorted({0, seen.value})),
     required="in each epoch a new random order of all samples, dealt to the ranks",
 )
 SAME_CALL = Look(
@@ -213,7 +213,7 @@ SAME_CALL = Look(
     right=NO_EPOCH,
     otherwise="The same call gives other orders. What else, besides seed, decides them: chance, or "
     "something that is kept from the call before?",
-    came=both("the same call again", 1),
+    actual=both("the same call again", 1),
     required="the same lists from the same call",
 )
 OTHER_SEED = Look(
@@ -221,20 +221,20 @@ OTHER_SEED = Look(
     right=NO_EPOCH,
     otherwise="Both seeds give the same order in this epoch. Where is seed used, and how are seed "
     "and epoch combined?",
-    came=both("with seed + 1", 2),
+    actual=both("with seed + 1", 2),
     required="another order from another seed",
 )
 STATE = Look(
-    of=lambda seen: seen.came["drawn"],
+    of=lambda seen: seen.actual["drawn"],
     right=False,
     otherwise="What draws from torch's own generator here, or seeds it: your lines, or the loader? "
     "Which argument gives the loader another one?",
-    came="the right samples; but the state of torch's random numbers has changed {where}",
+    actual="the right samples; but the state of torch's random numbers has changed {where}",
     required="the state is as before the call: other code draws from it, too",
 )
 CHECK = OnRanks(
     # no share of 23 is a multiple of 5; 24 divides by all; 3 are fewer than four ranks
-    cases=lambda size: [Case(23, 4, 5, 5), Case(24, 4, 6, 0), Case(3, 2, 2, 8)],
+    cases=lambda size: [Training(23, 4, 5, 5), Training(24, 4, 6, 0), Training(3, 2, 2, 8)],
     given=lambda case: (range(case.n), case.epochs, case.batch_size, case.seed),
     caller=run_thrice,
     called=lambda case: (

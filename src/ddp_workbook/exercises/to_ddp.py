@@ -106,7 +106,7 @@ def watched(function: Callable, *arguments: Any) -> dict:
 
 def rows(seen: Seen) -> list[int]:
     """All rows that this rank has taken, in order."""
-    return [row for batch in seen.came["taken"] for row in batch]
+    return [row for batch in seen.actual["taken"] for row in batch]
 
 
 def what_is_wrong(seen: Seen) -> dict[str, str]:
@@ -136,12 +136,12 @@ def through_ddp(seen: Seen) -> tuple[int, int, float]:
     """
     reduced = [row for row in seen.wire if row["op"] == "all_reduce"]
     sent = sum(row["bytes"] for row in reduced if "float" in str(row["dtype"]))
-    return len(seen.came["ddp"]), len(set(seen.came["ddp"])), sent / STEPS
+    return len(seen.actual["ddp"]), len(set(seen.actual["ddp"])), sent / STEPS
 
 
 def flat(seen: Seen) -> Tensor:
     """The weights that this rank has returned."""
-    return torch.cat(seen.came["weights"])
+    return torch.cat(seen.actual["weights"])
 
 
 @cache
@@ -159,7 +159,7 @@ def trained_on(batches: tuple[tuple[int, ...], ...]) -> Tensor:
 
 def in_one_process(seen: Seen) -> Tensor:
     """The weights that one process gets from the batches that the ranks took."""
-    steps = zip(*(one.came["taken"] for one in seen.everyone), strict=True)
+    steps = zip(*(one.actual["taken"] for one in seen.everyone), strict=True)
     return trained_on(tuple(tuple(chain(*parts)) for parts in steps))
 
 
@@ -169,7 +169,7 @@ def shares(size: int) -> list[int]:
 
 
 STEPS_OF_ROWS = Look(
-    of=lambda seen: [len(batch) for batch in seen.came["taken"]],
+    of=lambda seen: [len(batch) for batch in seen.actual["taken"]],
     right=shares,
     mistakes={
         "Too many rows. DDP deals out no rows: what does, and how often?": When(
@@ -177,7 +177,7 @@ STEPS_OF_ROWS = Look(
         ),
     },
     otherwise="What deals the rows out, and how many of a batch belong to one rank?",
-    came=lambda s: f"rank {s.rank}'s model took {len(rows(s))} rows, in steps of {s.value}",
+    actual=lambda s: f"rank {s.rank}'s model took {len(rows(s))} rows, in steps of {s.value}",
     required=lambda s: f"{ROWS // s.size} rows in each of {EPOCHS} epochs, in steps of {s.right}",
 )
 
@@ -186,7 +186,7 @@ DEALT_OUT = Look(
     right=dict.fromkeys(EVERY_EPOCH, ""),
     otherwise="Write down which rows each rank took in an epoch. Do all ranks together have one "
     "new order, and does each take its own part of it?",
-    came="{part} {value}",
+    actual="{part} {value}",
     required="in each epoch all rows in a new random order, each on one rank",
     words=str,
 )
@@ -196,7 +196,7 @@ THROUGH_DDP = Look(
     right=(STEPS, 1, 32.0),
     otherwise="Which of your lines send something in a step, or keep DDP from sending, and which "
     "model gets the images?",
-    came=lambda s: "rank {}: {} batches through {} DDPs, all_reduce: {:g} bytes a step".format(
+    actual=lambda s: "rank {}: {} batches through {} DDPs, all_reduce: {:g} bytes a step".format(
         s.rank, *s.value
     ),
     required=f"{STEPS} batches through 1 DDP, all_reduce: 32 bytes a step, which are the gradients",
@@ -204,7 +204,7 @@ THROUGH_DDP = Look(
 )
 
 RETURNED = Look(
-    of=lambda seen: seen.came["returned"],
+    of=lambda seen: seen.actual["returned"],
     right=f"a dict with {NAMES}",
     otherwise="What did the given loop return, and does every rank return it?",
     words=str,
@@ -214,7 +214,7 @@ WEIGHTS = Look(
     of=lambda seen: flat(seen) - in_one_process(seen),
     right=torch.zeros(8),
     otherwise="The rows are right. Compare the rest with the loop of one process.",
-    came=lambda s: f"weight and bias {in_words(flat(s))} on rank {s.rank}",
+    actual=lambda s: f"weight and bias {in_words(flat(s))} on rank {s.rank}",
     required=lambda s: f"{in_words(in_one_process(s))} on every rank, as in one process",
     same=lambda one, other: torch.allclose(one, other, atol=1e-4),
 )

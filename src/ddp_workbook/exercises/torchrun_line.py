@@ -59,7 +59,7 @@ def torchrun_line(
     ### END SOLUTION
 
 
-class Case(NamedTuple):
+class Job(NamedTuple):
     """A job."""
 
     hosts: dict[str, int]
@@ -79,24 +79,24 @@ class Typed:
 
 
 MET = "they meet"
-PLAYED = Case({"gpu-07": 4, "gpu-11": 2, "gpu-12": 8}, 29431, "4711", ["train.py", "--epochs", "5"])
+PLAYED = Job({"gpu-07": 4, "gpu-11": 2, "gpu-12": 8}, 29431, "4711", ["train.py", "--epochs", "5"])
 CASES = [
     PLAYED,
-    Case({"n1": 1, "n2": 1}, 29600, "17", ["train.py"]),
-    Case(
+    Job({"n1": 1, "n2": 1}, 29600, "17", ["train.py"]),
+    Job(
         {"rack-a.cluster.org": 2, "rack-b.cluster.org": 2},
         29500,
         "4712",
         ["/data/my runs/train.py", "--note", "a second try", "--nnodes", "7"],
     ),
-    Case({"10.0.0.7": 3, "10.0.0.9": 5}, 31001, "90210", ["-m", "digits.train", "--width", "64"]),
-    Case({"gpu-11": 4}, 29431, "4713", ["train.py", "--epochs", "5"]),
+    Job({"10.0.0.7": 3, "10.0.0.9": 5}, 31001, "90210", ["-m", "digits.train", "--width", "64"]),
+    Job({"gpu-11": 4}, 29431, "4713", ["train.py", "--epochs", "5"]),
 ]
 HERE = ("localhost", "127.0.0.1", "0.0.0.0", "[::1]")  # each host's own name for itself
 TYPED: list[list[str]] = []  # in the rank: the words for the hosts of this job, so far
 
 
-def given(case: Case, rank: int) -> tuple:
+def given(case: Job, rank: int) -> tuple:
     """The arguments; the dict and the list are this call's own."""
     if rank == 0:
         TYPED.clear()
@@ -158,12 +158,12 @@ def host_of(seen: Seen) -> str:
 
 def on_host(seen: Seen) -> str:
     """The line as a terminal shows it, with the host that it is for."""
-    return f"{host_of(seen)}$ {seen.came.shown}"
+    return f"{host_of(seen)}$ {seen.actual.shown}"
 
 
 def agreed(seen: Seen, what: str) -> bool:
     """Whether all hosts' lines say the same; one line alone does not tell."""
-    said = {getattr(one.came.line, what) for one in seen.everyone}
+    said = {getattr(one.actual.line, what) for one in seen.everyone}
     return len(said) == 1 and len(seen.everyone) == len(seen.case.hosts)
 
 
@@ -174,19 +174,19 @@ def differ(seen: Seen) -> bool:
 
 def alone(seen: Seen) -> bool:
     """Whether the line makes a job of this host, although there are others."""
-    return seen.came.line.standalone and len(seen.case.hosts) > 1
+    return seen.actual.line.standalone and len(seen.case.hosts) > 1
 
 
 def ranks(seen: Seen) -> str:
     """How many ranks the line starts."""
-    asked = seen.came.line.nproc.strip().lower()
+    asked = seen.actual.line.nproc.strip().lower()
     own_count = asked in ("gpu", "auto")  # torchrun looks how many GPUs there are
     return f"{seen.case.hosts[host_of(seen)]}" if own_count else asked
 
 
 def endpoint(seen: Seen) -> str:
     """Where the hosts meet; every right answer is shown as the first host and the port."""
-    line, case = seen.came.line, seen.case
+    line, case = seen.actual.line, seen.case
     allowed = [*case.hosts, *HERE] if len(case.hosts) == 1 else case.hosts
     right = agreed(seen, "endpoint") and line.host in allowed and line.port == str(case.port)
     return f"{next(iter(case.hosts))}:{case.port}" if right or line.standalone else line.endpoint
@@ -194,14 +194,14 @@ def endpoint(seen: Seen) -> str:
 
 def refuses_the_store(seen: Seen) -> bool:
     """Whether this host is the endpoint's, and its line says that it does not open the store."""
-    line = seen.came.line
+    line = seen.actual.line
     here = line.standalone or line.host in (*HERE, host_of(seen))
     return here and line.is_host is False
 
 
 def name_of_job(seen: Seen) -> str:
     """The job's name; its number if that is part of a name that all hosts use."""
-    line, job = seen.came.line, seen.case.job
+    line, job = seen.actual.line, seen.case.job
     right = agreed(seen, "run_id") and job in line.run_id
     return job if right or line.standalone else line.run_id
 
@@ -209,7 +209,7 @@ def name_of_job(seen: Seen) -> str:
 def part(says: str, required: str | Callable[..., str] = "", **about: Any) -> Look:
     """A look at a part of the line, with what the line `says` in it."""
     return Look(
-        came=lambda seen: f"{on_host(seen)}\n{says}: {seen.value}",
+        actual=lambda seen: f"{on_host(seen)}\n{says}: {seen.value}",
         required=required or f"{says}: {{right}}",
         words=str,
         **about,
@@ -218,15 +218,15 @@ def part(says: str, required: str | Callable[..., str] = "", **about: Any) -> Lo
 
 LOOKS = [
     Look(
-        of=lambda seen: seen.came.form,
+        of=lambda seen: seen.actual.form,
         right=Typed.form,
         otherwise="Which of your lines makes the list of words?",
-        came=on_host,
+        actual=on_host,
         required=lambda seen: f"a torchrun command for ranks that run {seen.case.program}",
     ),
     part(
         "the ranks run",
-        of=lambda seen: [*seen.came.line.program],
+        of=lambda seen: [*seen.actual.line.program],
         right=lambda case: case.program,
         mistakes={
             "One word of the list is one word of the line: an option and its value are two, or one "
@@ -246,7 +246,7 @@ LOOKS = [
     ),
     part(
         "hosts of the job",
-        of=lambda seen: "1 (--standalone)" if alone(seen) else seen.came.line.nnodes,
+        of=lambda seen: "1 (--standalone)" if alone(seen) else seen.actual.line.nnodes,
         right=lambda case: str(len(case.hosts)),
         mistakes={
             "--standalone makes a whole job of one host, which meets no other. What do several "
@@ -264,7 +264,7 @@ LOOKS = [
     ),
     part(
         "rendezvous",
-        of=lambda seen: seen.came.line.backend,
+        of=lambda seen: seen.actual.line.backend,
         right="c10d",
         otherwise="Which kind of rendezvous does the task ask for?",
     ),
@@ -274,12 +274,12 @@ LOOKS = [
         right=lambda case: f"{next(iter(case.hosts))}:{case.port}",
         mistakes={
             "On every host, this name means that host itself. Which name means the same host "
-            "everywhere?": When(lambda seen: seen.came.line.host in HERE),
+            "everywhere?": When(lambda seen: seen.actual.line.host in HERE),
             "The lines of this job name different endpoints. What must be the same everywhere?": (
                 When(differ)
             ),
             "The host is right. At which port do they meet?": When(
-                lambda seen: seen.came.line.host in seen.case.hosts
+                lambda seen: seen.actual.line.host in seen.case.hosts
             ),
         },
         otherwise="Is this the name of one of the job's hosts, followed by a colon and the port?",
@@ -310,7 +310,7 @@ LOOKS = [
     ),
     part(
         "tried over loopback",
-        of=lambda seen: seen.came.error or MET * (len(seen.everyone) == len(seen.case.hosts)),
+        of=lambda seen: seen.actual.error or MET * (len(seen.everyone) == len(seen.case.hosts)),
         right=MET,
         otherwise="torchrun stopped with this error. Which of your options caused it?",
     ),

@@ -50,7 +50,7 @@ def tree_broadcast(tensor: Tensor, src: int = 0) -> None:
     ### END SOLUTION
 
 
-class Case(NamedTuple):
+class Message(NamedTuple):
     """A call: who has the numbers, and the shape and dtype of the tensors."""
 
     src: int
@@ -62,13 +62,13 @@ class Case(NamedTuple):
 KINDS = [((2, 3), torch.float64), ((), torch.int64), ((7,), torch.float32)]
 
 
-def cases(ranks: int) -> list[Case]:
+def cases(ranks: int) -> list[Message]:
     """Every rank as src, beginning with rank 1; then a tensor that is not contiguous."""
-    calls = [Case((n + 1) % ranks, *KINDS[n % len(KINDS)]) for n in range(ranks)]
-    return [*calls, Case(ranks - 1, (3, 4), torch.float64, contiguous=False)]
+    calls = [Message((n + 1) % ranks, *KINDS[n % len(KINDS)]) for n in range(ranks)]
+    return [*calls, Message(ranks - 1, (3, 4), torch.float64, contiguous=False)]
 
 
-def tensor_of(case: Case, rank: int) -> Tensor:
+def tensor_of(case: Message, rank: int) -> Tensor:
     """What `rank` holds before the call: fractions, if the dtype has some, about 100 on rank 0."""
     shape = torch.Size(case.shape)
     counted = torch.arange(1, shape.numel() + 1).reshape(shape) * 1.1 + 100.3 * (rank + 1)
@@ -121,7 +121,7 @@ def who_is_idle(seen: Seen) -> str:
     return words
 
 
-def in_call(case: Case) -> str:
+def in_call(case: Message) -> str:
     """The call, and what is to be sent."""
     arguments = f"tensor, src={case.src}" if case.src else "tensor"  # 0 is the default
     kind = "" if case.contiguous else ", a view that is not contiguous"
@@ -162,7 +162,7 @@ CHECK = OnRanks(
                 ),
             },
             otherwise="Which ranks have the numbers after each round? Write it down for this case.",
-            came="the number of messages to rank {rank} is {value}",
+            actual="the number of messages to rank {rank} is {value}",
             required=lambda seen: f"one message to each rank except rank {seen.case.src}",
         ),
         OWN_DTYPE,
@@ -170,7 +170,7 @@ CHECK = OnRanks(
             of=lambda seen: {row["bytes"] for row in seen.wire} - {nbytes(seen)},
             right=set(),
             otherwise="What does a message hold?",
-            came="a message of {value} bytes on rank {rank}",
+            actual="a message of {value} bytes on rank {rank}",
             required=lambda seen: f"{nbytes(seen)} bytes, the whole tensor",
             words=lambda sizes: " and of ".join(map(str, sorted(sizes))),
         ),
@@ -178,14 +178,14 @@ CHECK = OnRanks(
             of=sent_too_early,
             right=False,
             otherwise="What does its tensor hold at this moment?",
-            came="rank {rank} sent before it had received",
+            actual="rank {rank} sent before it had received",
             required="a rank passes on what has arrived",
         ),
         Look(
             of=lambda seen: rounds_of(seen)[needed(seen.size) :],
             right=[],
             otherwise="Which rank does not have the numbers, and could get them in that round?",
-            came=who_is_idle,
+            actual=who_is_idle,
             required=lambda seen: f"{needed(seen.size)} rounds for {seen.size} ranks",
         ),
         Look(

@@ -99,7 +99,7 @@ CHECK = OnRanks(
             },
             otherwise="Which collective gives every rank the pieces of all ranks? It is the only "
             "one needed.",
-            came="rank {rank} called {value}",
+            actual="rank {rank} called {value}",
             required="one all-gather, and nothing else",
             words=", ".join,
         ),

@@ -89,7 +89,7 @@ CHECK = Alone(
     given=given,
     looks=[
         Look(
-            of=lambda seen: shapes(seen.came),
+            of=lambda seen: shapes(seen.actual),
             right=SHAPES,
             mistakes={
                 "What does your loop go through, and does it reach the end? gradients[0] has one "
@@ -103,7 +103,7 @@ CHECK = Alone(
             ),
         ),
         Look(
-            of=lambda seen: named(seen.came),
+            of=lambda seen: named(seen.actual),
             mistakes={
                 f"gradients or rows were overwritten as well. {IN_PLACE}": When(
                     lambda seen: seen.changed
@@ -111,7 +111,7 @@ CHECK = Alone(
             },
             otherwise="How much weight does each replica have here, and what do the weights add "
             "up to?",
-            came="{value} for {part}",
+            actual="{value} for {part}",
             required="{right}",
         ),
     ],

@@ -55,9 +55,9 @@ def is_place(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(map(is_index, value))
 
 
-def same(came: Any, right: Any) -> bool:
+def same(actual: Any, right: Any) -> bool:
     """Whether `came.index` would find each place of `right`."""
-    return isinstance(came, list) and all(map(is_place, came)) and came == right
+    return isinstance(actual, list) and all(map(is_place, actual)) and actual == right
 
 
 def some(holds: Callable[[Any, list[int]], Any]) -> When:

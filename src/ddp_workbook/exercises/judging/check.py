@@ -46,7 +46,7 @@ class Seen:
     call: int  # number; 0 is the first at this world size
     rank: int
     case: Any
-    came: Any  # what `observe` returned
+    actual: Any  # what `observe` returned
     wire: list[dict] = field(default_factory=list)  # rows of `record_collectives`, without rank
     changed: list[str] = field(default_factory=list)  # names of changed arguments
     overwritten: bool = False  # its result had changed by the time of the last call
@@ -157,8 +157,8 @@ class Look:
     right: Any = SOLUTION
     mistakes: Mapping[str, Any] = field(default_factory=dict)  # where to look -> When
     otherwise: str = ""  # where to look if no mistake of the table fits
-    of: Callable[[Seen], Any] = lambda seen: seen.came
-    came: str | Callable[..., str] = "{value} {where}"
+    of: Callable[[Seen], Any] = lambda seen: seen.actual
+    actual: str | Callable[..., str] = "{value} {where}"
     required: str | Callable[..., str] = "{right} {there}"
     words: Callable[[Any], str] = in_words  # shows a value
     same: Callable[[Any, Any], bool] | None = None  # how values compare; `same.same` by default

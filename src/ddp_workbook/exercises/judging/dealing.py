@@ -46,10 +46,10 @@ def all_right(seen: Seen) -> str:
 
 
 A_LIST_OF_INT = Look(
-    of=lambda seen: seen.came if seen.came is None else type_of(seen.came),
+    of=lambda seen: seen.actual if seen.actual is None else type_of(seen.actual),
     right="a list of int",
     otherwise="Which of your lines makes a list of plain numbers?",
-    came=lambda seen: f"on rank {seen.rank}: {in_words(seen.came)}, {type_of(seen.came)}",
+    actual=lambda seen: f"on rank {seen.rank}: {in_words(seen.actual)}, {type_of(seen.actual)}",
     required="a list of int",
 )
 WRONG_ORDERS = {  # edits of both solutions
@@ -74,7 +74,7 @@ CONDITIONS = {  # of lists of int
         When(lambda seen: together(dealt(seen)) == in_turn(required(seen)))
     ),
     "The same call gives other samples the next time. How do all ranks get the same order?": When(
-        lambda seen: not all(same(seen.came, one.came) for one in seen.again)
+        lambda seen: not all(same(seen.actual, one.actual) for one in seen.again)
     ),
     "The samples are 0 to n - 1. Where do the other numbers come from?": When(
         lambda seen: not {*together(dealt(seen))}.issubset(range(seen.case.n))

@@ -27,7 +27,7 @@ ROUNDED = (
     "This is right up to the rounding of float32, but float64 is asked for. Which dtype do these "
     "numbers have on their way?"
 )
-ANOTHER_KIND = "This is {came}; {right} is asked for. Which of your lines decides that?"
+ANOTHER_KIND = "This is {actual}; {right} is asked for. Which of your lines decides that?"
 
 
 def looked_at(look: Look, calls: Sequence[Sequence[Seen]]) -> list[list[Seen]]:
@@ -130,7 +130,7 @@ def of_its_kind(look: Look, seen: Seen) -> str:
     if isinstance(value, torch.distributed.Work):
         return A_WORK
     if kind(value) != kind(right) and not (is_number(value) and is_number(right)):
-        return ANOTHER_KIND.format(came=kind(value), right=kind(right))
+        return ANOTHER_KIND.format(actual=kind(value), right=kind(right))
     by_chance = isinstance(value, bool | int | str)
     if not by_chance and any(equal(look, value, one.value) for one in seen.others):
         return EARLIER

@@ -159,11 +159,11 @@ def page(check: OnRanks, look: Look, seen: Seen, where_to_look: str, later: bool
     called = check.said(seen.case, seen.rank, part)
     if later:
         called += f"\n(call {seen.call + 1}; the results before it were right)"
-    came, required = (filled(look, seen, words, part) for words in (look.came, look.required))
-    if came == required:  # the digits or elements that are shown agree
+    actual, required = (filled(look, seen, words, part) for words in (look.actual, look.required))
+    if actual == required:  # the digits or elements that are shown agree
         place, one, other = first_difference(seen.value, seen.right, partial(equal, look))
-        came, required = f"{came}\n{place}: {one!r}", f"{required}\n{place}: {other!r}"
-    return NotYet(called, came, required, where_to_look)
+        actual, required = f"{actual}\n{place}: {one!r}", f"{required}\n{place}: {other!r}"
+    return NotYet(called, actual, required, where_to_look)
 
 
 def filled(look: Look, seen: Seen, template: Any, part: str) -> str:
@@ -197,8 +197,8 @@ def not_allowed(check: OnRanks, one: Seen) -> tuple[str, str, str] | None:
     if one.changed:
         return f"your function changed {' and '.join(one.changed)}{where}", UNTOUCHED, check.keeps
     if one.overwritten:
-        came = f"the right result{where}, which a later call has changed"
-        return came, "the result of a call stays the same, whatever is called later", MEMORY
+        actual = f"the right result{where}, which a later call has changed"
+        return actual, "the result of a call stays the same, whatever is called later", MEMORY
     ops = [op for op in one.ops if op not in ("send", "recv")]
     if check.most is None or len(ops) <= check.most:
         return None

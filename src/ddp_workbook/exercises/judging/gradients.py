@@ -46,26 +46,26 @@ def weights_and_gradients(_: None, model: nn.Module, *rest: object) -> dict[str,
 
 
 WEIGHTS_STAY = Look(
-    of=lambda seen: seen.came["weights"],
+    of=lambda seen: seen.actual["weights"],
     otherwise="Which tensors do you write into, the parameters or their gradients?",
-    came="the weight {part} is {value} {where}",
+    actual="the weight {part} is {value} {where}",
     required="{right} there, as before: only .grad changes",
 )
 
 
 def is_a_multiple(seen: Seen) -> bool:
     """Whether all gradients are the mean, times one number that is neither 0 nor 1."""
-    came, right = (
+    actual, right = (
         [x for one in named.values() if one is not None for x in one.flatten().tolist()]
         for named in (seen.value, seen.right)
     )
-    alike = len(came) == len(right) and came[0] != 0
+    alike = len(actual) == len(right) and actual[0] != 0
     return (
         alike
-        and not math.isclose(came[0], right[0], rel_tol=1e-3)
+        and not math.isclose(actual[0], right[0], rel_tol=1e-3)
         and all(
-            math.isclose(a * right[0], b * came[0], rel_tol=1e-4, abs_tol=1e-4)
-            for a, b in zip(came, right, strict=True)
+            math.isclose(a * right[0], b * actual[0], rel_tol=1e-4, abs_tol=1e-4)
+            for a, b in zip(actual, right, strict=True)
         )
     )
 

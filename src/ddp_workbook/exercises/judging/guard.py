@@ -60,8 +60,8 @@ def function_in(module: types.ModuleType, asked: Callable) -> Callable:
             has.bind(*needed.parameters)
             has.bind(*(p.name for p in needed.parameters.values() if p.default is p.empty))
         except TypeError as error:
-            came = f"it cannot be called like this: {error}"
-            raise NotYet(line[4:], came, stands, "the line that begins with def") from None
+            actual = f"it cannot be called like this: {error}"
+            raise NotYet(line[4:], actual, stands, "the line that begins with def") from None
     return function
 
 

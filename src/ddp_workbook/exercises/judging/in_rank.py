@@ -112,11 +112,11 @@ class InRank:
             late = pauses and check.group and comes_late(number, rank, self.size)
             seen.append([])
             for one in ranks:
-                came, record = call(check, function, case, one, check.pause if late else 0)
+                actual, record = call(check, function, case, one, check.pause if late else 0)
                 seen[-1].append(record)
-                returned += [] if check.observe else [(came, record)]
-        for came, record in returned:
-            record["overwritten"] = not unchanged(came, record["came"])
+                returned += [] if check.observe else [(actual, record)]
+        for actual, record in returned:
+            record["overwritten"] = not unchanged(actual, record["actual"])
         return seen
 
 
@@ -142,7 +142,7 @@ def call(
     ]
     refuse_what_cannot_travel(check.name, returned) if check.observe is None else None
     return returned, {
-        "came": copied(check.observe(returned, *arguments) if check.observe else returned),
+        "actual": copied(check.observe(returned, *arguments) if check.observe else returned),
         "wire": watch.rows,
         "changed": [words for words in changes if words],
         "by_chance": Unordered.random_orders > orders,

@@ -14,24 +14,24 @@ RIGHT, OTHER_KEYS = "a dict of numbers", "a dict with other keys"
 def form_look(keys: Sequence[str]) -> Look:
     """Whether it is a dict with these keys and a number under each; later looks rely on it."""
     return Look(
-        of=lambda seen: form(seen.came, keys),
+        of=lambda seen: form(seen.actual, keys),
         right=RIGHT,
         mistakes={
             "Which keys does the task name?": When(lambda seen: seen.value == OTHER_KEYS),
         },
         otherwise="Which of your lines makes a dict of plain numbers?",
-        came=lambda seen: ", ".join(filter(None, [in_words(seen.came), seen.value])),
+        actual=lambda seen: ", ".join(filter(None, [in_words(seen.actual), seen.value])),
         required="a dict with the keys " + ", ".join(f'"{key}"' for key in keys),
     )
 
 
-def form(came: Any, keys: Sequence[str]) -> str | None:
+def form(actual: Any, keys: Sequence[str]) -> str | None:
     """In words, what this is; None if it is None."""
-    if not isinstance(came, Mapping):
-        return None if came is None else kind(came)
-    if set(came) != set(keys):
+    if not isinstance(actual, Mapping):
+        return None if actual is None else kind(actual)
+    if set(actual) != set(keys):
         return OTHER_KEYS
-    others = [kind(value) for value in came.values() if number(value) is None]
+    others = [kind(value) for value in actual.values() if number(value) is None]
     return f"a dict with {others[0]} in it" if others else RIGHT
 
 

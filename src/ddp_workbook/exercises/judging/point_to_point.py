@@ -17,7 +17,7 @@ MESSAGES_ALONE = Look(
         ),
     },
     otherwise="Which sends and receives do the same?",
-    came="rank {rank} called {value}",
+    actual="rank {rank} called {value}",
     required="sends and receives, but no collective",
     words=", ".join,
 )
@@ -25,7 +25,7 @@ OWN_DTYPE = Look(
     of=lambda seen: sorted({row["dtype"] for row in seen.wire} - {f"{seen.case.dtype}"[6:]}),
     right=[],
     otherwise="Which of your lines makes the tensor that is sent, and with which dtype?",
-    came="a message in {value} on rank {rank}",
+    actual="a message in {value} on rank {rank}",
     required=lambda seen: f"in {seen.case.dtype}, the dtype of the tensor",
     words=", ".join,
 )

@@ -14,45 +14,45 @@ RELATIVE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 1e-2, tor
 ABSOLUTE = 1e-6  # for float32; less in proportion for float64
 
 
-def same(came: Any, right: Any) -> bool:
+def same(actual: Any, right: Any) -> bool:
     """Whether `came` equals `right`: numbers up to rounding, tensors also in dtype and shape.
 
     A tuple may replace a list, anything that Python accepts as an index an int, and any real number
     but bool a float; NaN equals NaN.
     """
-    if right is ANY or came is ANY:
+    if right is ANY or actual is ANY:
         return True
     if isinstance(right, torch.Tensor):
-        return isinstance(came, torch.Tensor) and same_tensor(came, right)
+        return isinstance(actual, torch.Tensor) and same_tensor(actual, right)
     if isinstance(right, bool) or right is None or isinstance(right, str):
-        return type(came) is type(right) and came == right
+        return type(actual) is type(right) and actual == right
     if isinstance(right, int):
-        return is_index(came) and operator.index(came) == right
+        return is_index(actual) and operator.index(actual) == right
     if isinstance(right, float):
-        return is_number(came) and close(float(came), right)
+        return is_number(actual) and close(float(actual), right)
     if isinstance(right, Mapping):
-        same_keys = isinstance(came, Mapping) and list(came) == list(right)
-        return same_keys and all(same(came[key], right[key]) for key in right)
+        same_keys = isinstance(actual, Mapping) and list(actual) == list(right)
+        return same_keys and all(same(actual[key], right[key]) for key in right)
     if isinstance(right, Sequence):
-        listed = isinstance(came, list | tuple) and len(came) == len(right)
-        return listed and all(map(same, came, right))
-    return bool(came == right)
+        listed = isinstance(actual, list | tuple) and len(actual) == len(right)
+        return listed and all(map(same, actual, right))
+    return bool(actual == right)
 
 
-def same_tensor(came: torch.Tensor, right: torch.Tensor) -> bool:
+def same_tensor(actual: torch.Tensor, right: torch.Tensor) -> bool:
     """Equal in dtype, shape and numbers."""
     if (
-        came.is_meta
-        or came.layout != right.layout
-        or came.dtype != right.dtype
-        or came.shape != right.shape
+        actual.is_meta
+        or actual.layout != right.layout
+        or actual.dtype != right.dtype
+        or actual.shape != right.shape
     ):
         return False
     if not right.dtype.is_floating_point:
-        return torch.equal(came.cpu(), right)
+        return torch.equal(actual.cpu(), right)
     relative = RELATIVE.get(right.dtype, 1e-5)
     absolute = ABSOLUTE * relative / RELATIVE[torch.float32]
-    return torch.allclose(came.detach().cpu(), right, relative, absolute, equal_nan=True)
+    return torch.allclose(actual.detach().cpu(), right, relative, absolute, equal_nan=True)
 
 
 def is_index(value: Any) -> bool:

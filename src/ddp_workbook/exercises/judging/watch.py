@@ -77,12 +77,12 @@ class Watch(Recorder):
     def refuse_message(self, group: dist.ProcessGroup, peer: int) -> None:
         """Raise NotYet for a rank that does not exist, which crashes gloo, and for a flood."""
         if peer not in range(group.size()):
-            came = f"rank {group.rank()} sends to rank {peer}, or receives from it"
+            actual = f"rank {group.rank()} sends to rank {peer}, or receives from it"
             look = "Which rank comes after the last one, and which before rank 0?"
-            raise NotYet(self.called(), came, f"one of ranks 0 to {group.size() - 1}", look)
+            raise NotYet(self.called(), actual, f"one of ranks 0 to {group.size() - 1}", look)
         if sum(row["op"] in ("send", "recv") for row in self.rows) == MOST:
-            came, look = f"more than {MOST} messages", "Which numbers can be sent together?"
-            raise NotYet(self.called(), came, "no more messages than the task allows", look)
+            actual, look = f"more than {MOST} messages", "Which numbers can be sent together?"
+            raise NotYet(self.called(), actual, "no more messages than the task allows", look)
 
     @property
     def unwaited(self) -> list[dict]:
