@@ -28,6 +28,7 @@ from ddp_workbook.exercises.judging.yours import yours
 from ddp_workbook.files import temporary_folders
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.notebook import pages
+from tests.attempts import RIGHT, cell
 from tests.cells import Kernel, run
 from tests.leftovers import (  # noqa: F401 (fixtures)
     alive,
@@ -35,7 +36,6 @@ from tests.leftovers import (  # noqa: F401 (fixtures)
     no_temporary_folder_yet,
     wait_until,
 )
-from tests.test_exercise_faults import RIGHT, cell
 from tests.workers.saving import save_many
 
 NAME = "mean_over_ranks"

@@ -18,23 +18,12 @@ from ddp_workbook.exercises.judging import on_ranks
 from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.exercises.judging.judge import examine
 from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED, UNDECIDED, Verdict
+from tests.attempts import DEF, IMPORTS, RIGHT, as_text, attempts_in_a_folder, cell  # noqa: F401
 from tests.leftovers import descriptors, no_rank_left, wait_until  # noqa: F401 (a fixture)
-from tests.test_exercises import as_text, own_folder  # noqa: F401 (a fixture)
 
 EXERCISE = find("mean_over_ranks")
 PROCESSOR, IDLE = 0.5, 0.7  # seconds of evidence that make a hang here
 LONGEST = 320.0  # seconds for any verdict: a check gives up after 300 on a busy machine
-IMPORTS = "import torch\nimport torch.distributed as dist\n\n\n"
-DEF = "def mean_over_ranks(value):"  # line 6 of the page, the body begins on line 7
-RIGHT = """total = torch.tensor(value)
-dist.all_reduce(total)
-return total.item() / dist.get_world_size()
-"""
-
-
-def cell(body: str, head: str = DEF, before: str = "") -> str:
-    """A cell whose function has this body; `before` stands between imports and function."""
-    return f"{IMPORTS}{before}{head}\n{indent(body.strip(chr(10)), '    ')}\n"
 
 
 def told(code: str) -> tuple[Verdict, str]:

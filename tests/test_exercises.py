@@ -23,8 +23,9 @@ from ddp_workbook.exercises.judging.on_ranks import VARIANTS, variants
 from ddp_workbook.exercises.judging.reasons import Reasons
 from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
 from ddp_workbook.instructor.minutes import of_exercise
+from ddp_workbook.notebook import pages
+from tests.attempts import as_text, attempts_in_a_folder  # noqa: F401 (a fixture)
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
-from tests.test_layout import notebook, source
 from tools.new_exercise import page_of, slug, task_of
 from tools.wrong_answers import WrongAnswer, wrong_answers
 
@@ -58,18 +59,12 @@ each_wrong_answer = pytest.mark.parametrize(
 some_edits = pytest.mark.parametrize(  # as a reader meets them; the others are judged together
     "wrong",
     [
-        pytest.param(one, marks=() if one in (rows[0], rows[-1]) else each_size)
+        pytest.param(one, marks=() if one is rows[0] else each_size)
         for rows in EDITS.values()
         for one in rows
     ],
     ids=lambda wrong: f"{wrong.name}-{wrong.slug.replace(' ', '_')}",
 )
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    """Attempts are saved below the current folder."""
-    monkeypatch.chdir(tmp_path)
 
 
 def exercise(name: str) -> Exercise:
@@ -85,11 +80,6 @@ def judged(wrong: WrongAnswer) -> Verdict:
 def at_one_size(name: str, attempt: attempts.Attempt, size: int) -> Verdict:
     """The verdict of a check at one size."""
     return judge(exercise(name), attempt, sizes=(size,))
-
-
-def as_text(verdict: Verdict) -> str:
-    """The verdict without line breaks, because a message may be wrapped."""
-    return " ".join(repr(verdict).split())
 
 
 def test_every_file_is_an_exercise_of_some_chapter():
@@ -142,7 +132,7 @@ def test_the_notebook_holds_task_and_stub(name):
     """Both are written once, in the exercise's file; number and minutes stand in the heading."""
     path = page_of(next(stem for stem, listed in CHAPTERS.items() if name in listed))
     remedy = f"{path.stem}, exercise {name}: run `python -m tools.new_exercise --sync`"
-    cells = {cell["id"]: source(cell) for cell in notebook(path)["cells"]}
+    cells = {cell["id"]: pages.source(cell) for cell in pages.load(path)["cells"]}
     own = f"ex-{slug(name)}"
     listed = next(listed for listed in CHAPTERS.values() if name in listed)
     number = f"{listed.index(name) + 1}. " * (len(listed) > 1)
@@ -158,7 +148,7 @@ def test_the_notebook_holds_task_and_stub(name):
 
 @pytest.mark.parametrize("stem", CHAPTERS)
 def test_the_exercises_stand_on_the_page_in_their_order(stem):
-    ids = [cell["id"] for cell in notebook(page_of(stem))["cells"]]
+    ids = [cell["id"] for cell in pages.load(page_of(stem))["cells"]]
     cells = [
         f"ex-{slug(name)}{part}"
         for name in CHAPTERS[stem]
