@@ -55,16 +55,20 @@ FOR_DEATHS = {
 LEAVES = "Which line ends the process (os._exit, os.abort, os.kill) instead of returning?"
 
 
-def for_failure(failure: RankFailed, known: Mapping[str, str], group: bool) -> str:
+def for_failure(
+    failure: RankFailed, known: Mapping[str, str], group: bool, printed: str = ""
+) -> str:
     """Where to look if a rank raised or died; `known` are an exercise's own words for errors.
 
-    `group` is False if the exercise has no ranks.
+    `group` is False if the exercise has no ranks. What it `printed` tells an abort of gloo's, also
+    if the rank died before it could be asked where it stands.
     """
     known = {**known, "process group has not been initialized": GROUP_ENDED if group else NO_GROUP}
     place = failure.positions[0] if failure.positions else None
     own = next((text for words, text in known.items() if words in failure.reason), "")
     if not failure.kind:
         code, call = failure.returncode, place.call if place else ""
+        call = call or "a collective" * ("gloo::" in printed)
         inside = advice.for_death(code, call) if code == -6 else ""
         return own or FOR_DEATHS.get(code or 0) or inside or LEAVES
     ours = next((text for pattern, text in FOR_ERRORS if re.search(pattern, failure.reason)), "")

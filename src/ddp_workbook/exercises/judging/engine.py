@@ -36,6 +36,10 @@ CHANCE = (
     "The same call, made again, gave another result. What in your function depends on chance, or "
     "on which of the threads or ranks is faster?"
 )
+A_SET = (
+    "The ranks went through a set in different orders, so tensors met that differ in shape or "
+    "dtype on the ranks. Which order is the same in every process?"
+)
 MEMORY = "Do the results of two calls share memory, and which line fills it again?"
 BARRIER = "What does the barrier add? The collective itself already waits for the other ranks."
 AN_OBJECT = (
@@ -117,6 +121,7 @@ def where_to_look(
     kind = of_its_kind(look, bad)
     return (
         reasons.single()
+        or in_the_order_of_a_set(bad)
         or ("" if look.timing_dependent else unlike_alone(check, attempt, size, look, bad, calls))
         or ("" if kind else reasons.pair())
         or reasons.condition()
@@ -125,6 +130,13 @@ def where_to_look(
         or kind
         or worded(look.otherwise, bad)
     )
+
+
+def in_the_order_of_a_set(bad: Seen) -> str:
+    """What to say if the ranks have gone through a set, and sent in different orders; else ""."""
+    sent = [[(row["op"], row["shape"], row["dtype"]) for row in one.wire] for one in bad.everyone]
+    by_chance = any(one.by_chance for one in bad.everyone)
+    return A_SET if by_chance and any(one != sent[0] for one in sent) else ""
 
 
 def unlike_alone(

@@ -156,7 +156,7 @@ def _fails(attempt: Attempt, failure: RankFailed, known: Mapping[str, str]) -> V
     """A rank raised, exited or died; `known` are the exercise's own words for some errors."""
     if failure.kind == "NotYet" and len(failure.arguments) == 4:
         return _not_yet(attempt, NotYet(*failure.arguments).rows)
-    look = ("look at", advice.for_failure(failure, known, attempt.ranks > 0))
+    look = ("look at", advice.for_failure(failure, known, attempt.ranks > 0, attempt.printed))
     if failure.missed or len(failure.positions) > 1:  # a hang, seen before its time was up
         places = failure.positions
         look = ("look at", known.get("hangs") or for_hang(places, failure.missed))

@@ -27,11 +27,11 @@ class AnySet(type):
 class Unordered(builtins.set, metaclass=AnySet):
     """A set; on odd ranks, a set of strings is iterated backwards. Numbers keep their order.
 
-    Tensors are iterated by their kind, not by their addresses, so that the verdict on an attempt
-    does not depend on luck.
+    A set of tensors is in the order of their addresses, which may agree by luck. Here it is in the
+    order of their sizes, also backwards on odd ranks, so that no verdict depends on luck.
     """
 
-    mixed = False  # until a check says `Unordered.mixed = True` in its ranks
+    mixed = False  # strings, until a check says `Unordered.mixed = True` in its ranks
     random_orders = 0  # how often this process has used an order that another would not have
 
     def __iter__(self) -> Iterator:
@@ -39,8 +39,13 @@ class Unordered(builtins.set, metaclass=AnySet):
         if all(map(hashes_alike, order)):
             return iter(order)
         Unordered.random_orders += 1
-        order.sort(key=lambda one: str((getattr(one, "shape", ""), getattr(one, "dtype", ""))))
-        return iter(order[::-1] if self.mixed and int(os.environ["RANK"]) % 2 else order)
+        sizes = [getattr(one, "nbytes", 0) for one in order]
+        if any(sizes):
+            order = [
+                one for _, one in sorted(zip(sizes, order, strict=True), key=lambda two: -two[0])
+            ]
+        backwards = (self.mixed or any(sizes)) and int(os.environ["RANK"]) % 2
+        return iter(order[::-1] if backwards else order)
 
     def __repr__(self) -> str:
         return f"{{{', '.join(map(repr, self))}}}" if self else "set()"
