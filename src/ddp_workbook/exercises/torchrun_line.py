@@ -325,6 +325,7 @@ CHECK = Alone(
     caller=on_host_of_its_own,
     observe=typed,
     looks=LOOKS,
+    pairs=40,  # torchrun's parser takes its time
     mistakes={
         "Each entry of the list is one word, a string. Which of yours is a number, or a list?": [
             edit('f"--nnodes={len(hosts)}"', '"--nnodes", len(hosts)'),

@@ -260,6 +260,7 @@ class Alone(OnRanks):
     sizes: tuple[int, ...] = ()
     group: bool = False
     pause: float = 0.0
+    pairs: int = 400
     times: Callable[[Any], int] = lambda case: 1
 
     def cases_of(self, size: int) -> list:
