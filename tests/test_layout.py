@@ -123,14 +123,6 @@ def test_the_import_test_sees_every_spelling(monkeypatch):
     }
 
 
-# Still to be mended: no further file may join them.
-IMPORTING_TESTS = {
-    ("test_exercises", "tests.test_layout"),
-    ("test_exercise_faults", "tests.test_exercises"),
-    ("test_exercise_cells", "tests.test_exercise_faults"),
-}
-
-
 def test_no_test_imports_from_another():
     """What several need is a fixture of conftest.py or a module named after what it is."""
     found = set()
@@ -139,7 +131,7 @@ def test_no_test_imports_from_another():
             r"(?m)^ *(?:from|import) (tests\.(?:\w+\.)*test_\w+)", path.read_text()
         )
         found |= {(path.stem, module) for module in modules}
-    assert found <= IMPORTING_TESTS
+    assert found == set()
 
 
 def test_no_drawer_for_odds_and_ends():
