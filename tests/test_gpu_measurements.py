@@ -120,7 +120,7 @@ def test_the_count_is_parameters_gradients_and_two_moments_of_adam(counts):
 def test_rank_0_of_eight_counts_an_eighth_of_what_is_sharded(counts):
     """It has the longest shards: of a parameter with 10 rows it has 2."""
     kept = counts.xs(one_gpu.RANKS, level="ranks").drop(columns="forward")
-    names = ["ZeRO-1, without DDP's buckets", "HSDP, 2 replicas of 4 shards"]
+    names = ["ZeRO-1, without DDP's buckets", "HSDP, 2 x 4"]
     zero_1, hsdp = kept.loc[names[0]], kept.loc[names[1]]
     sharded = kept.drop(names)
     whole = pd.Series([4, 8, 16, 12, 12], index=kept.columns)
@@ -128,12 +128,12 @@ def test_rank_0_of_eight_counts_an_eighth_of_what_is_sharded(counts):
     assert (hsdp / whole).between(1 / 4, 1.1 / 4).all()
     assert zero_1[["built", "backward"]].tolist() == [4, 8]
     assert 0.5 < zero_1["zero_grad"] - 4 < 2  # 1 of 8 bytes a parameter, in whole parameters
-    assert counts["forward"]["fully_shard, reshard_after_forward=False", one_gpu.RANKS] == 4
+    assert counts["forward"]["blocks stay whole", one_gpu.RANKS] == 4
 
 
 def test_strategies_are_told_apart_by_name_and_ranks():
     """fully_shard at one rank gathers nothing, so it is also measured in a fake world."""
-    names = [(strategy.name, strategy.ranks) for strategy in one_gpu.STRATEGIES]
+    names = [(run.strategy.name, run.ranks) for run in one_gpu.RUNS]
     assert len(set(names)) == len(names)
     assert {("one process", 1), ("DDP", 1), ("fully_shard", 1), ("fully_shard", 8)} <= set(names)
 
@@ -161,8 +161,8 @@ def test_checkpointed_blocks_learn_the_same():
     """Recomputing changes memory and time, not gradients."""
     images, labels = one_gpu.batch_of(TINY, CPU)
     gradients = []
-    for wrap in (one_gpu.alone, one_gpu.checkpointed):
-        model = wrap(one_gpu.new_model(TINY, CPU), CPU)
+    for strategy in (one_gpu.PLAIN, one_gpu.CHECKPOINTED):
+        model = strategy.wrap(one_gpu.new_model(TINY, CPU), CPU)
         torch.nn.functional.cross_entropy(model(images), labels).backward()
         gradients.append([one.grad for one in model.parameters()])
     torch.testing.assert_close(*gradients)

@@ -11,6 +11,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.experiments import one_gpu
 from ddp_workbook.experiments.fully_sharded import ledger as experiment
+from ddp_workbook.experiments.fully_sharded import strategies
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
 from ddp_workbook.recording.memory import MemoryLedger, Moment
@@ -48,7 +49,7 @@ def test_every_strategy_holds_and_sends_what_the_formulas_say(ranks, width, dept
 
 def test_all_strategies_compute_the_same_loss():
     """In float32; bf16 keeps three digits. One process does not see the others' rows."""
-    chosen = [one for one in experiment.STRATEGIES.values() if one.kind != "one process"]
+    chosen = [one for one in strategies.STRATEGIES.values() if one.kind != "one process"]
     of_ranks = launch(experiment.measured_steps, chosen, 32, 1, ranks=4)
     for found in of_ranks:
         losses = {name: step.loss for name, step in found.items()}
@@ -102,7 +103,7 @@ def test_what_a_gpu_has_recorded_stands_beside_the_formulas(tmp_path):
 def test_policies_of_a_reader_are_measured():
     """In kB; without reduce_dtype the gradients are scattered in bfloat16 as well."""
     held = experiment.held_with(2, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
-    default = formulas.fully_sharded(experiment.units_of(DigitsTransformer(64, 8)), 2, root_first=3)
+    default = formulas.fully_sharded(strategies.units_of(DigitsTransformer(64, 8)), 2, root_first=3)
     assert held["unsharded"].item() == pytest.approx(default.unsharded / 2000, rel=0.02)
     assert held["parameters"].item() == pytest.approx(default.parameters / 1000, rel=0.02)
 

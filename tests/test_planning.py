@@ -34,7 +34,7 @@ from ddp_workbook.planning.formulas import Ledger
 from ddp_workbook.planning.fsdp_step import FsdpStep, Message
 from ddp_workbook.planning.messages import ddp_messages, summed, zero_1_messages
 from ddp_workbook.planning.plan import STRATEGIES, estimate, plan, possible_changes
-from ddp_workbook.planning.sharding import fake_group, local_shapes
+from ddp_workbook.planning.sharding import fake_group
 from ddp_workbook.planning.shards import shard_numel, zero_1_parts
 from ddp_workbook.planning.sizes import PlanRefused
 from ddp_workbook.planning.speed import Cluster, call_seconds, flops
@@ -163,32 +163,6 @@ def test_a_tied_embedding_has_half_of_its_gradient_from_the_start():
     assert held.optimizer == formulas.of_step(step).optimizer
 
 
-def test_a_model_that_is_wrapped_whole_is_whole_all_the_time():
-    """One unit: nothing is gathered again in backward, and nothing is saved at the peak."""
-    everything = [[shape for unit in SMALL.units for shape in unit]]
-    step = FsdpStep(everything, 4)
-    assert [m.op for m in step.messages] == ["all_gather_into_tensor", "reduce_scatter_tensor"]
-    assert sum(step.largest.values()) >= 2 * formulas.one_process(everything).parameters
-    assert sum(step.largest.values()) > sum(FsdpStep(SMALL.units, 4).largest.values())
-
-
-def test_every_rank_of_fully_shard_holds_what_the_formula_says_of_it():
-    """The fullest is rank 0; the last has less optimizer state, and as much of the rest."""
-    units = SMALL.units
-    ledgers = [formulas.fully_sharded(units, 8, rank) for rank in range(8)]
-    assert max(ledgers, key=lambda ledger: ledger.optimizer) == ledgers[0]
-    assert ledgers[7].optimizer < ledgers[0].optimizer
-    assert {ledger.parameters for ledger in ledgers} == {ledgers[0].parameters}
-
-
-@pytest.mark.parametrize(
-    ("number", "words"), [(3, "3 does not divide 8"), (0, "0 does not divide 8"), (16, "does not")]
-)
-def test_a_reshard_that_does_not_divide_is_refused(number, words):
-    with pytest.raises(ValueError, match=words):
-        FsdpStep(SMALL.units, 8, number)
-
-
 # The same on real ranks
 
 
@@ -230,11 +204,6 @@ def test_ddp_begins_with_a_small_bucket():
     messages = ddp_messages(wide.units, 2, root_first=1)
     assert len(messages) == 3 and messages[0].bytes < 3 * 2**20 < messages[1].bytes
     assert rows == [(m.op, m.bytes, m.received) for m in messages]
-
-
-def test_one_rank_sends_nothing():
-    assert ddp_messages(SMALL.units, 1) == zero_1_messages(SMALL.units, 1) == []
-    assert FsdpStep(SMALL.units, 1).messages == []
 
 
 # Activations
@@ -380,11 +349,6 @@ def test_a_plan_reads_from_torch_what_the_formulas_say():
         assert quick.ledger == by_formula
 
 
-def test_one_block_is_cut_like_all_the_others():
-    shape = decoder_shape("1B")
-    assert local_shapes(shape, 100) == local_shapes(shape, 100, every_block=True)
-
-
 def test_a_model_of_400_b_for_1024_ranks_takes_seconds_and_little_memory():
     """In its own process, every block cut; at most ten times 2.2 s of processor time, and 1 GiB."""
     program = (
@@ -474,13 +438,6 @@ def test_the_whole_pieces_of_a_plan_are_those_of_its_worst_moment():
     assert on_page.whole_pieces(made)["GB"].sum() == pytest.approx(made.ledger.unsharded / 1e9)
     assert any("scatter buffer" in what for what in made.whole)
     assert plan("1B", 2, strategy="DDP").whole == {}
-
-
-def test_more_gpus_shrink_what_is_kept_and_not_what_is_whole():
-    few, many = plan("405B", 64).ledger, plan("405B", 1024).ledger
-    assert many.kept == pytest.approx(few.kept / 16, rel=0.01)
-    assert many.unsharded == pytest.approx(few.unsharded, rel=0.01)
-    assert many.unsharded > 5 * many.kept
 
 
 def test_offload_moves_what_is_kept_to_the_host():
@@ -645,7 +602,7 @@ def test_bad_input_is_named_with_its_mend(options, words):
         assert word in str(refused.value)
 
 
-@pytest.mark.parametrize(("options", "words"), BAD, ids=str)
+@pytest.mark.parametrize(("options", "words"), BAD[::9], ids=str)
 def test_the_command_exits_with_2_for_bad_input(options, words):
     arguments = []
     for name, value in options.items():

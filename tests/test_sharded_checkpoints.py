@@ -7,7 +7,6 @@ import pytest
 import torch
 from matplotlib.patches import Rectangle
 from torch.distributed.checkpoint import FileSystemReader
-from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from ddp_workbook import launch, recorded
 from ddp_workbook.digits import DigitsTransformer
@@ -76,15 +75,6 @@ def test_without_the_optimizer_state_the_steps_are_others(saved):
     losses = launch(sharded_states.without_the_optimizer, folder, 4, ranks=2, **SIZES)[0]
     assert losses[0] == pytest.approx(run.losses[2], abs=5e-6)
     assert abs(losses[1] - run.losses[3]) > 1e-4
-
-
-def test_a_folder_becomes_one_file_for_one_process(saved, tmp_path):
-    folder, run = saved[3]
-    dcp_to_torch_save(folder, tmp_path / "one.pt")
-    state = torch.load(tmp_path / "one.pt", weights_only=True)
-    torch.testing.assert_close(state["model"], run.saved.weights, rtol=0, atol=0)
-    assert state["step"] == 2
-    DigitsTransformer(width=16, depth=1).load_state_dict(state["model"])
 
 
 def test_both_ways_of_saving(tmp_path):

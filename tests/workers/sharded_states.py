@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 
-from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded import SEED, shard_by_block, whole_weights
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer, accuracy
 from ddp_workbook.experiments.fully_sharded import checkpoints, mistakes
@@ -120,19 +120,6 @@ def loaded_into_a_plain_model() -> str:
 # Mistakes
 
 
-def state_of_an_early_optimizer() -> tuple[int, bool]:
-    """How many parameters have AdamW state after a step, and whether any has a gradient."""
-    device = setup()
-    model = DigitsTransformer(**SMALL).to(device)
-    optimizer = torch.optim.AdamW(model.parameters())
-    held = list(model.parameters())
-    shard_by_block(model, device)
-    model(images_on(model)).sum().backward()
-    optimizer.step()
-    cleanup()
-    return len(optimizer.state), any(one.grad is not None for one in held)
-
-
 def changed_when_frozen(when: str) -> list[str]:
     """Names that two steps change with the first block frozen "before" or "after" sharding."""
     device = setup()
@@ -173,21 +160,6 @@ def weights_sent_from_rank_0() -> bool:
     whole = whole_weights(model)
     cleanup()
     return all(torch.equal(whole[name], weights[name]) for name in weights)
-
-
-def norm_after_clipping(own: bool) -> float:
-    """The norm of the whole gradient, clipped to 0.5 by each rank's own norm or by that of all."""
-    model = small_sharded()
-    images, labels = DigitsDataset()[dist.get_rank() : 64 : dist.get_world_size()]
-    device = next(model.parameters()).device
-    forward_and_backward(model, images.to(device), labels.to(device), rows=64)
-    if own:
-        mistakes.clip_own_pieces(model, 0.5)
-    else:
-        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-    norm = nn.utils.get_total_norm([p.grad for p in model.parameters()]).full_tensor().item()
-    cleanup()
-    return norm
 
 
 class WithFeatures(DigitsTransformer):

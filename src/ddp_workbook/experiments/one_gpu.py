@@ -9,8 +9,7 @@ import contextlib
 import gc
 import time
 import traceback
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -22,14 +21,11 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint
 
 from ddp_workbook.digits import CLASSES, PIXELS, SIDE, DigitsTransformer
 from ddp_workbook.experiments.data_parallel.step_times import Size
+from ddp_workbook.experiments.fully_sharded.strategies import FAKE, STRATEGIES, Strategy
 from ddp_workbook.files import write_whole
 from ddp_workbook.recording.timing import compare, speed_up, summary, synchronise, time_step
 
@@ -39,7 +35,6 @@ HEAVY = (Size(1024, 4, 1024), Size(2048, 4, 1024))  # nearly all of a step is ma
 BATCHES = (64, 256, 1024)
 MEBIBYTES = (1, 16, 256)  # of a copy
 RANKS = 8  # of the fake world, in which this process is rank 0
-FAKE = "fake"
 MOMENTS = ("built", "forward", "backward", "optimizer step", "zero_grad", "next step")
 ROUNDS, SECONDS = 30, 8.0  # at most, for the timings of one case
 
@@ -126,123 +121,59 @@ def memory(device: torch.device, sizes: Sequence[Size] = (SMALL, WIDE)) -> Cases
     without what was allocated before the model: the batch, and the workspace of cuBLAS.
     """
     return {
-        f"{strategy.name}, {strategy.ranks} ranks, {_words(size)}": partial(
-            _ledger, strategy, size, device
+        f"{run.strategy.name}, {run.ranks} ranks, {_words(size)}": partial(
+            _ledger, run, size, device
         )
         for size in sizes
-        for strategy in STRATEGIES
+        for run in RUNS
     }
 
 
-class Strategy(NamedTuple):
-    """A way of holding a model: `wrap` prepares it on a device for `ranks` ranks.
+class Run(NamedTuple):
+    """A strategy of chapter 06 on rank 0 of `ranks`.
 
-    With the fake backend this process is rank 0 of `ranks`: it allocates what that rank would, and
-    nothing is sent, so bytes are real and numbers are not. At 1 rank `fully_shard` gathers nothing
-    (torch 2.13), so the unsharded pieces show in a fake world only.
+    With the fake backend this process allocates what that rank would, and nothing is sent, so bytes
+    are real and numbers are not. At 1 rank `fully_shard` gathers nothing (torch 2.13), so the
+    unsharded pieces show in a fake world only.
     """
 
-    name: str
-    wrap: Callable[[nn.Module, torch.device], nn.Module]
+    strategy: Strategy
     ranks: int = 1
-    grouped: bool = True
-    autocast: bool = False
-    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] = torch.optim.AdamW
 
     def backend(self, device: torch.device) -> str:
         """nccl or gloo for a real group, "fake", or "" without a group."""
-        if not self.grouped:
+        if self.strategy.kind == "one process":
             return ""
         return FAKE if self.ranks > 1 else "nccl" if device.type == "cuda" else "gloo"
 
 
-def alone(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model as it is."""
-    return model
+PLAIN, CHECKPOINTED = (
+    STRATEGIES["one process"],
+    Strategy("one process, checkpointing", "one process", checkpointing=True),
+)
+VIEWS = {"gradient_as_bucket_view": True}
+RUNS = (
+    Run(PLAIN),
+    Run(Strategy("one process, bf16 autocast", "one process", autocast=True)),
+    Run(CHECKPOINTED),
+    Run(STRATEGIES["DDP"]),
+    Run(Strategy("DDP, gradient_as_bucket_view", "DDP", VIEWS)),
+    Run(Strategy("ZeRO-1, without DDP's buckets", "ZeRO-1"), RANKS),
+    Run(STRATEGIES["fully_shard"]),
+    *(
+        Run(STRATEGIES[name], RANKS)
+        for name in ("fully_shard", "blocks stay whole", "bf16", "checkpointing", "CPU offload")
+    ),
+    Run(Strategy("HSDP, 2 x 4", replicas=2), RANKS),
+)
 
 
-def ddp(model: nn.Module, device: torch.device, **options: Any) -> nn.Module:
-    """The model under DistributedDataParallel."""
-    ids = [device] if device.type == "cuda" else None
-    return DistributedDataParallel(model, device_ids=ids, **options)
-
-
-def sharded_state(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """ZeRO-1: AdamW for this rank's share of the parameters."""
-    # Imported here: it brings TorchScript along, which warns that it is deprecated (torch 2.13).
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-    return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW)
-
-
-def sharded(model: nn.Module, device: torch.device, replicas: int = 1, **options: Any) -> nn.Module:
-    """The model under `fully_shard`, block by block, then as a whole; HSDP with `replicas`."""
-    ranks = dist.get_world_size()
-    shape = (replicas, ranks // replicas) if replicas > 1 else (ranks,)
-    names = ("replica", "shard")[-len(shape) :]
-    mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh, **options)
-    fully_shard(model, mesh=mesh, **options)
-    return model
-
-
-class Recomputed(nn.Module):
-    """A block that keeps its input only, and runs forward again in the backward pass."""
-
-    def __init__(self, block: nn.Module) -> None:
-        super().__init__()
-        self.block = block
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """The block's own output."""
-        return checkpoint(self.block, tokens, use_reentrant=False)
-
-
-def checkpointed(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model with activation checkpointing of each block."""
-    model.blocks = nn.ModuleList(Recomputed(block) for block in model.blocks)
-    return model
-
-
-def checkpointed_and_sharded(model: nn.Module, device: torch.device) -> nn.Module:
-    """First the checkpoints, then `fully_shard` around them."""
-    return sharded(checkpointed(model, device), device)
-
-
-def offloaded(model: nn.Module, device: torch.device) -> nn.Module:
-    """`fully_shard` with shards, gradients and optimizer state in the host's memory."""
-    policy = CPUOffloadPolicy(pin_memory=device.type == "cuda")
-    return sharded(model, device, offload_policy=policy)
-
-
-BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-STRATEGIES = (
-    Strategy("one process", alone, grouped=False),
-    Strategy("one process, bf16 autocast", alone, grouped=False, autocast=True),
-    Strategy("one process, activation checkpointing", checkpointed, grouped=False),
-    Strategy("DDP", ddp),
-    Strategy("DDP, gradient_as_bucket_view", partial(ddp, gradient_as_bucket_view=True)),
-    # DDP does not run in a fake world (torch 2.13), so its buckets are missing here.
-    Strategy("ZeRO-1, without DDP's buckets", alone, RANKS, optimizer=sharded_state),
-    Strategy("fully_shard", sharded),
-    Strategy("fully_shard", sharded, RANKS),
-    Strategy("fully_shard, reshard_after_forward=False",
-             partial(sharded, reshard_after_forward=False), RANKS),
-    Strategy("fully_shard, bf16", partial(sharded, mp_policy=BF16), RANKS),
-    Strategy("fully_shard, activation checkpointing", checkpointed_and_sharded, RANKS),
-    Strategy("fully_shard, CPU offload", offloaded, RANKS),
-    Strategy("HSDP, 2 replicas of 4 shards", partial(sharded, replicas=2), RANKS),
-)  # fmt: skip
-
-
-def _ledger(strategy: Strategy, size: Size, device: torch.device) -> list[Row]:
-    backend = strategy.backend(device)
-    about = size._asdict() | {"strategy": strategy.name, "backend": backend}
-    with group(backend, strategy.ranks, device):
-        moments = _moments(strategy, size, device)
-    return [about | {"ranks": strategy.ranks, "after": after} | row for after, row in moments]
+def _ledger(run: Run, size: Size, device: torch.device) -> list[Row]:
+    backend = run.backend(device)
+    about = size._asdict() | {"strategy": run.strategy.name, "backend": backend}
+    with group(backend, run.ranks, device):
+        moments = _moments(run.strategy, size, device)
+    return [about | {"ranks": run.ranks, "after": after} | row for after, row in moments]
 
 
 def _moments(strategy: Strategy, size: Size, device: torch.device) -> list[tuple[str, Row]]:
@@ -251,8 +182,8 @@ def _moments(strategy: Strategy, size: Size, device: torch.device) -> list[tuple
     _allocate_workspaces(size, device)
     meter = Meter(device)
     model = strategy.wrap(new_model(size, device), device)
-    optimizer = strategy.optimizer(model.parameters())
-    loss = None
+    optimizer = strategy.optimizer(model)
+    loss: Tensor | None = None
 
     def forward() -> None:
         nonlocal loss
@@ -261,6 +192,7 @@ def _moments(strategy: Strategy, size: Size, device: torch.device) -> list[tuple
 
     def backward() -> None:
         nonlocal loss
+        assert loss is not None
         loss.backward()
         loss = None
 
@@ -346,17 +278,17 @@ def activations(
     """
     return {
         f"batch {batch}, {label}": partial(
-            _activations, size._replace(batch=batch), label, wrap, device, rounds
+            _activations, size._replace(batch=batch), label, strategy, device, rounds
         )
         for batch in batches
-        for label, wrap in (("none", alone), ("each block", checkpointed))
+        for label, strategy in (("none", PLAIN), ("each block", CHECKPOINTED))
     }
 
 
 def _activations(
-    size: Size, label: str, wrap: Callable, device: torch.device, rounds: int
+    size: Size, label: str, strategy: Strategy, device: torch.device, rounds: int
 ) -> list[Row]:
-    model = wrap(new_model(size, device), device)
+    model = strategy.wrap(new_model(size, device), device)
     step = training_step(model, size, device)
     images, labels = batch_of(size, device)
     step()  # optimizer state and workspaces are there now
@@ -426,11 +358,11 @@ def one_rank(
 
 
 def _one_rank(size: Size, device: torch.device, rounds: int) -> list[Row]:
-    ways = {"plain loop": alone, "DDP": ddp, "fully_shard": sharded}
+    ways = {"plain loop": PLAIN} | {name: STRATEGIES[name] for name in ("DDP", "fully_shard")}
     with group("nccl" if device.type == "cuda" else "gloo", 1, device):
         steps = {
-            name: training_step(wrap(new_model(size, device), device), size, device)
-            for name, wrap in ways.items()
+            name: training_step(way.wrap(new_model(size, device), device), size, device)
+            for name, way in ways.items()
         }
         rows = _compared(steps, size, device, rounds)
         steps.clear()
@@ -527,7 +459,7 @@ MEASUREMENTS: dict[str, Callable[..., Cases]] = {
 # Models, batches, groups
 
 
-def new_model(size: Size, device: torch.device) -> nn.Module:
+def new_model(size: Size, device: torch.device) -> DigitsTransformer:
     """A DigitsTransformer on the device, always with the same weights."""
     torch.manual_seed(0)
     return DigitsTransformer(size.width, size.depth).to(device)

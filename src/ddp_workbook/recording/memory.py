@@ -27,13 +27,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributed._tools.common_utils import get_untyped_storages as storages_of
 from torch.distributed._tools.mem_tracker import (
     MemTracker,
     _MemRefType,
     _UpdateType,
     _WeakRefInfo,
 )
-from torch.distributed._tools.mem_tracker import get_untyped_storages as storages_of
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.utils._pytree import tree_leaves
 

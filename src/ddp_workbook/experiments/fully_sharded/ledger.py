@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,44 +11,30 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint
 
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.chapters.fully_sharded import LEARNING_RATE, SEED
+from ddp_workbook.chapters.fully_sharded import SEED
 from ddp_workbook.digits import HEADS, SIDE, DigitsDataset, DigitsTransformer
+from ddp_workbook.experiments.fully_sharded.strategies import STRATEGIES, Strategy, units_of
 from ddp_workbook.experiments.one_gpu import FOLDER, recorded_gpu
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
 from ddp_workbook.planning.activations import saved_by_block
 from ddp_workbook.planning.decoder import DecoderShape
-from ddp_workbook.planning.formulas import Ledger
-from ddp_workbook.planning.fsdp_step import FsdpStep, Message
-from ddp_workbook.planning.messages import ddp_messages, zero_1_messages
+from ddp_workbook.planning.fsdp_step import Message
 from ddp_workbook.planning.shards import Units
 from ddp_workbook.recording.dispatch_mode import Recorder
 from ddp_workbook.recording.memory import Held, MemoryLedger
 
 WIDTH, DEPTH, ROWS = 64, 8, 8  # ROWS of each rank
-ROOT_FIRST = 3  # position, and embedding's two: the root's parameters that a step uses first
 KNOWN = ("parameters", "gradients", "optimizer", "unsharded", "buckets")  # exactly, by formula
 PARTS = (*KNOWN, "activations")
 KB, MB = 1000, 1_000_000
 PEAK = "peak"  # of all parts together: a mark, not a part
 BAR, APART = 0.36, 0.2  # of the picture
-# one_gpu's names -> those of STRATEGIES
-ON_A_GPU = {
-    "one process": "one process",
-    "DDP": "DDP",
-    "fully_shard": "fully_shard",
-    "fully_shard, reshard_after_forward=False": "blocks stay whole",
-    "fully_shard, bf16": "bf16",
-    "fully_shard, activation checkpointing": "checkpointing",
-}
 # What a rank sends in a ring for a call on S bytes among N ranks, in units of S (N-1)/N: an
 # all-reduce is a reduce-scatter and an all-gather (Patarasuk and Yuan 2009). In a broadcast each
 # rank but the last passes the tensor on.
@@ -59,118 +45,6 @@ OPS = {
     "reduce_scatter_tensor": "reduce_scatter",
     "reduce_scatter_single": "reduce_scatter",
 }
-BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-
-
-class Recomputed(nn.Module):
-    """A block that keeps nothing but its input for backward, where it runs forward again."""
-
-    def __init__(self, block: nn.Module) -> None:
-        super().__init__()
-        self.block = block
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """The block's own output."""
-        return checkpoint(self.block, tokens, use_reentrant=False)
-
-
-@dataclass(frozen=True)
-class Strategy:
-    """A way of training: `fully_shard` by block with these `policies`, unless `kind` is another.
-
-    `replicas` groups of ranks hold the same (HSDP). A strategy with `needs` is measured at this
-    number of ranks only, another one at any.
-    """
-
-    name: str
-    kind: str = "fully_shard"  # or "one process", "DDP", "ZeRO-1"
-    policies: Mapping[str, Any] = field(default_factory=dict)
-    checkpointing: bool = False
-    replicas: int = 1
-    needs: int | None = None
-
-    def wrap(self, model: DigitsTransformer, device: torch.device) -> nn.Module:
-        """The model, ready to be trained."""
-        if self.kind == "one process":
-            return model
-        if self.kind in ("DDP", "ZeRO-1"):
-            return DistributedDataParallel(model)
-        if self.checkpointing:
-            model.blocks = nn.ModuleList(Recomputed(block) for block in model.blocks)
-        mesh = self.mesh(device)
-        for block in model.blocks:
-            fully_shard(block, mesh=mesh, **self.policies)
-        of_root = {k: v for k, v in self.policies.items() if k != "reshard_after_forward"}
-        return fully_shard(model, mesh=mesh, **of_root)  # by default the root stays whole
-
-    def mesh(self, device: torch.device) -> DeviceMesh:
-        """All ranks in a row; for HSDP `replicas` rows, each with the whole model."""
-        ranks = dist.get_world_size()
-        if self.replicas == 1:
-            return init_device_mesh(device.type, (ranks,))
-        shape = (self.replicas, ranks // self.replicas)
-        return init_device_mesh(device.type, shape, mesh_dim_names=("replicate", "shard"))
-
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """AdamW on all parameters, or on this rank's part of them."""
-        if self.kind == "ZeRO-1":
-            # Imported here: it brings TorchScript along, which all other strategies do without.
-            from torch.distributed.optim import ZeroRedundancyOptimizer
-
-            sharded = {"optimizer_class": torch.optim.AdamW, "lr": LEARNING_RATE}
-            return ZeroRedundancyOptimizer(model.parameters(), **sharded)
-        return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
-
-    def predicted(self, units: Units, ranks: int, rank: int = 0) -> Ledger:
-        """The bytes by formula, without activations."""
-        if self.kind == "one process":
-            return formulas.one_process(units)
-        if self.kind == "DDP":
-            return formulas.ddp(units)
-        if self.kind == "ZeRO-1":
-            return formulas.zero_1(units, ranks, rank)
-        shards = ranks // self.replicas
-        known = {"root_first": ROOT_FIRST} | for_formulas(self.policies)
-        return formulas.fully_sharded(units, shards, rank % shards, **known)
-
-    def messages(self, units: Units, ranks: int) -> list[Message]:
-        """The calls of a step by formula."""
-        if self.kind == "one process":
-            return []
-        if self.kind == "DDP":
-            return ddp_messages(units, ranks, root_first=ROOT_FIRST)
-        if self.kind == "ZeRO-1":
-            return zero_1_messages(units, ranks, root_first=ROOT_FIRST)
-        known = for_formulas(self.policies)
-        known.pop("offload", None)  # what it moves between host and device is no call
-        return FsdpStep(units, ranks // self.replicas, replicas=self.replicas, **known).messages
-
-
-STRATEGIES = {
-    strategy.name: strategy
-    for strategy in (
-        Strategy("one process", "one process"),
-        Strategy("DDP", "DDP"),
-        Strategy("ZeRO-1", "ZeRO-1"),
-        Strategy("fully_shard"),
-        Strategy("blocks stay whole", policies={"reshard_after_forward": False}),
-        Strategy("reshard to 2", policies={"reshard_after_forward": 2}, needs=4),
-        Strategy("bf16", policies={"mp_policy": BF16}),
-        Strategy("CPU offload", policies={"offload_policy": CPUOffloadPolicy(pin_memory=False)}),
-        Strategy("checkpointing", checkpointing=True),
-        Strategy("HSDP, 2 x 2", replicas=2, needs=4),
-    )
-}
-
-
-def for_formulas(policies: Mapping[str, Any]) -> dict[str, Any]:
-    """`fully_shard`'s policies as the formulas take them."""
-    found = {key: value for key, value in policies.items() if key == "reshard_after_forward"}
-    if policy := policies.get("mp_policy"):
-        found |= {"param_dtype": policy.param_dtype, "reduce_dtype": policy.reduce_dtype}
-    if "offload_policy" in policies:
-        found["offload"] = True
-    return found
 
 
 class Call(NamedTuple):
@@ -332,9 +206,9 @@ def recorded_ledger(folder: Path = FOLDER) -> pd.DataFrame:
     rows = []
     for key, found in moments.iterrows():
         at = dict(zip(about, key, strict=True))
-        if at["strategy"] not in ON_A_GPU:
+        strategy, ranks = STRATEGIES.get(at["strategy"]), int(at["ranks"])
+        if strategy is None or strategy.offload:
             continue
-        strategy, ranks = STRATEGIES[ON_A_GPU[at["strategy"]]], int(at["ranks"])
         units = units_of(DigitsTransformer(int(at["width"]), int(at["depth"])))
         activations = saved(strategy, int(at["width"]), int(at["depth"]), int(at["batch"]))
         ledger = replace(strategy.predicted(units, ranks), activations=activations)
@@ -399,13 +273,6 @@ def call_of(row: dict) -> Call:
     group = row["group"]
     ranks = dist.get_world_size() if group == "default" else group.count(",") + 1
     return Call(OPS.get(row["op"], row["op"]), group, ranks, row["bytes"], row["received"])
-
-
-def units_of(model: DigitsTransformer) -> Units:
-    """Shapes of the parameters that are gathered together: the root's, then each block's."""
-    inside = {id(parameter) for parameter in model.blocks.parameters()}
-    root = [p.shape for p in model.parameters() if id(p) not in inside]
-    return [root, *([p.shape for p in block.parameters()] for block in model.blocks)]
 
 
 def predicted_parts(

@@ -17,6 +17,7 @@ from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded import LEARNING_RATE
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer
+from ddp_workbook.experiments.fully_sharded.strategies import units_of
 from ddp_workbook.experiments.fully_sharded.wire import (
     AS_ONE,
     BY_HAND,
@@ -93,17 +94,12 @@ def measured_step(
 
 def predicted(way: str, ranks: int, width: int = WIDTH, depth: int = DEPTH) -> formulas.Ledger:
     """The same bytes on rank 0 from the shapes of the parameters."""
-    units = units_of(DigitsTransformer(width, depth), whole=way == AS_ONE)
+    units = units_of(DigitsTransformer(width, depth))
+    if way == AS_ONE:
+        units = [[shape for unit in units for shape in unit]]
     if way == DDP:
         return formulas.ddp(units)
     return formulas.fully_sharded(units, ranks)
-
-
-def units_of(model: DigitsTransformer, whole: bool) -> list[list[torch.Size]]:
-    """Shapes of what is gathered together: the outermost first, then each block."""
-    blocks = [] if whole else [[p.shape for p in block.parameters()] for block in model.blocks]
-    inside = set() if whole else {id(p) for p in model.blocks.parameters()}
-    return [[p.shape for p in model.parameters() if id(p) not in inside], *blocks]
 
 
 def memory_table(steps: dict, width: int = WIDTH, depth: int = DEPTH) -> pd.DataFrame:
