@@ -22,7 +22,7 @@ from ddp_workbook import cli, launch
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.fully_sharded import planning as on_page
 from ddp_workbook.planning import formulas, hardware, sizes
-from ddp_workbook.planning.activations import activations, of_loss, saved_by_block
+from ddp_workbook.planning.activations import at_the_loss, of_loss, saved_by_block
 from ddp_workbook.planning.decoder import (
     PUBLISHED,
     Block,
@@ -260,7 +260,7 @@ def test_the_loss_takes_a_dozen_bytes_for_each_word_of_the_vocabulary(dtype, eac
 
 def test_checkpointing_keeps_the_inputs_of_blocks_alone():
     shape = decoder_shape("8B")
-    full, less = (activations(shape, 8192, checkpoint=on) for on in (False, True))
+    full, less = (at_the_loss(shape, 8192, BF16, checkpoint=on) for on in (False, True))
     inputs = shape.layers * 8192 * shape.width * 2
     assert less < full / 2
     assert less == pytest.approx(inputs + of_loss(shape, 8192), rel=0.02)
@@ -496,7 +496,7 @@ def test_the_page_in_words_has_all_numbers():
     text = str(made)
     for part, size in made.on_gpu.items():
         assert part in text and sizes.in_bytes(size) in text
-    for calls in summed(list(made.messages)):
+    for calls in summed(made.messages).itertuples():
         assert calls.op in text and str(calls.calls) in text
     assert "Fits" in text and "Bound by compute" in text and max(map(len, text.splitlines())) < 110
 

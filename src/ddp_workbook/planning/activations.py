@@ -36,15 +36,6 @@ def of_loss(shape: DecoderShape, tokens: int, dtype: torch.dtype = HALF) -> int:
     return tokens * shape.vocabulary * per_word
 
 
-def activations(
-    shape: DecoderShape, tokens: int, dtype: torch.dtype = HALF, *, checkpoint: bool = False
-) -> int:
-    """Bytes of activations at their peak, `tokens` being batch times sequence of one rank."""
-    return max(
-        at_the_loss(shape, tokens, dtype, checkpoint), in_backward(shape, tokens, dtype, checkpoint)
-    )
-
-
 def at_the_loss(shape: DecoderShape, tokens: int, dtype: torch.dtype, checkpoint: bool) -> int:
     """Bytes when the loss is computed: blocks, the last norm, the logits and the loss."""
     norm_and_output = 2 * tokens * shape.width * dtype.itemsize

@@ -4,9 +4,10 @@ FSDP2's calls come from `FsdpStep`. Bytes are payloads of calls, as `record_coll
 them; `speed` converts them into the bytes that a ring sends.
 """
 
+from collections.abc import Iterable
 from math import prod
-from typing import NamedTuple
 
+import pandas as pd
 import torch
 
 from ddp_workbook.planning.fsdp_step import FLOAT, Message
@@ -15,16 +16,6 @@ from ddp_workbook.planning.shards import Shape, Units, zero_1_parts
 MIB = 2**20
 FIRST_BUCKET = 1 * MIB  # dist._DEFAULT_FIRST_BUCKET_BYTES
 BUCKET = 25  # DDP's bucket_cap_mb
-
-
-class Calls(NamedTuple):
-    """The calls of one kind in a step, with the sum of their bytes."""
-
-    op: str
-    when: str
-    calls: int
-    bytes: int
-    received: int
 
 
 def ddp_messages(
@@ -82,16 +73,8 @@ def ddp_buckets(
     return buckets + ([filled] if filled else [])
 
 
-def summed(messages: list[Message]) -> list[Calls]:
-    """A line for each kind of call, in the order in which the kinds first come."""
-    kinds = dict.fromkeys((message.op, message.when) for message in messages)
-    return [
-        Calls(
-            op,
-            when,
-            len(same := [m for m in messages if (m.op, m.when) == (op, when)]),
-            sum(m.bytes for m in same),
-            sum(m.received for m in same),
-        )
-        for op, when in kinds
-    ]
+def summed(messages: Iterable[Message]) -> pd.DataFrame:
+    """A row for each kind of call: op, when, calls, and its bytes handed in and received."""
+    rows = pd.DataFrame(messages, columns=list(Message._fields)).assign(calls=1)
+    kinds = rows.groupby(["op", "when"], sort=False, as_index=False)
+    return kinds[["calls", "bytes", "received"]].sum()

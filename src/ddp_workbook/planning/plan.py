@@ -14,7 +14,7 @@ from ddp_workbook.planning.activations import at_the_loss, in_backward
 from ddp_workbook.planning.decoder import DecoderShape, decoder_shape
 from ddp_workbook.planning.formulas import PARTS, Ledger
 from ddp_workbook.planning.fsdp_step import FsdpStep, Message, Pieces, in_words, reshard_to
-from ddp_workbook.planning.hardware import BETWEEN, GPUS, INSIDE, Gpu, named
+from ddp_workbook.planning.hardware import BETWEEN, COMPUTE_SHARE, GPUS, INSIDE, Gpu, named
 from ddp_workbook.planning.messages import ddp_messages, summed, zero_1_messages
 from ddp_workbook.planning.sharding import local_shapes
 from ddp_workbook.planning.shards import numel
@@ -29,7 +29,7 @@ from ddp_workbook.planning.sizes import (
     squeezed,
     whole_number,
 )
-from ddp_workbook.planning.speed import Cluster, compute_seconds, flops, network_seconds
+from ddp_workbook.planning.speed import Cluster, call_seconds, flops
 
 STRATEGIES = ("fully_shard", "HSDP", "DDP", "ZeRO-1")
 ALIASES = {"fsdp": "fully_shard", "fsdp2": "fully_shard", "zero3": "fully_shard"}
@@ -135,7 +135,7 @@ class Plan:
     @cached_property
     def calls(self) -> pd.DataFrame:
         """A row for each kind of call: op, when, calls, bytes handed in, bytes received."""
-        return pd.DataFrame(summed(list(self.messages)), columns=CALLS)
+        return summed(self.messages)
 
     @property
     def verdict(self) -> str:
@@ -163,7 +163,7 @@ class Plan:
         calls = [
             f"  {c.calls:>5} {c.op:<22} in {c.when:<14} "
             f"{in_bytes(c.bytes):>8} handed in, {in_bytes(c.received):>8} received"
-            for c in summed(list(self.messages))
+            for c in self.calls.itertuples()
         ]
         return "\n".join(
             [
@@ -180,9 +180,6 @@ class Plan:
                 self.bound[0].upper() + self.bound[1:] + ".",
             ]
         )
-
-
-CALLS = ["op", "when", "calls", "bytes", "received"]
 
 
 def plan(
@@ -320,8 +317,8 @@ def estimate(shape: DecoderShape, settings: Settings) -> Plan:
         moment,
         in_words(whole[moment]),
         tuple(messages),
-        slower * compute_seconds(operations, settings.gpu),
-        network_seconds(messages, settings.cluster),
+        slower * operations / (COMPUTE_SHARE * settings.gpu.flops),
+        sum(call_seconds(message, settings.cluster) for message in messages),
     )
 
 
@@ -383,6 +380,10 @@ def ways_to_fit(shape: DecoderShape, settings: Settings) -> tuple[str, ...]:
 
 def possible_changes(shape: DecoderShape, settings: Settings) -> list[tuple[str, dict[str, Any]]]:
     """Possible changes, in words and as settings, the cheapest first."""
+
+    def first_that_fits(changes: list[dict[str, Any]]) -> dict[str, Any] | None:
+        return next((c for c in changes if fits(shape, replace(settings, **c))), None)
+
     changes: list[tuple[str, dict[str, Any]]] = []
     if not settings.checkpoint:
         changes.append(("activation checkpointing", {"checkpoint": True}))
@@ -395,46 +396,22 @@ def possible_changes(shape: DecoderShape, settings: Settings) -> list[tuple[str,
         changes.append(("bf16", {"precision": "bf16"}))
     if settings.batch > 1:
         changes.append(("a batch of 1", {"batch": 1}))
-    if fewer := fewer_shards(shape, settings):
-        changes.append((f"HSDP over {fewer:,} ranks", {"strategy": "HSDP", "shards": fewer}))
-    if more := enough_gpus(shape, settings):
-        changes.append((f"{more:,} GPUs", {"gpus": more, "shards": more}))
+    if settings.strategy == "fully_shard":
+        # Fewer shards help if there are more ranks than rows: each is padded to a whole row.
+        halves = [settings.gpus >> n for n in range(1, 17) if settings.gpus % 2**n == 0]
+        if fewer := first_that_fits([{"strategy": "HSDP", "shards": n} for n in halves]):
+            changes.append((f"HSDP over {fewer['shards']:,} ranks", fewer))
+        doubled = [settings.gpus << n for n in range(1, 17) if settings.gpus << n <= MOST_GPUS]
+        if more := first_that_fits([{"gpus": n, "shards": n} for n in doubled]):
+            changes.append((f"{more['gpus']:,} GPUs", more))
     if settings.sharded and not settings.offload:
         changes.append(("CPU offload", {"offload": True}))
     if settings.sequence > SHORTEST:
-        shorter = short_enough(shape, settings)
-        changes.append((f"sequences of {shorter:,} tokens", {"sequence": shorter}))
+        halvings = [settings.sequence >> n for n in range(settings.sequence.bit_length())]
+        shorter = [{"sequence": n} for n in halvings if n > SHORTEST] + [{"sequence": SHORTEST}]
+        shorter_one = first_that_fits(shorter) or shorter[-1]
+        changes.append((f"sequences of {shorter_one['sequence']:,} tokens", shorter_one))
     return changes
-
-
-def short_enough(shape: DecoderShape, settings: Settings) -> int:
-    """The first halving of the sequence with which the plan fits, or the shortest that is tried."""
-    sequence = settings.sequence
-    while sequence > SHORTEST and not fits(shape, replace(settings, sequence=sequence)):
-        sequence = max(SHORTEST, sequence // 2)
-    return sequence
-
-
-def fewer_shards(shape: DecoderShape, settings: Settings) -> int | None:
-    """The largest half, quarter, ... of the ranks over which a cut model fits, if any.
-
-    This helps if there are more ranks than rows, because each shard is padded to a whole row.
-    """
-    shards = settings.gpus
-    while settings.strategy == "fully_shard" and shards % 2 == 0:
-        shards //= 2
-        if fits(shape, replace(settings, strategy="HSDP", shards=shards)):
-            return shards
-    return None
-
-
-def enough_gpus(shape: DecoderShape, settings: Settings) -> int | None:
-    """The first doubling of the GPUs with which `fully_shard` fits; None if no number helps."""
-    gpus = settings.gpus
-    while settings.strategy == "fully_shard" and (gpus := 2 * gpus) <= MOST_GPUS:
-        if fits(shape, replace(settings, gpus=gpus, shards=gpus)):
-            return gpus
-    return None
 
 
 def fits(shape: DecoderShape, settings: Settings) -> bool:

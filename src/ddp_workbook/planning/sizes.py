@@ -74,10 +74,7 @@ def one_of(value: object, name: str, known: list[str]) -> str:
 
 def in_bytes(size: float) -> str:
     """Bytes for people: 12.3 GB, in powers of ten as vendors count them."""
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(size) >= 0.9995 * scale:
-            return f"{size / scale:.{digits(size / scale)}f} {unit}"
-    return f"{size:.0f} bytes"
+    return scaled(size, {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}) or f"{size:.0f} bytes"
 
 
 def in_gb(size: float) -> str:
@@ -87,22 +84,24 @@ def in_gb(size: float) -> str:
 
 def in_count(number: float) -> str:
     """A number of parameters for people: 70.6 B."""
-    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
-        if abs(number) >= 0.9995 * scale:
-            return f"{number / scale:.{digits(number / scale)}f} {unit}"
-    return f"{number:.0f}"
+    return scaled(number, {"T": 1e12, "B": 1e9, "M": 1e6, "K": 1e3}) or f"{number:.0f}"
 
 
 def in_seconds(seconds: float) -> str:
-    """Seconds for people: 1.23 s, 45 ms."""
-    if seconds >= 0.9995:
-        return f"{seconds:.{digits(seconds)}f} s"
-    return f"{seconds * 1e3:.{digits(seconds * 1e3)}f} ms"
+    """Seconds for people: 1.23 s, 45.0 ms."""
+    return scaled(seconds, {"s": 1.0}) or f"{three_digits(seconds * 1e3)} ms"
 
 
-def digits(number: float) -> int:
-    """Digits after the point that leave three in all."""
-    return 2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0
+def scaled(number: float, units: dict[str, float]) -> str:
+    """The number in the first unit that it reaches, with three digits; "" if it reaches none."""
+    reached = (unit for unit, scale in units.items() if abs(number) >= 0.9995 * scale)
+    unit = next(reached, "")
+    return unit and f"{three_digits(number / units[unit])} {unit}"
+
+
+def three_digits(number: float) -> str:
+    """Three digits in all: 1.23, 12.3, 123."""
+    return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f}"
 
 
 def split(text: str | int | float, name: str, example: str) -> tuple[float, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ddp_workbook.planning.decoder import DecoderShape
 from ddp_workbook.planning.fsdp_step import Message
-from ddp_workbook.planning.hardware import CALL, COMPUTE_SHARE, LINK_SHARE, Gpu, Link
+from ddp_workbook.planning.hardware import CALL, LINK_SHARE, Link
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,6 @@ def flops(shape: DecoderShape, tokens: int, sequence: int, *, checkpoint: bool =
     """
     each = 6 * shape.parameters + 12 * shape.layers * shape.width * sequence
     return tokens * each * (8 / 6 if checkpoint else 1)
-
-
-def compute_seconds(operations: float, gpu: Gpu) -> float:
-    """Seconds at half of the vendor's peak; see `hardware`."""
-    return operations / (COMPUTE_SHARE * gpu.flops)
-
-
-def network_seconds(messages: list[Message], cluster: Cluster) -> float:
-    """Seconds of all calls, one after the other."""
-    return sum(call_seconds(message, cluster) for message in messages)
 
 
 def call_seconds(message: Message, cluster: Cluster) -> float:
