@@ -35,10 +35,7 @@ def hosts():
 def alone(program: str) -> tuple[float, float]:
     """Loss and accuracy of the same training in one process, without a group."""
     train = one_process if program == "fully_sharded" else single_process.train
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # where cores are busy, two threads wait for each other: 20 s, not 1
     trained = train(epochs=1, batch_size=250, width=32, depth=2)
-    torch.set_num_threads(threads)
     return torch.tensor(trained.losses).mean().item(), trained.accuracy
 
 

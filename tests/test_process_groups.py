@@ -25,15 +25,6 @@ from tests.workers import process_groups_workers as workers
 PAGES = sorted((Path(__file__).parents[1] / "notebooks").glob("03_*.ipynb"))
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """The small steps here gain nothing from more threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 # The worker
 
 

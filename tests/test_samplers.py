@@ -29,16 +29,6 @@ from ddp_workbook.recording.collectives import recorded
 from tests.workers import samplers_workers as workers
 from tools.set_up import ROOT
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """The small steps here gain nothing from more threads, and on a busy machine they lose much."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 # The worker
 
 
