@@ -215,27 +215,6 @@ def test_a_file_of_several_cells_is_compared_as_a_whole(two):
     assert "not as" not in run(two.a, "parts")
 
 
-def test_all_ranks_run_the_files_as_they_were_at_the_launch(two):
-    """The other kernel writes while the ranks import: they run what this kernel has looked at."""
-    write(two.a, "late", WORKER.format(whose="a's"))
-    text = "from pathlib import Path\nimport os, time\n"
-    text += "Path(f'begun{os.environ.get(\"RANK\")}').touch()\n"
-    text += "while not Path('go').exists():\n    time.sleep(0.01)\n"
-    text += "from work.late import who as other\n\ndef who():\n    return other()\n"
-    write(two.a, "early", text)
-    (two.folder / "go").touch()
-    run(two.a, "early")
-    for name in ("go", "begun0", "begun1"):
-        (two.folder / name).unlink(missing_ok=True)
-    request = two.a.send("print(launch(who, ranks=2, timeout=20))")
-    assert wait_until(lambda: all((two.folder / f"begun{r}").exists() for r in (0, 1)), 20)
-    write(two.b, "late", WORKER.format(whose="b's"))
-    (two.folder / "go").touch()
-    assert two.a.answer(request) == '["a\'s", "a\'s"]\n'
-    page = two.a.run("print(launch(who, ranks=2, timeout=20))")
-    assert "work/late.py is not as" in page and "b's" in page
-
-
 def test_writefile_says_what_ipythons_own_says(two):
     assert write(two.a, "new", "x = 1\n") == "Writing work/new.py\n"
     assert write(two.a, "new", "x = 2\n") == "Overwriting work/new.py\n"

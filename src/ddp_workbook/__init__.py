@@ -97,10 +97,11 @@ def load_ipython_extension(ipython) -> None:
     preload(*JUDGING)
     warm_up()  # it imports torch while the lines below do
     from ddp_workbook.exercises.judging.magics import ExerciseMagics
+    from ddp_workbook.launcher.reader_files import note_imports
     from ddp_workbook.notebook.display import show_frames
     from ddp_workbook.notebook.ranks_magic import RanksMagics
-    from ddp_workbook.notebook.writefile_magic import WritefileMagics, after_a_cell
+    from ddp_workbook.notebook.writefile_magic import WritefileMagics
 
     ipython.register_magics(RanksMagics, ExerciseMagics, WritefileMagics)
-    ipython.events.register("post_run_cell", after_a_cell)
+    ipython.events.register("post_run_cell", note_imports)
     show_frames(ipython.display_formatter)

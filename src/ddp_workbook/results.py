@@ -8,12 +8,14 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
 
 from ddp_workbook.errors import WorkbookError
 
+fcntl: ModuleType | None
 try:
     import fcntl
 except ImportError:  # Windows has no such locks; a row is still one write
@@ -42,10 +44,13 @@ def append_row(path: str | Path, row: Mapping[str, Any]) -> None:
     """
     line = line_of(row)
     path = Path(path).expanduser()
-    with in_words(path), path.open("a+b", buffering=0) as file, locked(file):
+    with refused_in_words(path), path.open("a+b", buffering=0) as file, locked(file):
         file.seek(0)
         start = rest_of_header(path, file.read(len(HEADER)))
-        write_at_once(file, (start or end_of_line(file)) + line.encode())
+        if not start:
+            file.seek(-1, os.SEEK_END)  # a row must not join the line of a writer that was killed
+            start = b"" if file.read(1) == b"\n" else b"\n"
+        write_at_once(file, start + line.encode())
 
 
 def line_of(row: Mapping[str, Any]) -> str:
@@ -62,7 +67,7 @@ def check_results(path: str | Path) -> None:
     path = Path(path).expanduser()
     if not path.parent.is_dir():
         raise ResultsRefused(f"{path}: there is no folder {path.parent}; make it first.")
-    with in_words(path):
+    with refused_in_words(path):
         if path.exists():
             with path.open("r+b", buffering=0) as file:
                 rest_of_header(path, file.read(len(HEADER)))
@@ -80,7 +85,7 @@ def read_results(path: str | Path) -> pd.DataFrame:
     a file that is missing or not such a table.
     """
     path = Path(path).expanduser()
-    with in_words(path):
+    with refused_in_words(path):
         data = path.read_bytes()
         rest_of_header(path, data)
         lines = data.decode().split("\n")
@@ -114,12 +119,6 @@ def rest_of_header(path: Path, start: bytes) -> bytes:
     )
 
 
-def end_of_line(file: io.FileIO) -> bytes:
-    """A newline if the last line has none, so that a row does not join a killed writer's line."""
-    file.seek(-1, os.SEEK_END)
-    return b"" if file.read(1) == b"\n" else b"\n"
-
-
 def write_at_once(file: io.FileIO, data: bytes) -> None:
     """Append all of `data`, or nothing if the disk is full."""
     before = os.fstat(file.fileno()).st_size
@@ -143,7 +142,7 @@ def locked(file: io.FileIO) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def in_words(path: Path) -> Iterator[None]:
+def refused_in_words(path: Path) -> Iterator[None]:
     """Turn the system's errors about the file into ResultsRefused."""
     try:
         yield

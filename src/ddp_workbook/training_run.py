@@ -46,6 +46,7 @@ def run(train: Callable[..., Trained]) -> NoReturn:
     from torch.distributed.elastic.multiprocessing.errors import record
 
     record(train_and_report)(train)  # else the report says "exit code 1", not the error
+    raise AssertionError("train_and_report ends the process")
 
 
 def train_and_report(train: Callable[..., Trained]) -> NoReturn:
@@ -53,7 +54,10 @@ def train_and_report(train: Callable[..., Trained]) -> NoReturn:
     options, refusal = read_command_line(train)
     results = options.pop("results", "")
     if results and rank_given() == 0:
-        refusal = why_refused(results)
+        try:
+            check_results(results)
+        except ResultsRefused as refused:
+            refusal = str(refused)
     store = store_of_all()  # kept: rank 0 may be its server, and `train` makes its group there
     leave_together_if(refusal, store)
     steps, start = Steps(), time.perf_counter()
@@ -61,7 +65,9 @@ def train_and_report(train: Callable[..., Trained]) -> NoReturn:
     try:
         trained = train(**options)
     except SystemExit as stopped:
-        leave(stopped.code or 0)
+        if isinstance(stopped.code, str):  # which Python prints, to end with 1
+            print(stopped.code, file=sys.stderr)
+        leave(stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None))
     seconds = time.perf_counter() - start
     if steps.rank == 0:
         print(trained.report(options["epochs"]))
@@ -133,15 +139,6 @@ def program(train: Callable[..., Trained]) -> str:
     return Path(inspect.getfile(train)).stem
 
 
-def why_refused(results: str) -> str:
-    """Why the file of results cannot be used, or ""."""
-    try:
-        check_results(results)
-    except ResultsRefused as refused:
-        return str(refused)
-    return ""
-
-
 # All ranks leave together, or none does
 
 
@@ -168,10 +165,10 @@ def leave_together_if(refusal: str, store: dist.Store | None) -> None:
     """
     if refusal and rank_given() == 0:
         print(refusal, file=sys.stderr, flush=True)
-    told = from_rank_0(refusal, store) if store else refusal
-    if refusal and not told:  # this host got another command line than rank 0
+    said = from_rank_0(refusal, store) if store else refusal
+    if refusal and not said:  # this host got another command line than rank 0
         print(refusal, file=sys.stderr)
-    if refusal or told:
+    if refusal or said:
         leave(WRONG_INPUT)
 
 
@@ -195,7 +192,7 @@ class Steps:
     """A hook for optimizers: records when each step ended, on which device, and the hosts."""
 
     def __init__(self) -> None:
-        self.ends: list[float | torch.cuda.Event] = []
+        self.ends: list[Any] = []  # seconds, or events of a GPU
         self.device = torch.device("cpu")
         self.rank, self.hosts = rank_given(), [socket.gethostname()]  # of each rank
 

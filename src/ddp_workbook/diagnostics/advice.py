@@ -18,7 +18,7 @@ LACKS_GPU = re.compile(
 )
 RETURN_LESS = "Return less, such as a mean or a part, or save it to a file and return the path."
 # (pattern in "Type: message", advice). The first that matches is given.
-FOR_ERRORS = [
+FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
     (
         r"NameError: name '(rank|world_size|device|dist|torch)'",
         "A worker in a file starts with no names: import torch, and ask dist.get_rank() and "
@@ -256,7 +256,9 @@ def for_death(code: int | None, call: str) -> str:
             f"An abort during {call}: gloo ends the process for tensors of different shape or "
             "dtype on the ranks. Print both on each rank before the call."
         )
-    return EXITED if code is not None and code >= 0 else FOR_SIGNALS.get(code, "")
+    if code is None:
+        return ""
+    return EXITED if code >= 0 else FOR_SIGNALS.get(code, "")
 
 
 def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
@@ -271,7 +273,10 @@ def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
     if not waiting and not found:
         on_their_way = any(p.state in WITH_ITS_RESULT for p in positions)
         if not elsewhere:
-            return RETURN_LESS if on_their_way else for_no_line(positions)
+            if on_their_way:
+                return RETURN_LESS
+            working = [p for p in positions if not p.ended and p.state not in NOT_YET_WORKING]
+            return NO_LINE if working else ""
         return for_lines(elsewhere)
     if elsewhere:
         duty = _duty_of_peer(waiting, bool(found))
@@ -299,7 +304,7 @@ def for_handled(positions: Sequence[Position]) -> str:
     handling = [p for p in failed if p.communicates or p.ended]
     if not handling or all(p.handled for p in positions):
         return ""
-    clean_up = [p for p in handling if p.handled.clause in CLEAN_UP]
+    clean_up = [p for p in handling if p.handled and p.handled.clause in CLEAN_UP]
     if not clean_up and any(p.ended and not p.handled for p in positions):
         return ""
     who = ranks_in_words([p.rank for p in clean_up or handling]).capitalize()
@@ -359,12 +364,6 @@ def for_lines(positions: Sequence[Position], alone: bool = True) -> str:
     return NO_LOOP
 
 
-def for_no_line(positions: Sequence[Position]) -> str:
-    """Advice for ranks without a line of the reader's; "" if they have not begun to work."""
-    working = [p for p in positions if not p.ended and p.state not in NOT_YET_WORKING]
-    return NO_LINE if working else ""
-
-
 def _is_of(files: Sequence[str], position: Position) -> bool:
     """True if the reader's line called a function of one of these files."""
     return position.source.endswith(tuple(os.sep + f.replace("/", os.sep) for f in files))
@@ -376,4 +375,4 @@ def in_loop(path: str, line: int) -> bool:
     if tree is None:
         return False
     loops = (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While))
-    return any(loop.lineno <= line <= loop.end_lineno for loop in loops)
+    return any(loop.lineno <= line <= (loop.end_lineno or 0) for loop in loops)

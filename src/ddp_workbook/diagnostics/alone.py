@@ -36,9 +36,9 @@ ASKS_FOR_LOCAL_RANK = re.compile(r"""["']--local[-_]rank["']""")
 LONGEST = 120  # characters shown of the last line
 
 
-def in_words(ranks: Sequence[Evidence], source: str) -> str:
+def without_a_group(ranks: Sequence[Evidence], source: str) -> str:
     """The facts about a script with this source that ended well; "" if the ranks met."""
-    if not any(rank.outcome.joined for rank in ranks):
+    if not any(rank.end.joined for rank in ranks):
         return _never_joined(ranks, source)
     if any(rank.record and rank.record["entries"] for rank in ranks) or OTHER_WAYS.search(source):
         return ""
@@ -56,21 +56,16 @@ def _on_the_cpu(source: str, ranks: int) -> str:
 
 def _never_joined(ranks: Sequence[Evidence], source: str) -> str:
     first = ranks[0]
-    told = [ALONE.format(ranks=len(ranks))]
-    if first.outcome.left:
-        told.append(LEFT.format(place=standing(first, first.outcome.left).place))
-    if call := _first_call(source):
-        told.append(NOT_REACHED.format(call=call[1], line=call[0]))
+    sentences = [ALONE.format(ranks=len(ranks))]
+    if first.end.left:
+        sentences.append(LEFT.format(place=standing(first, first.end.left).place))
+    if calls := source_of.first_calls(source, JOINING):
+        line, call = min((line, name) for name, line in calls.items())
+        sentences.append(NOT_REACHED.format(call=call, line=line))
         if ASKS_FOR_LOCAL_RANK.search(source):
-            told.append(advice.LOCAL_RANK)
+            sentences.append(advice.LOCAL_RANK)
     else:
-        told.append(NO_CALL + _on_the_cpu(source, len(ranks)))
+        sentences.append(NO_CALL + _on_the_cpu(source, len(ranks)))
     if first.said:
-        told.append(LAST_LINE.format(line=first.said[-1].strip()[:LONGEST]))
-    return " ".join(told)
-
-
-def _first_call(source: str) -> tuple[int, str] | None:
-    """Line and name of the first call that joins a group; None without one."""
-    found = source_of.first_calls(source, JOINING)
-    return min(((line, name) for name, line in found.items()), default=None)
+        sentences.append(LAST_LINE.format(line=first.said[-1].strip()[:LONGEST]))
+    return " ".join(sentences)

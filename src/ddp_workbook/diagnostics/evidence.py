@@ -90,6 +90,12 @@ class Evidence:
     unpickling: bool = False
 
     @property
+    def end(self) -> Outcome:
+        """The outcome of a rank that has one; AssertionError while it runs."""
+        assert self.outcome
+        return self.outcome
+
+    @property
     def returned(self) -> bool:
         """True once the worker has returned."""
         return self.outcome is not None and self.outcome.ending is Ending.RETURNED

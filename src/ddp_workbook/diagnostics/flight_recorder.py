@@ -42,7 +42,7 @@ def read() -> dict:
 
 def stack(frame: FrameType | None) -> list[Frame]:
     """File, line and function of each frame, innermost first."""
-    frames = []
+    frames: list[Frame] = []
     while frame is not None and len(frames) < DEEPEST:
         frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back

@@ -232,10 +232,11 @@ class Finder:
                     return self.source.dotted(of) in ("os.environ", "os")
             return False
 
-        return self.source.mentions(text, is_key)
+        key = self.source.mentions(text, is_key)
+        return key if isinstance(key, ast.Constant) else None
 
     def _from_table(self, call: ast.Call, name: str) -> Edit | None:
-        statement = self.source.parents.get(call)
+        statement = self.source.parents[call]
         whole, own_name = span_of(call), span_of(call.func)
         alone = isinstance(statement, ast.Expr)
         if name in DELETE:
@@ -250,8 +251,8 @@ class Finder:
         match call.func:
             case ast.Attribute(attr="convert_sync_batchnorm") if call.args:
                 return Edit(whole, ast.unparse(call.args[0]))
-            case ast.Attribute(attr="cuda" | "xpu") if not name.startswith("torch."):
-                return Edit(_method_span(call), "cpu()")
+            case ast.Attribute(attr="cuda" | "xpu") as method if not name.startswith("torch."):
+                return Edit(_method_span(call, method), "cpu()")
             case ast.Attribute(attr="pin_memory", value=tensor):
                 return Edit(Span(*_end(tensor), *_end(call)), "")
             case ast.Attribute(value=of, attr=method):
@@ -478,7 +479,8 @@ class Finder:
             case ast.Subscript(slice=ast.Constant(value=str(key))):
                 return NUMBERS.fullmatch(key.lower()) is not None
             case ast.Subscript(value=of):
-                return self.source.mentions(of, self._is_count) or self._is_called(of, "s")
+                counted = self.source.mentions(of, self._is_count) is not None
+                return counted or self._is_called(of, "s")
             case ast.Name() | ast.Attribute():
                 if self.source.dotted(node).startswith("torch."):
                     return False  # torch.float64
@@ -583,11 +585,11 @@ def _statement_of(source: Source, node: ast.AST) -> ast.stmt:
     return node
 
 
-def _method_span(call: ast.Call) -> Span:
+def _method_span(call: ast.Call, method: ast.Attribute) -> Span:
     """From the method's name to the end of the call."""
-    line, column = _end(call.func)
-    return Span(line, column - len(call.func.attr.encode()), *_end(call))
+    line, column = _end(method)
+    return Span(line, column - len(method.attr.encode()), *_end(call))
 
 
 def _end(node: ast.AST) -> tuple[int, int]:
-    return node.end_lineno, node.end_col_offset
+    return span_of(node).end

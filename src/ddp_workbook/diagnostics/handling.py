@@ -70,8 +70,8 @@ class Handled:
         return found
 
 
-def _covers(block: Sequence[ast.AST], line: int) -> bool:
-    return bool(block) and block[0].lineno <= line <= block[-1].end_lineno
+def _covers(block: Sequence[ast.stmt | ast.ExceptHandler], line: int) -> bool:
+    return bool(block) and block[0].lineno <= line <= (block[-1].end_lineno or 0)
 
 
 def tree_of(path: str) -> ast.Module | None:
@@ -100,7 +100,7 @@ def handled_by(thread: int) -> Handled | None:
 
     Another thread asks, which must not be held up: so this calls no code of the reader's.
     """
-    error = sys._current_exceptions().get(thread)
+    error: Any = sys._current_exceptions().get(thread)
     if isinstance(error, tuple):  # Python 3.11
         error = error[1]
     return _described(error, lambda handler: handler.f_lineno)
@@ -132,6 +132,7 @@ def _described(error: BaseException | None, line_in: Callable[[FrameType], int])
     own = _own_line(error)
     if own is None:
         return None
+    code = _attribute(SystemExit, "code", error) if isinstance(error, SystemExit) else 1
     (frame, line), (handler, left) = own, next(traceback.walk_tb(error.__traceback__))
     return Handled(
         reason_of(error),
@@ -140,25 +141,22 @@ def _described(error: BaseException | None, line_in: Callable[[FrameType], int])
         handler.f_code.co_filename,
         left,
         line_in(handler),
-        _succeeds(error),
+        succeeds=code is None or (type(code) is int and code == 0),
     )
-
-
-def _succeeds(error: BaseException) -> bool:
-    code = SystemExit.code.__get__(error) if isinstance(error, SystemExit) else 1
-    return code is None or (type(code) is int and code == 0)
 
 
 def reason_of(error: BaseException) -> str:
     """The error's type and text; if code of the reader's would make the text, its arguments."""
     kind = type(error)
-    arguments = BaseException.args.__get__(error)
-    names = [OSError.filename, OSError.filename2] if isinstance(error, OSError) else []
-    parts = [*arguments, *(name.__get__(error) for name in names)]
+    arguments = _attribute(BaseException, "args", error)
+    names = ("filename", "filename2") if isinstance(error, OSError) else ()
+    parts = [*arguments, *(_attribute(OSError, name, error) for name in names)]
     if isinstance(error, BaseExceptionGroup):
         parts = parts[:1]  # its text has the number of the errors, not the errors
     with contextlib.suppress(ValueError):  # an int of more digits than Python writes
-        if is_compiled(kind.__str__) and all(type(part) in PLAIN for part in parts):
+        # A __str__ that is written in C runs nothing of the reader's.
+        compiled = isinstance(kind.__str__, WrapperDescriptorType)
+        if compiled and all(type(part) in PLAIN for part in parts):
             text = kind.__str__(error)
             return f"{kind.__name__}: {text}"[:LONGEST] if text else kind.__name__
         plain = [repr(a) if type(a) in PLAIN else f"<{type(a).__name__}>" for a in arguments]
@@ -166,6 +164,6 @@ def reason_of(error: BaseException) -> str:
     return kind.__name__
 
 
-def is_compiled(method: Any) -> bool:
-    """True for a method of a class that is written in C."""
-    return isinstance(method, WrapperDescriptorType)
+def _attribute(kind: type, name: str, error: BaseException) -> Any:
+    """What `kind` itself stores under this name, even if the error's class has a property there."""
+    return vars(kind)[name].__get__(error)

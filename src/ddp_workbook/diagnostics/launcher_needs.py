@@ -63,7 +63,8 @@ def _needs(source: Source, node: ast.AST) -> Iterator[Need]:
                 yield Need(node, (_edit(source, node, text),))
         case ast.Subscript(value=of) if "scontrol" in source.text:
             # A shell does not fail without scontrol: it prints nothing.
-            if call := source.mentions(of, lambda one: _starts_scontrol(source, one)):
+            call = source.mentions(of, lambda one: _starts_scontrol(source, one))
+            if isinstance(call, ast.Call):
                 for need in _scontrol(source, call, source.dotted(call.func)):
                     yield Need(node, need.edits, re.compile("IndexError"))
         case ast.Call(func=called, args=[value, *_]):
@@ -100,7 +101,7 @@ def _unset(source: Source, value: ast.expr) -> Iterator[Edit]:
 
 
 def _edit(source: Source, node: ast.AST, text: ast.Constant) -> Edit:
-    name = OF_TORCHRUN.get(text.value)
+    name = OF_TORCHRUN.get(str(text.value))
     if name is None:
         return Edit(span_of(node), "", NO_SUCH)
     return Edit(span_of(text), source.quoted(text, name))
@@ -116,15 +117,14 @@ def _scontrol(source: Source, call: ast.Call, name: str) -> Iterator[Need]:
 
 
 def _starts_scontrol(source: Source, node: ast.AST) -> bool:
+    def names_scontrol(part: ast.AST) -> bool:
+        return isinstance(part, ast.Constant) and "scontrol" in str(part.value)
+
     match node:
         case ast.Call(func=called, args=[command, *_]):
             starts = source.dotted(called) in STARTS_PROGRAMS
-            return starts and source.mentions(command, _names_scontrol) is not None
+            return starts and source.mentions(command, names_scontrol) is not None
     return False
-
-
-def _names_scontrol(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and "scontrol" in str(node.value)
 
 
 def _asks_for_launcher(node: ast.AST) -> bool:

@@ -70,8 +70,8 @@ def _in_making_groups(records: dict[int, dict]) -> list[Mismatch]:
         + ranks_in_words([rank for rank, made in calls.items() if made == number])
         for number in sorted(set(calls.values()), reverse=True)
     ]
-    calls = f"new_group (init_device_mesh calls it too): {', '.join(times)}. {ALL_MUST}"
-    return [Mismatch(Kind.GROUPS, calls)]
+    sentence = f"new_group (init_device_mesh calls it too): {', '.join(times)}. {ALL_MUST}"
+    return [Mismatch(Kind.GROUPS, sentence)]
 
 
 def _in_group(group: str, records: dict[int, dict], failed: bool) -> list[Mismatch]:
@@ -79,21 +79,28 @@ def _in_group(group: str, records: dict[int, dict], failed: bool) -> list[Mismat
     ranks = _members(group, records)
     if ranks is None:
         return []
-    came: dict[int, dict[int, dict]] = {}
+    calls: dict[int, dict[int, dict]] = {}  # by seq and rank
     for rank in set(ranks) & set(records):
         for entry in records[rank]["entries"]:
             if entry["group"] == group:
-                came.setdefault(entry["seq"], {})[rank] = entry
-    for seq in sorted(s for s in came if s >= _remembered_from(group, records)):
-        there = came[seq]
+                calls.setdefault(entry["seq"], {})[rank] = entry
+    # A record keeps only the last entries: from here on, every rank still has them.
+    firsts = (
+        min((e["seq"] for e in record["entries"] if e["group"] == group), default=1)
+        for record in records.values()
+    )
+    remembered_from = max(firsts, default=1)
+    for seq in sorted(s for s in calls if s >= remembered_from):
+        there = calls[seq]
         missing = [rank for rank in ranks if rank not in there]
         call = f"Call {seq} of {_name(group, ranks)}"
         if not failed and all(entry["finished"] for entry in there.values()):
             continue
         if len({_kind(entry) for entry in there.values()}) > 1:
-            differ = f"{call} differs between the ranks: {_who_came_with(there)}{_absent(missing)}"
-            calls = {(entry["op"], entry["file"], entry["line"]) for entry in there.values()}
-            kind = Kind.TENSORS if len(calls) == 1 else Kind.OPERATIONS
+            absent = f"; {ranks_in_words(missing)} never called." if missing else "."
+            differ = f"{call} differs between the ranks: {_who_called_what(there)}{absent}"
+            lines = {(entry["op"], entry["file"], entry["line"]) for entry in there.values()}
+            kind = Kind.TENSORS if len(lines) == 1 else Kind.OPERATIONS
             return [Mismatch(kind, differ, sorted(there), missing)]
         if missing:
             entry = next(iter(there.values()))
@@ -101,15 +108,6 @@ def _in_group(group: str, records: dict[int, dict], failed: bool) -> list[Mismat
             sentence = f"{call}, {_label(entry)}{_where(entry)}: {who}"
             return [Mismatch(Kind.MISSING, sentence, sorted(there), missing)]
     return []
-
-
-def _remembered_from(group: str, records: dict[int, dict]) -> int:
-    """The first call that every rank still has: a record keeps only the last entries."""
-    firsts = (
-        min((e["seq"] for e in record["entries"] if e["group"] == group), default=1)
-        for record in records.values()
-    )
-    return max(firsts, default=1)
 
 
 def _in_store_calls(positions: list[Position]) -> list[Mismatch]:
@@ -165,7 +163,7 @@ def _where(entry: dict) -> str:
     return f" ({short(entry['file'])}:{entry['line']})" if entry["file"] else ""
 
 
-def _who_came_with(there: dict[int, dict]) -> str:
+def _who_called_what(there: dict[int, dict]) -> str:
     """ "ranks 0 and 2 called all_reduce (train.py:12); rank 1 called barrier" """
     by_call: dict[str, list[int]] = {}
     for rank, entry in sorted(there.items()):
@@ -182,7 +180,3 @@ def ranks_in_words(ranks: list[int]) -> str:
     if len(ranks) > 8:
         return f"ranks {', '.join(map(str, ranks[:8]))} and {len(ranks) - 8} more"
     return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
-
-
-def _absent(missing: list[int]) -> str:
-    return f"; {ranks_in_words(missing)} never called." if missing else "."

@@ -50,18 +50,15 @@ def _look_at(error: dict) -> list[str]:
     sources = {place.file: read_at(place) for place in reversed(error["places"])}
     for place in error["places"]:
         source = sources[place.file]
-        if source and fails_at(place.span, source, kinds, error["reason"]):
-            return pages({place.file: source} | sources | beside(place.file, source), kinds)
+        needs = [need for _, find in kinds for need in find(source)] if source else []
+        nodes = source.at(place.span) if source else []
+        if source and any(n.node in nodes and n.says.search(error["reason"]) for n in needs):
+            beside = {file: read(file) for file in source.neighbours(place.file)}  # fail next
+            return pages({place.file: source} | sources | beside, kinds)
     if advice.LACKS_GPU.search(error["reason"]) and error["gpus"] == 0:
         # A device that came from elsewhere: no line of this file shows who chose it.
-        told = pages(sources, kinds[1:])
-        return told or [advice.for_error(error["type"], error["reason"])]
+        return pages(sources, kinds[1:]) or [advice.for_error(error["type"], error["reason"])]
     return []
-
-
-def beside(file: str, source: Source) -> dict[str, Source | None]:
-    """The files in the same folder that this one imports; their lines would fail next."""
-    return {one: read(one) for one in source.neighbours(file)}
 
 
 def pages(sources: dict[str, Source | None], kinds: Sequence[tuple]) -> list[str]:
@@ -73,12 +70,6 @@ def pages(sources: dict[str, Source | None], kinds: Sequence[tuple]) -> list[str
                 lines += page(title, file, source, needs)
                 title = ALSO
     return lines
-
-
-def fails_at(span: Span, source: Source, kinds: Sequence[tuple], reason: str) -> bool:
-    """True if the expression that failed is a need of one of these kinds."""
-    nodes, needs = source.at(span), [need for _, find in kinds for need in find(source)]
-    return any(need.node in nodes and need.says.search(reason) for need in needs)
 
 
 def page(title: str, file: str, source: Source, needs: Sequence[Need]) -> list[str]:

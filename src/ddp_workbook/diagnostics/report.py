@@ -49,16 +49,16 @@ LAST_WORDS = 3  # lines shown of what a rank printed before it left
 SOURCE = re.compile(r"\[/\S+\.(?:cc|cpp|h|cu):\d+\] ?")  # a line of PyTorch's own code
 
 
-def first_to_fail(ranks: Sequence[Evidence]) -> Evidence | None:
-    """The rank to blame; None while no rank has failed."""
+def first_to_fail(ranks: Sequence[Evidence]) -> Evidence:
+    """The rank to blame, of which at least one has failed."""
     failed = [rank for rank in ranks if rank.failed]
-    return min(failed, key=lambda r: (not r.outcome.primary, r.outcome.time), default=None)
+    return min(failed, key=lambda rank: (not rank.end.primary, rank.end.time))
 
 
 def failure(ranks: Sequence[Evidence]) -> RankFailed:
     """The error for a launch in which a rank did not return; it blames the first to fail."""
     first = first_to_fail(ranks)
-    return (_raised if first.outcome.ending is Ending.RAISED else _died)(first, ranks)
+    return (_raised if first.end.ending is Ending.RAISED else _died)(first, ranks)
 
 
 def hang(
@@ -161,12 +161,12 @@ def _records(ranks: Sequence[Evidence]) -> dict[int, dict]:
 
 
 def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
-    error = first.outcome.error
+    error = first.end.error
     # If a result cannot be sent, the title says everything; no line of the reader's raised it.
     lines = [_title(first, ranks)] + [_indent(error["traceback"])] * (not error["unsendable"])
     others = [rank for rank in ranks if rank is not first]
     lines += _also(
-        sum(rank.outcome.error.get("reason") == error["reason"] for rank in others if rank.failed)
+        sum(rank.end.error.get("reason") == error["reason"] for rank in others if rank.failed)
     )
     own = replace(standing(first, error["frames"]), handled=error["handled"])
     places, found, transfer = [own], [], ""
@@ -206,7 +206,7 @@ def _said(rank: Evidence) -> list[str]:
 
 def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:
     """One line: which rank failed, and how."""
-    who, error = f"Rank {first.rank} of {len(ranks)}", first.outcome.error
+    who, error = f"Rank {first.rank} of {len(ranks)}", first.end.error
     text = _first_line(error["reason"])
     if error["unsendable"]:
         return f"{who}: its result cannot be sent back. {text.removeprefix(error['type'] + ': ')}"
@@ -220,7 +220,7 @@ def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:
 
 
 def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
-    outcome = first.outcome
+    outcome = first.end
     how = how_it_ended(outcome.returncode)
     sentence = ""
     if outcome.program:
@@ -234,9 +234,12 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     lines += _also(sum(_death(rank) == _death(first) for rank in others))
     for rank in others:
         if _death(rank) not in (None, _death(first)):
-            lines.append(f"  also      rank {rank.rank} {how_it_ended(rank.outcome.returncode)}")
+            lines.append(f"  also      rank {rank.rank} {how_it_ended(rank.end.returncode)}")
     if outcome.returncode == ABORTED and place and place.communicates:
-        theirs = [_last_place(rank) for rank in others]
+        theirs = []  # where they stand, or stood when they ended
+        for rank in others:
+            frames = (rank.end.error.get("frames") or rank.stack) if rank.failed else None
+            theirs.append(standing(rank, frames) if frames else position(rank))
         if {(p.file, p.line) for p in theirs if p.file} - {(place.file, place.line)}:
             lines += _rows(theirs)
             sentence = advice.TWO_CALLS
@@ -250,22 +253,15 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     )
 
 
-def _last_place(rank: Evidence) -> Position:
-    """Where a rank stands, or stood when it ended."""
-    if rank.failed and (frames := rank.outcome.error.get("frames") or rank.stack):
-        return standing(rank, frames)
-    return position(rank)
-
-
 def _where_it_died(rank: Evidence) -> Position | None:
     return standing(rank) if rank.stack else None
 
 
 def _death(rank: Evidence) -> tuple | None:
     """How and where a rank died, for comparison; None if it did not die."""
-    if not rank.failed or rank.outcome.ending is not Ending.DIED:
+    if not rank.failed or rank.end.ending is not Ending.DIED:
         return None
-    place, outcome = _where_it_died(rank), rank.outcome
+    place, outcome = _where_it_died(rank), rank.end
     where = place and (place.file, place.line)
     return outcome.returncode, outcome.program, outcome.crash, where
 

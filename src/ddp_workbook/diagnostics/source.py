@@ -12,7 +12,8 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import CodeType, TracebackType
+from types import CodeType
+from typing import Any
 
 from ddp_workbook.diagnostics.user_code import CELL, is_own
 from ddp_workbook.source_tree import parsed
@@ -72,25 +73,21 @@ def places(errors: Sequence[BaseException]) -> list[Place]:
     """Where the reader's own frames of these errors stood, innermost first."""
     found = []
     for error in errors:
-        frames = [(tb.tb_frame.f_code, tb.tb_lasti) for tb in _tracebacks(error)]
+        frames, following = [], error.__traceback__
+        while following is not None:
+            frames.append((following.tb_frame.f_code, following.tb_lasti))
+            following = following.tb_next
         own = [frame for frame in frames if is_own(frame[0].co_filename)][: -MOST_PLACES - 1 : -1]
         found += [place for place in itertools.starmap(_place, own) if place]
     return found[:MOST_PLACES]
-
-
-def _tracebacks(error: BaseException) -> Iterator[TracebackType]:
-    following = error.__traceback__
-    while following is not None:
-        yield following
-        following = following.tb_next
 
 
 def _place(code: CodeType, instruction: int) -> Place | None:
     line, end_line, column, end = next(
         itertools.islice(code.co_positions(), instruction // 2, None)
     )
-    if None in (line, end_line, column, end):  # python -X no_debug_ranges
-        return None
+    if line is None or end_line is None or column is None or end is None:
+        return None  # python -X no_debug_ranges
     return Place(code.co_filename, Span(line, column, end_line, end), checksum(code))
 
 
@@ -137,7 +134,7 @@ def first_calls(text: str, names: Sequence[str]) -> dict[str, int]:
 class Trail:
     """The expressions that a search has followed, to end loops such as `x = x + 1`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.seen: set[ast.AST] = set()
 
     def ends_at(self, node: ast.AST) -> bool:
@@ -192,7 +189,7 @@ class Source:
         """The nodes whose instruction has this span."""
         return [node for node in self.nodes if span in _spans_of_instructions(node)]
 
-    def quoted(self, old: ast.Constant, new: str) -> str:
+    def quoted(self, old: ast.expr, new: str) -> str:
         """`new` in the quotes of the string that it replaces, which may stand in an f-string."""
         line = self.text.split("\n")[old.lineno - 1].encode()
         quote = line[old.col_offset : old.col_offset + 1].decode()
@@ -238,10 +235,10 @@ class Source:
 
     def _scope(self, node: ast.AST, name: str) -> ast.AST:
         """The innermost function around `node` that assigns `name`, else the module."""
-        while node := self.parents.get(node):
-            if isinstance(node, SCOPES) and name in self._names_of(node):
-                return node
-        return self.tree
+        around = self.parents.get(node)
+        while around and not (isinstance(around, SCOPES) and name in self._names_of(around)):
+            around = self.parents.get(around)
+        return around or self.tree
 
     def _names_of(self, scope: ast.AST) -> set[str]:
         if scope not in self.names:
@@ -303,9 +300,11 @@ class Source:
                     if self.asks(test, question):
                         return test
                 case ast.BoolOp(values=parts):
-                    earlier = parts[: parts.index(node)]
-                    if any(self.asks(part, question) for part in earlier):
-                        return parent
+                    for part in parts:
+                        if part is node:
+                            break
+                        if self.asks(part, question):
+                            return parent
                 case ast.For(iter=of) if node is not of and self.mentions(of, question):
                     return parent  # for i in range(torch.cuda.device_count())
                 case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
@@ -315,8 +314,11 @@ class Source:
                 case ast.Try(body=body) if node in body and _goes_on(self, parent):
                     return parent
             for before in _statements_before(parent, node):
-                stops = isinstance(before, ast.If) and _ends(self, before.body[-1])
-                if stops and self.asks(before.test, question):
+                if (
+                    isinstance(before, ast.If)
+                    and _ends(self, before.body[-1])
+                    and self.asks(before.test, question)
+                ):
                     return before.test
             node = parent
         return None
@@ -334,8 +336,9 @@ class Source:
 
 
 def span_of(node: ast.AST) -> Span:
-    """Where a node stands."""
-    return Span(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+    """Where a node of a parsed file stands; AttributeError for one without a place, such as Add."""
+    place: Any = node
+    return Span(place.lineno, place.col_offset, place.end_lineno, place.end_col_offset)
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
@@ -365,8 +368,9 @@ def _spans_of_instructions(node: ast.AST) -> Iterator[Span]:
     yield span_of(node)
     name = node.func if isinstance(node, ast.Call) else node
     if isinstance(name, ast.Attribute):
-        start = name.end_col_offset - len(name.attr.encode())
-        yield Span(name.end_lineno, start, node.end_lineno, node.end_col_offset)
+        whole, end = span_of(node), span_of(name)
+        start = end.end_column - len(name.attr.encode())
+        yield Span(end.end_line, start, whole.end_line, whole.end_column)
 
 
 def _imports(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:

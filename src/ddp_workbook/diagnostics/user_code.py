@@ -31,7 +31,7 @@ LIBRARIES = tuple(
 INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 PROJECT = (".git", "pyproject.toml")  # what the topmost folder of a project holds
 
-CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as `cell.save_cell` names them
+CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as `notebook.cells` names them
 HIDDEN = [*MACHINERY]  # folders whose frames no report shows
 NAMES: dict[str, str] = {}  # file -> its name in reports
 WAITING_ROOMS: set[tuple[str, str]] = set()  # (file, function) in which a finished rank waits
@@ -89,28 +89,24 @@ def _is_installed(file: str, here: str) -> bool:
     """
     if INSTALLED.search(file):  # before links are followed: some installers only make links
         return True
-    own = _projects(here)
+    own = set()  # the current folder, those of the workers, and the project around each
+    for start in map(Path, filter(None, (here, *OF_WORKERS))):
+        around = (start, *start.parents)
+        projects = (one for one in around if any(os.path.exists(one / p) for p in PROJECT))
+        own |= {start, next(projects, start)}
     # An empty entry is the current folder.
     on_path = {_real(folder) for folder in sys.path if folder}
     named = {_real(f) for f in os.environ.get("PYTHONPATH", "").split(os.pathsep) if f}
     for folder in _real(file).parents:
         if folder in own:
             return False
-        if folder in on_path and _holds_installed(folder):
+        if folder in on_path and next(folder.glob("*.dist-info"), None):  # pip's own folder
             return True
-        if folder in named and not any(_one_in_the_other(folder, project) for project in own):
+        if folder in named and not any(
+            folder.is_relative_to(project) or project.is_relative_to(folder) for project in own
+        ):
             return True
     return False
-
-
-def _projects(here: str) -> set[Path]:
-    """The current folder, those of the workers, and the project around each."""
-    found = set()
-    for folder in map(Path, filter(None, (here, *OF_WORKERS))):
-        found.add(folder)
-        around = (one for one in (folder, *folder.parents) if _is_project(one))
-        found.add(next(around, folder))
-    return found
 
 
 def _real(path: str) -> Path:
@@ -118,19 +114,6 @@ def _real(path: str) -> Path:
         return Path(os.path.realpath(path))
     except OSError:  # it is relative, and the current folder is gone
         return Path(path)
-
-
-def _one_in_the_other(one: Path, other: Path) -> bool:
-    return one.is_relative_to(other) or other.is_relative_to(one)
-
-
-def _is_project(folder: Path) -> bool:
-    return any(os.path.exists(folder / name) for name in PROJECT)
-
-
-def _holds_installed(folder: Path) -> bool:
-    """True for a folder into which pip has installed packages."""
-    return next(folder.glob("*.dist-info"), None) is not None
 
 
 def is_machinery(file: str) -> bool:

@@ -56,12 +56,9 @@ def grade(wanted: Sequence[str], folder: Path) -> Iterator[Grade]:
 
 def unknown_files(folder: Path) -> list[str]:
     """Names of the folder's Python files that belong to no exercise, so that nobody judges them."""
-    return sorted({path.name for path in folder.glob("*.py") if _owner(path) not in names()})
-
-
-def _owner(path: Path) -> str:
-    """ "where_is" for where_is.py, and for where_is.2.py, an earlier attempt."""
-    return path.name.partition(".")[0]
+    known = set(names())  # "where_is", of where_is.py and where_is.2.py, an earlier attempt
+    found = {path.name for path in folder.glob("*.py")}
+    return sorted(name for name in found if name.partition(".")[0] not in known)
 
 
 def _grade(exercise: Exercise, folder: Path) -> Grade:

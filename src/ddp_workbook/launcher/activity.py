@@ -65,11 +65,6 @@ class Reading:
         return "D" in states or self.threads[self.worker].state == "R"
 
 
-def queues_are_seen() -> bool:
-    """True if the system counts turns; Linux may be built without these counters."""
-    return _numbers(f"/proc/self/task/{os.getpid()}/schedstat")[2] > 0
-
-
 def glance(pid: int) -> Glance:
     """Read the worker's own thread, whose id is that of the process; OSError if it is gone."""
     if not SEEN:
@@ -78,7 +73,7 @@ def glance(pid: int) -> Glance:
     return Glance(thread.turns, thread.state)
 
 
-def read(pid: int, leave_out: int | None = None) -> Reading:
+def read(pid: int, leave_out: int = 0) -> Reading:
     """Read all threads of the rank and its children except `leave_out`; OSError if it is gone."""
     now = time.monotonic()
     if not SEEN:
@@ -209,6 +204,6 @@ def _read(path: str) -> bytes:
 
 
 try:
-    SEEN = queues_are_seen()
-except (OSError, ValueError):  # macOS, Windows, some containers
+    SEEN = _numbers(f"/proc/self/task/{os.getpid()}/schedstat")[2] > 0  # turns are counted here
+except (OSError, ValueError):  # macOS, Windows, some containers, a Linux built without counters
     SEEN = False

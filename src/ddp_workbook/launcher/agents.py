@@ -75,7 +75,7 @@ class AgentRun:
 
     @property
     def output(self) -> str:
-        """Everything that it printed, without torch's log."""
+        """What torchrun and its workers printed, without torch's log."""
         return "\n".join(line.text for line in self.lines if not line.log)
 
 
@@ -141,10 +141,16 @@ def _keep(
     time.sleep(waits[host])
     started = time.time() - began
     command = [sys.executable, "-m", "torch.distributed.run", *given[host]]
-    with _Agent(command, _environment(environment), began, quiet) as agent:
+    # The keeper's environment without what `launch` has set for a rank.
+    own = {key: value for key, value in os.environ.items() if not key.startswith(OWN)}
+    own |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"} | environment
+    with _Agent(command, own, began, quiet) as agent:
         returncode = agent.wait(timeout)
-    if not quiet and returncode != 0:
-        print(agent.ending(returncode), flush=True)
+    if not quiet and returncode is None:
+        print("torchrun was still running at the time limit, and was stopped", flush=True)
+    elif not quiet and returncode:
+        told = error_of(agent.lines)
+        print(f"torchrun failed with exit code {returncode}: {told}", flush=True)
     return {
         "returncode": returncode,
         "started": started,
@@ -154,12 +160,6 @@ def _keep(
         "born": agent.born,
         "listens": agent.listens,
     }
-
-
-def _environment(extra: dict[str, str]) -> dict[str, str]:
-    """The keeper's environment without what `launch` has set for a rank."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(OWN)}
-    return kept | {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"} | extra
 
 
 class _Agent:
@@ -181,6 +181,8 @@ class _Agent:
             encoding="utf-8",
             errors="backslashreplace",
         )
+        assert self.process.stdout
+        self.output = self.process.stdout
         # A thread, not a loop: torchrun's workers can hold the pipe longer than torchrun lives.
         self.reader = threading.Thread(target=self._read, daemon=True)
 
@@ -189,10 +191,17 @@ class _Agent:
         return self
 
     def __exit__(self, *_) -> None:
-        self._stop()
+        # SIGTERM, so that torchrun ends its workers; the rest is killed with this process.
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(GRACE)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
         self.reader.join(1)
         if not self.reader.is_alive():
-            self.process.stdout.close()
+            self.output.close()
 
     def wait(self, seconds: float) -> int | None:
         """Wait for its exit code; None if it still runs after that time."""
@@ -219,28 +228,12 @@ class _Agent:
                         self.born[local_rank] = time.time() - self.began
 
     def _read(self) -> None:
-        for text in self.process.stdout:
+        for text in self.output:
             if len(self.lines) < MOST_LINES:
                 line = parsed(text.rstrip("\n"), time.time() - self.began, self.began)
                 self.lines.append(line)
                 if not (line.log or self.quiet or line.local_rank is None):
                     print(line.text, flush=True)
-
-    def ending(self, returncode: int | None) -> str:
-        """The message about a torchrun that failed."""
-        if returncode is None:
-            return "torchrun was still running at the time limit, and was stopped"
-        return f"torchrun failed with exit code {returncode}: {error_of(self.lines)}"
-
-    def _stop(self) -> None:
-        """Send SIGTERM, so that torchrun ends its workers; the rest is killed with this process."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(GRACE)
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
 
 
 def error_of(lines: Sequence[Line]) -> str:

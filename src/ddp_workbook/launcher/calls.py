@@ -55,10 +55,8 @@ class Call:
     @property
     def file(self) -> str | None:
         """The file of the worker, if it has one."""
-        if self.script:
-            return self.script.path
-        if self.cell:
-            return self.worker.path
+        if self.script or self.cell:
+            return self._path
         module = sys.modules.get(getattr(self.worker, "__module__", None) or "")
         return getattr(module, "__file__", None)
 
@@ -78,9 +76,13 @@ class Call:
 
     def files(self, modules: Iterable[str]) -> list[str]:
         """The worker's own file, or the one that it runs, and those of the named modules."""
-        named = getattr(getattr(self.worker, "__wrapped__", self.worker), "path", None)
-        imported = [getattr(sys.modules.get(one), "__file__", None) for one in modules]
-        return [str(file) for file in (named, *imported) if file]
+        imported = [getattr(sys.modules.get(name), "__file__", None) for name in modules]
+        return [str(file) for file in (self._path, *imported) if file]
+
+    @property
+    def _path(self) -> str | None:
+        """The file that the worker, recorded or not, says that it runs."""
+        return getattr(getattr(self.worker, "__wrapped__", self.worker), "path", None)
 
     def run(self) -> Any:
         """In a rank: call the worker."""

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 
 from ddp_workbook.launcher import subreaper
 
@@ -43,13 +42,13 @@ def start(process: multiprocessing.process.BaseProcess) -> None:
     warm_up()
     with PROCESSES:
         process.start()
-        RUNNING.add(process.pid)
+        RUNNING.add(process.pid or 0)
 
 
 def reap(process: multiprocessing.process.BaseProcess) -> None:
     """Release what this process holds of a rank that has ended."""
     with PROCESSES, contextlib.suppress(ValueError):  # ValueError: it has not ended after all
-        RUNNING.discard(process.pid)
+        RUNNING.discard(process.pid or 0)
         process.join(0)
         process.close()
 
@@ -73,32 +72,18 @@ def warm_up() -> None:
         CONTEXT.set_forkserver_preload(PRELOADED)
         with PROCESSES:
             resource_tracker.ensure_running()  # started later, it would unblock interrupts again
-            with _interrupts_held_back(), _one_thread():
+            # Ctrl-C would end its `import torch`; a fork would lose threads of OpenMP and OpenBLAS.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            threads = os.environ.get("OMP_NUM_THREADS")
+            os.environ["OMP_NUM_THREADS"] = "1"
+            try:
                 forkserver.ensure_running()
-
-
-@contextlib.contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Processes started inside never see Ctrl-C, which would end their `import torch`."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Processes started inside have no OpenMP or OpenBLAS threads, which a fork would lose."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["OMP_NUM_THREADS"]
-        else:
-            os.environ["OMP_NUM_THREADS"] = before
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                if threads is None:
+                    del os.environ["OMP_NUM_THREADS"]
+                else:
+                    os.environ["OMP_NUM_THREADS"] = threads
 
 
 def forget_the_parents_server() -> None:
@@ -106,8 +91,8 @@ def forget_the_parents_server() -> None:
     from multiprocessing import forkserver, resource_tracker
 
     RUNNING.clear()
-    forkserver._forkserver.__init__()
-    resource_tracker._resource_tracker.__init__()
+    for server in (forkserver._forkserver, resource_tracker._resource_tracker):
+        type(server).__init__(server)
 
 
 if METHOD == "forkserver":

@@ -77,9 +77,9 @@ class Decoder:
             self._fill()
             if self.gaps:
                 return
-            message = self.head, self.body
+            head, body = self.head or b"", self.body
             self.head, self.body = None, []
-            yield message
+            yield head, body
 
     def _begin(self) -> bool:
         """Start a message if its lengths and its head are there, with memory for its body."""
@@ -94,7 +94,7 @@ class Decoder:
         self.head = bytes(self.pieces[begin : begin + size])
         del self.pieces[: begin + size]
         self.body = [numpy.empty(length, numpy.uint8) for length in lengths]  # not touched yet
-        self.gaps.extend(memoryview(part) for part in self.body if part.nbytes)
+        self.gaps.extend(part.data for part in self.body if part.nbytes)
         self.missing = sum(lengths)
         return True
 

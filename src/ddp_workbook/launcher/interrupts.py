@@ -15,28 +15,28 @@ def surely(step: Callable, *args: Any) -> None:
     runs again from its beginning, so it must be safe to run twice.
     """
     already_raising = sys.exc_info()[0] is not None
-    came: list = []
+    interrupts: list[object] = []
     done = False
     while not done:
         try:
-            with _noted(came):
+            with _noted(interrupts):
                 step(*args)
                 done = True
         except KeyboardInterrupt as error:
-            came.append(error)
-    if came and not already_raising:
+            interrupts.append(error)
+    if interrupts and not already_raising:
         raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def _noted(came: list) -> Iterator[None]:
-    """Collect the interrupts of this block in `came` instead of raising them."""
+def _noted(interrupts: list[object]) -> Iterator[None]:
+    """Collect the interrupts of this block in the list instead of raising them."""
     handler = signal.getsignal(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or not callable(handler):  # no handler of Python's would raise here
         yield
         return
-    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     try:
         yield
     finally:

@@ -106,6 +106,9 @@ def run_ranks(
     preconditions.check(ranks, timeout, threads)
     user_code.add_worker(call.file)
     packed, needs_main = serialization.pack_call(call)
+    # Its path, or its module's name.
+    data = multiprocessing.spawn.get_preparation_data("") if needs_main else {}
+    main = {key: value for key, value in data.items() if key.startswith("init_main_from")}
     if not quiet and (line := torchrun_line(call, ranks)):
         print(line, flush=True)
     printer = Printer(ranks, output, names)
@@ -113,9 +116,10 @@ def run_ranks(
     try:
         store = loopback_store()
         around = RankEnvironment(ranks, store.port, threads, environment or {})
-        _start(handles, around, packed, where_main_is() if needs_main else {})
+        _start(handles, around, packed, main)
         deadline = time.monotonic() + timeout
-        _follow(handles, timeout, printer, by_evidence and Watch(by_evidence), cancelled)
+        watch = Watch(by_evidence) if by_evidence else None
+        _follow(handles, timeout, printer, watch, cancelled)
         results = unpickling.results(handles, deadline, timeout, cancelled)
     except KeyboardInterrupt:
         raise LaunchInterrupted(_where_they_stand(handles, printer)) from None
@@ -128,15 +132,10 @@ def run_ranks(
         if call.script:
             reader_files.forget_lines(call.script.path)
         store = None  # an error keeps this frame alive, but must not keep the socket and the thread
-    if call.script and ranks > 1 and (told := alone.in_words(_evidence(handles), call.script.text)):
-        print(told)
+    text = call.script.text if call.script and ranks > 1 else ""
+    if text and (sentence := alone.without_a_group(_evidence(handles), text)):
+        print(sentence)
     return results
-
-
-def where_main_is() -> dict[str, str]:
-    """What a process needs to run this one's `__main__`: its path, or its module's name."""
-    data = multiprocessing.spawn.get_preparation_data("")
-    return {key: value for key, value in data.items() if key.startswith("init_main_from")}
 
 
 def _start(
@@ -145,8 +144,6 @@ def _start(
     for handle in handles:
         variables = around.of(handle.rank)
         orders = rank_process.Orders(
-            handle.rank,
-            len(handles),
             packed,
             around.threads,
             variables,
@@ -230,7 +227,7 @@ def _look_after(handles: list[RankHandle], planned: float | None, printer: Print
 
 def _read(handles: list[RankHandle], patience: float, printer: Printer) -> None:
     """Wait for news from any rank, take it, and print the lines that are complete."""
-    by_source = {source: handle for handle in handles for source in handle.sources}
+    by_source: dict[Any, RankHandle] = {s: handle for handle in handles for s in handle.sources}
     for source in wait(list(by_source), min(max(0.0, patience), LONGEST_WAIT)):
         by_source[source].read(source)
     printer.flush()
@@ -242,13 +239,13 @@ def _settle(handles: list[RankHandle], printer: Printer) -> None:
     while (waited := time.monotonic() - start) < SETTLE_BLAME:
         if all(handle.outcome for handle in handles):
             break
-        if waited >= SETTLE and any(h.evidence.failed and h.outcome.primary for h in handles):
+        if waited >= SETTLE and any(h.evidence.failed and h.evidence.end.primary for h in handles):
             break
         _read(handles, 0.02, printer)
     for handle in handles:
         if handle.outcome:
             handle.drain()  # what it said last
-    first = report.first_to_fail(_evidence(handles)).outcome
+    first = report.first_to_fail(_evidence(handles)).end
     if first.error.get("waited") or first.returncode == report.ABORTED:
         _collect_positions(handles, printer)  # where are the ranks that it waited for?
 
@@ -300,8 +297,7 @@ def _end(handles: list[RankHandle], printer: Printer) -> None:
         while any(not h.ended for h in handles) and time.monotonic() < end:
             _read(handles, end - time.monotonic(), printer)
         if busy := [str(handle.rank) for handle in handles if not handle.ended]:
-            told = STILL_BUSY.format(ranks=", ".join(busy), seconds=LEAVE)
-            print(told, file=printer.file)
+            print(STILL_BUSY.format(ranks=", ".join(busy), seconds=LEAVE), file=printer.file)
     for handle in handles:
         handle.end()
     for handle in handles:

@@ -22,8 +22,13 @@ def usable_cores(cgroups: Path = CGROUPS) -> int:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS and Windows have none
         allowed = os.cpu_count() or 1
-    quotas = [quota / period for quota, period in _cpu_quotas(cgroups)]
-    return max(1, min([allowed, *map(int, quotas)]))
+    for folder in _groups(cgroups, "cpu"):
+        v1 = f"{read_text(folder / 'cpu.cfs_quota_us')} {read_text(folder / 'cpu.cfs_period_us')}"
+        for text in (read_text(folder / "cpu.max"), v1):
+            parts = text.split()  # quota and period in microseconds
+            if len(parts) == 2 and all(part.isdigit() for part in parts):  # else max, -1 or absent
+                allowed = min(allowed, int(parts[0]) // int(parts[1]))
+    return max(1, allowed)
 
 
 def usable_memory(cgroups: Path = CGROUPS) -> int:
@@ -54,18 +59,6 @@ def _memory(cgroups: Path) -> list[tuple[int, int]]:
             limit, used = read_text(folder / limit), read_text(folder / used)
             if limit.isdigit():  # else "max", or absent
                 pairs.append((int(limit), int(used or 0)))
-    return pairs
-
-
-def _cpu_quotas(cgroups: Path) -> list[tuple[int, int]]:
-    """(quota, period) in microseconds of every group above this process that has a quota."""
-    pairs = []
-    for folder in _groups(cgroups, "cpu"):
-        v1 = f"{read_text(folder / 'cpu.cfs_quota_us')} {read_text(folder / 'cpu.cfs_period_us')}"
-        for text in (read_text(folder / "cpu.max"), v1):
-            parts = text.split()
-            if len(parts) == 2 and all(part.isdigit() for part in parts):  # else max, -1 or absent
-                pairs.append((int(parts[0]), int(parts[1])))
     return pairs
 
 

@@ -28,20 +28,11 @@ class RankEnvironment:
 
     def of(self, rank: int) -> dict[str, str]:
         """The kernel's current environment, with torchrun's variables for `rank`."""
-        return (
-            os.environ
-            | self._shared()
-            | {
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "ROLE_RANK": str(rank),
-                "GROUP_RANK": "0",
-            }
-            | self.extra
-        )
-
-    def _shared(self) -> dict[str, str]:
         variables = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "ROLE_RANK": str(rank),
+            "GROUP_RANK": "0",
             "WORLD_SIZE": str(self.ranks),
             "LOCAL_WORLD_SIZE": str(self.ranks),
             "ROLE_WORLD_SIZE": str(self.ranks),
@@ -68,7 +59,7 @@ class RankEnvironment:
             }
         if not a_gpu_each(self.ranks):  # hide them all, so that all ranks agree on gloo
             variables["CUDA_VISIBLE_DEVICES"] = ""
-        return variables
+        return os.environ | variables | self.extra
 
 
 def a_gpu_each(ranks: int) -> bool:

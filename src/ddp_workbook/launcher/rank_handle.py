@@ -6,6 +6,7 @@ import pickle
 import re
 import time
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import psutil
@@ -44,10 +45,10 @@ class RankHandle:
         self.silent_since: float | None = None  # when `report` ended without an outcome
         self.may_go = self.ended = False
         self.pipes: list[Connection] = []
-        self.process = None
-        self.pid: int | None = None  # None before the process has started
-        self.listener: int | None = None  # the system's id of the thread that answers questions
-        self.main_thread: int | None = None  # Python's id of the thread that runs the worker
+        self.process: BaseProcess | None = None
+        self.pid = 0  # before the process has started
+        self.listener = 0  # the system's id of the thread that answers questions
+        self.main_thread = 0  # Python's id of the thread that runs the worker
 
     @property
     def outcome(self) -> Outcome | None:
@@ -56,7 +57,8 @@ class RankHandle:
 
     def start(self, orders: rank_process.Orders) -> None:
         """Start the process; raises OSError or EOFError if the system refuses."""
-        context, theirs = fork_server.CONTEXT, []
+        context: Any = fork_server.CONTEXT
+        theirs: list[Connection] = []
         try:
             for duplex in (True, False, False, False):
                 ours, their_end = context.Pipe(duplex)
@@ -66,12 +68,11 @@ class RankHandle:
             self.pipes[1], theirs[1] = theirs[1], self.pipes[1]
             self.report, self.lifeline, self.output, self.stacks = self.pipes
             name = WithoutMain(f"rank {self.rank}")
-            self.process = context.Process(
-                target=rank_process.main, args=(orders, *theirs), name=name
-            )
-            self.process._name = name  # multiprocessing makes a plain str of it
-            fork_server.start(self.process)
-            self.pid = self.process.pid
+            process = context.Process(target=rank_process.main, args=(orders, *theirs), name=name)
+            process._name = name  # multiprocessing makes a plain str of it
+            self.process = process
+            fork_server.start(process)
+            self.pid = process.pid
         finally:
             for end in theirs:
                 end.close()
@@ -80,14 +81,14 @@ class RankHandle:
     def sources(self) -> list:
         """The open pipes and the process's sentinel, from which news may still come."""
         pipes = [p for p in (self.report, self.output, self.stacks) if not p.closed]
-        return pipes if self.ended else [*pipes, self.process.sentinel]
+        return pipes if self.ended or not self.process else [*pipes, self.process.sentinel]
 
     @property
     def silent(self) -> bool:
         """True while a rank that was asked where it stands has not answered."""
         return self.outcome is None and self.evidence.record is None
 
-    def read(self, source: Connection | int) -> None:
+    def read(self, source: Any) -> None:
         """Read whatever one of `sources` has."""
         if isinstance(source, int):  # the sentinel
             self._see_its_end()
@@ -159,26 +160,26 @@ class RankHandle:
 
     def _note_death(self, **how: Any) -> None:
         when = self.silent_since or time.monotonic()
-        stacks, current = self._dumped()
+        stacks, crashed = self._dumped_stacks()
         self.evidence.stack = stacks.get(self.main_thread, [])
         crash = Crash.UNKNOWN
-        if current is not None and current == self.main_thread:
+        if crashed and crashed == self.main_thread:
             crash = Crash.MAIN
-        elif any(is_own(file) for file, _, _ in stacks.get(current, [])):
-            crash, self.evidence.stack = Crash.OTHER, stacks[current]
+        elif any(is_own(file) for file, _, _ in stacks.get(crashed, [])):
+            crash, self.evidence.stack = Crash.OTHER, stacks[crashed]
         self.evidence.outcome = Outcome(Ending.DIED, when, crash=crash, **how)
 
-    def _dumped(self) -> tuple[dict[int, list[Frame]], int | None]:
-        """From the last dump: each thread's stack, and the thread that crashed, if it is known."""
+    def _dumped_stacks(self) -> tuple[dict[int, list[Frame]], int]:
+        """From the last dump: each thread's stack, and the thread that crashed, 0 if unknown."""
         _, fatal, text = self.dump.decode(errors="replace").rpartition(FATAL)
         _, *parts = THREAD.split(text)
-        stacks, current = {}, None
+        stacks, crashed = {}, 0
         for head, number, frames in zip(*(parts[i::3] for i in range(3)), strict=True):
             found = filter(None, map(FRAME.match, frames.splitlines()))
             stacks[int(number, 16)] = [(m["file"], int(m["line"]), m["name"]) for m in found]
             if fatal and head == "Current thread":
-                current = int(number, 16)
-        return stacks, current
+                crashed = int(number, 16)
+        return stacks, crashed
 
     def drain(self) -> None:
         """Read what the rank wrote before it ended; ignore what other processes still write."""
@@ -212,7 +213,8 @@ class RankHandle:
 
     def look_from_outside(self) -> None:
         """Note what a silent rank shows: the stacks that it wrote, and whether it is stopped."""
-        self.evidence.stack = self.evidence.stack or self._dumped()[0].get(self.main_thread, [])
+        if not self.evidence.stack:
+            self.evidence.stack = self._dumped_stacks()[0].get(self.main_thread, [])
         with contextlib.suppress(psutil.Error):
             status = psutil.Process(self.pid).status()
             self.evidence.stopped = status == psutil.STATUS_STOPPED
@@ -220,7 +222,7 @@ class RankHandle:
     def returncode(self) -> int | None:
         """The exit status; None while the process lives."""
         with fork_server.PROCESSES:
-            return self.process.exitcode
+            return self.process.exitcode if self.process else None
 
     def end(self) -> None:
         """Kill the rank and the rest of its process group. Safe to call twice."""

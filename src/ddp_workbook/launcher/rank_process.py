@@ -41,10 +41,8 @@ importing_main = False  # True while a rank runs the script that launched it, to
 
 @dataclass
 class Orders:
-    """What the kernel gives a rank: its rank, its environment, and the pickled Call."""
+    """What the kernel gives a rank: the pickled Call, its threads, its environment."""
 
-    rank: int
-    world_size: int
     call: bytes
     threads: int
     environment: dict[str, str] = field(default_factory=dict)
@@ -67,13 +65,12 @@ def main(
     stderr; `stacks` takes the Python stacks at a crash or on request.
     """
     die_with_the_kernel(lifeline)
-    for pipe in (
-        report,
-        stacks,
-    ):  # exec closes both, which shows the kernel that it happened
+    for pipe in (report, stacks):  # exec closes both, which shows the kernel that it happened
         os.set_inheritable(pipe.fileno(), False)
     redirect_output(output)
-    write_stacks_to(stacks)
+    if STACKS_SIGNAL:  # at a fatal signal, and when the kernel asks by this one
+        faulthandler.enable(stacks)
+        faulthandler.register(STACKS_SIGNAL, stacks, all_threads=True)
     reporter = Reporter(report)
     reporter.send(phase=Phase.IMPORTING, main_thread=threading.get_ident())
     threading.Thread(target=answer_questions, args=(report, reporter), daemon=True).start()
@@ -84,7 +81,9 @@ def main(
     try:
         adopt(orders, meeting_point)
         call = serialization.unpack(orders.call)
-        make_way_for(call.file)
+        sys.argv = [call.file or "worker"]  # argparse must not see the kernel's arguments
+        if call.file:
+            sys.path.append(os.path.dirname(call.file))  # as a script finds its own folder there
         reporter.enter(Phase.WORKING)
         value = work(call, left)
         reporter.enter(Phase.RETURNING)
@@ -102,13 +101,6 @@ def main(
         tell()
         reporter.may_go.wait()  # others may still be connecting to this rank
     leave()
-
-
-def make_way_for(file: str | None) -> None:
-    """Set sys.argv and sys.path as a script finds them: its own name, no arguments, its folder."""
-    sys.argv = [file or "worker"]  # a worker's argparse must not see the kernel's arguments
-    if file:
-        sys.path.append(os.path.dirname(file))
 
 
 def work(call: Any, left: list[Frame]) -> Any:
@@ -152,7 +144,7 @@ class Reporter:
 
 def answer_questions(report: Connection, reporter: Reporter) -> None:
     """Say where this rank stands whenever the kernel asks; gloo releases the GIL as it waits."""
-    main_thread, decoder = threading.main_thread().ident, framing.Decoder()
+    main_thread, decoder = threading.main_thread().ident or 0, framing.Decoder()
     reporter.send(listener=threading.get_native_id())  # whose activity does not count
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -184,30 +176,26 @@ def redirect_output(output: Connection) -> None:
     if os.name == "nt":
         import msvcrt
 
-        source = msvcrt.open_osfhandle(source, os.O_APPEND)
+        windows: Any = msvcrt  # its functions are unknown to type checkers elsewhere
+        source = windows.open_osfhandle(source, os.O_APPEND)
     for target in (1, 2):
         os.dup2(source, target)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)  # a background process that reads from a terminal would be stopped
     os.close(nothing)
     # Line buffered: with PYTHONUNBUFFERED, `print` would write a text and its newline separately.
-    format = {"buffering": 1, "encoding": "utf-8", "errors": "backslashreplace", "closefd": False}
-    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", **format)
-    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", **format)
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        stream = open(descriptor, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 def flush_streams() -> None:
     """Flush what the worker has printed, even if it replaced the streams by its own."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         with contextlib.suppress(Exception):
-            stream.flush()
-
-
-def write_stacks_to(stacks: Connection) -> None:
-    """Make Python write its stacks at a fatal signal, and when the kernel asks by signal."""
-    if os.name != "nt":
-        faulthandler.enable(stacks)
-        faulthandler.register(STACKS_SIGNAL, stacks, all_threads=True)
+            if stream:
+                stream.flush()
 
 
 def adopt(orders: Orders, meeting_point: MeetingPoint) -> None:
@@ -255,14 +243,15 @@ def leave_if_the_script_runs_again() -> None:
 
 def compile_sources_afresh() -> None:
     """Ignore .pyc files outside the libraries: their time stamp misses an edit within a second."""
-    stats = importlib.machinery.SourceFileLoader.path_stats
+    loader: Any = importlib.machinery.SourceFileLoader
+    stats = loader.path_stats
 
-    def path_stats(self, path):
+    def path_stats(self: Any, path: str) -> Any:
         if user_code.is_library(str(path)):
             return stats(self, path)
         raise OSError("compiled from source, see compile_sources_afresh")
 
-    importlib.machinery.SourceFileLoader.path_stats = path_stats
+    loader.path_stats = path_stats
 
 
 def leave() -> None:
@@ -270,7 +259,9 @@ def leave() -> None:
 
     During shutdown gloo can abort: "terminate called without an active exception" (torch 2.13).
     """
-    threading._shutdown()  # waits for the worker's threads, and ends idle thread pools
-    multiprocessing.util._exit_function()
+    private: Any = threading
+    private._shutdown()  # waits for the worker's threads, and ends idle thread pools
+    private = multiprocessing.util
+    private._exit_function()
     flush_streams()
     os._exit(0)

@@ -1,14 +1,11 @@
-"""The reader's files that ranks are about to run: their current text, and what others changed.
+"""The reader's files that ranks are about to run: says which of them somebody else has changed.
 
 Two kernels, or a kernel and an editor, may work in one folder. A kernel remembers its files as it
-wrote or imported them. At a launch it looks at those that the worker imports, says which are
-different now, and sends their texts along. So a file that is written during the launch cannot reach
-only some of the ranks, or pass unnoticed.
+wrote or imported them. At a launch it looks at those that the worker imports, and says which are
+different now; the ranks run them as they are.
 """
 
-import _io
 import ast
-import io
 import linecache
 import logging
 import os
@@ -32,29 +29,23 @@ LOG = logging.getLogger(__name__)
 
 @dataclass
 class Known:
-    """A file as this kernel `did` write or import it; `told` is a newer text, already announced."""
+    """A file as this kernel `did` write or import it; the reader knows the text `announced`."""
 
     data: bytes
     did: str
-    told: bytes | None = None
+    announced: bytes | None = None
 
 
 KNOWN: dict[str, Known] = {}  # by real path; empty in a process that does not watch imports
 SPECS: dict[str, object] = {}  # of modules already looked at; a reload makes a new spec
 
 
-def wrote(path: str | os.PathLike, data: bytes, *, behind: bytes = b"") -> None:
-    """Remember that this kernel has written `data`, if appended then `behind` other lines.
-
-    Earlier lines count as this kernel's only if it wrote them itself.
-    """
-    real = os.path.realpath(path)
-    if behind and real in KNOWN and KNOWN[real].did == WROTE:
-        behind = KNOWN[real].data
-    KNOWN[real] = Known(behind + data, WROTE)
+def wrote(path: str | os.PathLike, data: bytes) -> None:
+    """Remember that this kernel has written `data`, the whole file."""
+    KNOWN[os.path.realpath(path)] = Known(data, WROTE)
 
 
-def note_imports() -> None:
+def note_imports(*_: object) -> None:
     """Remember the reader's files that this kernel has imported, or reloaded, since the last call.
 
     Launches look at files from the first call of this function on. It runs after each cell and
@@ -84,15 +75,15 @@ def _note_import(name: str, module: ModuleType) -> None:
             KNOWN[real] = Known(data, IMPORTED)
 
 
-def as_of_now(starts: Iterable[str], text: str = "") -> dict[str, bytes]:
-    """Texts of the known files among `starts` and all that they, or a cell's `text`, import.
+def say_what_changed(starts: Iterable[str], text: str = "") -> None:
+    """Print a line for each known file that someone else has changed, once for each change.
 
-    Prints a line for each file that someone else has changed, once for each change.
+    Looked at are `starts` and all that they, or a cell's `text`, import.
     """
     if SPECS:
         note_imports()
     if not KNOWN:
-        return {}
+        return
     found: dict[str, bytes] = {}
     waiting = [os.path.realpath(file) for file in starts if _is_the_readers(file)]
     waiting += _imports(text)
@@ -101,23 +92,13 @@ def as_of_now(starts: Iterable[str], text: str = "") -> dict[str, bytes]:
         if file not in found and (data := _read(file)) is not None:
             found[file] = data
             waiting += _imports(data)
-    known = {file: data for file, data in sorted(found.items()) if file in KNOWN}
-    for file, data in known.items():
-        _say_if_changed(file, data)
-    return known
-
-
-def run_these(files: dict[str, bytes]) -> None:
-    """In a rank: make Python run the texts in `files` instead of the files on disk."""
-    if not files:
-        return
-    really_open = io.open_code
-
-    def open_code(path: str) -> io.IOBase:
-        data = files.get(os.path.realpath(path))
-        return really_open(path) if data is None else io.BytesIO(data)
-
-    io.open_code = _io.open_code = open_code  # runpy takes the first, the import system the second
+    for file in sorted(found.keys() & KNOWN.keys()):
+        data, known = found[file], KNOWN[file]
+        if data not in (known.data, known.announced):
+            mend = MEND if known.did == WROTE else ""
+            name = user_code.short(file)
+            print(CHANGED.format(file=name, did=known.did, mend=mend), flush=True)
+        known.announced = data
 
 
 def keep_lines(path: str, text: str) -> None:
@@ -159,13 +140,3 @@ def _imports(source: str | bytes) -> list[str]:
     parts = [name.strip(".").replace(".", os.sep) for name in names if name]
     ends = [f"{os.sep}{part}{end}" for part in parts for end in (".py", f"{os.sep}__init__.py")]
     return [file for file in KNOWN if file.endswith(tuple(ends))]
-
-
-def _say_if_changed(file: str, data: bytes) -> None:
-    known = KNOWN[file]
-    if data == known.data:
-        known.told = None
-    elif data != known.told:
-        known.told = data
-        mend = MEND if known.did == WROTE else ""
-        print(CHANGED.format(file=user_code.short(file), did=known.did, mend=mend), flush=True)

@@ -72,7 +72,7 @@ class MeetingPoint:
 
     def install(self) -> None:
         """Make `init_process_group` of this process ask here first, from now on."""
-        module = importlib.import_module("torch.distributed.rendezvous")
+        module: Any = importlib.import_module("torch.distributed.rendezvous")
         make_store, make_group = module._create_c10d_store, dist.init_process_group
         signature = inspect.signature(make_group)
 
@@ -135,16 +135,13 @@ class MeetingPoint:
         if (host, port) != (self.host, self.port):
             if not is_this_machine(host):
                 raise ValueError(ELSEWHERE.format(host=host, port=port))
-            self._say_once(host, port)
+            if self.rank == 0 and not self.said:
+                self.said = True
+                print(ANSWERED.format(host=host, port=port))
         with no_name_lookups():
             store = dist.TCPStore(self.host, self.port, world_size, False, timeout)
         self.groups += 1
         return dist.PrefixStore(f"group {self.groups}", store)
-
-    def _say_once(self, host: str, port: int) -> None:
-        if self.rank == 0 and not self.said:
-            self.said = True
-            print(ANSWERED.format(host=host, port=port))
 
 
 def is_this_machine(host: str) -> bool:

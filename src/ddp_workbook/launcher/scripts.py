@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from ddp_workbook.errors import LaunchRefused
 from ddp_workbook.launcher import reader_files
@@ -54,8 +54,8 @@ class Script:
         reader_files.keep_lines(self.path, self.text)
         main = new_main(self.path)
         if self.module:
-            main.__spec__ = importlib.util.find_spec(self.module)  # imports its packages
-            main.__package__ = main.__spec__.parent
+            main.__spec__ = spec = importlib.util.find_spec(self.module)  # imports its packages
+            main.__package__ = spec.parent if spec else None
         else:
             sys.path.insert(0, os.path.dirname(self.path))
         with exit_ends_the_worker():
@@ -68,7 +68,7 @@ def new_main(path: str) -> ModuleType:
     It stays until the rank ends: freeing what it holds may run code that waits for other ranks.
     """
     main = ModuleType("__main__")
-    main.__file__, main.__builtins__ = path, builtins
+    main.__dict__.update(__file__=path, __builtins__=builtins)
     sys.modules["__main__"] = sys.modules["__mp_main__"] = main  # as multiprocessing has it
     return main
 
@@ -78,10 +78,10 @@ def exit_ends_the_worker() -> Iterator[None]:
     """In a rank: make os._exit end the script, not the process; scripts avoid crashes with it."""
     rank, leave = os.getpid(), os._exit
 
-    def leave_the_script(code: int) -> None:
+    def leave_the_script(status: int) -> NoReturn:
         if os.getpid() != rank or threading.current_thread() is not threading.main_thread():
-            leave(code)
-        raise SystemExit(code)
+            leave(status)
+        raise SystemExit(status)
 
     os._exit = leave_the_script
     try:
@@ -114,18 +114,14 @@ def script_of(
         if not isinstance(word, str | int | float | os.PathLike) or isinstance(word, bool):
             raise LaunchRefused(f"{word!r}: a script's arguments must be strings or numbers.")
     script = Script(str(path.absolute()), path.read_bytes(), module)
-    _refuse_bad_syntax(path, script.source)
+    try:
+        compile(script.source, script.path, "exec")
+    except (SyntaxError, ValueError, UnicodeError) as error:
+        line, problem = getattr(error, "lineno", None), getattr(error, "msg", None) or error
+        where = f", line {line}" if line else ""
+        raise LaunchRefused(f"{path}{where} is not valid Python: {problem}.") from None
     reader_files.keep_lines(script.path, script.text)
     return script, tuple(map(str, words))
-
-
-def _refuse_bad_syntax(path: Path, source: bytes) -> None:
-    try:
-        compile(source, str(path), "exec")
-    except (SyntaxError, ValueError, UnicodeError) as error:
-        where = f", line {error.lineno}" if getattr(error, "lineno", None) else ""
-        problem = getattr(error, "msg", None) or error
-        raise LaunchRefused(f"{path}{where} is not valid Python: {problem}.") from None
 
 
 def _about_keyword(named: str | os.PathLike, name: str, value: Any) -> str:
@@ -203,9 +199,9 @@ def _meant(text: str, ranks: int) -> str:
         return as_call("-m", words[1:], ranks)
     for place, word in enumerate(words):  # behind srun, mpirun, accelerate launch, or X=1
         if word.endswith(".py") and Path(word).is_file():
-            numbers = [b for a, b in itertools.pairwise(words[:place]) if HOW_MANY.fullmatch(a)]
-            numbers = [int(number) for number in numbers if number.isdigit()]
-            return as_call(word, words[place + 1 :], numbers[-1] if numbers else ranks)
+            options = itertools.pairwise(words[:place])
+            counts = [int(n) for name, n in options if HOW_MANY.fullmatch(name) and n.isdigit()]
+            return as_call(word, words[place + 1 :], counts[-1] if counts else ranks)
     with contextlib.suppress(LaunchRefused):
         if all(map(str.isidentifier, text.split("."))) and _file_of_module(text):
             return as_call("-m", [text], ranks)
@@ -226,8 +222,7 @@ def _meant_by_torchrun(words: list[str], ranks: int) -> str:
     count = given.nproc_per_node
     ranks = int(count) if count.isdigit() else ranks
     script = ["-m", given.training_script] if given.module else [given.training_script]
-    first, *rest = [*script, *given.training_script_args]
-    return as_call(first, rest, ranks)
+    return as_call(script[0], [*script[1:], *given.training_script_args], ranks)
 
 
 def _nearest(path: Path) -> str:
@@ -245,18 +240,20 @@ def _nearest(path: Path) -> str:
 def _file_of_module(name: str) -> Path:
     """The file that `python -m name` runs, found without importing anything of it."""
     importlib.invalidate_caches()  # the file may have been written just now
-    folders, spec = [os.getcwd(), *sys.path], None
+    folders, origin, is_package = [os.getcwd(), *sys.path], "", False
     for part in name.split("."):
         spec = PathFinder.find_spec(part, folders)
         if spec is None:
             raise LaunchRefused(
                 f"There is no module {name} in {os.getcwd()} or in the folders of sys.path."
             )
+        origin, is_package = str(spec.origin), spec.submodule_search_locations is not None
         folders = list(spec.submodule_search_locations or [])
-    if spec.submodule_search_locations is not None:
+    if is_package:
         spec = PathFinder.find_spec("__main__", folders)
         if spec is None:
             raise LaunchRefused(f"{name} is a package without a __main__.py: name a module in it.")
-    if not str(spec.origin).endswith(".py"):
-        raise LaunchRefused(f"{name} is not a Python file: {spec.origin}.")
-    return Path(spec.origin)
+        origin = str(spec.origin)
+    if not origin.endswith(".py"):
+        raise LaunchRefused(f"{name} is not a Python file: {origin}.")
+    return Path(origin)

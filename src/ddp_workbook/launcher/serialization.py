@@ -65,9 +65,9 @@ class Packer(pickle.Pickler):
         return NotImplemented
 
 
-def memory_of(storage: UntypedStorage) -> numpy.ndarray:
+def memory_of(storage: UntypedStorage) -> memoryview:
     """The storage's own bytes, not a copy."""
-    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy().data
 
 
 def storage_on(memory: numpy.ndarray | bytearray, dtype: torch.dtype) -> TypedStorage:
@@ -128,14 +128,10 @@ def refuse_if_unreachable(obj: types.FunctionType | type) -> None:
             "@functools.wraps."
         )
     if obj.__module__ == "__main__" and not main_is_a_script():
-        words = CELL if in_a_notebook() else TYPED_IN
+        ipython = sys.modules.get("IPython")  # a Jupyter kernel has imported it
+        in_a_notebook = hasattr(ipython and ipython.get_ipython(), "kernel")
+        words = CELL if in_a_notebook else TYPED_IN
         raise Unsendable(words.format(what=what, name=obj.__qualname__))
-
-
-def in_a_notebook() -> bool:
-    """True in the process of a Jupyter kernel, which has imported IPython."""
-    ipython = sys.modules.get("IPython")
-    return hasattr(ipython and ipython.get_ipython(), "kernel")
 
 
 def main_is_a_script() -> bool:
@@ -193,20 +189,19 @@ def _pack(obj: Any, in_band: Callable | None = None) -> tuple[io.BytesIO, set[st
 
 
 def unpack(pickled: bytes | numpy.ndarray, buffers: Sequence[numpy.ndarray] = ()) -> Any:
-    """The inverse of `pack` and `pack_result`, for what this workbench's own processes made."""
-    return pickle.loads(pickled, buffers=buffers)
+    """The inverse of `pack` and `pack_result`, for what a process of this launch has packed."""
+    data = pickled if isinstance(pickled, bytes) else pickled.data
+    return pickle.loads(data, buffers=buffers)
 
 
 def pack_call(call: Call) -> tuple[bytes, bool]:
     """The call's bytes for the ranks, and whether they must run the script that is `__main__` here.
 
-    The bytes include the reader's files that the call needs, as they are now. Raises LaunchRefused,
-    naming what cannot be pickled.
+    Says which of the reader's files that the call needs were changed elsewhere. Raises
+    LaunchRefused, naming what cannot be pickled.
     """
     try:
         data, modules = _pack(call)
-        files = reader_files.as_of_now(call.files(modules), call.cell)
-        return pickle.dumps(WithFiles(files, data.getvalue())), "__main__" in modules
     except Unsendable:
         parts = {"The worker": call.worker}
         given = [value for value in call.args if not isinstance(value, Own)]
@@ -219,22 +214,8 @@ def pack_call(call: Call) -> tuple[bytes, bool]:
                 label = "" if name == "The worker" else f"{name} cannot be sent to the ranks. "
                 raise LaunchRefused(label + str(error)) from None
         raise LaunchRefused("Worker and arguments cannot be sent together.") from None
-
-
-class WithFiles:
-    """A packed call and the files from which its worker is imported; unpickles to the call."""
-
-    def __init__(self, files: dict[str, bytes], call: bytes):
-        self.files, self.call = files, call
-
-    def __reduce__(self):
-        return call_with_files, (self.files, self.call)
-
-
-def call_with_files(files: dict[str, bytes], call: bytes) -> Call:
-    """In a rank: the call, with its worker imported from `files` if it is in one of them."""
-    reader_files.run_these(files)
-    return unpack(call)
+    reader_files.say_what_changed(call.files(modules), call.cell)
+    return data.getvalue(), "__main__" in modules
 
 
 def short_repr(obj: Any) -> str:

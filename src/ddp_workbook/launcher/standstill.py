@@ -94,17 +94,12 @@ class Watch:
                 or self.polling.look(handles, ask)
             )
         self.next = time.monotonic() + (EVERY if activity.SEEN else EVERY_UNSEEN)
-        if found is None:
-            self._say_once_that_it_is_slow()
-        return found
-
-    def _say_once_that_it_is_slow(self) -> None:
-        """Call `on_slow`, but not while all ranks stand: that is no sign of a busy machine."""
         late = self.slow_at is not None and time.monotonic() >= self.slow_at
-        if late and not self.standstill.readings:
+        if not found and late and not self.standstill.readings:  # standing is no sign of a load
             self.slow_at = None
             if self.limits.on_slow:
                 self.limits.on_slow()
+        return found
 
 
 class ProcessorTime:
@@ -147,7 +142,8 @@ class Standstill:
         if not self._all_stand(handles) or self._lasts() < QUIET:
             return None
         if self.places is None:
-            return self._ask(handles, ask)
+            self._ask(handles, ask)
+            return None
         if (
             self._lasts() < needed(handles, self.limits)
             or not self._settled()
@@ -217,16 +213,22 @@ class Polling:
         """A proof if all have stood or polled for long, in the same functions all the time."""
         running = unfinished(handles)
         if {handle.rank for handle in running} != self.readings.keys():
-            return self._restart(running)
+            self._restart(running)
+            return None
         self.disk |= any(activity.glance(handle.pid).state == "D" for handle in running)
         if any(time.monotonic() - r.time < self.stretch for r in self.readings.values()):
             return None
         now = {handle.rank: activity.read(handle.pid, handle.listener) for handle in running}
         pairs = [(self.readings[rank], now[rank]) for rank in now]
-        if self.disk or not next_to_nothing(pairs):
-            return self._restart(running)
+        moving = [pair for pair in pairs if not activity.still(*pair)]
+        if self.disk or not (
+            all(activity.idles(*pair) for pair in pairs)
+            or (activity.SEEN and len(moving) == 1 and activity.polls(*moving[0]))
+        ):
+            self._restart(running)
+            return None
         self.readings = now
-        self.several |= len(moving(pairs)) > 1
+        self.several |= len(moving) > 1
         ask()
         functions = {h.rank: function(h.evidence) for h in unfinished(handles)}
         if self.functions is None or functions != self.functions:
@@ -240,19 +242,6 @@ class Polling:
     def _restart(self, running: Sequence[RankHandle]) -> None:
         self.disk, self.several, self.functions = False, False, None
         self.readings = {h.rank: activity.read(h.pid, h.listener) for h in running}
-
-
-def moving(pairs: list[tuple[Reading, Reading]]) -> list[tuple[Reading, Reading]]:
-    """The pairs (before, now), one for each rank, between which the rank moved."""
-    return [pair for pair in pairs if not activity.still(*pair)]
-
-
-def next_to_nothing(pairs: list[tuple[Reading, Reading]]) -> bool:
-    """True if all idled, or if one polled and the others' workers had no turn."""
-    if all(activity.idles(*pair) for pair in pairs):
-        return True
-    moved = moving(pairs)
-    return activity.SEEN and len(moved) == 1 and activity.polls(*moved[0])
 
 
 def connects(rank: Evidence) -> bool:
@@ -295,7 +284,8 @@ def waits_for_others(rank: Evidence) -> bool:
     """True if the rank stands in a call that communicates, in its worker or in the machinery."""
     if rank.phase is not Phase.WORKING or not rank.stack:
         return False
-    if in_standard_library(rank.stack[0][0]):
+    innermost = rank.stack[0][0]
+    if innermost.startswith(STANDARD_LIBRARY) and not innermost.startswith(LIBRARIES):
         return False  # a lock, a queue, a socket, a process: it may wait for anything
     place = position(rank)
     if place.file:
@@ -306,11 +296,6 @@ def waits_for_others(rank: Evidence) -> bool:
     return waits or place.state is State.RETURNED or ".wait(" in linecache.getline(file, line)
 
 
-def in_standard_library(file: str) -> bool:
-    """True for a file of Python's own; installed packages, in a folder below, do not count."""
-    return file.startswith(STANDARD_LIBRARY) and not file.startswith(LIBRARIES)
-
-
 def place(rank: Evidence) -> tuple:
     """What must be the same before and after: the stack, and the calls entered and finished."""
     return tuple(rank.stack), flight_recorder.progress(rank.record)
@@ -318,5 +303,6 @@ def place(rank: Evidence) -> tuple:
 
 def function(rank: Evidence) -> tuple:
     """The reader's innermost function (else the innermost), and the calls entered and finished."""
-    own = next((frame for frame in rank.stack if is_own(frame[0])), (rank.stack or [None])[0])
-    return own and (own[0], own[2]), flight_recorder.progress(rank.record)
+    own = [frame for frame in rank.stack if is_own(frame[0])]
+    innermost = [(file, name) for file, _, name in own or rank.stack][:1]
+    return (*innermost, flight_recorder.progress(rank.record))

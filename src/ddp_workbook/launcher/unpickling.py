@@ -58,7 +58,9 @@ class Reading(threading.Thread):
 
     def __init__(self, handles: Sequence[RankHandle]):
         super().__init__(name="results of ranks", daemon=True)
-        self.handles, self.found, self.error = handles, [], None
+        self.handles = handles
+        self.found: list[Any] = []
+        self.error: BaseException | None = None
         self.done = threading.Event()  # an interrupted `join` would take the thread for ended
         self.context = contextvars.copy_context()  # what is printed goes to the caller's cell
 
@@ -76,7 +78,7 @@ class Reading(threading.Thread):
 
     def note_position(self) -> None:
         """Make the evidence of the rank whose result is being unpickled say where that stands."""
-        stack = flight_recorder.stack(sys._current_frames().get(self.ident))
+        stack = flight_recorder.stack(sys._current_frames().get(self.ident or 0))
         for handle in self.handles:
             if handle.evidence.unpickling:
                 handle.evidence.stack = stack
@@ -92,7 +94,8 @@ class Reading(threading.Thread):
 
 def unpickled(handle: RankHandle) -> Any:
     """The rank's result; the memory of its pickle is released."""
-    parts, handle.outcome.value = handle.outcome.value, []
+    end = handle.evidence.end
+    parts, end.value = end.value, []
     try:
         return serialization.unpack(parts[0], parts[1:])
     except (Exception, SystemExit) as error:

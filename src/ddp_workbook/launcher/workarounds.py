@@ -107,15 +107,17 @@ def no_second_launch_inside() -> None:
     Otherwise each rank would start all of them again, and all would meet at one port. A single rank
     may start any process; other ranks may start functions whose first parameter is not a rank.
     """
-    start, rank = BaseProcess.start, os.getpid()
-    module = importlib.import_module("torch.multiprocessing.spawn")
+    processes: Any = BaseProcess
+    start, rank = processes.start, os.getpid()
+    module: Any = importlib.import_module("torch.multiprocessing.spawn")
     spawn = module.start_processes
 
     def refuse(function: Any, call_it: str) -> None:
         others = os.getpid() == rank and int(os.environ.get("WORLD_SIZE", 1)) > 1
         own = not getattr(function, "__module__", "").startswith("torch.")
         if others and own and starts_as_a_rank(function):
-            mend = call_it if user_code.is_cell(main_file()) else LAUNCH_IT
+            main_file = getattr(sys.modules["__main__"], "__file__", None) or ""
+            mend = call_it if user_code.is_cell(main_file) else LAUNCH_IT
             raise RuntimeError(
                 f"The ranks have been started already, and here a rank starts {function.__name__} "
                 f"as further ranks.\n{mend.format(name=function.__name__)}"
@@ -133,7 +135,7 @@ def no_second_launch_inside() -> None:
         refuse(getattr(self, "_target", None), CALL_IT_ONCE)
         start(self)
 
-    BaseProcess.start = start_no_rank
+    processes.start = start_no_rank
     module.start_processes = torch.multiprocessing.start_processes = spawn_no_ranks
 
 
@@ -146,7 +148,8 @@ def children_are_no_ranks() -> None:
     """
     if int(os.environ["WORLD_SIZE"]) > 1:
         return
-    start = BaseProcess.start
+    processes: Any = BaseProcess
+    start = processes.start
 
     @functools.wraps(start)
     def start_as_a_process_of_its_own(self: BaseProcess) -> None:
@@ -157,12 +160,7 @@ def children_are_no_ranks() -> None:
             if agent is not None:
                 os.environ[AGENT] = agent
 
-    BaseProcess.start = start_as_a_process_of_its_own
-
-
-def main_file() -> str:
-    """The file that runs as `__main__` in this process; "" if there is none."""
-    return getattr(sys.modules["__main__"], "__file__", None) or ""
+    processes.start = start_as_a_process_of_its_own
 
 
 class WithoutMain(str):

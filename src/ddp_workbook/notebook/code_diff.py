@@ -227,11 +227,12 @@ def definition(text: str, tree: ast.Module, qualname: str) -> tuple[str, int]:
 
 def docstring_lines(tree: ast.Module) -> set[int]:
     """Numbers of the lines that hold only docstrings."""
-    numbers = set()
+    numbers: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, *DEFINITIONS)) and ast.get_docstring(node) is not None:
-            begin = max(node.body[0].lineno, getattr(node, "lineno", 0) + 1)
-            numbers.update(range(begin, node.body[0].end_lineno + 1))
+            first = node.body[0]
+            begin = max(first.lineno, getattr(node, "lineno", 0) + 1)
+            numbers.update(range(begin, (first.end_lineno or first.lineno) + 1))
     return numbers
 
 
@@ -245,7 +246,7 @@ def imported_definitions(old: Listing, new: Listing) -> dict[str, range]:
         target = getattr(node, "targets", [None])[0]
         name = getattr(node, "name", getattr(target, "id", None))
         if name in names:
-            found[name] = range(node.lineno, node.end_lineno + 1)
+            found[name] = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             names |= {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
     return found
 
@@ -269,14 +270,16 @@ def tokens_of_lines(text: str, path: Path) -> list[list[tuple[Any, str]]]:
 
 def aligned(old: list[Line], new: list[Line]) -> list[Row]:
     """The rows in order; lines that differ little share one. A removed comment has none."""
-    keys = [[line.text if line.code is None else line.code for line in x] for x in (old, new)]
+    before_keys, after_keys = (
+        [line.text if line.code is None else line.code for line in lines] for lines in (old, new)
+    )
     # Below lines that ndiff takes for a pair, it writes a line of hints with a question mark.
-    marks = "".join(line[0] for line in difflib.ndiff(*keys))
+    marks = "".join(line[0] for line in difflib.ndiff(before_keys, after_keys))
     olds, news, rows = iter(old), iter(new), []
     for step in re.findall(r"-\?\+\??|-\+\?|.", marks):
         before = next(olds) if step[0] in " -" else None
         after = next(news) if step == " " or "+" in step else None
-        if after or before.code is not None:
+        if after or (before and before.code is not None):
             rows.append(Row(before, after, step == " "))
     return rows
 

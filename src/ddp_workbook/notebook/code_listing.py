@@ -40,18 +40,14 @@ def show_code(*things: Any) -> CodeListing:
     A file that is not Python is shown as a shell script. Raises WorkbookError if there is no source
     file to read.
     """
-    is_python = [place(thing)[0].suffix == ".py" for thing in things]
-    lexers = [PythonLexer() if python else BashLexer() for python in is_python]
-    return CodeListing([_piece(thing) for thing in things], lexers)
-
-
-def _piece(thing: Any) -> tuple[str, str]:
-    path, name = place(thing)
-    text, tree = read_python(path)
-    first = 1
-    if name:
-        text, first = definition(text, tree, name)
-    return f"{_short(path)}, from line {first}", text.rstrip()
+    places = [place(thing) for thing in things]
+    lexers = [PythonLexer() if path.suffix == ".py" else BashLexer() for path, _ in places]
+    pieces = []
+    for path, name in places:
+        text, tree = read_python(path)
+        text, first = definition(text, tree, name) if name else (text, 1)
+        pieces.append((f"{_short(path)}, from line {first}", text.rstrip()))
+    return CodeListing(pieces, lexers)
 
 
 def _short(path: Path) -> str:

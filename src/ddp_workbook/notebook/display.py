@@ -75,17 +75,14 @@ class TextTable(Styler):
         for name in self.data.columns:
             table.add_column(Text(str(name)), overflow="fold")
         for row in self.data.itertuples(index=False):
-            table.add_row(*(Text(_in_a_cell(value)) for value in row))
+            # As the table of a page shows it.
+            cells = (f"{one:.6f}" if isinstance(one, float) else str(one) for one in row)
+            table.add_row(*map(Text, cells))
         lines = io.StringIO()
         width = shutil.get_terminal_size((100, 24)).columns
         # In a kernel, rich would show the table itself, above the one that the page shows
         Console(file=lines, width=width, force_jupyter=False).print(table)
         return "\n".join(line.rstrip() for line in lines.getvalue().rstrip().splitlines())
-
-
-def _in_a_cell(value: object) -> str:
-    """As the table of a page shows it."""
-    return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
 def text_table(frame: pd.DataFrame) -> TextTable:

@@ -6,7 +6,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import psutil
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 GIB = 2**30
 
 
-def machine() -> dict[str, object]:
+def machine() -> dict[str, Any]:
     """What this process may use: cores, memory in GiB, GPUs, PyTorch and its backends, system.
 
     Cores and memory are those that affinity and control groups (containers, Slurm) leave to this
@@ -58,8 +58,10 @@ def machine_table() -> TextTable:
     from ddp_workbook.notebook.display import text_table  # late: ranks ask for the machine's name
 
     here = machine()
+    fewer = here["cores"] < here["machine_cores"]
+    cores = f"{here['cores']} of {here['machine_cores']}" if fewer else f"{here['cores']}"
     rows = [
-        ("cores", _cores_here(here), _cores_meaning(here["cores"])),
+        ("cores", cores, _cores_meaning(here["cores"])),
         ("memory", f"{here['memory_gib']} GiB", _memory_meaning(here["memory_gib"])),
         ("GPUs", _gpus_here(here), _gpus_meaning(here)),
         ("backends", ", ".join(here["backends"]) or "none", _backends_meaning(here)),
@@ -97,11 +99,6 @@ def _backends() -> list[str]:
         "mpi": dist.is_mpi_available(),
     }
     return [name for name, available in have.items() if available]
-
-
-def _cores_here(here: dict) -> str:
-    whole = here["machine_cores"]
-    return f"{here['cores']} of {whole}" if here["cores"] < whole else f"{here['cores']}"
 
 
 def _cores_meaning(cores: int) -> str:

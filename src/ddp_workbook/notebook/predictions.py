@@ -50,7 +50,11 @@ def predict(name: str, value: Guess = None) -> Said:
     A guess is a number, a word, or a dict with one of them for each case. None, or a dict of None,
     is not a guess: the earlier one is shown. Raises PredictionError for anything else.
     """
-    guess = _guess(name, value)
+    guess: Any  # as JSON can hold it
+    if isinstance(value, Mapping):
+        guess = {str(case): _plain(f"{name}, {case}", one) for case, one in value.items()}
+    else:
+        guess = _plain(name, value)
     if guess is None or (isinstance(guess, dict) and all(v is None for v in guess.values())):
         kept = _kept(name)
         if kept is None:
@@ -107,13 +111,6 @@ def reveal_plot(
     axes.set(xlabel=xlabel, ylabel=ylabel)
     figure.legend(loc="outside upper left", ncols=3)
     return figures.Picture(figure, f"{alt}.")
-
-
-def _guess(name: str, value: Any) -> Any:
-    """The guess as JSON can hold it."""
-    if isinstance(value, Mapping):
-        return {str(case): _plain(f"{name}, {case}", one) for case, one in value.items()}
-    return _plain(name, value)
 
 
 def _plain(name: str, value: Any) -> float | str | None:

@@ -40,7 +40,7 @@ class WritefileMagics(Magics):
         else:
             done = ("Appending to" if asked.append else "Overwriting") if exists else "Writing"
             print(done, named)
-        reader_files.wrote(path, cell.encode(), behind=before)
+        reader_files.wrote(path, before + cell.encode())
 
 
 def can_be_replaced(path: Path) -> bool:
@@ -51,8 +51,3 @@ def can_be_replaced(path: Path) -> bool:
     if path.exists():
         return path.is_file() and os.access(path, os.W_OK)
     return path.parent.is_dir() or path.parent == Path("work").resolve()
-
-
-def after_a_cell(*_: object) -> None:
-    """For IPython's event `post_run_cell`: remember what the cell has imported."""
-    reader_files.note_imports()

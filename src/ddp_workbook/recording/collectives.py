@@ -78,17 +78,13 @@ def recorded(
     call = call_of(worker, args, kwargs, ranks)
     call = Call(Recorded(call.worker), call.args, call.kwargs)
     outcomes = run_ranks(call, ranks, timeout, quiet=True)
-    return [result for result, _ in outcomes], as_table([rows for _, rows in outcomes])
-
-
-def as_table(wire: list[list[tuple]]) -> pd.DataFrame:
-    """The table of all ranks' lists of FIELDS, sorted by rank and seq."""
     rows = [
         (rank, seq, *row)
-        for rank, operations in enumerate(wire)
+        for rank, (_, operations) in enumerate(outcomes)
         for seq, row in enumerate(operations, start=1)
     ]
     columns = ["rank", "seq", *FIELDS]
     numbers = dict.fromkeys(("rank", "seq", "bytes", "received"), "int64") | {"peer": "Int64"}
     words = dict.fromkeys(("group", "op", "dtype", "line"), "str")
-    return pd.DataFrame(rows, columns=columns).astype(numbers | words)
+    wire = pd.DataFrame(rows, columns=columns).astype(numbers | words)
+    return [result for result, _ in outcomes], wire

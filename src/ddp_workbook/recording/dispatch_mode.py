@@ -104,7 +104,8 @@ def received(row: dict, result: Any) -> int:
 @contextlib.contextmanager
 def threads_recorded(rows: list[dict]) -> Iterator[None]:
     """Record in threads that start inside as well: a mode sees only its own thread."""
-    start = threading.Thread.start
+    threads: Any = threading.Thread  # whose methods are replaced
+    start = threads.start
 
     def start_recorded(thread: threading.Thread) -> None:
         run, started_at = thread.run, user_line(sys._getframe())
@@ -113,14 +114,14 @@ def threads_recorded(rows: list[dict]) -> Iterator[None]:
             with Recorder(rows, started_at):
                 run()
 
-        thread.run = run_recorded
+        vars(thread)["run"] = run_recorded
         start(thread)
 
-    threading.Thread.start = start_recorded
+    threads.start = start_recorded
     try:
         yield
     finally:
-        threading.Thread.start = start
+        threads.start = start
 
 
 def user_line(frame: FrameType | None) -> str:
