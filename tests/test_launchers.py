@@ -16,6 +16,7 @@ from ddp_workbook.figures.distributed_data_parallel.launchers import (
     alt_text_of_starts,
     starts_plot,
 )
+from ddp_workbook.launcher.rendezvous import free_port
 from tests.workers import ddp_claims as workers
 
 START = Start("torchrun", 4.0, [(2.0, 3.0), (2.5, 3.5)], threads=1, accuracy=0.5)
@@ -61,7 +62,7 @@ def on_two_hosts(*lines: list[str]) -> list[list[dict]]:
 
 def test_node_rank_and_local_rank_make_the_rank():
     """rank = nr * gpus + gpu, as driver scripts compute it."""
-    port = str(launchers.free_port())
+    port = str(free_port())
     lines = [["--node-rank", str(node), "--master-port", port] for node in range(2)]
     for node, found in enumerate(on_two_hosts(*lines)):
         numbers = {(int(one["LOCAL_RANK"]), int(one["RANK"])) for one in found}
@@ -71,7 +72,7 @@ def test_node_rank_and_local_rank_make_the_rank():
 
 def test_c10d_needs_no_node_rank_and_the_run_has_the_name_that_it_is_given():
     line = ["--rdzv-backend", "c10d", "--rdzv-id", "mine"]
-    line += ["--rdzv-endpoint", f"127.0.0.1:{launchers.free_port()}"]
+    line += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
     found = [one for host in on_two_hosts(line, line) for one in host]
     assert sorted(one["RANK"] for one in found) == ["0", "1", "2", "3"]
     assert {one["TORCHELASTIC_RUN_ID"] for one in found} == {"mine"}

@@ -25,6 +25,7 @@ from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.experiments.many_machines import faults, jobs, launchers, meeting, scaling
 from ddp_workbook.launcher.agents import AgentRun, Line, error_of, parsed, run_agents
 from ddp_workbook.launcher.launch import launch
+from ddp_workbook.launcher.rendezvous import free_port
 from ddp_workbook.results import COLUMNS, read_results
 from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (a fixture)
 
@@ -133,7 +134,7 @@ def test_hosts_are_numbered_by_name_as_text_not_by_arrival():
     if sys.platform != "linux":
         pytest.skip("only Linux has all of 127.0.0.0/8")
     line = ["--nnodes", "2", "--rdzv-backend", "c10d"]
-    line += ["--rdzv-endpoint", f"127.0.0.1:{launchers.free_port()}", "--no-python", "true"]
+    line += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--no-python", "true"]
     lines = {
         "first": ["--local-addr", "127.0.0.2", *line],
         "second": ["--local-addr", "127.0.0.10", *line],

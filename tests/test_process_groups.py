@@ -19,6 +19,7 @@ from ddp_workbook import launch
 from ddp_workbook.chapters import process_groups, single_process
 from ddp_workbook.errors import RanksHung, WorkbookError
 from ddp_workbook.experiments.process_groups import groups, meeting, nodes, one_rank
+from ddp_workbook.launcher.rendezvous import free_port
 from ddp_workbook.recording.collectives import record_collectives
 from tests.workers import process_groups_workers as workers
 
@@ -50,7 +51,7 @@ def test_a_row_of_the_mesh_is_a_node(ranks, in_a_node, mesh):
 
 def test_two_torchruns_are_two_nodes_and_train_the_same():
     """As on a cluster: one torchrun a node, one report in all."""
-    port = nodes.free_port()
+    port = free_port()
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2"]
     command += ["--master-addr=127.0.0.1"]
     agents = [
@@ -105,7 +106,7 @@ def test_gloo_writes_one_address_a_rank_and_reads_all():
 def test_rank_0_has_the_stores_connections_with_tcp_alone():
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "meeting").as_uri()
-        ways = ["env://", f"tcp://127.0.0.1:{nodes.free_port()}", place]
+        ways = ["env://", f"tcp://127.0.0.1:{free_port()}", place]
         found = meeting.ways_to_meet(ways).set_index("init_method")
     assert set(found.pop("sum of the ranks")) == {6}
     assert found.loc["env://"].tolist() == [4, 4, 4, 4]

@@ -15,6 +15,7 @@ import torch
 from ddp_workbook import RankFailed, launch, training_run
 from ddp_workbook.chapters import data_parallel, distributed_data_parallel, samplers, single_process
 from ddp_workbook.digits import Trained
+from ddp_workbook.launcher.rendezvous import free_port
 from ddp_workbook.results import COLUMNS, read_results
 
 DDP = distributed_data_parallel
@@ -297,13 +298,6 @@ def torchrun(path: Path, *words: object, agents: int = 2, **environment: str):
             agent.kill()
             agent.wait()
     return [(agent.returncode, *output) for agent, output in zip(started, outputs, strict=True)]
-
-
-def free_port() -> int:
-    """A port at which nobody listens at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_two_torchruns_append_one_row(tmp_path):

@@ -144,6 +144,12 @@ class MeetingPoint:
         return dist.PrefixStore(f"group {self.groups}", store)
 
 
+def free_port() -> int:
+    """A port of loopback where nobody listens now; another program may take it the next moment."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+        return server.getsockname()[1]
+
+
 def is_this_machine(host: str) -> bool:
     """True for loopback and for this machine's name and addresses; never asks a name server."""
     if host in HERE or host.startswith("127.") or host == socket.gethostname():

@@ -4,7 +4,6 @@ import importlib
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from ddp_workbook.figures.distributed_data_parallel.launchers import Start
 from ddp_workbook.launcher.agents import OWN, error_of, run_agents
 from ddp_workbook.launcher.calls import call_of
 from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.rendezvous import free_port
 
 RANKS, LIMIT = 2, 180  # seconds; a busy machine needs a minute for what a quiet one does in five
 
@@ -65,12 +65,6 @@ WAYS = {
     "torchrun": by_torchrun,
     "launch": by_launch,
 }
-
-
-def free_port() -> int:
-    """A port that is free now. Until a rank listens there, another program may take it."""
-    with socket.create_server(("127.0.0.1", 0)) as asked:
-        return asked.getsockname()[1]
 
 
 def start_in_four_ways() -> list[Start]:

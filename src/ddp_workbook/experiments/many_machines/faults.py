@@ -11,13 +11,12 @@ import torch.distributed as dist
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.many_machines.launchers import (
     LIMIT,
-    LOOPBACK,
     RECORDED,
-    free_port,
     program,
 )
 from ddp_workbook.launcher.agents import AgentRun, error_of, run_agents
 from ddp_workbook.launcher.launch import launch
+from ddp_workbook.launcher.rendezvous import LOOPBACK, free_port
 
 
 class Fault(NamedTuple):

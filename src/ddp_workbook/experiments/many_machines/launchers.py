@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,12 +9,12 @@ import pandas as pd
 
 from ddp_workbook.files import temporary_folder
 from ddp_workbook.launcher.agents import AgentRun, run_agents
+from ddp_workbook.launcher.rendezvous import LOOPBACK, free_port
 from ddp_workbook.results import read_results
 
 CHECKOUT = Path(__file__).parents[4]
 PROGRAM = CHECKOUT / "src" / "ddp_workbook" / "chapters" / "many_machines.py"
 RECORDED = CHECKOUT / "data" / "many_machines"
-LOOPBACK = "127.0.0.1"
 LIMIT = 180  # seconds; a busy machine needs thirty for what a quiet one does in nine
 # What torchrun tells a rank, in the order of the page.
 TOLD = (
@@ -69,13 +68,6 @@ def on_one_host(
 def program() -> str:
     """The path of the chapter's program, relative to the notebook's folder."""
     return os.path.relpath(PROGRAM)
-
-
-def free_port() -> int:
-    """A port where nobody listens now; another process may take it at any time."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return probe.getsockname()[1]
 
 
 def environment_table(runs: Mapping[str, AgentRun]) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,11 @@ import pandas as pd
 
 from ddp_workbook.figures.process_groups.agents import Agents, Node
 from ddp_workbook.launcher.agents import AgentRun, run_agents
+from ddp_workbook.launcher.rendezvous import LOOPBACK, free_port
 
 WHO = Path(__file__).with_name("who.py")
-LOOPBACK = "127.0.0.1"
 LIMIT = 180  # seconds; a busy machine needs thirty for what a quiet one does in five
 NUMBERS = ("GROUP_RANK", "LOCAL_RANK", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-
-
-def free_port() -> int:
-    """A port where nobody listens at this moment. Another program may take it the next moment."""
-    with socket.create_server((LOOPBACK, 0)) as server:
-        return server.getsockname()[1]
 
 
 def on_nodes(gpus: Sequence[int]) -> dict[str, AgentRun]:
