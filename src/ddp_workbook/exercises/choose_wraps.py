@@ -52,7 +52,7 @@ def choose_wraps(sizes: list[float], limit: float) -> list[list[int]]:
 
 
 class Blocks(NamedTuple):
-    """A call."""
+    """The size of each block in MiB, and the most that a unit may have."""
 
     sizes: list[float]
     limit: float

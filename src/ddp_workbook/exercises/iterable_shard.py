@@ -108,7 +108,7 @@ def by_process(seen: Seen, lists: list) -> str:
 
 
 def called(case: Source) -> str:
-    """The call in words."""
+    """How many samples, ranks and workers, as the verdict says it."""
     ranks = f"{len(case.workers)} rank{'s' * (len(case.workers) > 1)}"
     return (
         f"iterable_shard(stream of {case.n}, rank, {len(case.workers)}, worker)\n"

@@ -164,7 +164,7 @@ def shown(path: str) -> str:
 
 
 def called(case: str | Exception) -> str:
-    """The call in words."""
+    """What happens to rank 0 in this call, as the verdict says it."""
     does = f"raises {case!r} on rank 0" if isinstance(case, Exception) else "makes a folder"
     if case == LONG:
         does += f", whose path is long and ends with {shown(case)}"

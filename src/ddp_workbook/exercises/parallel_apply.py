@@ -215,7 +215,7 @@ def shown(outcome: Any) -> str:
 
 
 def called(case: Replicas) -> str:
-    """The call in words."""
+    """Factors, inputs, and what is special, as the verdict says it."""
     factors = ", ".join(f"{factor:g}" for factor in FACTORS[: case.replicas])
     text = f"replicas that multiply by {factors}; inputs {in_words(given(case)[1])}"
     text += "; inside torch.no_grad()" * (not case.grad)

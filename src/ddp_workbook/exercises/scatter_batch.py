@@ -143,7 +143,7 @@ def with_kinds(pieces: Any, seen: Seen) -> str:
 
 
 def called(case: Batch) -> str:
-    """The call in words."""
+    """The arguments, with the rows and their kind, as the verdict says it."""
     of = ", which are a slice of a larger tensor" * is_slice(case[0])
     return f"scatter_batch(images, labels, {case[1]}), with {case[0]} row{'s' * (case[0] > 1)}{of}"
 

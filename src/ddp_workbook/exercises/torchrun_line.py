@@ -60,7 +60,7 @@ def torchrun_line(
 
 
 class Job(NamedTuple):
-    """A job."""
+    """The GPUs of each host, the port, the name of the job, and what its ranks run."""
 
     hosts: dict[str, int]
     port: int

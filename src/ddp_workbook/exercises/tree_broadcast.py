@@ -112,8 +112,8 @@ def needed(ranks: int) -> int:
 def who_is_idle(seen: Seen) -> str:
     """The rounds, and who has the numbers first without sending them."""
     rounds, has = rounds_of(seen), {seen.case.src}
-    told = "; ".join(", ".join(f"{one} to {other}" for one, other in r) for r in rounds)
-    words = f"{len(rounds)} rounds: rank {told}"
+    said = "; ".join(", ".join(f"{one} to {other}" for one, other in r) for r in rounds)
+    words = f"{len(rounds)} rounds: rank {said}"
     for number, pairs in enumerate(rounds, start=1):
         if idle := has - {rank for rank, _ in pairs}:
             return f"{words}\nin round {number}, rank {min(idle)} has the numbers and is idle"

@@ -264,11 +264,11 @@ class Alone(OnRanks):
     times: Callable[[Any], int] = lambda case: 1
 
     def cases_of(self, size: int) -> list:
-        """All calls."""
+        """The cases, which are the same at every world size."""
         return list(self.cases() if callable(self.cases) else self.cases)
 
     def ranks_of(self, case: Any, size: int) -> int:
-        """As `times` says."""
+        """How often the function is called for a case, as `times` says."""
         return self.times(case)
 
     def arguments(self, case: Any, rank: int) -> tuple:

@@ -194,7 +194,7 @@ class Guarded:
         self.function = function_in(module, check.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
+        """What the function returns; NotYet if it has changed the process, or exits."""
         Guarded.calls += 1
         with (
             nothing_changes(self.name, may_seed=self.may_seed),
