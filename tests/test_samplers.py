@@ -15,16 +15,10 @@ from ddp_workbook.chapters import samplers
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
 from ddp_workbook.digits import accuracy as accuracy_of_one_process
 from ddp_workbook.errors import RankFailed
-from ddp_workbook.figures.palette import rank_colour
-from ddp_workbook.figures.samplers.pinning import PINNING_ALT, PINNING_FILE, pinning_plot
-from ddp_workbook.figures.samplers.samples import (
-    alt_text_of_microscope,
-    alt_text_of_owners,
-    microscope_plot,
-    owners_plot,
-    sample_table,
-)
-from ddp_workbook.figures.style import INK, save
+from ddp_workbook.experiments.samplers.pinning import PINNING_ALT, pinning_plot
+from ddp_workbook.experiments.samplers.samples import microscope_plot, owners_plot, sample_table
+from ddp_workbook.figures.palette import INK
+from ddp_workbook.rank_colours import rank_colour
 from ddp_workbook.recording.collectives import recorded
 from tests.workers import samplers_workers as workers
 from tools.set_up import ROOT
@@ -101,16 +95,17 @@ def test_the_accuracy_sends_one_number_for_each_digit():
 
 # The pictures
 
+PINNING_FILE = ROOT / "figs" / "samplers_pinning.svg"
 DEALT = {0: [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]], 1: [[0], [1], [2], [3]]}
 
 
-def boxes(figure) -> list[Rectangle]:
-    return [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
+def boxes(picture) -> list[Rectangle]:
+    return [patch for patch in picture.axes.patches if isinstance(patch, Rectangle)]
 
 
-def words(figure) -> list[str]:
-    figure.draw_without_rendering()
-    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
+def words(picture) -> list[str]:
+    picture.figure.draw_without_rendering()
+    return [text.get_text() for text in picture.figure.findobj(Text) if text.get_text()]
 
 
 def edge(box: Rectangle) -> str:
@@ -125,29 +120,29 @@ def test_the_table_has_a_row_for_each_sample():
 
 
 def test_the_microscope_frames_what_was_given_out_before():
-    figure = microscope_plot(sample_table(DEALT))
-    drawn = boxes(figure)
+    picture = microscope_plot(sample_table(DEALT))
+    drawn = boxes(picture)
     heavy = [box for box in drawn if edge(box) == INK]
     assert len(drawn) == 16 and len(heavy) == 2  # ranks 2 and 3 got 0 and 1, a second time
     assert {edge(box) for box in drawn} == {INK, *(rank_colour(rank) for rank in range(4))}
-    assert {"epoch 0, rank 3", "epoch 1, rank 0", "9"} <= set(words(figure))
-    assert any("heavy frame" in text for text in words(figure))
+    assert {"epoch 0, rank 3", "epoch 1, rank 0", "9"} <= set(words(picture))
+    assert any("heavy frame" in text for text in words(picture))
     assert not any(
         "heavy" in text for text in words(microscope_plot(sample_table({0: [[1], [2]]})))
     )
 
 
 def test_the_owners_show_who_got_a_sample_twice_or_nobody():
-    figure = owners_plot(sample_table({"before": DEALT[0], "after": DEALT[1]}), 10)
-    drawn = boxes(figure)
+    picture = owners_plot(sample_table({"before": DEALT[0], "after": DEALT[1]}), 10)
+    drawn = boxes(picture)
     dashed = [box for box in drawn if edge(box) == INK]
     assert len(dashed) == 6  # 4 to 9 in "after"
     halves = [box for box in drawn if box.get_width() < 0.5]
     assert [edge(box) for box in halves] == [rank_colour(rank) for rank in (0, 2, 1, 3)]
-    assert {"before", "after"} <= set(words(figure))
-    assert any(text == "divided box: given out twice; dashed: to nobody" for text in words(figure))
-    figure = owners_plot(sample_table({0: [[0], [1]]}), 2)
-    assert not any("dashed" in text or "divided" in text for text in words(figure))
+    assert {"before", "after"} <= set(words(picture))
+    assert any(text == "divided box: given out twice; dashed: to nobody" for text in words(picture))
+    picture = owners_plot(sample_table({0: [[0], [1]]}), 2)
+    assert not any("dashed" in text or "divided" in text for text in words(picture))
 
 
 def test_the_microscope_marks_the_steps():
@@ -159,26 +154,27 @@ def test_the_microscope_marks_the_steps():
 def test_a_part_of_an_epoch_has_no_dashed_boxes():
     """Dashed means that no rank gets the sample in the whole epoch, never `not yet`."""
     table = sample_table({"before": DEALT[1], "together": DEALT[1]})
-    drawn = boxes(owners_plot(table, 6, parts=["before"]))
+    picture = owners_plot(table, 6, parts=["before"])
+    drawn = boxes(picture)
     assert len([box for box in drawn if edge(box) == INK]) == 2  # 4 and 5 in "together"
-    text = alt_text_of_owners(table, 6, parts=["before"])
-    assert text.count("to nobody: 4, 5") == 1
+    assert picture.alt.count("to nobody: 4, 5") == 1
 
 
 def test_the_alt_texts_say_what_is_drawn():
-    text = alt_text_of_microscope(sample_table(DEALT))
+    text = microscope_plot(sample_table(DEALT)).alt
     assert "rank 3 got 3, 7, 1" in text
     assert "before: sample 0 on rank 2 in epoch 0, sample 1 on rank 3 in epoch 0." in text
-    text = alt_text_of_owners(sample_table(DEALT), 12)
+    text = owners_plot(sample_table(DEALT), 12).alt
     assert "given out twice: 0, 1; to nobody: 10, 11." in text
-    assert "twice" not in alt_text_of_owners(sample_table({0: [[0], [1]]}), 2)
+    assert "twice" not in owners_plot(sample_table({0: [[0], [1]]}), 2).alt
 
 
 @pytest.mark.parametrize("columns", [3, 12, 40])
 def test_the_notes_have_room(columns):
     """Nothing is cut off: every text lies inside the figure."""
     dealt = sample_table({0: [list(range(columns)), [0] * columns]})
-    for figure in (microscope_plot(dealt), owners_plot(dealt, columns)):
+    for picture in (microscope_plot(dealt), owners_plot(dealt, columns)):
+        figure = picture.figure
         figure.draw_without_rendering()
         right = figure.get_figwidth() * figure.dpi
         texts = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
@@ -200,8 +196,7 @@ def test_what_cannot_be_drawn_is_said(draw, message):
 
 
 def test_the_committed_figure_is_what_the_code_draws(tmp_path):
-    drawn = save(pinning_plot(), tmp_path / "drawn.svg", PINNING_ALT)
-    assert PINNING_FILE == ROOT / "figs" / "samplers_pinning.svg"
+    drawn = pinning_plot().save(tmp_path / "drawn.svg")
     assert drawn.read_text() == PINNING_FILE.read_text()
 
 

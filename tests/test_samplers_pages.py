@@ -22,7 +22,6 @@ from ddp_workbook.experiments.samplers import (
     uneven,
     workers,
 )
-from ddp_workbook.figures.samplers import loading, losses, work
 from tests.workers import samplers_workers
 
 # The core page
@@ -63,10 +62,11 @@ def test_the_loss_hides_a_missing_set_epoch_and_missing_shuffling_hides_in_what_
     assert 0.5 < true["set_epoch forgotten", 8] / true["set_epoch", 8] < 2
     assert true["shuffle=False"].min() > 2 and true["set_epoch", 8] < 0.2
     assert printed["shuffle=False", 8] < 0.6 * printed["shuffle=False", 1]
-    figure, text = losses.losses_plot(table), losses.alt_text_of_losses(table)
-    assert [axes.get_ylabel() for axes in figure.axes] == ["loss", ""]
-    assert all(line.get_marker() != "None" for axes in figure.axes for line in axes.lines)
-    assert f"to {true['shuffle=False', 8]:.3f} after epoch 8" in text
+    picture = orders.losses_plot(table)
+    panels = picture.figure.axes
+    assert [axes.get_ylabel() for axes in panels] == ["loss", ""]
+    assert all(line.get_marker() != "None" for axes in panels for line in axes.lines)
+    assert f"to {true['shuffle=False', 8]:.3f} after epoch 8" in picture.alt
 
 
 @pytest.mark.parametrize("seed", range(orders.SEEDS))
@@ -167,14 +167,13 @@ def timings() -> pd.DataFrame:
 
 
 def test_the_picture_of_loading_shows_every_epoch_and_says_how_many():
-    figure = loading.loading_plot(timings(), cores=2, dashed=120)
-    lines = [line for axes in figure.axes for line in axes.lines]
+    picture = workers.loading_plot(timings(), cores=2, dashed=120)
+    lines = [line for axes in picture.figure.axes for line in axes.lines]
     assert sum(len(line.get_xdata()) for line in lines if line.get_marker() == "o") == 12
     assert [line.get_xdata()[0] for line in lines if line.get_marker() == "None"] == [120, 120]
     words = "median of 3 epochs; dot: one epoch; dashed: 120 ms; 2 cores"
-    assert words in figure._supxlabel.get_text()
-    text = loading.alt_text_of_loading(timings(), cores=2)
-    assert "loading that waits: no workers 110, 1 worker, kept 110" in text
+    assert words in picture.figure._supxlabel.get_text()
+    assert "loading that waits: no workers 110, 1 worker, kept 110" in picture.alt
 
 
 def test_an_epoch_without_workers_takes_its_samples_and_its_steps():
@@ -232,9 +231,9 @@ def test_a_rare_class_is_drawn_as_often_as_the_others():
     assert counts["DistributedWeightedSampler"].between(100, 220).all()
     by_rank = table[(table["sampler"] != "DistributedSampler") & (table["class"] == 8)]["samples"]
     assert by_rank.min() > 15
-    text = work.alt_text_of_classes(table, rare=8)
-    assert "DistributedSampler: 10 samples of the digit 8" in text
-    assert work.classes_plot(table, rare=8).axes[0].get_xlabel() == "digit"
+    picture = uneven.classes_plot(table, rare=8)
+    assert "DistributedSampler: 10 samples of the digit 8" in picture.alt
+    assert picture.axes.get_xlabel() == "digit"
 
 
 def test_four_in_ten_of_the_other_digits_are_not_drawn(monkeypatch):
@@ -257,9 +256,10 @@ def test_equally_many_texts_are_uneven_work():
     assert table["texts"].map(len).tolist() == [8] * 4
     totals = table["words"].map(sum)
     assert totals.max() > 1.1 * totals.mean()
-    text = work.alt_text_of_work(table)
-    assert f"rank 1: {totals[1]}" in text and f"mean is {totals.mean():.0f}" in text
-    assert "words in one step" in work.work_plot(table).axes[0].get_xlabel()
+    picture = uneven.work_plot(table)
+    assert f"rank 1: {totals[1]}" in picture.alt
+    assert f"mean is {totals.mean():.0f}" in picture.alt
+    assert "words in one step" in picture.axes.get_xlabel()
 
 
 # Resuming
@@ -287,8 +287,8 @@ def test_the_loss_of_each_batch_does_not_depend_on_the_number_of_ranks():
     assert len(wide) == 1797 // 96
     assert wide[1].to_numpy() == pytest.approx(wide[3].to_numpy(), abs=1e-4)
     assert wide[1].iloc[-1] < 0.7 * wide[1].iloc[0]
-    assert "on 1, 3 ranks" in losses.alt_text_of_ranks(table)
-    assert len(losses.ranks_plot(table).axes[0].lines) == 2
+    picture = own_program.ranks_plot(table)
+    assert "on 1, 3 ranks" in picture.alt and len(picture.axes.lines) == 2
 
 
 def test_the_loop_of_one_process_learns():

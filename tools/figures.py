@@ -10,8 +10,7 @@ from pathlib import Path
 
 from benchmarks import recorded_run
 from ddp_workbook.experiments.distributed_data_parallel import step_times
-from ddp_workbook.figures.samplers.pinning import PINNING_ALT, pinning_plot
-from ddp_workbook.figures.style import save
+from ddp_workbook.experiments.samplers.pinning import pinning_plot
 from ddp_workbook.files import write_whole
 from tools import animation
 from tools.set_up import ROOT
@@ -23,7 +22,7 @@ def draw(folder: Path) -> list[Path]:
     parts = step_times.recorded_timings(step_times.BREAKDOWN)
     return [
         write_whole(folder / "readme.svg", animation.picture(animation.recorded())),
-        save(pinning_plot(), folder / "samplers_pinning.svg", PINNING_ALT),
+        pinning_plot().save(folder / "samplers_pinning.svg"),
         *recorded_run.draw(steps, parts, folder),
     ]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-    from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
+    from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Patch, Rectangle
     from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
     from ddp_workbook.figures.bar_chart import Look, bars, listed, stack
@@ -42,7 +42,9 @@ HOMES = {
     "images_plot": "images",
     **dict.fromkeys(("Stepper", "stepper"), "slider"),
     # matplotlib's own, for what one picture alone needs
-    **dict.fromkeys(("FancyBboxPatch", "Patch", "Rectangle"), "matplotlib.patches"),
+    **dict.fromkeys(
+        ("FancyArrowPatch", "FancyBboxPatch", "Patch", "Rectangle"), "matplotlib.patches"
+    ),
     "Axes": "matplotlib.axes",
     "Figure": "matplotlib.figure",
     "Line2D": "matplotlib.lines",
@@ -51,6 +53,7 @@ HOMES = {
 __all__ = [
     "WIDTH",
     "Axes",
+    "FancyArrowPatch",
     "FancyBboxPatch",
     "Figure",
     "Line2D",

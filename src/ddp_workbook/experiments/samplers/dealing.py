@@ -4,7 +4,7 @@ import pandas as pd
 from torch.utils.data import DataLoader, DistributedSampler
 
 from ddp_workbook.chapters.distributed_data_parallel import setup
-from ddp_workbook.figures.samplers.samples import sample_table
+from ddp_workbook.experiments.samplers.samples import sample_table
 from ddp_workbook.launcher.launch import launch
 
 

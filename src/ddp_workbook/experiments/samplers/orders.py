@@ -1,5 +1,7 @@
 """What the order of the samples does to the loss: sorted digits, trained on two ranks."""
 
+from __future__ import annotations
+
 import pandas as pd
 import torch
 import torch.distributed as dist
@@ -7,8 +9,10 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, Subset
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.figures.palette import rank_marker, series_colour
 from ddp_workbook.launcher.launch import launch
 
 WAYS = {
@@ -18,6 +22,7 @@ WAYS = {
 }
 DIGITS, EPOCHS, SEEDS = 100, 8, 3
 BATCH_SIZE = 2  # one rank's
+TITLES = {"printed": "mean of the steps' losses", "true": "loss of all digits after the epoch"}
 
 
 def losses_by_way(ranks: int = 2) -> pd.DataFrame:
@@ -89,3 +94,36 @@ def sorted_digits(seed: int, count: int = DIGITS) -> Subset:
     digits = DigitsDataset()
     rows = torch.randperm(len(digits), generator=torch.Generator().manual_seed(seed))[:count]
     return Subset(digits, rows[digits.labels[rows].argsort(stable=True)].tolist())
+
+
+@figures.drawn
+def losses_plot(losses: pd.DataFrame) -> figures.Picture:
+    """Two panels, the printed loss and the true one: a line a way, the mean over the seeds.
+
+    `losses` has the columns way, seed, epoch, printed and true. The band behind a line goes from
+    the lowest to the highest seed.
+    """
+    figure = figures.Figure((figures.WIDTH, 3.5), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, column in zip(panels, TITLES, strict=True):
+        for look, (way, rows) in enumerate(losses.groupby("way", sort=False)):
+            each = rows.groupby("epoch")[column]
+            mean, colour = each.mean(), series_colour(2 * look)
+            axes.fill_between(mean.index, each.min(), each.max(), color=colour, alpha=0.15, lw=0)
+            axes.plot(mean.index, mean, color=colour, marker=rank_marker(look), label=way)
+        axes.set(title=TITLES[column], xlabel="epochs", yscale="log")
+        axes.set_yticks([0.1, 0.2, 0.5, 1, 2, 5])
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.grid(axis="y")
+    panels[0].set_ylabel("loss")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    first, last = losses["epoch"].min(), losses["epoch"].max()
+    means = losses.groupby(["way", "epoch"], sort=False)[list(TITLES)].mean()
+    texts = [
+        f"{way}: {TITLES[column]} from {means[column][way, first]:.2f} after epoch {first} to "
+        f"{means[column][way, last]:.3f} after epoch {last}."
+        for column in TITLES
+        for way in losses["way"].unique()
+    ]
+    about = "Two panels with a line for each way to order the samples."
+    return figures.Picture(figure, " ".join([about, *texts]))

@@ -1,5 +1,7 @@
 """A table of the reader's own: the data set, and the loop of one process over it."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +12,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.figures.palette import rank_marker, series_colour
 from ddp_workbook.launcher.launch import launch
 
 LEARNING_RATE, MOMENTUM, HIDDEN = 0.05, 0.9, 64
@@ -99,3 +103,27 @@ def losses_on_ranks(
         losses = launch(train_rank, str(Path(path).resolve()), label, ranks=size, **arguments)[0]
         rows += [(size, step, loss) for step, loss in enumerate(losses)]
     return pd.DataFrame(rows, columns=["ranks", "step", "loss"])
+
+
+@figures.drawn
+def ranks_plot(losses: pd.DataFrame) -> figures.Picture:
+    """Loss against step, a line for each number of ranks; the columns are ranks, step, loss."""
+    figure = figures.Figure((figures.WIDTH, 3.2), layout="constrained")
+    axes = figure.subplots()
+    sizes = list(losses["ranks"].unique())
+    for look, (ranks, rows) in enumerate(losses.groupby("ranks", sort=False)):
+        name = f"{ranks} rank{'s' * (ranks > 1)}"
+        # An offset for each line: the markers stay apart where lines coincide.
+        marks = {"marker": rank_marker(look), "markevery": (look, len(sizes))}
+        axes.plot(rows["step"], rows["loss"], color=series_colour(2 * look), label=name, **marks)
+    axes.set(xlabel="step", ylabel="loss of the global batch", ylim=(0, None))
+    axes.grid(axis="y")
+    axes.legend()
+    wide = losses.pivot(index="step", columns="ranks", values="loss")
+    apart = (wide.max(axis=1) - wide.min(axis=1)).max()
+    return figures.Picture(
+        figure,
+        f"Loss in {len(wide)} steps on {', '.join(map(str, wide.columns))} ranks: from "
+        f"{wide.iloc[0].mean():.2f} to {wide.iloc[-1].mean():.2f}. The lines are at most "
+        f"{apart:.1e} apart.",
+    )

@@ -1,14 +1,19 @@
 """DataLoader workers: who makes a batch, with which random numbers, and what workers buy."""
 
+from __future__ import annotations
+
 import os
 import time
+from functools import partial
 
 import pandas as pd
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker_info
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.figures.palette import INK, series_colour
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.timing import compare
 
@@ -101,7 +106,7 @@ def time_epochs(rounds: int) -> pd.DataFrame:
             name: DataLoader(data, BATCH_SIZE, sampler=DistributedSampler(data), **options)
             for name, options in WAYS.items()
         }
-        timed = compare({n: lambda one=one: epoch(one) for n, one in loaders.items()}, rounds)
+        timed = compare({n: partial(epoch, one) for n, one in loaders.items()}, rounds)
         tables.append(timed.assign(kind=kind))
         del loaders  # ends the workers that were kept
     cleanup()
@@ -111,3 +116,49 @@ def time_epochs(rounds: int) -> pd.DataFrame:
 def epoch_times(ranks: int = 2, rounds: int = 3) -> pd.DataFrame:
     """kind, candidate (one of `WAYS`), round, seconds: an epoch of all ranks together."""
     return launch(time_epochs, rounds, ranks=ranks)[0]
+
+
+@figures.drawn
+def loading_plot(timings: pd.DataFrame, cores: int, dashed: float) -> figures.Picture:
+    """A panel for each kind of samples, a bar for each way to load: the median epoch.
+
+    `timings` has the columns kind, candidate, round and seconds. A dot is one epoch. `cores` share
+    the work of all processes. `dashed` marks so many milliseconds. The slowest way is cut off where
+    it would squeeze the other bars.
+    """
+    kinds = list(timings["kind"].unique())
+    names = list(timings["candidate"].unique())
+    medians = 1e3 * timings.groupby(["candidate", "kind"])["seconds"].median().unstack("kind")
+    edge = min(medians.max().max(), 1.6 * medians.max(axis=1).nsmallest(len(names) - 1).max())
+    figure = figures.Figure((figures.WIDTH, 1.2 + 0.42 * len(names)), layout="constrained")
+    panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
+    for axes, kind in zip(panels, kinds, strict=True):
+        for row, name in enumerate(names):
+            epochs = 1e3 * _of(timings, kind, name)
+            axes.barh(row, epochs.median(), height=0.66, color=series_colour(row))
+            axes.plot(epochs, [row] * len(epochs), "o", ms=5, mfc="white", mec=INK)
+            text = f"{epochs.median():.0f}"
+            axes.text(1.02, row, text, va="center", transform=axes.get_yaxis_transform())
+        axes.axvline(dashed, color=INK, lw=1.4, ls=(0, (4, 2)))
+        axes.set_title(kind)
+        axes.set_xlim(0, 1.05 * edge)
+        axes.set_xlabel("milliseconds per epoch")
+        axes.grid(axis="x")
+    figures.label_rows(panels[0], names)
+    rounds = timings["round"].nunique()
+    words = f"bar and number: median of {rounds} epochs; dot: one epoch; "
+    words += f"dashed: {dashed:.0f} ms; {cores} cores"
+    if medians.max().max() > edge:
+        words += "; a bar that touches the edge is longer"
+    figure.supxlabel(words, x=0.01, ha="left", fontsize=9)
+    texts = [
+        f"{kind}: " + ", ".join(f"{name} {medians.at[name, kind]:.0f}" for name in names)
+        for kind in kinds
+    ]
+    about = f"Median milliseconds per epoch on {cores} cores"
+    return figures.Picture(figure, f"{about}. {'. '.join(texts)}.")
+
+
+def _of(timings: pd.DataFrame, kind: str, name: str) -> pd.Series:
+    chosen = (timings["kind"] == kind) & (timings["candidate"] == name)
+    return timings.loc[chosen, "seconds"]

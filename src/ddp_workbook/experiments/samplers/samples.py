@@ -4,15 +4,15 @@ The pictures take a table with a row for each sample that a rank received. Its c
 number, or a name for the row), rank, place (0 is the rank's first sample in the epoch) and sample.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Sequence
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-from ddp_workbook.figures.palette import rank_colour, tint
-from ddp_workbook.figures.style import FAINT, INK, WIDTH, label_rows, style
+from ddp_workbook import figures
+from ddp_workbook.figures.palette import FAINT, INK, tint
+from ddp_workbook.rank_colours import rank_colour
 
 COLUMNS = ["epoch", "rank", "place", "sample"]
 ACROSS = 40  # samples side by side whose numbers can still be read
@@ -32,8 +32,8 @@ def sample_table(received: dict[object, Sequence[Sequence[int]]]) -> pd.DataFram
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-@style()
-def microscope_plot(table: pd.DataFrame, batch_size: int | None = None) -> Figure:
+@figures.drawn
+def microscope_plot(table: pd.DataFrame, batch_size: int | None = None) -> figures.Picture:
     """In each epoch a line for each rank: its samples, in the order in which it received them.
 
     A box is a sample, with its number, in the colour of the rank. A heavy black frame marks a
@@ -58,11 +58,10 @@ def microscope_plot(table: pd.DataFrame, batch_size: int | None = None) -> Figur
         _mark_steps(axes, across, batch_size)
     if len(again):
         _explain(figure, "heavy frame: a sample that this epoch has given out already")
-    return figure
+    return figures.Picture(figure, _words_of_microscope(table))
 
 
-def alt_text_of_microscope(table: pd.DataFrame) -> str:
-    """What `microscope_plot` shows, in words."""
+def _words_of_microscope(table: pd.DataFrame) -> str:
     again = _given_out_before(table)
     lines = []
     for epoch, of_epoch in table.groupby("epoch", sort=False):
@@ -78,8 +77,10 @@ def alt_text_of_microscope(table: pd.DataFrame) -> str:
     return " ".join(["Samples in the order in which each rank got them.", *lines, *frames])
 
 
-@style()
-def owners_plot(table: pd.DataFrame, samples: int, parts: Collection[object] = ()) -> Figure:
+@figures.drawn
+def owners_plot(
+    table: pd.DataFrame, samples: int, parts: Collection[object] = ()
+) -> figures.Picture:
     """For each epoch a line of all samples, 0 to `samples` - 1, each with the rank that got it.
 
     A box has the colour and the number of its rank. It is divided if the sample was given out more
@@ -109,11 +110,10 @@ def owners_plot(table: pd.DataFrame, samples: int, parts: Collection[object] = (
     notes = [("divided box: given out twice", doubled), ("dashed: to nobody", missing)]
     if missing or doubled:
         _explain(figure, "; ".join(words for words, shown in notes if shown))
-    return figure
+    return figures.Picture(figure, _words_of_owners(table, samples, parts))
 
 
-def alt_text_of_owners(table: pd.DataFrame, samples: int, parts: Collection[object] = ()) -> str:
-    """What `owners_plot` shows, in words."""
+def _words_of_owners(table: pd.DataFrame, samples: int, parts: Collection[object]) -> str:
     twice, never = _twice_and_never(table, samples, parts)
     lines = []
     for epoch, of_epoch in table.groupby("epoch", sort=False):
@@ -161,18 +161,20 @@ def _check(table: pd.DataFrame, across: int) -> None:
         raise ValueError(f"{table['rank'].max() + 1} ranks cannot be told apart: {RANKS} can.")
 
 
-def _canvas(across: int, down: float, notes: bool, words_below: bool) -> tuple[Figure, Axes]:
-    box = min(0.46, (WIDTH - MARGIN) / across)
+def _canvas(
+    across: int, down: float, notes: bool, words_below: bool
+) -> tuple[figures.Figure, figures.Axes]:
+    box = min(0.46, (figures.WIDTH - MARGIN) / across)
     width = max(MARGIN + box * across, LEAST if notes or words_below else 0)
     height = 0.35 + 0.36 * down + 0.35 * words_below + 0.3 * notes
-    figure = Figure((width, height), layout="constrained")
+    figure = figures.Figure((width, height), layout="constrained")
     axes = figure.subplots()
     axes.set_xlim(-0.1, (width - MARGIN) / box)
     return figure, axes
 
 
 def _box(
-    axes: Axes,
+    axes: figures.Axes,
     column: int,
     height: float,
     rank: int,
@@ -188,21 +190,21 @@ def _box(
     edge, line = (INK, 3.0) if heavy else (rank_colour(rank), 1.6)
     look = {"edgecolor": edge, "linewidth": line, "zorder": 3 if heavy else 2}
     fill = tint(rank_colour(rank))
-    axes.add_patch(Rectangle((left, height - 0.4), width, 0.8, facecolor=fill, **look))
+    axes.add_patch(figures.Rectangle((left, height - 0.4), width, 0.8, facecolor=fill, **look))
     weight = "bold" if heavy else "normal"
     place = {"ha": "center", "va": "center", "zorder": 4}
     axes.text(left + width / 2, height, str(text), fontsize=9.5, weight=weight, **place)
 
 
-def _empty_box(axes: Axes, column: int, height: float, dashed: bool) -> None:
+def _empty_box(axes: figures.Axes, column: int, height: float, dashed: bool) -> None:
     if dashed:
         look = {"facecolor": "white", "edgecolor": INK, "linestyle": (0, (2, 2)), "linewidth": 1.2}
-        axes.add_patch(Rectangle((column, height - 0.4), 0.9, 0.8, **look))
+        axes.add_patch(figures.Rectangle((column, height - 0.4), 0.9, 0.8, **look))
     else:
         axes.plot(column + 0.45, height, ".", color=FAINT, markersize=4)
 
 
-def _mark_steps(axes: Axes, across: int, batch_size: int) -> None:
+def _mark_steps(axes: figures.Axes, across: int, batch_size: int) -> None:
     """Below the boxes the number of the step, and a line where the next step begins."""
     starts = range(0, across, batch_size)
     axes.set_xticks(
@@ -214,10 +216,9 @@ def _mark_steps(axes: Axes, across: int, batch_size: int) -> None:
         axes.axvline(start - 0.05, color=INK, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
 
 
-def _finish(axes: Axes, names: list[str], heights: Sequence[float]) -> None:
-    heights = list(heights)
-    label_rows(axes, names)
-    axes.set_yticks(heights, names)
+def _finish(axes: figures.Axes, names: list[str], heights: Collection[float]) -> None:
+    figures.label_rows(axes, names)
+    axes.set_yticks(list(heights), names)
     axes.set_ylim(max(heights) + 0.5, -0.5)
     axes.set_xticks([])
     axes.spines[:].set_visible(False)
@@ -227,5 +228,5 @@ def _row_name(epoch: object) -> str:
     return epoch if isinstance(epoch, str) else f"epoch {epoch}"
 
 
-def _explain(figure: Figure, words: str) -> None:
+def _explain(figure: figures.Figure, words: str) -> None:
     figure.supxlabel(words, x=0.01, ha="left", fontsize=9)

@@ -1,1 +1,0 @@
-"""Chapter 04's pictures: who got which samples, losses, loading, pinned memory, unequal work."""
