@@ -25,7 +25,7 @@ help:
 	@echo "make figures          draw every picture under figs/ anew, from recorded data"
 	@echo "make benchmark        the measured ratios of this machine"
 	@echo "make gpu              all that one NVIDIA GPU can show, recorded in data/gpu, in ten minutes"
-	@echo "make lint             formatting, lint, notebooks without outputs; fixes what it can"
+	@echo "make lint             formatting, lint, types, notebooks without outputs; fixes what it can"
 	@echo "make system-packages  Debian packages that some tests need, and no notebook"
 
 lab setup test test-all check book figures benchmark gpu lint:

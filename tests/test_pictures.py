@@ -413,7 +413,15 @@ def test_images_are_drawn_side_by_side_with_their_names_and_compared():
 
 
 @pytest.mark.parametrize(
-    "chapter", ["data_parallel", "samplers", "collectives", "fully_sharded", "many_machines"]
+    "chapter",
+    [
+        "data_parallel",
+        "process_groups",
+        "samplers",
+        "collectives",
+        "fully_sharded",
+        "many_machines",
+    ],
 )
 def test_ranks_draw_nothing(chapter):
     """Whatever a rank imports of the demonstrations, it imports nothing that draws."""

@@ -84,15 +84,20 @@ def test_an_exercise_wrongly_and_then_rightly(notebook):
     assert "1 of 1 solved" in notebook.run("progress")
 
 
+SLIDER = """from ddp_workbook import stepper
+from ddp_workbook.figures import Picture
+
+held = launch(demos.one_sum, ranks=2)
+stepper([Picture(demos.one_sum_plot(held).figure, f"step {number}") for number in range(3)])"""
+
+
 def test_pictures_tables_and_a_slider_are_drawn(notebook):
     """The mouse moves the slider. Arrow keys do not: Notebook 7 takes them to go to other cells."""
     notebook.run("sum-picture")
     assert notebook.cell("sum-picture")[1].locator("img").get_attribute("alt").startswith("One ")
     notebook.run("machine")
     assert notebook.cell("machine")[1].locator("table").count() == 1
-    held = "show(one_sum_plot(held), alt='step {}')"
-    pictures = ", ".join(held.format(number) for number in range(3))
-    notebook.write("chapter", f"from ddp_workbook import stepper\nstepper([{pictures}])")
+    notebook.write("chapter", SLIDER)
     notebook.run("chapter")
     cell = notebook.cell("chapter")[1]
     picture, slider = cell.locator(".jupyter-widgets img"), cell.locator(".noUi-target")

@@ -41,7 +41,7 @@ def two_threads_against_one(rounds: int = ROUNDS) -> pd.DataFrame:
 
     The fastest of a few timings, taken in turns. Each thread uses one core.
     """
-    races = {(job.__name__, n): partial(_twice, job, n) for job in JOBS for n in (1, 2)}
+    races: dict = {(job.__name__, n): partial(_twice, job, n) for job in JOBS for n in (1, 2)}
     times = compare(races, rounds=rounds)
     fastest = times.groupby("candidate", sort=False)["seconds"].min() * 1e3
     rows = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
 import pandas as pd
@@ -69,7 +70,9 @@ def watch_a_step(devices: int = 2, size: Size = LARGE, tries: int = 4) -> pd.Dat
 
 def _watched(model: nn.Module, images: Tensor, labels: Tensor, devices: int) -> pd.DataFrame:
     events: list[tuple] = []
-    clocks = {name: _clocked(getattr(data_parallel, name), events) for name in OPERATIONS}
+    clocks: dict[str, Any] = {
+        name: _clocked(getattr(data_parallel, name), events) for name in OPERATIONS
+    }
     cores = torch.get_num_threads()
     torch.set_num_threads(1)  # in each thread: one core plays one device
     try:

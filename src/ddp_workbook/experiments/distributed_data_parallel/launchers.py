@@ -122,7 +122,9 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 def what_programs_are_told() -> pd.DataFrame:
     """A row for each way to type it: the arguments and the variables that the program finds."""
     with ThreadPoolExecutor() as pool:
-        lines = [(module, [*words, "--epochs", "5"], {}) for module, words in LINES.values()]
+        lines: list[tuple[str, list[str], dict]] = [
+            (module, [*words, "--epochs", "5"], {}) for module, words in LINES.values()
+        ]
         found = list(pool.map(_told, *zip(*lines, strict=True)))
     return pd.DataFrame(
         {

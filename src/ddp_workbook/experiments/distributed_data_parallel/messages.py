@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import torch
@@ -75,7 +76,7 @@ def messages(make: Callable[[], nn.Module], ranks: int = 2, **arguments) -> list
     return found[:-1]
 
 
-def _kind(call: str, number: int, row: object) -> str:
+def _kind(call: str, number: int, row: Any) -> str:
     """What a message is about, by the call that sent it, its place there, and its dtype."""
     if call == "constructor":  # it compares the models with two messages before it sends state
         return SHAPES if number < 2 else STATE

@@ -157,7 +157,7 @@ def parts_of_ranks(sizes: Sequence[Size], seconds: float) -> list[list[tuple[flo
 def _parts_of_ranks(size: Size, seconds: float, device: torch.device) -> list[tuple[float, ...]]:
     ddp, work = _ddp_and_work(size, device)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=single_process.LEARNING_RATE)
-    taken = []
+    taken: list[tuple[float, ...]] = []
 
     def clock(part: Callable[[], object]) -> float:
         return time_step(part, warm_up=0, repeats=1, device=device)[0]

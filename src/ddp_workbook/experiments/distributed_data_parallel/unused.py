@@ -32,10 +32,10 @@ def steps_with_a_spare_part(**arguments) -> str:
 
 def sent_with_a_spare_part() -> pd.DataFrame:
     """The bytes of each message of rank 0 in three steps, with each argument that helps here."""
-    looking = {"find_unused_parameters": True}
+    looking: dict[str, object] = {"find_unused_parameters": True}
     small = looking | {"bucket_cap_mb": 0.001}  # so that spare's bias has a bucket of its own
     skipping = small | {"skip_all_reduce_unused_params": True}
-    settings = [looking, {"static_graph": True}, small, skipping]
+    settings: list[dict] = [looking, {"static_graph": True}, small, skipping]
     return settings_table(WithASparePart, settings, ["step 1", "step 2", "step 3"])
 
 

@@ -45,7 +45,7 @@ def sent_by_rank_0(worker: Callable[..., Any], ranks: int = 2, **arguments: Any)
     Columns: seq (the index), line, op, peer, dtype, bytes.
     """
     wire = record_collectives(worker, ranks=ranks, **arguments).query("rank == 0")
-    with open(inspect.getsourcefile(worker), encoding="utf-8") as file:
+    with open(inspect.getsourcefile(worker) or "", encoding="utf-8") as file:
         lines = ["", *(line.partition("  #")[0].strip() for line in file)]
     numbers = wire["line"].str.rpartition(":")[2].astype(int)
     columns = ["seq", "line", "op", "peer", "dtype", "bytes"]

@@ -1,1 +1,5 @@
-"""What the pages of chapter 03 run: nodes, meetings at a store, groups, work of one rank."""
+"""Chapter 03's demonstrations: from ddp_workbook.experiments import process_groups as demos."""
+
+from ddp_workbook.experiments import subjects
+
+__getattr__ = subjects(__name__)

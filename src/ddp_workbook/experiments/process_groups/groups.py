@@ -1,7 +1,7 @@
-"""Groups inside the world: two sums on a mesh, slices of a mesh, and what each backend can do."""
+"""What each backend can do, and what a sum in two stages costs."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -9,55 +9,12 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.process_groups import make_mesh
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.timing import compare, summary, time_step
-
-
-def two_sums(nodes: int, gpus: int) -> list[int]:
-    """What this rank holds before, between and after a sum along each dimension of a mesh."""
-    device = setup()
-    mesh = init_device_mesh(device.type, (nodes, gpus), mesh_dim_names=("node", "gpu"))
-    x = torch.tensor([dist.get_rank() + 1], device=device)
-    held = [x.item()]
-    for dimension in ("gpu", "node"):
-        dist.all_reduce(x, group=mesh.get_group(dimension))
-        held.append(x.item())
-    cleanup()
-    return held
-
-
-def slices() -> dict[str, list]:
-    """The ranks of some slices of a mesh of 2 x 2 x 2, as this rank finds them."""
-    device = setup()
-    names = ("replicate", "shard", "tensor")
-    mesh = init_device_mesh(device.type, (2, 2, 2), mesh_dim_names=names)
-    found = {
-        '["replicate"]': mesh["replicate"],
-        '["shard"]': mesh["shard"],
-        '["tensor"]': mesh["tensor"],
-        '["replicate", "shard"]': mesh["replicate", "shard"],
-        '["shard", "tensor"]': mesh["shard", "tensor"],
-    }
-    ranks = {words: one.mesh.tolist() for words, one in found.items()}
-    cleanup()
-    return ranks
-
-
-def how_many_groups(slices_of: Sequence[Mapping[str, list]]) -> dict[str, Any]:
-    """The groups of each rank and of all ranks together, the world included.
-
-    `slices_of[rank]` is what `slices` returned there. A slice with one name is a group.
-    """
-    own = [{tuple(of[name]) for name in of if "," not in name} for of in slices_of]
-    return {"of each rank": [len(one) + 1 for one in own], "altogether": len(set().union(*own)) + 1}
-
-
-# What a sum in two stages costs
 
 
 def timed_sums(numbers: int, rounds: int) -> pd.DataFrame:

@@ -1,98 +1,77 @@
-"""How ranks meet: what they ask of the store, who is connected to whom, and where they meet."""
+"""How ranks meet: who is connected to whom, in which ways, and over which network."""
 
+from __future__ import annotations
+
+import math
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 import psutil
 import torch
 import torch.distributed as dist
 
+from ddp_workbook import figures
 from ddp_workbook.errors import RankFailed
-from ddp_workbook.figures.process_groups.store import StoreEvent
+from ddp_workbook.experiments.process_groups.store import Met, connections
+from ddp_workbook.figures.palette import INK, tint
 from ddp_workbook.launcher.launch import launch
-
-
-class RecordingStore(dist.Store):
-    """A store in Python: it passes every call on to `store`, and records it with its times."""
-
-    def __init__(self, store: dist.Store):
-        super().__init__()
-        self.store, self.calls = store, []
-
-    def recorded(self, what: str, key: str, call: Callable, *arguments: Any) -> Any:
-        start = time.monotonic()  # a clock that all processes of a machine share
-        result = call(*arguments)
-        self.calls.append((what, key, start, time.monotonic()))
-        return result
-
-    def set(self, key, value):
-        return self.recorded("set", key, self.store.set, key, value)
-
-    def get(self, key):
-        return self.recorded("get", key, self.store.get, key)
-
-    def wait(self, keys, *limit):
-        return self.recorded("wait", keys[0], self.store.wait, keys, *limit)
-
-
-class Met(NamedTuple):
-    """What one rank saw of a meeting: its calls of the store, and its TCP connections.
-
-    Connections are pairs (own port, the other side's port): `before` the group was made, and
-    `after` all ranks had joined it.
-    """
-
-    calls: list[tuple[str, str, float, float]]  # what, key, start and end
-    before: list[tuple[int, int]]
-    after: list[tuple[int, int]]
-
-
-def meet() -> Met:
-    """Join the group over gloo, and record what this rank asks of the store."""
-    store, rank, world_size = next(dist.rendezvous("env://"))
-    before = connections()
-    recording = RecordingStore(store)
-    dist.init_process_group("gloo", store=recording, rank=rank, world_size=world_size)
-    calls = list(recording.calls)
-    dist.barrier()  # now all have connected
-    after = connections()
-    dist.barrier()  # no rank leaves while another one still counts
-    return Met(calls, before, after)
-
-
-def connections() -> list[tuple[int, int]]:
-    """(own port, the other side's port) of each open TCP connection of this process."""
-    found = psutil.Process().net_connections("tcp")
-    return [(one.laddr.port, one.raddr.port) for one in found if one.status == "ESTABLISHED"]
+from ddp_workbook.rank_colours import rank_colour
 
 
 def pairs(met: Sequence[Met]) -> set[tuple[int, int]]:
     """The pairs of ranks between which there is a connection, the smaller rank first."""
     owner = {own: rank for rank, one in enumerate(met) for own, _ in one.after}
     return {
-        tuple(sorted((rank, owner[other])))
+        (min(rank, owner[other]), max(rank, owner[other]))
         for rank, one in enumerate(met)
         for _, other in one.after
         if other in owner
     }
 
 
-def events(met: Sequence[Met]) -> Iterator[StoreEvent]:
-    """What gloo asked of the store. The last part of a key is the rank whose address it is."""
-    for rank, one in enumerate(met):
-        for what, key, start, end in one.calls:
-            yield StoreEvent(rank, what, int(key.rsplit("/", 1)[-1]), start, end)
+@figures.drawn
+def connections_plot(pairs: Iterable[tuple[int, int]], ranks: int) -> figures.Picture:
+    """Ranks on a circle, a line for each connection between two ranks, a dotted one to the store.
 
-
-def calls_of(met: Met) -> pd.DataFrame:
-    """One rank's calls of the store, in order, and how long each took."""
-    return pd.DataFrame(
-        {"call": what, "key": key, "milliseconds": f"{1e3 * (end - start):.1f}"}
-        for what, key, start, end in met.calls
+    `pairs` are the open connections, each listed once or from both ends.
+    """
+    joined = sorted({(min(pair), max(pair)) for pair in pairs})
+    spots = _circle(ranks)
+    lowest, highest = min(y for _, y in spots) - 0.25, max(y for _, y in spots) + 0.25
+    figure = figures.Figure((5.4, 1.3 * (highest - lowest)), layout="constrained")
+    axes = figure.subplots()
+    for one, other in joined:
+        axes.plot(*zip(spots[one], spots[other], strict=True), color=INK, linewidth=1.6, zorder=1)
+    for spot in spots:
+        axes.plot(*zip(spot, (1.75, 0), strict=True), color=INK, linestyle=(0, (1, 2)), lw=1.1)
+    box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": INK}
+    axes.text(1.75, 0, "store", ha="center", va="center", bbox=box)
+    for rank, spot in enumerate(spots):
+        colour = rank_colour(rank)
+        look = {
+            "boxstyle": "round,pad=0.4",
+            "facecolor": tint(colour),
+            "edgecolor": colour,
+            "lw": 2,
+        }
+        axes.text(*spot, f"rank {rank}", ha="center", va="center", bbox=look, zorder=2)
+    axes.set(xlim=(-1.45, 2.1), ylim=(lowest, highest), xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    lines = ", ".join(f"{one} and {other}" for one, other in joined)
+    return figures.Picture(
+        figure,
+        f"{ranks} ranks on a circle, with {len(joined)} lines, between the ranks {lines}. A dotted "
+        "line joins each rank to the store.",
     )
+
+
+def _circle(ranks: int) -> Sequence[tuple[float, float]]:
+    """Positions of the ranks, clockwise from the top left; a single rank is in the middle."""
+    if ranks == 1:
+        return [(0.0, 0.0)]
+    angles = [math.pi * (0.75 - 2 * rank / ranks) for rank in range(ranks)]
+    return [(math.cos(angle), math.sin(angle)) for angle in angles]
 
 
 # Where to meet

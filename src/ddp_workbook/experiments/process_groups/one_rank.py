@@ -1,20 +1,28 @@
 """What one rank does alone: who has to wait for it, and for how long."""
 
+from __future__ import annotations
+
 import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
 import torch
 import torch.distributed as dist
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.process_groups import train
+from ddp_workbook.figures.palette import INK, tint
 from ddp_workbook.files import temporary_folder
 from ddp_workbook.launcher.launch import launch
+from ddp_workbook.rank_colours import rank_colour
+
+Span = tuple[str, float, float]  # compute, all-reduce or write; start and end in milliseconds
+WORDS = {"compute": "computes", "all-reduce": "in the all-reduce", "write": "writes an event"}
 
 
 def new_folder() -> Path:
@@ -92,10 +100,17 @@ def train_and_write(path: Path) -> None:
                 print(json.dumps({"step": step, "name": "loss", "value": loss}), file=file)
 
 
-def loss_curve(path: Path) -> pd.DataFrame:
-    """The events in a file, as `loss_plot` takes them."""
+def loss_curve(path: Path) -> pd.Series:
+    """The loss of each step, from the events in a file."""
     events = pd.read_json(path, lines=True)
-    return events.rename(columns={"name": "candidate", "value": "loss"})
+    return events[events["name"] == "loss"].set_index("step")["value"].rename("loss")
+
+
+@figures.drawn
+def loss_plot(path: Path) -> figures.Picture:
+    """The loss over the steps, read from the file."""
+    about = "Loss over the steps, read from the file"
+    return figures.lines(loss_curve(path).to_frame(), "loss", about)
 
 
 def lane_with_events(steps: int) -> list[tuple[str, float, float]]:
@@ -126,3 +141,34 @@ def lanes_with_events(steps: int = 4) -> list[list[tuple[str, float, float]]]:
         [(what, 1e3 * (start - began), 1e3 * (end - began)) for what, start, end in lane]
         for lane in lanes
     ]
+
+
+@figures.drawn
+def lanes_plot(lanes: Sequence[Sequence[Span]]) -> figures.Picture:
+    """A lane for each rank: when it computed, was in an all-reduce, and wrote; in milliseconds."""
+    events = [(f"rank {rank}", *span) for rank, spans in enumerate(lanes) for span in spans]
+    table = pd.DataFrame(events, columns=["lane", "what", "start", "end"])
+    keys = {words: _look(what, INK) for what, words in WORDS.items()}
+    unit = "milliseconds since the first rank began"
+
+    def look(event: dict) -> figures.Look:
+        return _look(event["what"], rank_colour(int(event["lane"].removeprefix("rank "))))
+
+    picture = figures.lanes(table, unit, "A lane for each rank", by=look, keys=keys)
+    parts = []
+    for rank, spans in enumerate(lanes):
+        waits = [f"{end - start:.0f}" for what, start, end in spans if what == "all-reduce"]
+        wrote = sum(end - start for what, start, end in spans if what == "write")
+        words = f"it writes for {wrote:.0f} ms altogether" if wrote else "it writes nothing"
+        parts.append(f"Rank {rank} is in its all-reduces for {', '.join(waits)} ms; {words}.")
+    picture.alt = f"A lane for each rank, over time. {' '.join(parts)}"
+    return picture
+
+
+def _look(what: str, colour: str) -> figures.Look:
+    fills: dict[str, figures.Look] = {
+        "compute": {"facecolor": tint(colour, 0.3)},
+        "all-reduce": {"facecolor": "white", "hatch": "////", "hatchcolor": colour},
+        "write": {"facecolor": colour},
+    }
+    return fills[what] | {"edgecolor": colour, "linewidth": 1.2}

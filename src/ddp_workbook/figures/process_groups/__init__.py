@@ -1,1 +1,0 @@
-"""Chapter 03's pictures: torchruns and their ranks, meetings at a store, meshes."""
