@@ -40,7 +40,6 @@ HOMES = {
     "show": "figures.style",
     "stepper": "figures.slider",
     "images_plot": "figures.images",
-    "loss_plot": "figures.distributed_data_parallel.step_times",
     "step_time_plot": "figures.timings",
     "speed_up_plot": "figures.timings",
     "hint": "exercises.judging.reader",

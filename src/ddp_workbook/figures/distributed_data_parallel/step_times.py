@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ddp_workbook.figures.palette import rank_colour, rank_hatch, rank_marker, series_colour
+from ddp_workbook.figures.palette import rank_hatch, rank_marker, series_colour
 from ddp_workbook.figures.style import FAINT, INK, WIDTH, label_rows, style
 
 QUARTILES = 4  # timings that it takes for a middle half
@@ -167,33 +167,6 @@ def alt_text_of_timeline(events: pd.DataFrame) -> str:
     longest = lasted.groupby(["lane", "what"], sort=False)["ms"].max()
     words = ", ".join(f"{lane} {what} {ms:.0f}" for (lane, what), ms in longest.items())
     return f"A lane for each of {events['lane'].nunique()}. The longest, in milliseconds: {words}."
-
-
-@style()
-def loss_plot(frame: pd.DataFrame) -> Figure:
-    """Loss against step, one line for each rank or candidate.
-
-    `frame` has the columns step, loss, and rank or candidate; ranks keep their colours and
-    markers.
-    """
-    ranks = "rank" in frame
-    figure = Figure((WIDTH, 3.4), layout="constrained")
-    axes = figure.subplots()
-    lines = frame.groupby("rank" if ranks else "candidate", sort=False)
-    for index, (name, line) in enumerate(lines):
-        axes.plot(
-            line["step"],
-            line["loss"],
-            label=f"rank {name}" if ranks else name,
-            color=rank_colour(name) if ranks else series_colour(index),
-            marker=rank_marker(name if ranks else index),
-            # An offset for each line: the markers stay apart where lines coincide.
-            markevery=(index, max(1, len(line) // 10)),
-        )
-    axes.set(xlabel="step", ylabel="loss")
-    axes.grid(axis="y")
-    axes.legend()
-    return figure
 
 
 def _panels(frame: pd.DataFrame) -> tuple[Figure, Iterator]:
