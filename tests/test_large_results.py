@@ -276,7 +276,9 @@ def test_a_launch_in_a_thread_stops_reading_when_it_is_cancelled(no_thread_left)
 
 def test_a_result_that_came_just_in_time_is_read():
     value = [numpy.array(part) for part in serialization.pack_result(results.Slow())]
-    handle = SimpleNamespace(rank=0, evidence=Evidence(0), outcome=SimpleNamespace(value=value))
+    evidence = Evidence(0)
+    evidence.outcome = SimpleNamespace(value=value)
+    handle = SimpleNamespace(rank=0, evidence=evidence)
     (result,) = unpickling.results([handle], time.monotonic() - 1, 1.0)
     assert type(result) is results.Slow
 

@@ -130,13 +130,17 @@ def test_browser_tests_say_what_would_enable_them(run, tmp_path):
 
 NO_DEVELOPER = """
 import importlib.abc
+import importlib.machinery
 import sys
 
 
-class Refuse(importlib.abc.MetaPathFinder):
+class Refuse(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path=None, target=None):
-        if name in {refused}:
-            raise ModuleNotFoundError(name + " is a package for developers")
+        if name in {refused}:  # torch looks where some of them are, and does not import them
+            return importlib.machinery.ModuleSpec(name, self)
+
+    def create_module(self, spec):
+        raise ModuleNotFoundError(spec.name + " is a package for developers")
 
 
 sys.meta_path.insert(0, Refuse())

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.launch import launch, run_ranks
 from ddp_workbook.launcher.process_group import set_up
 from ddp_workbook.recording.collectives import record_collectives
 from ddp_workbook.recording.timing import time_step
@@ -58,6 +58,14 @@ def seconds_of_both(repeats: int) -> list[list[float]]:
     """In a rank: seconds of each call, by way."""
     device = set_up(bare=False)
     return [time_step(way, repeats=repeats) for way in (as_object, lambda: as_number(device))]
+
+
+def sums_in_both_orders() -> dict[str, list]:
+    """What two ranks hold before and after two sums, if both take them in one order, and if not."""
+    return {
+        "both ranks take a, then b": launch(two_sums, False, ranks=2),
+        "rank 1 takes b, then a": launch(two_sums, True, ranks=2),
+    }
 
 
 def two_sums(swapped: bool) -> tuple[list[Tensor], list[Tensor]]:
