@@ -214,7 +214,7 @@ def test_work_hides_an_all_reduce_on_the_slow_wire():
         (works_first, *_), (waits_next, begun, ended) = ways["overlapped"][rank]
         assert (waits_first, works_next) == ("waits", "works") == (waits_next, works_first)
         assert ended - begun < ways["in line"][rank][0][2] - wait
-    assert "in line: rank 0: waits from 0" in slow_wire.overlap_plot(ways).alt
+    assert "in line: rank 0: waits from" in slow_wire.overlap_plot(ways).alt
 
 
 def test_all_rungs_add_up_the_same_gradients():
