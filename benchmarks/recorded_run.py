@@ -7,13 +7,8 @@ import pandas as pd
 
 from benchmarks.table import Line, Spread, ratio_text, seconds_text, spread
 from ddp_workbook.experiments.distributed_data_parallel import step_times
-from ddp_workbook.figures.distributed_data_parallel.step_times import (
-    breakdown_plot,
-    speed_up_plot,
-    step_time_plot,
-)
-from ddp_workbook.figures.style import save
-from ddp_workbook.recording.timing import speed_up, summary
+from ddp_workbook.figures import speed_up_plot, step_time_plot
+from ddp_workbook.recording.timing import speed_up
 
 FIGURES = Path(__file__).parents[1] / "figs"
 STEM = "distributed_data_parallel"
@@ -47,12 +42,12 @@ def record(steps: pd.DataFrame, parts: pd.DataFrame) -> list[Path]:
 def draw(steps: pd.DataFrame, parts: pd.DataFrame, folder: Path) -> list[Path]:
     """Write the pictures of a recorded run to `folder`; its first candidate is the baseline."""
     baseline = steps["candidate"].iloc[0]
-    faster = speed_up_plot(speed_up(steps, baseline), baseline)
-    return [
-        save(step_time_plot(steps), folder / f"{STEM}_step_time.svg", alt_of_steps(steps)),
-        save(faster, folder / f"{STEM}_speed_up.svg", alt_of_speed_up(steps, baseline)),
-        save(breakdown_plot(parts), folder / f"{STEM}_breakdown.svg", alt_of_parts(parts)),
-    ]
+    pictures = {
+        "step_time": step_time_plot(steps),
+        "speed_up": speed_up_plot(speed_up(steps, baseline), baseline),
+        "breakdown": step_times.breakdown_bars(parts),
+    }
+    return [picture.save(folder / f"{STEM}_{name}.svg") for name, picture in pictures.items()]
 
 
 def lines(steps: pd.DataFrame, names: list[str]) -> list[Line]:
@@ -75,37 +70,6 @@ def lines(steps: pd.DataFrame, names: list[str]) -> list[Line]:
                 )
             )
     return found
-
-
-def alt_of_steps(steps: pd.DataFrame) -> str:
-    """Every bar of the step times in words."""
-    return "Bars of median step times. " + " ".join(
-        _of_size(size, [f"{r.candidate} {r.median * 1e3:.3g} ms" for r in rows.itertuples()])
-        for size, rows in summary(steps).groupby(SIZE, sort=False)
-    )
-
-
-def alt_of_speed_up(steps: pd.DataFrame, baseline: str) -> str:
-    """Every point of the speed-up in words."""
-    table = speed_up(steps, baseline)
-    return f"Points: how many times as fast as {baseline}. " + " ".join(
-        _of_size(size, [f"{r.candidate} {r.median:.2f}" for r in rows.itertuples()])
-        for size, rows in table[table["candidate"] != baseline].groupby(SIZE, sort=False)
-    )
-
-
-def alt_of_parts(parts: pd.DataFrame) -> str:
-    """Every piece of the stacked bars in words."""
-    return "Stacked bars: the parts of a step. " + " ".join(
-        _of_size(
-            size, [f"{r.candidate}, {r.part} {r.seconds * 1e3:.3g} ms" for r in rows.itertuples()]
-        )
-        for size, rows in parts.groupby(SIZE, sort=False)
-    )
-
-
-def _of_size(size: tuple, words: list[str]) -> str:
-    return f"Width {size[0]}, depth {size[1]}, batch {size[2]}: {'; '.join(words)}."
 
 
 def _dated(frame: pd.DataFrame) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import re
 from pathlib import Path
 
 import nbformat
@@ -10,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ddp_workbook import launch, speed_up, summary
+from ddp_workbook import launch, speed_up, step_time_plot, summary
 from ddp_workbook.chapters import distributed_data_parallel
 from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.errors import RankFailed
@@ -20,6 +19,8 @@ from ddp_workbook.experiments.distributed_data_parallel import (
     does_it_pay,
     filling,
     five_rows,
+    hooks,
+    losses,
     memory,
     one_file,
     one_step,
@@ -27,13 +28,7 @@ from ddp_workbook.experiments.distributed_data_parallel import (
     straggler,
     wire,
 )
-from ddp_workbook.figures.distributed_data_parallel import accumulation as accumulation_pictures
-from ddp_workbook.figures.distributed_data_parallel import does_it_pay as pay_pictures
-from ddp_workbook.figures.distributed_data_parallel import filling as filling_pictures
-from ddp_workbook.figures.distributed_data_parallel import losses as loss_pictures
-from ddp_workbook.figures.distributed_data_parallel import memory as memory_pictures
-from ddp_workbook.figures.distributed_data_parallel import replicas
-from ddp_workbook.figures.distributed_data_parallel import step_times as time_pictures
+from ddp_workbook.figures import palette
 from ddp_workbook.recording.collectives import record_collectives
 from tests.drawn import words
 from tests.workers import ddp_claims as workers
@@ -71,10 +66,11 @@ def test_ranks_take_rows_in_turns_and_send_the_output_first(steps):
 
 
 def test_the_first_picture_shows_rows_buckets_and_means(steps):
-    said = words(replicas.replicas_plot(steps))
+    picture = one_step.replicas(steps)
+    said = words(picture)
     assert {"row 0", "row 1", "rank 0: a process", "hidden.1"} <= set(said)
-    assert said.count(f"{steps[0].buckets[0].mean:.4f} …") == 2
-    assert f"{steps[1].buckets[0].own:.4f}" in replicas.alt_text_of_replicas(steps)
+    assert sum(f"{steps[0].buckets[0].mean:.4f} …" in text for text in said) == 2
+    assert f"{steps[1].buckets[0].own:.4f}" in picture.alt
 
 
 # What is sent
@@ -120,28 +116,26 @@ def test_no_sync_sends_nothing():
 
 
 @pytest.fixture(scope="module")
-def backward() -> filling.Backward:
+def backward() -> hooks.Backward:
     """What the picture of the buckets shows."""
-    return launch(filling.backward_of_this_rank, ranks=2)[0]
+    return filling.quickest_backward()
 
 
 def test_the_first_bucket_has_the_last_layers_and_leaves_before_the_last_gradient(backward):
-    first = backward.sent[0]
-    assert {name.rpartition(".")[0] for name in first.names} == {"output", "hidden.7", "hidden.6"}
-    assert first.start < backward.ready[-1].at
+    inside = [one.name for one in backward.ready if one.bucket == 0]
+    assert {name.rpartition(".")[0] for name in inside} == {"output", "hidden.7", "hidden.6"}
+    assert backward.sent[0].start < backward.last_gradient
     assert [one.size >= filling.CAP * 2**20 for one in backward.sent] == [True] * 3 + [False]
     assert sum(one.size for one in backward.sent) == sum(one.size for one in backward.ready)
 
 
 def test_the_picture_of_buckets_marks_the_last_gradient(backward):
-    said = words(filling_pictures.filling_plot(backward))
-    assert {"bucket 0", "bucket 3", "last gradient ready ", " exposed"} <= set(said)
-    bars = filling_pictures.filling_plot(backward).axes[0].containers
-    assert [bar[0].get_width() for bar in bars] == pytest.approx(
+    picture = filling.buckets(backward)
+    assert {"bucket 0", "bucket 3", "last gradient ready ", " exposed"} <= set(words(picture))
+    assert [bar[0].get_width() for bar in picture.axes.containers] == pytest.approx(
         [one.end - one.start for one in backward.sent]
     )
-    told = filling_pictures.alt_text_of_filling(backward)
-    assert f"ready at {backward.ready[-1].at:.1f}" in told
+    assert f"ready at {backward.last_gradient:.1f}" in picture.alt
 
 
 # Mean, losses, waiting
@@ -155,10 +149,11 @@ def test_five_rows_are_off_by_a_quarter_without_the_factor():
 
 def test_losses_of_ranks_have_their_colours_and_the_short_batch_is_marked():
     table = pd.DataFrame({"rank 0": [2.0, 1.0], "rank 1": [2.2, 1.4], "whole batch": [2.1, 1.2]})
-    made = loss_pictures.own_losses_plot(table.rename_axis("step"))
-    assert "the last batch has five rows" in words(made)
-    assert [line.get_color() for line in made.axes[0].lines][:2] == ["#004ffe", "#cc8200"]
-    assert "whole batch 2.10" in loss_pictures.alt_text_of_own_losses(table)
+    picture = losses.own_losses(table.rename_axis("step"))
+    assert losses.LAST_BATCH in words(picture)
+    colours = [line.get_color() for line in picture.axes.lines]
+    assert colours == ["#004ffe", "#cc8200", palette.INK]
+    assert "whole batch from 2.1 to 1.2" in picture.alt
 
 
 @pytest.mark.parametrize("who", [0, 1])
@@ -176,27 +171,25 @@ def test_a_late_constructor_is_waited_for_in_the_constructor():
     assert waited.loc["constructor", "constructor"] > 45
 
 
-def test_the_timeline_in_words_has_the_longest_of_each_part():
-    parts = [[straggler.Part("forward", 0.0, 3.0), straggler.Part("forward", 4.0, 9.0)]]
-    assert "rank 0 forward 5" in time_pictures.alt_text_of_timeline(straggler.as_events(parts))
+def test_the_timeline_has_a_lane_for_each_rank():
+    parts = [[straggler.Part("forward", 0.0, 3.0)], [straggler.Part("step", 4.0, 9.0)]]
+    told = "rank 0: forward from 0 to 3; rank 1: step from 4 to 9"
+    assert told in straggler.timeline(parts).alt
 
 
 # Memory and files
 
 
 def test_a_rank_has_fewer_activations_and_everything_else_whole():
-    held = memory.held_by_one_rank(ranks=[2, 4])
-    alone, two, four = held.values()
+    table = memory.held_by_one_rank(ranks=[2, 4])
     for part in ("parameters", "gradients", "optimizer state"):
-        assert alone[part] == two[part] == four[part]
-    assert (alone["buckets"], two["buckets"], four["buckets"]) == (0, *[alone["gradients"]] * 2)
-    assert two["activations"] == pytest.approx(alone["activations"] / 2, rel=0.01)
-    assert four["activations"] == pytest.approx(alone["activations"] / 4, rel=0.01)
-    made = memory_pictures.memory_plot(held)
-    assert {"one process", "each of 4 ranks", "buckets", "MB that a rank holds in a step"} <= set(
-        words(made)
-    )
-    assert "activations 2.12" in memory_pictures.alt_text_of_memory(held)
+        assert table[part].nunique() == 1
+    assert list(table["buckets"]) == [0, *table["gradients"][1:]]
+    shares = table["activations"] / table["activations"].iloc[0]
+    assert list(shares) == pytest.approx([1, 1 / 2, 1 / 4], rel=0.01)
+    picture = memory.held(table)
+    assert {"one process", "each of 4 ranks", "buckets"} <= set(words(picture))
+    assert "activations 2.12" in picture.alt
 
 
 def test_all_ranks_writing_leave_no_log():
@@ -247,9 +240,9 @@ def test_accumulation_sends_a_quarter_and_the_picture_shows_each_all_reduce():
     assert (events["end"] > events["start"]).all()
     last = events[(events["way"] == ways[1]) & (events["micro_batch"] == 4)]["start"].item()
     assert (events[events["way"] == ways[1]].query("micro_batch == 0")["start"] > last).all()
-    bars = accumulation_pictures.accumulation_plot(events).axes[0].patches
-    assert len(bars) == len(events)
-    assert "4 micro-batches" in accumulation_pictures.alt_text_of_accumulation(events)
+    picture = accumulation.lanes(events)
+    assert len(picture.axes.patches) == len(events)
+    assert f"{ways[0]}: 4 micro-batches, {sent.iloc[0]} all-reduces" in picture.alt
 
 
 def test_with_the_flag_set_late_the_first_micro_batch_is_the_one_that_is_sent():
@@ -263,12 +256,11 @@ def test_tables_have_as_many_digits_as_matter():
     assert list(shown.iloc[0]) == ["4", "77.0", "7e-09", "0e+00"]
 
 
-def test_trainings_are_drawn_in_panels_on_one_axis():
+def test_trainings_that_leave_the_picture_are_cut_off():
     curves = pd.DataFrame({"mean": [2.0, 1.0], "sum": [2.0, 300.0]}).rename_axis("step")
-    made = loss_pictures.trainings_plot({"SGD": curves, "Adam": curves}, highest=20)
-    assert [axes.get_title(loc="left") for axes in made.axes] == ["SGD", "Adam"]
-    assert made.axes[0].get_ylim()[1] == made.axes[1].get_ylim()[1] == 20
-    assert "SGD, step 1: mean 1, sum 300" in loss_pictures.alt_text_of_trainings({"SGD": curves})
+    picture = batch_size.trainings({"SGD": curves, "Adam": curves}, highest=20)
+    assert [axes.get_ylim()[1] for axes in picture.figure.axes] == [20, 20]
+    assert "SGD: mean from 2 to 1, sum from 2 to 300" in picture.alt
 
 
 def test_a_sum_over_32_ranks_is_eight_times_that_over_four():
@@ -307,10 +299,10 @@ def test_the_formula_is_filled_in():
 
 def test_the_break_even_is_marked_where_it_is_in_the_picture():
     steps = does_it_pay.against_formula(NUMBERS)
-    assert " C = 2 S / B" in words(pay_pictures.break_even_plot(steps, 96.0))
-    assert " C = 2 S / B" not in words(pay_pictures.break_even_plot(steps, math.nan))
-    told = pay_pictures.alt_text_of_break_even(steps, 96.0)
-    assert "32 rows: one process 4.5, DDP 9.0" in told and "at 96 rows" in told
+    picture = does_it_pay.break_even(steps, 96.0)
+    assert " C = 2 S / B" in words(picture)
+    assert "32 rows: one process 4.5, DDP 9.0" in picture.alt and "at 96 rows" in picture.alt
+    assert " C = 2 S / B" not in words(does_it_pay.break_even(steps, math.nan))
 
 
 def test_the_numbers_are_measured_for_each_number_of_rows():
@@ -371,8 +363,7 @@ def test_the_recorded_parts_are_those_that_the_page_names():
     text = prose("02_further_does_it_pay")
     assert f"waits {ms[DDP, 'all-reduce not hidden']} ms" in text
     assert f"spends {ms[DP, 'replicate']} ms" in text
-    told = time_pictures.alt_text_of_breakdown(parts)
-    assert re.search(r"DDP, 2 ranks: compute 2\.16", told)
+    assert "DDP, 2 ranks: compute 2.16" in step_times.breakdown_bars(parts).alt
 
 
 def test_only_the_largest_size_computes_much_for_each_megabyte_of_gradients(recorded):
@@ -394,10 +385,9 @@ def test_the_deep_model_of_the_timings_has_33_layers_and_66_gradients():
 def test_a_middle_half_is_drawn_from_four_timings_on():
     rows = [("one", n, 0.001 * n) for n in (1, 2, 3)]
     frame = pd.DataFrame(rows, columns=["candidate", "round", "seconds"])
-    few = time_pictures.step_time_plot(frame)
-    more = time_pictures.step_time_plot(pd.concat([frame, frame.assign(round=4)]))
-    assert [len(made.axes[0].collections) for made in (few, more)] == [0, 1]
-    assert "one 2" in time_pictures.alt_text_of_step_times(frame)
+    few, more = step_time_plot(frame), step_time_plot(pd.concat([frame, frame.assign(round=4)]))
+    assert [len(picture.axes.collections) for picture in (few, more)] == [0, 1]
+    assert "one 2" in few.alt
 
 
 def test_each_rank_keeps_its_own_scores():

@@ -21,21 +21,14 @@ from ddp_workbook.experiments.distributed_data_parallel import (
     two_parts,
     unused,
 )
-from ddp_workbook.figures.distributed_data_parallel.hooks import (
-    Arrival,
-    Backward,
-    alt_text_of_backward,
-    backward_plot,
-)
-from ddp_workbook.figures.distributed_data_parallel.messages import (
+from ddp_workbook.experiments.distributed_data_parallel.hooks import Backward, Bucket, Gradient
+from ddp_workbook.experiments.distributed_data_parallel.messages import (
     BUFFERS,
     GRADIENTS,
     ORDER,
     SHAPES,
     STATE,
     Message,
-    alt_text_of_messages,
-    messages_plot,
 )
 from ddp_workbook.recording.collectives import record_collectives, recorded
 from tests.workers import ddp_claims as workers
@@ -89,10 +82,10 @@ def test_gradients_come_backwards_and_buckets_are_rebuilt_once(watched):
 def test_a_bucket_leaves_with_its_last_gradient_and_before_later_ones(watched):
     for steps in watched:
         backward = steps[-1]
-        for bucket, (start, end) in enumerate(backward.sent):
-            own = [one.ms for one in backward.ready if one.bucket == bucket]
-            assert max(own) <= start <= end
-        assert backward.sent[0][0] < backward.last_gradient <= backward.end
+        for bucket, sent in enumerate(backward.sent):
+            own = [one.at for one in backward.ready if one.bucket == bucket]
+            assert max(own) <= sent.start <= sent.end
+        assert backward.sent[0].start < backward.last_gradient <= backward.end
 
 
 def test_a_hook_on_a_parameter_sees_the_gradient_before_it_is_averaged():
@@ -100,13 +93,11 @@ def test_a_hook_on_a_parameter_sees_the_gradient_before_it_is_averaged():
 
 
 def test_the_picture_of_a_backward_says_what_it_shows():
-    ready = [Arrival("b", 0, 1.0), Arrival("a", 1, 4.0)]
-    backward = Backward(ready, [(1.5, 3.0), (4.5, 6.0)])
-    alt = alt_text_of_backward([backward, backward])
+    ready = [Gradient("b", 8, 0, 1.0), Gradient("a", 8, 1, 4.0)]
+    backward = Backward(ready, [Bucket(8, 1.5, 3.0), Bucket(8, 4.5, 6.0)])
+    alt = hooks.lanes([backward, backward]).alt
+    assert "rank 1, bucket 1: travels from 4.5 to 6" in alt
     assert "the last one at 4.0 ms" in alt and "the exposed part is 2.0 ms" in alt
-    figure = backward_plot([backward, backward])
-    assert [axes.get_title("left") for axes in figure.axes] == ["rank 0", "rank 1"]
-    assert figure.axes[-1].get_xlabel() == "milliseconds since this rank's backward began"
 
 
 # What is sent, call by call
@@ -153,11 +144,10 @@ def test_settings_of_the_table_show_on_the_wire_as_the_page_says():
 def test_the_picture_of_messages_says_what_it_shows():
     calls = ["constructor", "forward 1"]
     sent = {"no buffers": [[Message(STATE, 1000)], []]}
-    alt = alt_text_of_messages(sent, calls)
-    assert "constructor: parameters and buffers, 1,000 bytes" in alt
-    assert "Nothing is sent in forward 1" in alt
-    texts = [text.get_text() for text in messages_plot(sent, calls).axes[0].texts]
-    assert texts == ["1,000 B"]
+    picture = messages.boxes(sent, calls)
+    assert "constructor: parameters and buffers, 1,000 bytes" in picture.alt
+    assert "Nothing is sent in forward 1" in picture.alt
+    assert [text.get_text() for text in picture.axes.texts] == ["1,000 B"]
 
 
 # Parameters that a step leaves out

@@ -11,15 +11,10 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.experiments.distributed_data_parallel import launchers, told
-from ddp_workbook.figures.distributed_data_parallel.launchers import (
-    Start,
-    alt_text_of_starts,
-    starts_plot,
-)
 from ddp_workbook.launcher.rendezvous import free_port
 from tests.workers import ddp_claims as workers
 
-START = Start("torchrun", 4.0, [(2.0, 3.0), (2.5, 3.5)], threads=1, accuracy=0.5)
+START = launchers.Start("torchrun", 4.0, [(2.0, 3.0), (2.5, 3.5)], threads=1, accuracy=0.5)
 
 
 def torchrun(*words: str) -> subprocess.CompletedProcess:
@@ -139,9 +134,7 @@ def test_launch_starts_the_worker_and_its_report_comes_back():
 def test_starts_are_told_in_a_table_and_a_picture():
     (row,) = launchers.start_table([START]).to_dict("records")
     assert row["seconds in all"] == "4.0" and row["of these, training"] == "1.0"
-    assert "begin to train after 2.0 and 2.5 s, and all is over after 4.0 s" in (
-        alt_text_of_starts([START])
-    )
-    axes = starts_plot([START]).axes[0]
-    assert axes.get_xlabel() == "seconds since it was started"
-    assert [text.get_text().strip() for text in axes.texts] == ["4.0 s"]
+    picture = launchers.lanes([START])
+    assert "torchrun, rank 1: starts from 0 to 2.5, trains from 2.5 to 3.5" in picture.alt
+    assert "All is over after 4.0 s with torchrun" in picture.alt
+    assert [text.get_text().strip() for text in picture.axes.texts] == ["4.0 s"]

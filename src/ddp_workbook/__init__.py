@@ -1,7 +1,7 @@
 """The Distributed PyTorch Workbook: every name that a notebook uses, but for its own chapter's.
 
 %load_ext ddp_workbook
-from ddp_workbook import launch, record_collectives, what_changed, show
+from ddp_workbook import launch, record_collectives, what_changed
 
 What belongs to one chapter has its stem: ddp_workbook.chapters.<stem> and .experiments.<stem>.
 """
@@ -37,7 +37,6 @@ HOMES = {
     "reveal_plot": "notebook.predictions",
     "plan": "planning.plan",
     "read_results": "results",
-    "show": "figures.style",
     "stepper": "figures.slider",
     "images_plot": "figures.images",
     "step_time_plot": "figures.timings",

@@ -55,7 +55,9 @@ def bars(
         across[0].set_ylabel(unit)
     if legend:
         keys = [Patch(label=part, **part_look(part)) for part in parts]
-        figure.legend(handles=keys, loc="outside upper left", ncols=6, handlelength=1.6)
+        across_legend = 6 if sum(map(len, map(str, parts))) < 60 else 3
+        place_legend = {"loc": "outside upper left", "ncols": across_legend}
+        figure.legend(handles=keys, handlelength=1.6, **place_legend)
     return Picture(figure, f"{about}, {unit}. {listed(panels)}.")
 
 

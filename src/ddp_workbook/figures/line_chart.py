@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddp_workbook.figures.palette import rank_colour, rank_marker, series_colour
+from ddp_workbook.figures.palette import INK, rank_colour, rank_marker, series_colour
 from ddp_workbook.figures.style import WIDTH, Picture, number
 
 APART = (0, 2, 4, 3, 5, 1)  # the palette's series, those that are farthest apart first
@@ -24,7 +24,8 @@ def lines(
     """A line for each column of a table, against its index; a panel for each table.
 
     The index's name labels the axis across, `unit` the other one. `by` says what has a look of its
-    own: a rank (column r is rank r) or a candidate. `log` names the logarithmic axes: "", "x", "y"
+    own: a candidate, or a rank (column r is rank r; a column that is not named after its rank, such
+    as "whole batch", is black). `log` names the logarithmic axes: "", "x", "y"
     or "xy". Panels have one axis upwards if they `share` it. `about` begins the alt text, a
     sentence without its full stop; the first and the last value of each line follow.
 
@@ -37,10 +38,7 @@ def lines(
     across = figure.subplots(1, len(panels), sharey=share, squeeze=False)[0]
     for axes, (title, table) in zip(across, panels.items(), strict=True):
         for place, name in enumerate(table):
-            colour = rank_colour(place) if by == "rank" else series_colour(APART[place % 6])
-            # An offset for each line: the markers stay apart where lines coincide.
-            every = (place, 1 + len(table) // 10) if place < len(table) else 1
-            look = {"color": colour, "marker": rank_marker(place), "markevery": every}
+            look = _look(by, place, str(name), len(table))
             axes.plot(table.index, table[name], label=str(name), **look)
         axes.set(title=title, xlabel=table.index.name or "")
         axes.set_xscale("log" if "x" in log else "linear")
@@ -52,6 +50,15 @@ def lines(
         keys |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     figure.legend(keys.values(), keys.keys(), loc="outside upper left", ncols=4)
     return Picture(figure, f"{about}, {unit}. {_listed(panels)}.")
+
+
+def _look(by: str, place: int, name: str, values: int) -> dict[str, Any]:
+    if by == "rank" and not name.startswith(f"rank {place}"):
+        return {"color": INK, "linewidth": 1.2}
+    colour = rank_colour(place) if by == "rank" else series_colour(APART[place % 6])
+    # An offset for each line: the markers stay apart where lines coincide.
+    every = (place, 1 + values // 10) if place < values else 1
+    return {"color": colour, "marker": rank_marker(place), "markevery": every}
 
 
 def _listed(panels: Mapping[str, pd.DataFrame]) -> str:

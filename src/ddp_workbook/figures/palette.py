@@ -25,6 +25,7 @@ PARTS = {
     **{"copies": (0, 6), "inputs": (3, 7), "outputs": (4, 5)},
     **{"replicate": (0, 0), "scatter": (1, 1), "compute": (2, 2)},
     **{"gather": (3, 3), "optimizer": (4, 4), "all-reduce": (5, 5)},
+    **{"all-reduce not hidden": (5, 5), "constructor": (0, 0), "step": (4, 4)},
     **{"add gradients": (5, 6), "backward and optimizer": (4, 4)},
     **{"network": (3, 3), "forward": (1, 0), "backward": (2, 0)},
 }

@@ -52,7 +52,7 @@ class Stepper:
 
 
 def stepper(pictures: Sequence[Picture], name: str = "step", first: int = 0) -> Stepper:
-    """A slider called `name` over pictures from `show`; the last line of a cell.
+    """A slider called `name` over pictures; the last line of a cell.
 
     Its numbers begin with `first`. The left and right arrow keys move it.
     """

@@ -109,18 +109,6 @@ def label_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def show(figure: Figure, alt: str, width: int | None = None) -> Picture:
-    """The figure as the last line of a cell. Raises ValueError without an alt text."""
-    picture = Picture(figure, alt, width)
-    picture.svg  # noqa: B018 - closes the figure, so that it is not shown twice
-    return picture
-
-
-def save(figure: Figure, path: str | Path, alt: str) -> Path:
-    """Write the figure as SVG. Raises ValueError without an alt text."""
-    return Picture(figure, alt).save(path)
-
-
 def number(value: float) -> str:
     """Three significant digits and no exponent: 0.08, 1.53, 15.3, 153, 15,300; "none" for nan."""
     if value != value:

@@ -1,1 +1,5 @@
-"""Chapter 02: the small workers and measurements that its pages run."""
+"""Chapter 02's demonstrations: from ddp_workbook.experiments import distributed_data_parallel."""
+
+from ddp_workbook.experiments import subjects
+
+__getattr__ = subjects(__name__)

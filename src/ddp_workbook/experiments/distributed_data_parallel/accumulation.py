@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.recording.collectives import recorded
@@ -193,3 +194,25 @@ def _closed(way: str, end: float, events: list) -> list[tuple[str, int, float, f
     computed = zip(starts, [*starts[1:], end], strict=True)
     sent = [(way, 0, *times) for what, *times in events if what == "all-reduce"]
     return [(way, number, *times) for number, times in enumerate(computed, start=1)] + sent
+
+
+# The annotation is a string, or each rank would import matplotlib; a comm hook's must not be one.
+@figures.drawn
+def lanes(events: pd.DataFrame) -> "figures.Picture":
+    """For each way a lane with its numbered micro-batches, and one with its all-reduces.
+
+    `events` is what `timeline_of_this_rank` returns.
+    """
+    sends = events["micro_batch"] == 0
+    drawn = events.assign(
+        lane=events["way"].where(~sends, events["way"] + ", on the wire"),
+        what=sends.map({True: "all-reduce", False: "compute"}),
+        text=events["micro_batch"].map(lambda number: str(number) if number else ""),
+    )
+    order = [lane for way in events["way"].unique() for lane in (way, f"{way}, on the wire")]
+    about = "One step with several micro-batches"
+    picture = figures.lanes(drawn, "milliseconds since the step began", about, order=order)
+    for way, some in events.groupby("way", sort=False):
+        counts = some["micro_batch"].max(), (some["micro_batch"] == 0).sum()
+        picture.alt += " {}: {} micro-batches, {} all-reduces.".format(way, *counts)
+    return picture

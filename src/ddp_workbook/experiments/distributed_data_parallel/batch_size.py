@@ -1,7 +1,7 @@
 """Trainings with a larger batch, with other learning rates, and with a sum in place of the mean."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
 from ddp_workbook.launcher.launch import launch
@@ -72,6 +73,18 @@ def add_up(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     """A communication hook: the sum over the ranks, where DDP takes the mean."""
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     return work.get_future().then(lambda future: future.value()[0])
+
+
+# The annotation is a string, or each rank would import matplotlib; a comm hook's must not be one.
+@figures.drawn
+def trainings(
+    panels: Mapping[str, pd.DataFrame], highest: float | None = None
+) -> "figures.Picture":
+    """A panel for each optimizer, a line for each training; above `highest` they are cut off."""
+    unit, about = "mean loss over the rows", "Loss of trainings beside each other"
+    picture = figures.lines(panels, unit, about, log="y")
+    picture.axes.set_ylim(top=highest)
+    return picture
 
 
 def sum_against_mean(name: str, ways: Sequence[str], ranks: int = 4) -> pd.DataFrame:

@@ -1,5 +1,7 @@
 """The numbers that decide whether DDP pays: compute, gradients, bandwidth; and the real step."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import NamedTuple
@@ -10,9 +12,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.data_parallel.step_times import in_fresh_processes
+from ddp_workbook.figures.palette import INK, series_colour, tint
 from ddp_workbook.planning.scaling import FORWARD
 from ddp_workbook.recording.timing import time_step
 
@@ -120,3 +124,37 @@ def even_rows(measured: Sequence[Numbers]) -> float:
     compute = [one.compute for one in measured]
     needed = 2 * measured[0].gradients / measured[0].bandwidth
     return float(np.interp(needed, compute, rows, left=np.nan, right=np.nan))
+
+
+@figures.drawn
+def break_even(steps: pd.DataFrame, even: float) -> figures.Picture:
+    """Milliseconds of a step against the rows of the batch, and where DDP begins to pay.
+
+    `steps` is what `against_formula` returns, `even` is from `even_rows`.
+    """
+    timed = (
+        steps[["one process", "DDP"]]
+        .add_suffix(", measured")
+        .rename_axis("rows of the global batch")
+    )
+    picture = figures.lines(timed, "ms a step", "A step of one process and of DDP", log="xy")
+    axes, rows = picture.axes, steps.index
+    band = steps["hidden by backward"], steps["nothing hidden"]
+    axes.fill_between(rows, *band, color=tint(series_colour(2), 0.4), label="DDP, by formula")
+    axes.set_xticks(rows, [str(row) for row in rows])
+    axes.yaxis.set_major_locator(figures.LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(figures.ScalarFormatter())
+    axes.minorticks_off()
+    picture.figure.legends[0].remove()  # it lacks the band
+    picture.figure.legend(loc="outside upper left", ncols=3)
+    words = [
+        f"{row} rows: one process {step['one process']:.1f}, DDP {step['DDP']:.1f}, by formula "
+        f"{step['hidden by backward']:.1f} to {step['nothing hidden']:.1f}"
+        for row, step in steps.iterrows()
+    ]
+    picture.alt += f" {'; '.join(words)}."
+    if rows.min() <= even <= rows.max():  # nan is not
+        axes.axvline(even, color=INK, linestyle="--", linewidth=1)
+        axes.text(even, timed.min().min(), " C = 2 S / B", va="bottom", size=9)
+        picture.alt += f" The formula's break-even is at {even:.0f} rows."
+    return picture

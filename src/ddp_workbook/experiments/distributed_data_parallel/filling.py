@@ -1,88 +1,81 @@
-"""How buckets fill during one real backward: when each gradient is ready, when a bucket travels."""
+"""How buckets fill during one real backward, and what of their all-reduces nothing hides."""
 
-import time
-from typing import NamedTuple
+from __future__ import annotations
 
-import torch
-import torch.distributed as dist
-from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
+from ddp_workbook import figures
+from ddp_workbook.experiments.distributed_data_parallel.hooks import (
+    Backward,
+    Bucket,
+    watched_backward,
+)
+from ddp_workbook.figures.palette import INK, series_look, tint
 
-from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
-
-WIDTH, DEPTH, ROWS = 256, 8, 1024
+WIDTH, DEPTH = 256, 8
 CAP = 0.5  # MiB
 STEPS = 5  # the first has one bucket, the second makes the real ones; the quickest later one counts
+MB = 1e6
 
 
-class Ready(NamedTuple):
-    """A gradient that backward has finished."""
+def quickest_backward(ranks: int = 2) -> Backward:
+    """Rank 0's quickest backward, after two, of a model with nine layers.
 
-    name: str
-    size: int  # bytes
-    at: float  # milliseconds since backward began
-
-
-class Sent(NamedTuple):
-    """A bucket and its all-reduce."""
-
-    names: list[str]
-    size: int  # bytes
-    start: float  # milliseconds since backward began
-    end: float
-
-
-class Backward(NamedTuple):
-    """One backward of one rank: its gradients and its buckets, in order of time."""
-
-    ready: list[Ready]
-    sent: list[Sent]
-    end: float  # milliseconds: backward has returned
-
-
-def backward_of_this_rank() -> Backward:
-    """The quickest backward, after two, of a model with nine layers.
-
-    The buckets hold at most half a MiB and the gradient that fills them. A hook notes when a
-    gradient is ready; another takes the place of DDP's all-reduce, and does the same.
+    The buckets hold at most half a MiB and the gradient that fills them.
     """
-    device, digits = setup(), DigitsDataset()
-    mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
-    images = digits.images[mine].to(device)
-    torch.manual_seed(0)
-    ddp = DistributedDataParallel(DigitsMLP(WIDTH, DEPTH).to(device), bucket_cap_mb=CAP)
-    names = {parameter: name for name, parameter in ddp.module.named_parameters()}
-    ready: list[Ready] = []
-    sent: list[Sent] = []
-    began = 0.0
-
-    def now() -> float:
-        return 1e3 * (time.perf_counter() - began)
-
-    def average(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-        start, buffer = now(), bucket.buffer().div_(dist.get_world_size())
-        inside = [names[parameter] for parameter in bucket.parameters()]
-
-        def done(future: torch.futures.Future) -> Tensor:
-            sent.append(Sent(inside, buffer.nbytes, start, now()))
-            return future.value()[0]
-
-        return dist.all_reduce(buffer, async_op=True).get_future().then(done)
-
-    for parameter, name in names.items():
-        parameter.register_post_accumulate_grad_hook(
-            lambda p, name=name: ready.append(Ready(name, p.grad.nbytes, now()))
-        )
-    ddp.register_comm_hook(None, average)
-    steps = []
-    for _ in range(STEPS):
-        ddp.zero_grad()
-        loss = ddp(images).logsumexp(dim=1).mean()  # any number will do
-        dist.barrier()  # else one rank would wait for the other's forward
-        ready, sent = [], []
-        began = time.perf_counter()
-        loss.backward()
-        steps.append(Backward(ready, sorted(sent, key=lambda one: one.start), now()))
-    cleanup()
+    steps = watched_backward(ranks, STEPS, WIDTH, DEPTH, bucket_cap_mb=CAP)[0]
     return min(steps[2:], key=lambda one: one.end)
+
+
+@figures.drawn
+def buckets(backward: Backward) -> figures.Picture:
+    """MB of rank 0's gradients that are ready, against time; a band and a bar for each bucket."""
+    figure = figures.Figure((figures.WIDTH, 3.9), layout="constrained")
+    axes, last, bottom = figure.subplots(), backward.last_gradient, 0.0
+    axes.axvspan(last, backward.end, color=tint(INK, 0.12), linewidth=0, zorder=0)
+    axes.axvline(last, color=INK, linewidth=1.2)
+    for place, sent in enumerate(backward.sent):
+        _band(axes, backward, place, sent, bottom)
+        bottom += sent.size / MB
+        axes.axhline(bottom, color=INK, linewidth=0.8, linestyle="--")
+    words = {"va": "bottom", "size": 9}
+    axes.text(last, bottom * 1.02, "last gradient ready ", ha="right", **words)
+    axes.text(last, bottom * 1.02, " exposed", ha="left", **words)
+    axes.set(
+        xlim=(0, backward.end),
+        ylim=(0, bottom * 1.1),
+        title="rank 0, one backward: gradients (steps) and all-reduces (bars)",
+        xlabel="milliseconds since backward began",
+        ylabel="MB of gradients ready",
+    )
+    return figures.Picture(figure, _words(backward))
+
+
+def _band(axes: figures.Axes, backward: Backward, place: int, sent: Bucket, bottom: float) -> None:
+    """The steps in which one bucket fills, from `bottom` up, and the bar of its all-reduce."""
+    inside = [one for one in backward.ready if one.bucket == place]
+    times, heights, total = [inside[0].at], [bottom], bottom
+    for one in inside:
+        times += [one.at, one.at]
+        heights += [total, total + one.size / MB]
+        total = heights[-1]
+    leaves = max(sent.start, times[-1])
+    look = series_look((5, 2, 4, 3)[place % 4])
+    colour = look["facecolor"]
+    axes.fill_between([*times, leaves], [*heights, total], bottom, facecolor=tint(colour, 0.4))
+    axes.plot(times, heights, color=colour)
+    middle, height = (bottom + total) / 2, (total - bottom) / 2
+    axes.barh(middle, sent.end - sent.start, height, left=sent.start, **look)
+    words = {"va": "center", "size": 9, "transform": axes.get_yaxis_transform()}
+    axes.text(1.01, middle, f"bucket {place}", **words)
+
+
+def _words(backward: Backward) -> str:
+    last = backward.last_gradient
+    words = [
+        f"bucket {place}, {sent.size / MB:.2f} MB, travels from {sent.start:.1f} to {sent.end:.1f}"
+        for place, sent in enumerate(backward.sent)
+    ]
+    return (
+        "Rank 0's buckets fill one after the other during one backward, and each leaves when it is "
+        f"full. In milliseconds: {'; '.join(words)}. The last gradient is ready at {last:.1f}; "
+        f"what is still under way from there to {backward.end:.1f} is exposed."
+    )

@@ -2,20 +2,61 @@
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pandas as pd
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.figures.distributed_data_parallel.hooks import Arrival, Backward
+from ddp_workbook.figures.palette import INK, pale_look
 from ddp_workbook.launcher.launch import launch
+from ddp_workbook.rank_colours import rank_colour
 
 WIDTH, DEPTH, ROWS = 512, 3, 512  # gradients of 1 MiB for each hidden layer but the first
 GRADIENT, BUCKET = "gradient", "bucket"
+
+
+class Gradient(NamedTuple):
+    """A gradient of `size` bytes that was ready `at` ms after backward began, for `bucket`."""
+
+    name: str
+    size: int
+    bucket: int
+    at: float
+
+
+class Bucket(NamedTuple):
+    """An all-reduce of `size` bytes: when it was started, and when the averages were there."""
+
+    size: int
+    start: float
+    end: float
+
+
+class Backward(NamedTuple):
+    """One backward pass of one rank, in milliseconds since it began there.
+
+    `ready` are its gradients in the order in which they came, `sent` its buckets.
+    """
+
+    ready: list[Gradient]
+    sent: list[Bucket]
+
+    @property
+    def last_gradient(self) -> float:
+        """When there was nothing left to compute, in ms."""
+        return max(one.at for one in self.ready)
+
+    @property
+    def end(self) -> float:
+        """When the last all-reduce had ended, in ms."""
+        return max(one.end for one in self.sent)
 
 
 def watch(ddp: DistributedDataParallel) -> list[tuple]:
@@ -42,39 +83,46 @@ def watch(ddp: DistributedDataParallel) -> list[tuple]:
     return seen
 
 
-def watched_steps(steps: int, **arguments) -> list[list[tuple]]:
-    """A worker: for each step what `watch` saw of its backward, in ms since that began."""
-    device, steps_seen = setup(), []
-    images, model = DigitsDataset().images[:ROWS].to(device), DigitsMLP(WIDTH, DEPTH).to(device)
+def watched_steps(steps: int, width: int, depth: int, **arguments) -> list[Backward]:
+    """A worker: the backward pass of each step; `arguments` are those of DDP's constructor."""
+    device, found = setup(), []
+    torch.manual_seed(0)
+    images, model = DigitsDataset().images[:ROWS].to(device), DigitsMLP(width, depth).to(device)
     ddp = DistributedDataParallel(model, **arguments)
     seen = watch(ddp)
+    sizes = {name: parameter.nbytes for name, parameter in model.named_parameters()}
     for _ in range(steps):
         ddp.zero_grad()
         loss = ddp(images).logsumexp(dim=1).mean()  # any number will do
-        dist.barrier()
+        dist.barrier()  # else one rank would wait for the other's forward
         seen.clear()
         began = time.perf_counter()
         loss.backward()
-        steps_seen.append([(*one, 1e3 * (a - began), 1e3 * (b - began)) for *one, a, b in seen])
+        in_ms = [(*one, 1e3 * (start - began), 1e3 * (end - began)) for *one, start, end in seen]
+        found.append(_backward(in_ms, sizes))
     dist.barrier()
-    return steps_seen
+    return found
 
 
-def watched_backward(ranks: int = 2, steps: int = 5, **arguments) -> list[list[Backward]]:
+def watched_backward(
+    ranks: int = 2, steps: int = 5, width: int = WIDTH, depth: int = DEPTH, **arguments
+) -> list[list[Backward]]:
     """For each rank, the backward pass of each step. `arguments` are those of DDP's constructor."""
-    of_ranks = launch(watched_steps, steps, ranks=ranks, **arguments)
-    return [[_backward(seen) for seen in of_steps] for of_steps in of_ranks]
+    return launch(watched_steps, steps, width, depth, ranks=ranks, **arguments)
 
 
-def _backward(seen: Sequence[tuple]) -> Backward:
+def _backward(seen: Sequence[tuple], sizes: dict[str, int]) -> Backward:
     buckets = sorted((one for one in seen if one[0] == BUCKET), key=lambda one: one[2])
     home = {name: number for number, (_, inside, *_) in enumerate(buckets) for name in inside}
     ready = [
-        Arrival(names[0], home[names[0]], start)
-        for what, names, start, _ in seen
+        Gradient(name, sizes[name], home[name], start)
+        for what, (name, *_), start, _ in seen
         if what == GRADIENT
     ]
-    return Backward(ready, [(start, end) for *_, start, end in buckets])
+    sent = [
+        Bucket(sum(sizes[name] for name in inside), start, end) for _, inside, start, end in buckets
+    ]
+    return Backward(ready, sent)
 
 
 def order_table(steps: Sequence[Backward]) -> pd.DataFrame:
@@ -85,10 +133,60 @@ def order_table(steps: Sequence[Backward]) -> pd.DataFrame:
     first, last = steps[0], steps[-1]
     home = {one.name: one.bucket for one in first.ready}
     place = {one.name: number for number, one in enumerate(last.ready, start=1)}
-    now = {one.name: one.bucket for one in last.ready}
+    now = {one.name: one for one in last.ready}
     rows = [
-        (name, f"{parameter.nbytes:,}", place[name], home[name], now[name])
-        for name, parameter in DigitsMLP(WIDTH, DEPTH).named_parameters()
+        (name, f"{now[name].size:,}", place[name], home[name], now[name].bucket)
+        for name, _ in DigitsMLP(WIDTH, DEPTH).named_parameters()
     ]
     columns = ["parameter", "bytes", "order of arrival", "bucket in step 1", "bucket since step 2"]
     return pd.DataFrame(rows, columns=columns)
+
+
+# The annotation is a string, or each rank would import matplotlib; a comm hook's must not be one.
+@figures.drawn
+def lanes(of_ranks: Sequence[Backward]) -> "figures.Picture":
+    """A lane a bucket, in the colour of its rank: its all-reduce, and a dot for each gradient.
+
+    A dashed line marks the rank's last gradient; what is right of it is exposed.
+    """
+    events = pd.DataFrame(
+        [
+            (rank, f"rank {rank}, bucket {number}", "travels", sent.start, sent.end)
+            for rank, backward in enumerate(of_ranks)
+            for number, sent in enumerate(backward.sent)
+        ],
+        columns=["rank", "lane", "what", "start", "end"],
+    )
+    unit, about = (
+        "milliseconds since this rank's backward began",
+        "A backward pass, bucket by bucket",
+    )
+    picture = figures.lanes(
+        events, unit, about, by=lambda event: pale_look(rank_colour(event["rank"]))
+    )
+    for rank, backward in enumerate(of_ranks):
+        _mark_gradients(picture, rank, backward, rank * len(of_ranks[0].sent))
+    dots, line = picture.axes.get_legend_handles_labels()[0]
+    travels = figures.Patch(label="its bucket's all-reduce", **pale_look(rank_colour(0)))
+    legend = {"loc": "outside upper left", "ncols": 3}
+    picture.figure.legend(handles=[dots, travels, line], **legend)
+    return picture
+
+
+def _mark_gradients(
+    picture: "figures.Picture", rank: int, backward: Backward, first_lane: int
+) -> None:
+    axes, colour = picture.axes, rank_colour(rank)
+    rows = [first_lane + one.bucket for one in backward.ready]
+    look = {"markersize": 5, "color": colour, "markeredgecolor": "white"}
+    times = [one.at for one in backward.ready]
+    axes.plot(times, rows, "o", **look, label="" if rank else "a gradient is ready")
+    last, bottom = backward.last_gradient, first_lane - 0.5
+    line = {"color": INK, "linestyle": (0, (4, 2)), "linewidth": 1.2}
+    axes.vlines(
+        last, bottom, bottom + len(backward.sent), **line, label="" if rank else "the last gradient"
+    )
+    picture.alt += (
+        f" Rank {rank}: {len(backward.ready)} gradients become ready, the last one at {last:.1f} "
+        f"ms; the exposed part is {backward.end - last:.1f} ms."
+    )

@@ -1,5 +1,7 @@
 """Four ways to start the same worker, timed; and what launchers tell a program."""
 
+from __future__ import annotations
+
 import importlib
 import json
 import os
@@ -11,19 +13,37 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 import torch.multiprocessing as mp
 
+from ddp_workbook import figures
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.distributed_data_parallel import four_ways, told
-from ddp_workbook.figures.distributed_data_parallel.launchers import Start
+from ddp_workbook.figures.palette import INK, pale_look, rank_look, series_colour
 from ddp_workbook.launcher.agents import OWN, error_of, run_agents
 from ddp_workbook.launcher.calls import call_of
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.rendezvous import free_port
 
 RANKS, LIMIT = 2, 180  # seconds; a busy machine needs a minute for what a quiet one does in five
+
+GREY = series_colour(0)  # of no rank
+
+
+class Start(NamedTuple):
+    """A run that was started in one `way`; times in seconds since it was asked for.
+
+    `seconds` is when the call returned, `trained` has for each rank when its worker began and
+    ended. `threads` is how many a rank had for its computing.
+    """
+
+    way: str
+    seconds: float
+    trained: list[tuple[float, float]]
+    threads: int
+    accuracy: float
 
 
 def by_process(folder: str) -> None:
@@ -85,6 +105,40 @@ def _timed(name: str, way: Callable[[str], None]) -> Start:
         threads=reports[0]["threads"],
         accuracy=reports[0]["accuracy"],
     )
+
+
+@figures.drawn
+def lanes(starts: Sequence[Start]) -> figures.Picture:
+    """A lane for each rank of each way: pale until its worker begins, full while it trains.
+
+    A line and its seconds mark when all was over.
+    """
+    rows = [
+        (rank, f"{start.way}, rank {rank}", what, *times)
+        for start in starts
+        for rank, (began, ended) in enumerate(start.trained)
+        for what, *times in (("starts", 0.0, began), ("trains", began, ended))
+    ]
+    events = pd.DataFrame(rows, columns=["rank", "lane", "what", "start", "end"])
+
+    def look(event: dict) -> figures.Look:
+        full = rank_look(event["rank"])
+        return full if event["what"] == "trains" else pale_look(full["facecolor"])
+
+    keys = {
+        "starts": pale_look(GREY),
+        "trains": {"facecolor": GREY},
+        "all is over at": {"color": INK},
+    }
+    about = "The same training, started in four ways"
+    picture = figures.lanes(events, "seconds since it was started", about, by=look, keys=keys)
+    for place, start in enumerate(starts):
+        top, height = place * len(start.trained) - 0.5, len(start.trained)
+        picture.axes.vlines(start.seconds, top + 0.1, top + height - 0.1, color=INK, linewidth=2)
+        picture.axes.text(start.seconds, top + height / 2, f"  {start.seconds:.1f} s", va="center")
+        picture.alt += f" All is over after {start.seconds:.1f} s with {start.way}."
+    picture.axes.set_xlim(0, 1.12 * max(start.seconds for start in starts))
+    return picture
 
 
 def start_table(starts: Sequence[Start]) -> pd.DataFrame:

@@ -1,5 +1,7 @@
 """Training for an epoch, with the loss of each rank's rows beside the loss of the whole batch."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import (
     BATCH_SIZE,
     LEARNING_RATE,
@@ -18,6 +21,9 @@ from ddp_workbook.chapters.distributed_data_parallel import (
     setup,
 )
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
+from ddp_workbook.figures.palette import INK
+
+LAST_BATCH = "The last batch has five rows."
 
 
 class Losses(NamedTuple):
@@ -50,3 +56,25 @@ def side_by_side(of_ranks: Sequence[Losses]) -> pd.DataFrame:
     """A row for each step: the loss of each rank's rows, and that of the batch."""
     columns = {f"rank {rank}": losses.own for rank, losses in enumerate(of_ranks)}
     return pd.DataFrame(columns | {"whole batch": of_ranks[0].batch}).rename_axis("step")
+
+
+@figures.drawn
+def own_losses(losses: pd.DataFrame) -> figures.Picture:
+    """A line for each rank's own rows, in its colour, and a black one for the whole batch.
+
+    `losses` is what `side_by_side` returns.
+    """
+    unit, about = "mean loss over the rows", "Loss of each rank's own rows and of the whole batch"
+    picture = figures.lines(losses, unit, about, by="rank")
+    picture.alt += " The ranks' lines cross; that of the batch lies between. " + LAST_BATCH
+    picture.axes.annotate(
+        LAST_BATCH,
+        (losses.index[-1], losses.iloc[-1].min()),
+        xytext=(-14, 2),
+        textcoords="offset points",
+        ha="right",
+        va="center",
+        size=9,
+        arrowprops={"arrowstyle": "->", "color": INK},
+    )
+    return picture

@@ -1,12 +1,16 @@
 """What a rank holds in a training step with DDP, against one process: measured bytes by part."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
+import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.launcher.launch import launch
@@ -22,12 +26,19 @@ PARTS = {
 }
 
 
-def held_by_one_rank(ranks: Sequence[int] = (2, 4)) -> dict[str, dict[str, int]]:
-    """Bytes by part: of one process, and of rank 0 of each number of ranks with DDP."""
+def held_by_one_rank(ranks: Sequence[int] = (2, 4)) -> pd.DataFrame:
+    """Bytes by part (columns): of one process, and of rank 0 of each number of ranks with DDP."""
     found = {"one process": launch(held_in_a_step, False, ranks=1)[0]}
     for count in ranks:
         found[f"each of {count} ranks"] = launch(held_in_a_step, True, ranks=count)[0]
-    return found
+    return pd.DataFrame(found).T
+
+
+@figures.drawn
+def held(table: pd.DataFrame) -> figures.Picture:
+    """A bar for each way of training, stacked by part; `table` is from `held_by_one_rank`."""
+    unit, about = "MB that a rank holds in a step", "What a rank holds with DDP"
+    return figures.bars(table / 1e6, unit, about, totals="{:.2f}".format)
 
 
 def held_in_a_step(wrapped: bool) -> dict[str, int]:

@@ -1,8 +1,10 @@
 """What DDP sends, call by call: in the constructor, in each forward and in each backward."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -11,17 +13,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.figures.distributed_data_parallel.messages import (
-    BUFFERS,
-    GRADIENTS,
-    ORDER,
-    SHAPES,
-    STATE,
-    USED,
-    Message,
-)
+from ddp_workbook.figures.palette import FAINT, series_colour, tint
 from ddp_workbook.recording.collectives import record_collectives
 
 ROWS, STEPS, EVALUATIONS = 64, 3, 2
@@ -30,6 +25,22 @@ CALLS = (
     *(f"{what} {number}" for number in range(1, STEPS + 1) for what in ("forward", "backward")),
     *(f"evaluation {number}" for number in range(1, EVALUATIONS + 1)),
 )
+
+SHAPES, STATE = "comparing shapes", "parameters and buffers"
+BUFFERS, ORDER = "buffers", "order of the buckets"
+GRADIENTS, USED = "gradients", "which parameters were used"
+KINDS = (SHAPES, STATE, GRADIENTS, ORDER, BUFFERS, USED)
+LINE = 0.25  # inches for each message
+
+
+class Message(NamedTuple):
+    """A message of one rank: one of the KINDS, and its size in bytes."""
+
+    kind: str
+    size: int
+
+
+Sent = Mapping[str, Sequence[Sequence[Message]]]  # model -> for each of the CALLS its messages
 
 
 def with_a_norm() -> nn.Module:
@@ -109,3 +120,59 @@ def settings_table(
 def in_words(arguments: dict) -> str:
     """The arguments as one writes them in the call."""
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items()) or "none"
+
+
+@figures.drawn
+def boxes(sent: Sent, calls: Sequence[str] = CALLS) -> figures.Picture:
+    """A box for each message, with its bytes, under the call that sent it; a row for each model."""
+    heights = [max(len(call) for call in of_calls) * LINE + 0.15 for of_calls in sent.values()]
+    figure = figures.Figure((figures.WIDTH, sum(heights) + 1.15), layout="constrained")
+    axes, bottom, middles = figure.subplots(), 0.0, []
+    for height, of_calls in zip(heights, sent.values(), strict=True):
+        for column, call in enumerate(of_calls):
+            _draw_call(axes, column, bottom, height, call)
+        middles.append(bottom + height / 2)
+        bottom += height
+    axes.set(xlim=(-0.5, len(calls) - 0.5), ylim=(bottom, 0))
+    axes.set_yticks(middles, [name.replace(" ", "\n") for name in sent])
+    axes.set_xticks(range(len(calls)), [call.replace(" ", "\n") for call in calls], fontsize=10)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    kinds = {one.kind for of_calls in sent.values() for call in of_calls for one in call}
+    keys = [figures.Patch(label=kind, **_look(kind)) for kind in KINDS if kind in kinds]
+    figure.legend(handles=keys, loc="outside lower left", ncols=3, handlelength=1.6)
+    return figures.Picture(figure, _words(sent, calls))
+
+
+def _draw_call(
+    axes: figures.Axes, column: int, bottom: float, height: float, call: Sequence[Message]
+) -> None:
+    frame = {"facecolor": "none", "edgecolor": FAINT, "zorder": 0}
+    axes.add_patch(figures.Rectangle((column - 0.5, bottom), 1, height, **frame))
+    top = bottom + (height - len(call) * LINE) / 2
+    for row, message in enumerate(call):
+        place = (column - 0.46, top + row * LINE + 0.015)
+        axes.add_patch(figures.Rectangle(place, 0.92, LINE - 0.03, **_look(message.kind)))
+        words = {"ha": "center", "va": "center", "fontsize": 9}
+        axes.text(column, top + (row + 0.5) * LINE, f"{message.size:,} B", **words)
+
+
+def _look(kind: str) -> figures.Look:
+    colour = series_colour(KINDS.index(kind))
+    return {"facecolor": tint(colour, 0.35), "edgecolor": colour, "linewidth": 1}
+
+
+def _words(sent: Sent, calls: Sequence[str]) -> str:
+    words = []
+    for name, of_calls in sent.items():
+        by_call = dict(zip(calls, of_calls, strict=True))
+        parts = [
+            f"{call}: " + " and ".join(f"{one.kind}, {one.size:,} bytes" for one in messages)
+            for call, messages in by_call.items()
+            if messages
+        ]
+        idle = [call for call, messages in by_call.items() if not messages]
+        nothing = f" Nothing is sent in {', '.join(idle)}." if idle else ""
+        words.append(f"{name}: {'; '.join(parts)}.{nothing}")
+    return "What rank 0 sends in each call. " + " ".join(words)

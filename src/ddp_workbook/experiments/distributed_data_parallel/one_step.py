@@ -1,5 +1,6 @@
-"""One step of all ranks, for the first picture: rows, buckets, own gradients and their mean."""
+"""One step of all ranks, the chapter's first picture: what each has, and the one thing it sends."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -7,11 +8,21 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.figures.palette import series_colour, tint
 
 ROWS, DEPTH = 8, 3
 CAP = 1 / 64  # MiB: three buckets for this small model, where DDP's own limit makes one
+
+# Annotations that name `figures` are strings, or each rank would import matplotlib; a comm hook's
+# must not be.
+
+# The picture, in inches from its top left corner: (top, height) of each row.
+SIZE, LEFT, GAP = (8.4, 4.9), 1.5, 0.42
+DIGITS, LAYERS, OWN, REDUCE, MEAN = (0.3, 0.5), (1.38, 0.75), (2.5, 0.56), (3.45, 0.4), (4.2, 0.56)
+ALL = series_colour(3)  # what belongs to no rank
 
 
 class Bucket(NamedTuple):
@@ -64,3 +75,82 @@ def step_of_this_rank() -> Step:
         forward_and_backward(ddp, images, labels, ROWS)
     cleanup()
     return Step(rows, images.tolist(), labels.tolist(), seen)
+
+
+@figures.drawn
+def replicas(steps: Sequence[Step]) -> "figures.Picture":
+    """A column for each rank: its rows, its replica, its buckets; between them the all-reduce."""
+    axes = figures.sheet(*SIZE)
+    wide = (SIZE[0] - 0.17 - LEFT - GAP * (len(steps) - 1)) / len(steps)
+    for (top, height), words in {
+        DIGITS: "its rows\nof the batch",
+        LAYERS: "its replica\nof the model",
+        OWN: "own gradients,\nin buckets",
+        MEAN: "mean gradients,\nin buckets",
+    }.items():
+        axes.text(0.08, top + height / 2, words, va="center", size=10)
+    for rank, step in enumerate(steps):
+        _process(axes, LEFT + rank * (wide + GAP), wide, rank, step)
+    words = "all-reduce: the mean over the ranks, one bucket after the other"
+    wire = {"facecolor": ALL, "edgecolor": ALL}
+    corner, size = (0.05, REDUCE[0]), (SIZE[0] - 0.1, REDUCE[1])
+    figures.box(axes, corner, size, words, frame=wire, color="white")
+    axes.text(0.15, sum(REDUCE) - REDUCE[1] / 2, "on the wire", va="center", color="white", size=9)
+    return figures.Picture(axes.figure, _words(steps))
+
+
+def _process(axes: "figures.Axes", left: float, wide: float, rank: int, step: Step) -> None:
+    frame = {"facecolor": "none", "linewidth": 2}
+    corner, size = (left - 0.13, 0.04), (wide + 0.26, SIZE[1] - 0.08)
+    figures.box(axes, corner, size, "", rank, frame=frame)
+    axes.text(left, 0.17, f"rank {rank}: a process", va="center", weight="bold")
+    top, height = DIGITS
+    each = wide / len(step.rows)
+    for place, (row, image) in enumerate(zip(step.rows, step.images, strict=True)):
+        x = left + place * each
+        edges = (x, x + 0.9 * each, top + height, top)
+        pixels = torch.tensor(image).reshape(8, 8).numpy()
+        axes.imshow(pixels, cmap="gray_r", extent=edges, aspect="auto", zorder=2)
+        own = (0.9 * each, height)
+        figures.box(axes, (x, top), own, "", rank, frame={"facecolor": "none", "zorder": 3})
+        axes.text(x + 0.45 * each, top + height + 0.12, f"row {row}", ha="center", size=9)
+    _replica(axes, left, wide, step)
+    for (top, height), name in ((OWN, "own"), (MEAN, "mean")):
+        each = wide / len(step.buckets)
+        for place, bucket in enumerate(step.buckets):
+            words = " and\n".join(bucket.layers) + f"\n{getattr(bucket, name):.4f} …"
+            box = (axes, (left + place * each, top), (0.94 * each, height), words)
+            if name == "own":
+                figures.box(*box, rank)
+            else:
+                figures.box(*box, frame={"edgecolor": ALL, "facecolor": tint(ALL)})
+    middle = left + wide / 2
+    figures.arrow(axes, (middle, sum(OWN) + 0.03), (middle, REDUCE[0] - 0.03))
+    figures.arrow(axes, (middle, sum(REDUCE) + 0.03), (middle, MEAN[0] - 0.03))
+
+
+def _replica(axes: "figures.Axes", left: float, wide: float, step: Step) -> None:
+    layers = [layer for bucket in step.buckets for layer in bucket.layers][::-1]
+    top, height = LAYERS
+    each = height / len(layers)
+    axes.text(left + wide / 2, top - 0.12, "the same weights", ha="center", va="center", size=9)
+    for place, layer in enumerate(layers):
+        figures.box(axes, (left, top + place * each), (wide, 0.94 * each), layer)
+    figures.arrow(axes, (left + 0.1, top + height), (left + 0.1, OWN[0] - 0.05))
+    axes.text(left + 0.2, 2.32, "backward, from the output on", va="center", size=9)
+
+
+def _words(steps: Sequence[Step]) -> str:
+    words = []
+    for rank, step in enumerate(steps):
+        rows = ", ".join(map(str, step.rows))
+        own = ", ".join(f"{bucket.own:.4f}" for bucket in step.buckets)
+        words.append(f"Rank {rank} has rows {rows} and own gradients that begin with {own}.")
+    buckets = steps[0].buckets
+    mean = ", ".join(f"{bucket.mean:.4f}" for bucket in buckets)
+    layers = "; ".join(" and ".join(bucket.layers) for bucket in buckets)
+    return (
+        f"{len(steps)} processes side by side, each with rows of the batch, a whole model and "
+        f"{len(buckets)} buckets of gradients ({layers}). {' '.join(words)} An all-reduce between "
+        f"the processes makes the mean of each bucket, {mean}, which all ranks then have."
+    )

@@ -3,6 +3,8 @@
 The other candidates, the step and its timing are those of chapter 01.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook import figures
 from ddp_workbook.chapters import distributed_data_parallel, single_process
 from ddp_workbook.experiments.data_parallel import step_times as of_chapter_01
 from ddp_workbook.experiments.data_parallel.step_times import (
@@ -128,6 +131,23 @@ def record_timings(frame: pd.DataFrame, name: str, folder: Path = TIMINGS) -> Pa
 def recorded_timings(name: str = STEP_TIMES, folder: Path = TIMINGS) -> pd.DataFrame:
     """A measurement that `make benchmark` recorded; its column machine says where."""
     return pd.read_csv(folder / f"{name}.csv")
+
+
+@figures.drawn
+def breakdown_bars(table: pd.DataFrame) -> figures.Picture:
+    """A panel a size, a bar a candidate: the parts of a step, as `breakdown` measures them."""
+    panels = {
+        "width {}, depth {}, batch {}".format(*size): 1e3
+        * some.pivot(index="candidate", columns="part", values="seconds")
+        .loc[some["candidate"].unique(), some["part"].unique()]
+        .fillna(0)  # a part that a candidate does not have
+        for size, some in table.groupby(list(Size._fields), sort=False)
+    }
+    picture = figures.bars(panels, "milliseconds a step", "The parts of a step")
+    picture.figure.supxlabel(
+        f"measured on {'; '.join(table['machine'].unique())}", x=0.01, ha="left", fontsize=9
+    )
+    return picture
 
 
 # Workers: each runs in ranks of its own

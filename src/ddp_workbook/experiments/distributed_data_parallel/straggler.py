@@ -1,5 +1,7 @@
 """Who waits for whom: one rank is late in one part of its program, and every rank has a clock."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.launcher.launch import launch
@@ -68,9 +71,9 @@ def waits_of_rank_0(late_parts: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows).T.round().astype(int).rename_axis("rank 1 is late in")
 
 
-def as_events(of_ranks: Sequence[Sequence[Part]]) -> pd.DataFrame:
-    """The parts of all ranks as `timeline_plot` draws them: what, lane, start, end."""
-    rows = [
-        (p.name, f"rank {r}", p.start, p.end) for r, parts in enumerate(of_ranks) for p in parts
-    ]
-    return pd.DataFrame(rows, columns=["what", "lane", "start", "end"])
+@figures.drawn
+def timeline(of_ranks: Sequence[Sequence[Part]]) -> figures.Picture:
+    """A lane a rank: the parts of its program."""
+    rows = [(f"rank {rank}", *part) for rank, parts in enumerate(of_ranks) for part in parts]
+    events = pd.DataFrame(rows, columns=["lane", "what", "start", "end"])
+    return figures.lanes(events, "milliseconds since both were ready", "Four steps of each rank")

@@ -1,1 +1,0 @@
-"""Chapter 02: its pictures."""
