@@ -39,11 +39,6 @@ def shown(tmp_path_factory) -> list[str]:
     ]
 
 
-def test_the_environment_has_the_setting():
-    settings = set_up.VENV / "etc" / "ipython" / "ipython_kernel_config.py"
-    assert settings.read_text() == set_up.KERNEL_SETTINGS
-
-
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_magic_that_is_not_loaded(shown, number):
     assert ADVICE in shown[number] and "not found" not in shown[number]

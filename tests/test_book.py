@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 
 import nbformat
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from tests.small_book import write_small
 from tools import book
 from tools.book.__main__ import write_book
-from tools.book.answers import cut, fold_answers, mark_answers
+from tools.book.answers import fold_answers, mark_answers
 from tools.book.contents import with_contents
 from tools.book.links import broken_links
 from tools.book.page import mend_output
@@ -59,17 +57,11 @@ def test_paths_in_outputs_are_those_of_a_checkout(tmp_path):
 
 
 def test_the_index_names_every_page():
-    """A link and a title for each, with their signs escaped."""
-    text = book.index({"00_start_here": "Start here", "01_a": "A < B"})
-    assert '<a href="00_start_here.html">Start here</a>' in text
-    assert '<a href="01_a.html">A &lt; B</a>' in text
-
-
-def test_a_chapter_comes_before_its_further_pages():
-    """Also where its name is later in the alphabet."""
-    stems = ["02_b", "01_further_a", "01_zebra"]
-    text = book.index({stem: stem for stem in stems})
-    assert re.findall(r'href="(\w+).html"', text) == ["01_zebra", "01_further_a", "02_b"]
+    """A link and a title for each, with their signs escaped; a chapter before its further pages."""
+    text = book.index({"02_b": "B", "01_further_a": "A < B", "01_zebra": "Zebra"})
+    assert re.findall(r'<a href="(\w+).html">(.*?)</a>', text) == [
+        ("01_zebra", "Zebra"), ("01_further_a", "A &lt; B"), ("02_b", "B")
+    ]  # fmt: skip
     assert text.count("<ul>") == 2
 
 
@@ -101,19 +93,6 @@ def test_hints_and_solutions_are_left_out_and_what_follows_a_prediction_is_folde
     code = re.sub(r"<[^>]*>", "", visible)
     assert "print('the', 'answer')" in code and "1 + 1" in code, "the question is about this"
     assert "the answer" not in code and "print('and', 'more')" not in code
-
-
-@pytest.mark.parametrize(
-    ("text", "answer", "rest"),
-    [
-        ("Yes.", "Yes.", ""),
-        ("Yes.\n\n## More\nText", "Yes.", "## More\nText"),
-        ("Yes.\n\n**Predict.** Why?", "Yes.", "**Predict.** Why?"),
-        ("## More", "", "## More"),
-    ],
-)
-def test_an_answer_ends_where_something_else_begins(text, answer, rest):
-    assert cut(text) == (answer, rest)
 
 
 def test_every_prediction_of_the_workbook_has_something_to_fold():
@@ -163,10 +142,3 @@ def test_every_link_between_the_pages_leads_somewhere(tmp_path):
     notebooks = book.ROOT / "notebooks"
     assert write_book(tmp_path, pages, notebooks, without_answers=True) == []
     assert len(list(tmp_path.glob("*.html"))) == len(pages) + 1
-
-
-def test_other_words_are_refused():
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.book", "--with"], cwd=book.ROOT, capture_output=True
-    )
-    assert done.returncode == 2

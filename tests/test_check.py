@@ -117,11 +117,3 @@ def test_outside_git_it_is_said(tree, monkeypatch):
     told = list(check.choice(paths, words, [], {}, {}, []))
     assert "no git checkout" in told[0]
     assert "the rules of the tree" in told[1]
-
-
-def test_nothing_has_changed(tree, git):
-    """Said in a sentence."""
-    paths, words = check.changed(tree)
-    assert next(iter(check.choice(paths, words, [], {}, {}, []))) == (
-        "Nothing has changed since the branch left main."
-    )

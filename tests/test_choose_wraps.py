@@ -23,10 +23,6 @@ def ways_to_cut(number: int) -> list[list[list[int]]]:
     return found
 
 
-def test_ways_to_cut():
-    assert ways_to_cut(3) == [[[0, 1, 2]], [[0, 1], [2]], [[0], [1, 2]], [[0], [1], [2]]]
-
-
 @pytest.mark.parametrize("number", range(9))
 def test_no_way_to_cut_has_fewer_units(number):
     """Of all 2 ** (number - 1) ways, on sizes with zeros, equal ones, and limits that are met."""

@@ -23,20 +23,6 @@ gpu1 = pytest.mark.gpu1
 RUN = {"epochs": 2, "batch_size": 64}
 
 
-@pytest.mark.parametrize(
-    ("gpus", "ranks", "kind"), [(0, 1, "cpu"), (1, 1, "cuda"), (1, 2, "cpu"), (2, 2, "cuda")]
-)
-def test_all_ranks_choose_alike(monkeypatch, gpus, ranks, kind):
-    """A GPU for each of a node's ranks, or none for any. nccl wants a GPU a rank."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
-    for rank in range(ranks):
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
-        monkeypatch.setenv("LOCAL_RANK", str(rank))
-        device = distributed_data_parallel.pick_device()
-        assert device == torch.device(kind, rank if kind == "cuda" else None)
-
-
 @gpu1
 def test_a_single_rank_has_the_gpu_and_nccl():
     assert launch(workers.of_chapters, ranks=1) == [("cuda:0", "nccl", [3.0, 3.0])]

@@ -12,7 +12,6 @@ import pytest
 from tests.cells import Kernel
 from tests.leftovers import alive, wait_until
 
-REPOSITORY = Path(__file__).parent.parent
 START = "from ddp_workbook.launcher.launch import launch\nfrom tests.workers import in_kernels\n"
 DEADLOCK = "launch(in_kernels.deadlock, {folder!r}, ranks={ranks}, timeout=100)"
 

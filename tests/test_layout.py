@@ -15,7 +15,6 @@ PACKAGE = CHECKOUT / "src" / "ddp_workbook"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 NOTEBOOKS = sorted(CHECKOUT.glob("notebooks/*.ipynb"))
 CHAPTERS = [path for path in NOTEBOOKS if not path.stem.startswith("00_")]
-WORKERS = sorted(path for path in PACKAGE.glob("chapters/*.py") if path.stem != "__init__")
 
 # room of the package -> the rooms that it may import from; every other import is a wrong arrow
 ROOMS = {
@@ -137,13 +136,6 @@ def test_no_test_imports_from_another():
 def test_no_drawer_for_odds_and_ends():
     """A file is named after what it does."""
     assert not [name(path) for path in SOURCES if path.stem in ("utils", "common", "helpers")]
-
-
-@pytest.mark.parametrize("path", WORKERS, ids=name)
-def test_a_chapter_starts_with_the_command_that_runs_it(path):
-    """Its docstring has the torchrun line, or the line for one process."""
-    opening = ast.get_docstring(ast.parse(path.read_text())) or ""
-    assert "torchrun" in opening or f"python src/ddp_workbook/chapters/{path.name}" in opening
 
 
 # Notebooks

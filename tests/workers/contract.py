@@ -107,23 +107,8 @@ def sum_of_ranks() -> float:
     return x.item()
 
 
-def listening() -> tuple[int, list[int]]:
-    """Wait in a group, so that its sockets can be looked at; the pids are the result."""
-    dist.init_process_group("gloo")
-    dist.barrier()
-    Path(os.environ["READY"], str(rank())).write_text(str(os.getpid()))
-    while not Path(os.environ["READY"], "go").exists():
-        time.sleep(0.01)
-    dist.barrier()
-    return os.getpid()
-
-
 def cuda_visible() -> tuple:
     return os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()
-
-
-def forked_by() -> int:
-    return os.getppid()
 
 
 def ddp_outlives_its_group() -> bool:
