@@ -5,7 +5,6 @@ import warnings
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from ddp_workbook.chapters import collectives
 from ddp_workbook.experiments.collectives import every_call, ladder
@@ -28,34 +27,22 @@ def in_two_halves(lengths: list[int]) -> list[torch.Tensor]:
     return vectors
 
 
-def reduced() -> torch.Tensor:
-    """What this rank holds after a reduce to rank 0."""
-    mine = numbers()
+def sums_of_gloo() -> tuple[list[float], str, int]:
+    """What a rank holds after a reduce to 0; what AVG says to int64; a sum of 100 in int8."""
+    mine, hundred, refused = numbers(), torch.tensor([100], dtype=torch.int8), "not refused"
     dist.reduce(mine, dst=0)
-    return mine
+    dist.all_reduce(hundred)
+    try:
+        dist.all_reduce(hundred.long(), dist.ReduceOp.AVG)
+    except RuntimeError as error:
+        refused = str(error)
+    return mine.tolist(), refused, hundred.item()
 
 
 def uneven_gather() -> None:
     """An all_gather of 2 numbers from rank 0 and 3 from rank 1."""
     dist.init_process_group("gloo")
     dist.all_gather([torch.ones(2), torch.ones(3)], torch.ones(2 + dist.get_rank()))
-
-
-def average_of_whole_numbers() -> str:
-    """What AVG says to int64."""
-    try:
-        dist.all_reduce(numbers().long(), dist.ReduceOp.AVG)
-    except RuntimeError as error:
-        return str(error)
-    return "not refused"
-
-
-def small_dtype() -> int:
-    """100 + 100 in int8, on two ranks."""
-    numbers()
-    hundred = torch.tensor([100], dtype=torch.int8)
-    dist.all_reduce(hundred)
-    return hundred.item()
 
 
 def both_send_first(count: int) -> None:
@@ -75,17 +62,6 @@ def one_receives_first(count: int) -> float:
     return arrived[0].item()
 
 
-def other_order(detail: bool) -> tuple[float, float]:
-    """Two all-reduces of one shape; rank 1 takes the second tensor first."""
-    if detail:
-        dist.set_debug_level(dist.DebugLevel.DETAIL)
-    a = numbers(1)
-    b = 2 * a
-    for tensor in (a, b) if dist.get_rank() == 0 else (b, a):
-        dist.all_reduce(tensor)
-    return a.item(), b.item()
-
-
 def other_shapes(here: int, there: int) -> list[float]:
     """An all-reduce of `here` numbers on rank 0 and `there` on rank 1."""
     dist.init_process_group("gloo")
@@ -94,45 +70,18 @@ def other_shapes(here: int, there: int) -> list[float]:
     return mine.tolist()
 
 
-def broadcast_in_the_second_pair(source: int) -> str | float:
-    """A broadcast from `source` in the group of ranks 2 and 3; what it says or gives there."""
-    mine = numbers(1)
-    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+def in_the_second_pair() -> tuple[str, float, int]:
+    """On ranks 2 and 3: a broadcast from 0 is refused, from 2 it arrives; the first rank's name."""
+    mine, refused = numbers(1), "not refused"
+    _, pair = dist.new_group([0, 1]), dist.new_group([2, 3])
     if dist.get_rank() < 2:
-        return ""
+        return "", 0.0, 2
     try:
-        dist.broadcast(mine, src=source, group=pairs[1])
+        dist.broadcast(mine, src=0, group=pair)
     except ValueError as error:
-        return str(error)
-    return mine.item()
-
-
-def global_rank_of_the_first() -> int:
-    """The global rank of rank 0 of the group 1, 2."""
-    numbers()
-    group = dist.new_group([1, 2])
-    return dist.get_global_rank(group, 0) if dist.get_rank() in (1, 2) else -1
-
-
-def not_in_the_group() -> tuple[list[float], list[str]]:
-    """What a rank outside the group holds after the group's all-reduce, and what it is told."""
-    mine = numbers(1)
-    group = dist.new_group([0])
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        dist.all_reduce(mine, group=group)
-    return mine.tolist(), [str(one.message) for one in said]
-
-
-def sharded_step() -> None:
-    """Forward and backward of a sharded layer."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    dist.init_process_group("gloo")
-    layer = fully_shard(nn.Linear(8, 8), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
-    layer(torch.ones(2, 8)).sum().backward()
-    dist.barrier()
+        refused = str(error)
+    dist.broadcast(mine, src=2, group=pair)
+    return refused, mine.item(), dist.get_global_rank(pair, 0)
 
 
 def in_one_tensor() -> list[torch.Tensor]:
