@@ -1,16 +1,13 @@
 """What the pages of chapter 01 say in prose, where no cell of them can show it quietly."""
 
 import inspect
-import time
 import warnings
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nbformat
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -38,15 +35,6 @@ def gradient(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> to
     model.zero_grad()
     single_process.forward_and_backward(model, images, labels)
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
-
-
-def test_its_own_manual_advises_against_it():
-    manual = " ".join(nn.DataParallel.__doc__.split())
-    assert "It is recommended to use :class:`~torch.nn.parallel.DistributedDataParallel`" in manual
-
-
-def test_every_epoch_has_one_uneven_batch(digits):
-    assert divmod(len(digits), single_process.BATCH_SIZE) == (28, 5)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +98,6 @@ def test_a_replica_of_data_parallel_shares_buffers_and_not_attributes():
     assert (model.calls, model.calls_in_buffer.item()) == (0, 1)
 
 
-def test_its_manual_says_what_is_kept_of_what_forward_changes():
-    manual = " ".join(nn.DataParallel.__doc__.split())
-    assert "the replica on ``device[0]`` will have its parameters and buffers sharing" in manual
-
-
 def test_its_forward_has_the_four_operations_in_this_order():
     source = inspect.getsource(nn.DataParallel.forward)
     names = ["scatter", "replicate", "parallel_apply", "gather"]
@@ -130,19 +113,6 @@ def test_gradients_are_added_in_the_backward_of_its_copying():
     )
 
 
-def test_a_new_thread_computes_gradients_whatever_the_caller_has_set():
-    with torch.no_grad(), ThreadPoolExecutor(1) as pool:
-        assert pool.submit(torch.is_grad_enabled).result()
-        assert not torch.is_grad_enabled()
-
-
-def test_attributes_of_the_model_are_one_name_further_in():
-    wrapped = nn.DataParallel(DigitsMLP())
-    with pytest.raises(AttributeError, match="'DataParallel' object has no attribute 'output'"):
-        _ = wrapped.output
-    assert wrapped.module.output.out_features == 10
-
-
 def test_no_word_is_said_where_there_is_no_gpu(digits, monkeypatch):
     monkeypatch.setitem(
         nn.DataParallel.__init__.__globals__, "_get_available_device_type", lambda: None
@@ -152,22 +122,6 @@ def test_no_word_is_said_where_there_is_no_gpu(digits, monkeypatch):
         wrapped = nn.DataParallel(DigitsMLP())
         assert wrapped(digits.images[:64]).shape == (64, 10)
     assert wrapped.device_ids == []
-
-
-def test_pytorch_warns_of_gathered_scalars_in_these_words():
-    source = inspect.getsource(torch.nn.parallel._functions.Gather)
-    assert SCALARS in source
-    assert "input tensors were scalars" in source
-
-
-def test_synchronised_batch_norm_is_for_ddp_and_gpus(digits):
-    assert "DistributedDataParallel" in nn.SyncBatchNorm.__doc__
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        with pytest.raises(ValueError, match="expected input tensor to be on GPU"):
-            nn.SyncBatchNorm(64)(digits.images[:8])
-    finally:
-        dist.destroy_process_group()
 
 
 def test_gathered_outputs_of_the_language_model():
@@ -206,23 +160,6 @@ class WrittenElements(TorchDispatchMode):
         result = operation(*args, **(kwargs or {}))
         self.count += result.numel() if isinstance(result, torch.Tensor) else 0
         return result
-
-
-def test_a_second_thread_does_not_speed_up_python():
-    """Together, two threads get the time of one processor: the lock lets one of them run.
-
-    Other programs make the wall time longer and never shorter, so a busy machine cannot break it.
-    """
-
-    def loop(_) -> float:
-        start = time.thread_time()
-        sum(i * i for i in range(3_000_000))
-        return time.thread_time() - start
-
-    start = time.perf_counter()
-    with ThreadPoolExecutor(2) as pool:
-        on_processors = sum(pool.map(loop, range(2)))
-    assert on_processors < 1.2 * (time.perf_counter() - start)  # without the lock up to 2
 
 
 @pytest.mark.gpu

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ddp_workbook import figures
-from ddp_workbook.chapters import data_parallel, single_process
+from ddp_workbook.chapters import data_parallel
 from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.experiments.data_parallel import (
     lock,
@@ -37,12 +37,6 @@ def test_one_step_has_the_loss_of_one_process(rows, sizes):
         assert all(f"{share:.3f}" in words for share in [*step.shares, step.loss_alone])
 
 
-def test_copies_are_counted_in_memory():
-    table = one_step.bytes_copied([1, 2, 3])
-    assert table["measured, bytes"].tolist() == table["(n-1) · S, bytes"].tolist()
-    assert table.loc[1].tolist() == [0, 0] and table.loc[3, "measured, bytes"] == 2 * 4810 * 4
-
-
 def test_the_weight_of_a_row_is_found_from_gradients():
     images, labels = torch.rand(10, 64), torch.arange(10)
     model = DigitsMLP()
@@ -56,13 +50,6 @@ def test_the_weight_of_a_row_is_found_from_gradients():
     assert "plain: 0.08, 0.08, 0.08, 0.25; right: 0.10, 0.10, 0.10, 0.10" in picture.alt
     heights = [bar.get_height() for bar in picture.axes.patches if bar.get_height()]
     assert heights == pytest.approx(found.loc["plain"].tolist())
-
-
-def test_differences_are_the_largest_ones():
-    alone = single_process.train(epochs=1, batch_size=600)
-    other = alone._replace(losses=[alone.losses[0] + 0.5, *alone.losses[1:]])
-    apart = one_step.largest_differences({2: other}, alone)
-    assert apart.loc[2].tolist() == pytest.approx([0.5, 0.0])
 
 
 @pytest.mark.parametrize("devices", [2, 3])

@@ -62,8 +62,7 @@ def test_the_pictures_say_in_words_what_they_show(moments):
     assert "its piece of the gradient of block 3" in step.frame(moments, backward + 1).alt
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_calls_and_bytes_are_those_of_the_formulas(ranks):
+def test_calls_and_bytes_are_those_of_the_formulas(ranks=3):
     """Blocks are gathered twice and the rest once: 3 (N-1)/N S for DDP's 2, but for the rest."""
     table = wire_table(ranks)
     blocks = 3
@@ -103,9 +102,10 @@ def test_show_code_reads_the_file_as_it_is_now():
 # The ledger of the page
 
 
-@pytest.fixture(scope="module", params=[2, 3, 4])
-def steps(request):
-    return memory.measured_steps(ranks=request.param)
+@pytest.fixture(scope="module")
+def steps():
+    """On 3 ranks, whose pieces are not equally long; the page measures 4."""
+    return memory.measured_steps(ranks=3)
 
 
 def test_what_is_measured_is_what_the_formulas_say(steps):
@@ -165,15 +165,6 @@ def test_without_placeholders_nothing_is_freed():
     total = 4 * sum(p.numel() for p in PARAMETERS[3].parameters())
     most = {way: max(sum(now.values()) for _, now in moments) for way, moments in whole.items()}
     assert most[by_hand.NONE] > 0.95 * total and most[by_hand.PLACEHOLDERS] < 0.4 * total
-
-
-def test_what_each_comparison_with_one_process_finds():
-    """A factor on all gradients hides behind AdamW and clipping; plain SGD shows it."""
-    found = by_hand.differences_with_factors(steps=6)
-    assert (found.loc["none"] < 2e-5).all()
-    assert (found.loc["last block, doubled"] > 1e-4).all()
-    assert found.loc["all gradients, doubled", "AdamW, clipped"] < 1e-4
-    assert found.loc["all gradients, doubled", "plain SGD"] > 1e-3
 
 
 def test_messages_come_in_the_order_that_the_page_shows(steps):
