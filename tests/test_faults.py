@@ -1,18 +1,15 @@
 """A launch in which a rank fails: the first to fail is named, soon, and with its own line."""
 
-import json
 import os
 import re
 import sys
 import time
-import traceback
-import xml.dom.minidom
 from pathlib import Path
 
 import psutil
 import pytest
 
-from ddp_workbook.diagnostics import advice, exceptions, report, user_code
+from ddp_workbook.diagnostics import advice, report, user_code
 from ddp_workbook.diagnostics.evidence import Ending, Evidence, Outcome
 from ddp_workbook.errors import LaunchRefused, RankFailed, WorkbookError
 from ddp_workbook.launcher import launch as launch_module
@@ -53,12 +50,11 @@ def test_each_death_is_told_with_its_line(how):
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_first_to_fail_is_the_one_reported(ranks):
-    """4 times each kind of death, by each rank in turn: the others lost a peer, no more."""
-    for turn in range(4):
+    """Each kind of death, by each rank in turn: the others lost a peer, no more."""
+    for bad in range(ranks):
         for how in ("raise", "exit", "kill", "abort"):
-            bad = turn % ranks
             error = failure(faults.one_fails, how, bad, ranks=ranks)
-            assert error.rank == bad, (how, turn, str(error))
+            assert error.rank == bad, (how, str(error))
 
 
 def test_the_others_are_ended_at_once():
@@ -231,19 +227,6 @@ def test_a_librarys_frames_inside_a_group(tmp_path, monkeypatch):
     assert "|   … 8 frames in deep_library, raised in __init__.py:8 (request)\n" in text
 
 
-def test_an_error_without_a_line_of_the_readers_keeps_the_innermost():
-    try:
-        xml.dom.minidom.parseString("<a>", parser=json)
-    except AttributeError as error:
-        page = traceback.TracebackException.from_exception(error)
-    page.stack.pop(0)
-    page.stack[:0] = page.stack * 3
-    exceptions.shorten(page)
-    lines = "".join(page.format()).splitlines()
-    assert [line[:6] for line in lines].count("  File") == 3
-    assert re.fullmatch(r"  … \d+ frames in xml", lines[1])
-
-
 # A file -> whether it is a library's, for a kernel in project/notebooks of a project with a .git.
 FOLDERS = {
     "project/train.py": False,
@@ -361,21 +344,6 @@ def test_a_result_that_cannot_travel_names_the_rank_and_the_reason():
 def test_a_result_that_only_the_rank_can_read_is_told():
     with pytest.raises(WorkbookError, match="result of rank 0 cannot be read here"):
         run_ranks(Call(results.unreadable), 1, 10, quiet=True)
-
-
-def test_a_result_of_200_megabytes():
-    before = psutil.Process().memory_info().rss
-    (tensor,) = run_ranks(Call(results.large, (200_000_000,)), 1, 60, quiet=True)
-    assert tensor.numel() == 200_000_000 and tensor[-1] == 7
-    assert psutil.Process().memory_info().rss - before < 900e6  # nothing but the result stays
-
-
-def test_tensors_come_back_light_and_as_they_were():
-    view, leaf, parameter, module = run_ranks(Call(results.views), 1, 10, quiet=True)[0]
-    assert view.untyped_storage().nbytes() == view.nbytes and view.tolist() == [3.0, 4.0]
-    assert leaf.requires_grad and not view.requires_grad
-    assert type(parameter).__name__ == "Parameter" and parameter.requires_grad
-    assert [type(p).__name__ for p in module.parameters()] == ["Parameter", "Parameter"]
 
 
 @pytest.mark.parametrize("kind", ["plain", "session", "daemon", "fork"])

@@ -86,16 +86,6 @@ def test_the_folder_says_what_its_tables_hold():
         assert [one for one in own if f"`{one}`" not in text] == []
 
 
-def test_a_case_that_fails_leaves_the_others_alone():
-    """Its traceback is kept as text."""
-    rows, failed = one_gpu.run_cases(
-        {"a": lambda: [{"n": 1}], "b": lambda: [1 / 0], "c": lambda: [{"n": 2}]}
-    )
-    assert rows == [{"n": 1}, {"n": 2}]
-    assert list(failed) == ["b"]
-    assert failed["b"].endswith("ZeroDivisionError: division by zero\n")
-
-
 # The ledger
 
 
@@ -129,13 +119,6 @@ def test_rank_0_of_eight_counts_an_eighth_of_what_is_sharded(counts):
     assert zero_1[["built", "backward"]].tolist() == [4, 8]
     assert 0.5 < zero_1["zero_grad"] - 4 < 2  # 1 of 8 bytes a parameter, in whole parameters
     assert counts["forward"]["blocks stay whole", one_gpu.RANKS] == 4
-
-
-def test_strategies_are_told_apart_by_name_and_ranks():
-    """fully_shard at one rank gathers nothing, so it is also measured in a fake world."""
-    names = [(run.strategy.name, run.ranks) for run in one_gpu.RUNS]
-    assert len(set(names)) == len(names)
-    assert {("one process", 1), ("DDP", 1), ("fully_shard", 1), ("fully_shard", 8)} <= set(names)
 
 
 def test_no_group_is_left_after_a_case_that_fails():

@@ -106,22 +106,6 @@ def test_the_picture_of_the_rooms_is_true():
     assert up == []
 
 
-def test_the_import_test_sees_every_spelling(monkeypatch):
-    """import a.b, from a import b, relative, and inside a function."""
-    path = PACKAGE / "recording" / "timing.py"
-    spelt = "import ddp_workbook.cli\ndef f():\n    from ddp_workbook import digits\n"
-    spelt += "from ..chapters import samplers\nfrom . import plots\nimport torch\n"
-    monkeypatch.setattr(Path, "read_text", lambda self: spelt)
-    found = imports(path)
-    monkeypatch.undo()
-    assert found == {
-        "ddp_workbook.cli",
-        "ddp_workbook.digits",
-        "ddp_workbook.chapters.samplers",
-        "ddp_workbook.recording.plots",
-    }
-
-
 def test_no_test_imports_from_another():
     """What several need is a fixture of conftest.py or a module named after what it is."""
     found = set()
@@ -131,11 +115,6 @@ def test_no_test_imports_from_another():
         )
         found |= {(path.stem, module) for module in modules}
     assert found == set()
-
-
-def test_no_drawer_for_odds_and_ends():
-    """A file is named after what it does."""
-    assert not [name(path) for path in SOURCES if path.stem in ("utils", "common", "helpers")]
 
 
 # Notebooks

@@ -7,7 +7,6 @@ import sys
 from collections import namedtuple
 
 import pytest
-import torch
 from jupyter_client.kernelspec import NoSuchKernel
 from typer.testing import CliRunner
 
@@ -22,11 +21,6 @@ def check(*words):
     """The command's exit code, and its output on one line."""
     result = CliRunner().invoke(cli.app, ["check", *words], terminal_width=200)
     return result.exit_code, " ".join(result.output.split())
-
-
-def found(name, ranks=4):
-    """What one trial finds."""
-    return tried(trials(ranks)[name])
 
 
 def test_every_trial_has_its_line_and_four_ranks_meet():
@@ -276,8 +270,3 @@ def test_a_limit_of_the_process_and_of_the_container_are_read(tmp_path):
     (tmp_path / "pids.max").write_text("512\n")
     assert machine_check.container_processes(tmp_path / "pids.max") == 512
     assert machine_check.container_processes(tmp_path / "absent") == math.inf
-
-
-def test_a_machine_without_gpus_is_fine():
-    if not torch.cuda.is_available():
-        assert found("GPUs").state is State.OK

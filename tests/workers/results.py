@@ -40,22 +40,6 @@ def unreadable():
     return OneWay()
 
 
-def large(size: int):
-    result = torch.zeros(size, dtype=torch.uint8)
-    result[-1] = 7
-    return result
-
-
-def views():
-    storage = torch.arange(1_000_000.0)
-    return (
-        storage[3:5],
-        storage[3:5].requires_grad_(),
-        torch.nn.Parameter(storage[3:5]),
-        torch.nn.Linear(2, 2),
-    )
-
-
 def ones(size: int, rank: int | None = None):
     """`size` bytes, from this rank only if there is one."""
     if rank is None or os.environ["RANK"] == str(rank):
