@@ -186,9 +186,7 @@ def test_the_table_has_a_row_a_part_and_the_exit_code_counts_all(monkeypatch, tm
 def test_without_a_gpu_one_sentence_and_nothing_else(monkeypatch, capsys):
     """Exit code 1, from the set-up before it makes anything, and from the command itself."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(
-        SystemExit, match=r"^make gpu measures an NVIDIA GPU, but torch .+ that sees it\.$"
-    ):
+    with pytest.raises(SystemExit, match=r"^make gpu measures an NVIDIA GPU, but torch "):
         command.main()
     monkeypatch.setattr(set_up, "has_nvidia_gpu", lambda: False)
     monkeypatch.setattr(set_up, "sees_gpu", lambda python: False)
