@@ -5,7 +5,6 @@ import pytest
 
 from ddp_workbook.instructor.execution import copy_layout, errors, execute
 from ddp_workbook.notebook.after_restart import ADVICE, UNWRITTEN
-from tools import set_up
 
 CELLS = [
     "%%ranks 2\nrank",
