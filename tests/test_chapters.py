@@ -362,34 +362,6 @@ def test_batch_norm_keeps_the_statistics_of_the_first_replica_alone():
     torch.testing.assert_close(model[0].running_mean, images[:4].mean(0))
 
 
-MEETING = threading.Barrier(3)  # not in the model: a copy must not have one of its own
-THREADS = {"forward": set(), "backward": set()}
-
-
-class Meets(nn.Linear):
-    """A layer whose forward and backward each wait until three threads are in it."""
-
-    def forward(self, images):
-        THREADS["forward"].add(threading.get_ident())
-        MEETING.wait(timeout=10)
-        scores = super().forward(images)
-        scores.register_hook(self.meet_in_backward)
-        return scores
-
-    @staticmethod
-    def meet_in_backward(gradient):
-        THREADS["backward"].add(threading.get_ident())
-        MEETING.wait(timeout=10)
-
-
-def test_each_replica_goes_forward_and_backward_in_a_thread_of_its_own():
-    images, labels = some_digits(9)
-    data_parallel.forward_and_backward(Meets(64, 10), images, labels, CPUS[:3])
-    assert len(THREADS["forward"]) == 3
-    assert THREADS["forward"] == THREADS["backward"]
-    assert threading.get_ident() not in THREADS["forward"]
-
-
 def test_the_exception_of_a_replica_is_passed_on():
     class Refuses(nn.Linear):
         def forward(self, images):
@@ -450,11 +422,16 @@ def test_small_pieces_get_a_thread_each_too(monkeypatch):
 
 
 def test_each_replica_thread_is_told_its_number_of_threads(monkeypatch):
-    """A new thread has no setting: a matrix product in it would use all cores."""
-    set_threads, told = torch.set_num_threads, {}
+    """A new thread has no setting: a matrix product in it would use all cores.
+
+    All replicas are at work at the same time, or they would not meet here.
+    """
+    set_threads, told, meeting = torch.set_num_threads, {}, threading.Barrier(3)
 
     def noted(number):
         told[threading.get_ident()] = number
+        if threading.current_thread() is not threading.main_thread():
+            meeting.wait(timeout=10)
         set_threads(number)
 
     images, labels = torch.randn(9, 64), torch.zeros(9, dtype=torch.long)

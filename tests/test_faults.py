@@ -9,8 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddp_workbook.diagnostics import advice, report, user_code
-from ddp_workbook.diagnostics.evidence import Ending, Evidence, Outcome
+from ddp_workbook.diagnostics import advice, user_code
 from ddp_workbook.errors import LaunchRefused, RankFailed, WorkbookError
 from ddp_workbook.launcher import launch as launch_module
 from ddp_workbook.launcher.calls import Call
@@ -158,11 +157,6 @@ def test_a_crash_in_a_thread_of_the_workers_names_the_threads_line(monkeypatch):
     assert "the same on 2 other ranks\n" in text
 
 
-def test_a_crash_below_more_frames_than_the_dump_has():
-    text = str(failure(faults.crashes_deeply, ranks=1))
-    assert "\n  at        tests/workers/faults.py:" in text and "a thread" not in text
-
-
 def test_causes_are_shown_without_the_machinery():
     text = str(failure(faults.deep, ranks=1))
     assert (
@@ -194,37 +188,24 @@ def fetch_both():
 """
 
 
-@pytest.fixture(params=["site-packages", "on_pythonpath", "target"])
-def library(request, tmp_path, monkeypatch):
-    """A library that the ranks can import, each time from another kind of folder."""
-    folder = tmp_path / request.param
-    (folder / "deep_library").mkdir(parents=True)
-    (folder / "deep_library" / "__init__.py").write_text(LIBRARY)
-    if request.param == "target":
-        (folder / "deep_library-1.0.dist-info").mkdir()
-    if request.param == "on_pythonpath":
-        monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.syspath_prepend(folder)
-
-
-def test_a_librarys_frames_are_one_line_behind_the_readers(library):
-    text = str(failure(faults.fails_in_a_library, "fetch", ranks=1))
-    assert re.findall(r'File "(.*?)"', text) == ["tests/workers/faults.py"]
-    own = "\n      getattr(deep_library, called)()\n    … 7 frames in deep_library, raised in "
-    assert own + "__init__.py:8 (request)\n  RuntimeError: no answer" in text
-    chained = r"\n    … 4 frames in deep_library and json, raised in decoder\.py:\d+ \(raw_decode\)"
-    assert re.search(rf"Traceback .*{chained}\n  json\.decoder\.JSONDecodeError: Expecting", text)
-
-
-def test_a_librarys_frames_inside_a_group(tmp_path, monkeypatch):
+def test_a_librarys_frames_are_one_line_behind_the_readers(tmp_path, monkeypatch):
+    """Also inside an exception group."""
     folder = tmp_path / "site-packages" / "deep_library"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(LIBRARY)
     monkeypatch.syspath_prepend(folder.parent)
-    text = str(failure(faults.fails_in_a_library, "fetch_both", ranks=1))
-    assert re.findall(r'File "(.*?)"', text) == ["tests/workers/faults.py"]
-    assert re.search(r"\|   … \d frames in deep_library and asyncio, raised in taskgroups", text)
-    assert "|   … 8 frames in deep_library, raised in __init__.py:8 (request)\n" in text
+    alone, both = (
+        str(failure(faults.fails_in_a_library, called, ranks=1))
+        for called in ("fetch", "fetch_both")
+    )
+    own = "\n      getattr(deep_library, called)()\n    … 7 frames in deep_library, raised in "
+    assert own + "__init__.py:8 (request)\n  RuntimeError: no answer" in alone
+    chained = r"\n    … 4 frames in deep_library and json, raised in decoder\.py:\d+ \(raw_decode\)"
+    assert re.search(rf"Traceback .*{chained}\n  json\.decoder\.JSONDecodeError: Expecting", alone)
+    assert re.search(r"\|   … \d frames in deep_library and asyncio, raised in taskgroups", both)
+    assert "|   … 8 frames in deep_library, raised in __init__.py:8 (request)\n" in both
+    for text in (alone, both):
+        assert re.findall(r'File "(.*?)"', text) == ["tests/workers/faults.py"]
 
 
 # A file -> whether it is a library's, for a kernel in project/notebooks of a project with a .git.
@@ -297,15 +278,6 @@ def test_errors_that_learners_meet_come_with_advice(worker, advice):
     assert advice in str(failure(worker)).split("look at")[-1]
 
 
-def test_ranks_that_died_in_different_ways_are_all_named():
-    deaths = [Outcome(Ending.DIED, 1.0 + n, returncode=code) for n, code in enumerate((-11, -6))]
-    returned = Outcome(Ending.RETURNED, 1.0)
-    ranks = [Evidence(n, outcome=end) for n, end in enumerate((returned, *deaths))]
-    text = str(report.failure(ranks))
-    assert text.startswith("Rank 1 of 3 was ended by SIGSEGV.")
-    assert "  also      rank 2 was ended by SIGABRT" in text and "rank 0" not in text
-
-
 def test_two_calls_that_meet_are_told_from_two_shapes_of_one():
     """An uneven number of batches: gloo aborts the rank to which the wrong size comes."""
     error = failure(faults.one_step_more)
@@ -323,10 +295,6 @@ def test_pythons_own_suggestion_stays(worker, meant):
     """A file's typo has nothing to do with the cells of a notebook."""
     text = str(failure(worker))
     assert f"Did you mean: '{meant}'?" in text and "cells" not in text
-
-
-def test_notes_of_an_exception_are_shown():
-    assert "look at the weights" in str(failure(faults.noted, ranks=1))
 
 
 def test_a_subprocess_of_a_rank_has_no_keyboard_either():

@@ -112,15 +112,9 @@ def test_a_rank_that_compiles_waits_for_nobody():
     assert waits.state is State.WAITING
 
 
-@pytest.mark.parametrize(
-    ("worker", "calls"),
-    [
-        (hangs.new_group_by_one, "1 call by rank 0, no calls by ranks 1 and 2"),
-        (hangs.new_group_by_members, "2 calls by ranks 0 and 1, 1 call by rank 2"),
-    ],
-)
-def test_new_group_by_members_only(worker, calls):
-    error = hang(worker, ranks=3)
+def test_new_group_by_members_only():
+    error = hang(hangs.new_group_by_members, ranks=3)
+    calls = "2 calls by ranks 0 and 1, 1 call by rank 2"
     assert stands(error, 0, "waits in new_group", "dist.new_group([0, 1")
     assert f"new_group (init_device_mesh calls it too): {calls}." in str(error)
     assert "Every rank of the world must call it in the same order, even those" in str(error)
@@ -162,11 +156,6 @@ def test_send_and_recv_that_do_not_match(worker, rank, doing, line):
 def test_a_send_or_recv_whose_peer_is_busy(call, says):
     text = str(hang(hangs.one_sided, call))
     assert f"look at   {says}" in text and "did not reach it" not in text
-
-
-def test_which_rank_is_the_peer_is_not_known():
-    text = str(hang(hangs.one_sided, "send", ranks=3))
-    assert "look at   Ranks 1 and 2 do not receive. Is one of them the peer?" in text
 
 
 @pytest.mark.parametrize("how", ["pool", "thread"])
@@ -301,12 +290,6 @@ def test_a_subgroups_collective():
     assert re.search(r"rank 1 +has returned", str(error))
 
 
-def test_many_groups():
-    text = str(hang(hangs.many_groups, ranks=3))
-    assert "Call 101 of the default group, barrier" in text
-    assert "Call 2 of the group of ranks 0 and 1" in text
-
-
 @pytest.mark.parametrize(
     ("worker", "call"),
     [
@@ -330,8 +313,6 @@ def test_ddp_with_unequal_numbers_of_batches():
     ("worker", "says"),
     [
         (hangs.rank_0_evaluates, r"rank 0 called barrier .*rank 1 called all_reduce"),
-        (hangs.rank_0_saves, r"rank 0 called all_gather .*rank 1 called barrier"),
-        (hangs.asynchronous, r"all_reduce of float \[4\].*entered by rank 0, never by rank 1"),
         (hangs.objects, r"all_gather of long \[1\].*entered by rank 0, never by rank 1"),
     ],
 )
@@ -347,7 +328,6 @@ def test_rank_0_does_more_than_the_others(worker, says):
         # holds the GIL: no thread can answer
         (hangs.c_loop, r"sum\(range\(10\*\*12\)\)", advice.NOBODY_WAITS),
         (hangs.own_signal_handler, r"time.sleep\(60\)", advice.NO_LOOP),
-        (hangs.default_signal_handler, r"time.sleep\(60\)", advice.NO_LOOP),
         (hangs.packs_for_ever, r"time.sleep\(0.01\)", advice.LOOP),
     ],
 )

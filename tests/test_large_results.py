@@ -13,8 +13,8 @@ import numpy
 import pytest
 import torch
 
-from ddp_workbook.diagnostics import advice, report
-from ddp_workbook.diagnostics.evidence import Evidence, Phase
+from ddp_workbook.diagnostics import advice
+from ddp_workbook.diagnostics.evidence import Phase
 from ddp_workbook.errors import LaunchInterrupted, RankFailed, RanksHung
 from ddp_workbook.launcher import framing, limits, serialization, unpickling
 from ddp_workbook.launcher.calls import Call
@@ -195,12 +195,6 @@ def test_a_rank_that_hangs_while_another_sends_is_told_by_its_line(slow_reading)
     assert f"look at   {advice.NO_LOOP}" in text and advice.RETURN_LESS not in text
 
 
-def test_the_page_says_that_a_rank_packs_its_result():
-    library = [(os.__file__, 1, "anything")]
-    text = str(report.hang([Evidence(0, Phase.RETURNING, stack=library, record={})], 2.0))
-    assert "rank 0  is packing its result\n" in text and advice.RETURN_LESS in text
-
-
 def test_a_rank_that_is_killed_while_it_sends(slow_reading):
     error = failure(results.gets_a_signal_while_sending, MEDIUM, signal.SIGKILL)
     assert error.rank == 0 and str(error).startswith("Rank 0 of 2 was ended by SIGKILL.")
@@ -272,15 +266,6 @@ def test_a_launch_in_a_thread_stops_reading_when_it_is_cancelled(no_thread_left)
     cancelled.set()
     thread.join(20)
     assert [type(error) for error in seen] == [LaunchInterrupted]
-
-
-def test_a_result_that_came_just_in_time_is_read():
-    value = [numpy.array(part) for part in serialization.pack_result(results.Slow())]
-    evidence = Evidence(0)
-    evidence.outcome = SimpleNamespace(value=value)
-    handle = SimpleNamespace(rank=0, evidence=evidence)
-    (result,) = unpickling.results([handle], time.monotonic() - 1, 1.0)
-    assert type(result) is results.Slow
 
 
 # More than memory holds

@@ -106,10 +106,6 @@ def crashes_in_a_thread():
     time.sleep(60)
 
 
-def crashes_deeply(calls: int = 200):
-    return crashes_deeply(calls - 1) if calls else ctypes.string_at(0)
-
-
 def one_step_more():
     """Rank 1 has one batch more, so its gradients meet the sum of rank 0's losses."""
     dist.init_process_group("gloo")
@@ -172,12 +168,6 @@ def group():
 
 def long_message():
     raise ValueError("x" * 10_000_000)
-
-
-def noted():
-    error = ValueError("with a note")
-    error.add_note("look at the weights")
-    raise error
 
 
 def reads_the_keyboard():

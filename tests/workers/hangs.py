@@ -44,13 +44,6 @@ def two_collectives():
         dist.barrier()
 
 
-def new_group_by_one():
-    dist.init_process_group("gloo")
-    if dist.get_rank() == 0:
-        dist.new_group([0, 1])
-    dist.barrier()
-
-
 def new_group_by_members():
     dist.init_process_group("gloo")
     if dist.get_rank() < 2:
@@ -138,24 +131,6 @@ def rank_0_evaluates():
     else:
         model(torch.ones(8, 4)).sum().backward()
     dist.barrier()
-
-
-def rank_0_saves():
-    dist.init_process_group("gloo")
-    if dist.get_rank() == 0:
-        weights = [torch.zeros(4) for _ in range(dist.get_world_size())]
-        dist.all_gather(weights, torch.ones(4))
-    dist.barrier()
-
-
-def asynchronous():
-    dist.init_process_group("gloo")
-    x = torch.ones(4)
-    if dist.get_rank() == 0:
-        work = dist.all_reduce(x, async_op=True)
-        work.wait()
-    else:
-        time.sleep(60)
 
 
 def objects():
@@ -291,11 +266,6 @@ def own_signal_handler():
     time.sleep(60)
 
 
-def default_signal_handler():
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-    time.sleep(60)
-
-
 class Forever:
     """Its packing never ends."""
 
@@ -306,19 +276,6 @@ class Forever:
 
 def packs_for_ever():
     return Forever()
-
-
-def many_groups():
-    dist.init_process_group("gloo")
-    pairs = [dist.new_group([i, i + 1]) for i in range(dist.get_world_size() - 1)]
-    x = torch.ones(2)
-    for _ in range(100):
-        dist.all_reduce(x)
-    if dist.get_rank() < 2:
-        dist.all_reduce(x, group=pairs[0])
-        if dist.get_rank() == 0:
-            dist.reduce_scatter_tensor(torch.ones(1), torch.ones(2), group=pairs[0])
-    dist.barrier()
 
 
 def collectives_in_a_thread(how: str):

@@ -92,16 +92,6 @@ def endless(rank: int = 0):
     return Endless() if os.environ["RANK"] == str(rank) else "fine"
 
 
-class Slow:
-    """Its reading takes a moment."""
-
-    def __setstate__(self, state):
-        time.sleep(0.3)
-
-    def __getstate__(self):
-        return {"anything": 1}
-
-
 class TooMuch:
     """There is never enough memory to pickle it."""
 
