@@ -71,12 +71,6 @@ def test_a_page_has_several_names(name):
     assert [path.stem for path in pages.find_pages([name])] == ["04_samplers"]
 
 
-def test_the_nearest_page_is_offered():
-    with pytest.raises(pages.BadPage, match=r"no page called 'sampler'. Did you mean samplers\?"):
-        pages.find_pages(["sampler"])
-    assert run("time", "--no-run", "further_the_bach")[0] == 2
-
-
 def test_every_exercise_has_its_page():
     assert {pages.page_of(name).stem for name in names()} == {
         path.stem for path in pages.all_pages() if pages.exercises(pages.load(path))
@@ -102,6 +96,28 @@ def test_a_notebook_that_cannot_be_read_is_named(copy, text, told):
     code, output = run("solve", "00", "--to", copy / "solved")
     assert code == 2 and told in output
     assert not (copy / "solved").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("time --no-run further_the_bach", "Did you mean further_the_batch"),
+        ("solve 02_further_launchers --to solved", "has no exercises"),
+        ("solve 00 --to file", "file is a file: copies cannot be written there"),
+        ("reset mean_over_rank", "Did you mean mean_over_ranks?"),
+        (
+            "reset mean_over_ranks --notebook notebooks/06_further_mistakes.ipynb",
+            "no cell that begins with %%exercise mean_over_ranks",
+        ),
+        ("grade --work nowhere", "There are no attempts in"),
+        ("grade mean_of_ranks", "Did you mean mean_over_ranks?"),
+    ],
+)
+def test_what_is_not_there_is_named(copy, line, told):
+    (copy / "file").write_text("a file")
+    attempts.save("mean_over_ranks", RIGHT)
+    code, output = run(*line.split())
+    assert code == 2 and told in output
 
 
 # solve
@@ -136,17 +152,6 @@ def test_a_copy_that_somebody_has_changed_is_not_overwritten(copy):
     assert code == 2 and "may be somebody's work" in output
     assert cell_of(changed, "mean_over_ranks") == "my_own = 1"
     assert not (copy / "solved" / "01_data_parallel.ipynb").exists(), "nothing was written"
-
-
-def test_a_page_without_exercises_cannot_be_solved(copy):
-    code, output = run("solve", "02_further_launchers", "--to", "solved")
-    assert code == 2 and "has no exercises" in output
-
-
-def test_a_folder_that_cannot_be_made_is_named(copy):
-    (copy / "solved").write_text("a file")
-    code, output = run("solve", "00", "--to", "solved")
-    assert code == 2 and "solved is a file: copies cannot be written there" in output
 
 
 # reset
@@ -189,14 +194,6 @@ def test_nothing_is_reset_if_the_attempt_cannot_be_kept(copy):
     code, output = run("reset", "mean_over_ranks")
     assert code == 2 and "could not be saved" in output
     assert same_code(cell_of(page, "mean_over_ranks"), WRONG)
-
-
-def test_unknown_exercises_and_pages_without_the_cell(copy):
-    code, output = run("reset", "mean_over_rank")
-    assert code == 2 and "Did you mean mean_over_ranks?" in output
-    other = copy / "notebooks" / "06_further_mistakes.ipynb"
-    code, output = run("reset", "mean_over_ranks", "--notebook", other)
-    assert code == 2 and "no cell that begins with %%exercise mean_over_ranks" in output
 
 
 # grade
@@ -249,14 +246,6 @@ def test_files_of_no_exercise_are_named(copy):
     Path("work/exercises/mean_over_rank.py").write_text(RIGHT)
     code, output = run("grade")
     assert code == 0 and "No exercise has the name of mean_over_rank.py: not judged." in output
-
-
-def test_no_attempts_and_unknown_names(copy, monkeypatch):
-    code, output = run("grade", "--work", copy / "nowhere")
-    assert code == 2 and "There are no attempts in" in output
-    attempt("mean_over_ranks", RIGHT)
-    code, output = run("grade", "mean_of_ranks")
-    assert code == 2 and "Did you mean mean_over_ranks?" in output
 
 
 # time

@@ -6,7 +6,6 @@ README says.
 """
 
 import contextlib
-import os
 import re
 import shutil
 import statistics
@@ -23,6 +22,7 @@ from benchmarks.traces import wait_until
 from ddp_workbook.chapters import single_process
 from ddp_workbook.exercises.judging.directives import asked_by, asked_of_pbs
 from ddp_workbook.results import read_results
+from tests.clusters import torchruns
 from tests.clusters.hosts import Hosts
 from tests.clusters.slurm import Slurm
 
@@ -245,23 +245,28 @@ def test_options_reach_the_program(desk):
     assert line["options"] == options
 
 
-@pytest.mark.parametrize("ranks", ["0", "two"])
-def test_no_ranks_are_refused(desk, ranks):
-    words = f"RANKS_PER_NODE={ranks}: it is the number of ranks on each node, from 1"
-    refused(desk.in_slurm("distributed_data_parallel.slurm", RANKS_PER_NODE=ranks), words)
-
-
-def test_no_environment_is_refused(desk):
-    (desk.folder.parent / ".venv").unlink()
-    words = r"no \S+/.venv/bin/python on \S+: type  make setup in \S+, or set PYTHON in site.sh"
-    refused(desk.in_slurm("distributed_data_parallel.slurm"), words)
-
-
-def test_an_environment_without_torch_is_refused(desk):
-    desk.command("bare_python", "echo no torch >&2; exit 1")
-    (desk.folder / "site.sh").write_text("PYTHON=bare_python\n")
-    words = "bare_python on .* has no torch or no ddp_workbook: set PYTHON in site.sh"
-    refused(desk.in_slurm("distributed_data_parallel.slurm"), words)
+@pytest.mark.parametrize(
+    ("variables", "python", "words"),
+    [
+        (
+            {"RANKS_PER_NODE": "0"},
+            "",
+            "RANKS_PER_NODE=0: it is the number of ranks on each",
+        ),
+        ({"RANKS_PER_NODE": "two"}, "", "RANKS_PER_NODE=two: it is the number of ranks"),
+        (
+            {},
+            "/no/python",
+            r"no /no/python on \S+: type  make setup in \S+, or set PYTHON",
+        ),
+        ({}, "false", "false on .* has no torch or no ddp_workbook: set PYTHON in site.sh"),
+    ],
+)
+def test_what_cannot_start_is_refused(desk, variables, python, words):
+    """No ranks; no environment; one without torch."""
+    if python:
+        (desk.folder / "site.sh").write_text(f"PYTHON={python}\n")
+    refused(desk.in_slurm("distributed_data_parallel.slurm", **variables), words)
 
 
 @pytest.mark.parametrize(
@@ -284,11 +289,6 @@ def test_site_sh_chooses_the_python(desk):
     (desk.folder / "site.sh").write_text(f"false || true\nPYTHON={sys.executable}\n")
     (desk.folder.parent / ".venv").unlink()
     started(desk.in_slurm("distributed_data_parallel.slurm", PYTHON="/no/python"))
-
-
-def test_the_example_of_site_sh_changes_nothing(desk):
-    shutil.copy(desk.folder / "site.example.sh", desk.folder / "site.sh")
-    started(desk.in_slurm("distributed_data_parallel.slurm"))
 
 
 def test_a_program_of_ones_own_and_one_that_is_not_there(desk):
@@ -410,49 +410,24 @@ def test_the_study_stops_at_the_first_refusal(desk):
     assert done.stderr.splitlines()[-1].startswith("sbatch has refused 1 ranks on 1 nodes.")
 
 
-# Without a scheduler, on two hosts
-
-SUM = """
-import os
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-total = torch.ones(1)
-dist.all_reduce(total)
-print("total", int(total), flush=True)
-os._exit(0)
-"""
-
-
-def meet(hosts: Hosts, program: Path, port: int, confs: tuple[str, str]) -> list[tuple[int, str]]:
-    """Start a torchrun on each of two hosts, to meet at the first one's address.
-
-    confs: what each says with --rdzv-conf. Returns the exit code and all output of each.
-    """
-    endpoint = f"--rdzv-endpoint={hosts.addresses[0]}:{port}"
-    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--rdzv-backend=c10d"]
-    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    how["env"] = os.environ | {"GLOO_SOCKET_IFNAME": "eth0"}
-    runs = [
-        hosts.popen(number, [*command, endpoint, f"--rdzv-conf={conf}", str(program)], **how)
-        for number, conf in enumerate(confs)
-    ]
-    printed = [run.communicate(timeout=300)[0] for run in runs]
-    return [(run.returncode, words) for run, words in zip(runs, printed, strict=True)]
-
-
 @pytest.mark.cluster
 @pytest.mark.release("machines that do not recognise the endpoint")
-def test_is_host_says_who_opens_the_store(tmp_path):
+def test_is_host_says_who_opens_the_store():
     """The first host's name is 127.0.1.1 there, as on Debian, so its address is not its own."""
-    program = tmp_path / "sum.py"
-    program.write_text(SUM)
     with Hosts(2) as hosts:
         names = f"127.0.0.1 localhost\n127.0.1.1 {hosts.names[0]}\n"
         hosts.run(0, ["bash", "-c", f"printf '{names}' > /etc/hosts"], check=True)
-        for code, words in meet(hosts, program, 29500, ("read_timeout=5", "read_timeout=5")):
-            assert code == 1 and "The client socket has timed out" in words, words
-        for code, words in meet(hosts, program, 29501, ("is_host=1", "is_host=0")):
-            assert code == 0 and "total 2" in words, words
+
+        def meet(port: int, *confs: str) -> list[torchruns.Ended]:
+            endpoint = f"{hosts.addresses[0]}:{port}"
+            lines = [torchruns.line(f"--rdzv-conf={conf}", endpoint=endpoint) for conf in confs]
+            eth0 = {"GLOO_SOCKET_IFNAME": "eth0"}
+            return torchruns.run_on_hosts(hosts, dict(enumerate(lines)), 300, eth0)
+
+        for ended in meet(29500, "read_timeout=5", "read_timeout=5"):
+            assert ended.code == 1 and "The client socket has timed out" in ended.output
+        both = meet(29501, "is_host=1", "is_host=0")
+        assert [ended.code for ended in both] == [0, 0] and "step 2: 2 ranks" in both[0].output
 
 
 # On a real Slurm
