@@ -124,6 +124,9 @@ def test_what_counts(tmp_path, old, new, code, everything):
 
 def test_modules_classes_methods_and_paths(chapters, tmp_path):
     one, many = chapters
+    (tmp_path / "job.sh").write_text("#SBATCH --nodes=1\nsrun x\n")
+    (tmp_path / "larger.sh").write_text("#SBATCH --nodes=2\nsrun x\n")
+    assert what_changed(tmp_path / "job.sh", tmp_path / "larger.sh").changed_lines == 1
     assert what_changed(one, many).changed_lines == 4
     assert what_changed(one, tmp_path / "many.py").changed_lines == 4
     assert what_changed(one.Net, many.Net).changed_lines == 1
@@ -149,12 +152,6 @@ def test_an_edit_shows_at_once_wherever_the_function_stands_now(chapters, tmp_pa
     edited = "def first():\n    return 1\n" + NEW.replace("DDP(Net())", "FSDP(Net())")
     (tmp_path / "many.py").write_text(edited)
     assert "+    model = FSDP(Net())" in str(what_changed(one.train, many.train))
-
-
-def test_a_job_script_is_compared_line_by_line(tmp_path):
-    for node in (1, 2):
-        (tmp_path / f"{node}.sh").write_text(f"#SBATCH --nodes={node}\nsrun x\n")
-    assert what_changed(tmp_path / "1.sh", tmp_path / "2.sh").changed_lines == 1
 
 
 def cells(html: str) -> list[list[str]]:

@@ -91,33 +91,12 @@ def test_a_model_notes_who_calls_it():
     assert calls[-1] == (timeline.MAIN, 7)
 
 
-def test_parts_of_a_step_are_those_of_the_stand_in(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    parts = price.parts_of_a_step([Size(8, 1, 8), Size(8, 1, 16)], rounds=1)
-    assert parts.columns.tolist() == PARTS.columns.tolist()
-    assert parts.index.tolist() == [(8, 1, 8), (8, 1, 16)]
-    assert (parts["compute"] > 0).all() and (parts >= 0).all(axis=None)
-
-
 def test_the_price_is_what_one_process_does_not_do():
     assert price.price_shares(PARTS) == pytest.approx([0.2, 0.4])
     picture = price.parts(PARTS)
     assert [text.get_text() for text in picture.axes.texts] == ["price 20%", "price 40%"]
     assert "replicate 4" in picture.alt
     assert "At width 64, depth 1, batch 32, the price is 20%" in picture.alt
-
-
-def test_tables_and_words_of_step_times_are_in_milliseconds():
-    times = pd.DataFrame(
-        [
-            (64, 2, 32, name, turn, seconds)
-            for name, seconds in (("a", 0.002), ("b", 0.003))
-            for turn in (1, 2)
-        ],
-        columns=["width", "depth", "batch", "candidate", "round", "seconds"],
-    )
-    table = price.in_milliseconds(times).data
-    assert table["median, ms"].tolist() == ["2", "3"] and table["ratio"].tolist() == ["1", "1.5"]
 
 
 def test_each_job_is_timed_with_one_thread_and_with_two(monkeypatch):

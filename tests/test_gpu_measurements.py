@@ -77,15 +77,6 @@ def test_what_is_recorded_in_the_repository_fits():
         assert table["machine"].str.contains("CUDA").all()
 
 
-def test_the_folder_says_what_its_tables_hold():
-    """Each table, and each column that is not a time, the model or the spread of something."""
-    text = (one_gpu.FOLDER / "README.md").read_text(encoding="utf-8")
-    for name, columns in one_gpu.COLUMNS.items():
-        assert f"`{name}.csv`" in text
-        own = [one for one in columns if one not in one_gpu.TIMES and "_gb_per_s" not in one]
-        assert [one for one in own if f"`{one}`" not in text] == []
-
-
 # The ledger
 
 

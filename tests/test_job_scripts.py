@@ -22,8 +22,6 @@ from benchmarks.traces import wait_until
 from ddp_workbook.chapters import single_process
 from ddp_workbook.exercises.judging.directives import asked_by, asked_of_pbs
 from ddp_workbook.results import read_results
-from tests.clusters import torchruns
-from tests.clusters.hosts import Hosts
 from tests.clusters.slurm import Slurm
 
 CHECKOUT = Path(__file__).parents[1]
@@ -410,26 +408,6 @@ def test_the_study_stops_at_the_first_refusal(desk):
     assert done.stderr.splitlines()[-1].startswith("sbatch has refused 1 ranks on 1 nodes.")
 
 
-@pytest.mark.cluster
-@pytest.mark.release("machines that do not recognise the endpoint")
-def test_is_host_says_who_opens_the_store():
-    """The first host's name is 127.0.1.1 there, as on Debian, so its address is not its own."""
-    with Hosts(2) as hosts:
-        names = f"127.0.0.1 localhost\n127.0.1.1 {hosts.names[0]}\n"
-        hosts.run(0, ["bash", "-c", f"printf '{names}' > /etc/hosts"], check=True)
-
-        def meet(port: int, *confs: str) -> list[torchruns.Ended]:
-            endpoint = f"{hosts.addresses[0]}:{port}"
-            lines = [torchruns.line(f"--rdzv-conf={conf}", endpoint=endpoint) for conf in confs]
-            eth0 = {"GLOO_SOCKET_IFNAME": "eth0"}
-            return torchruns.run_on_hosts(hosts, dict(enumerate(lines)), 300, eth0)
-
-        for ended in meet(29500, "read_timeout=5", "read_timeout=5"):
-            assert ended.code == 1 and "The client socket has timed out" in ended.output
-        both = meet(29501, "is_host=1", "is_host=0")
-        assert [ended.code for ended in both] == [0, 0] and "step 2: 2 ranks" in both[0].output
-
-
 # On a real Slurm
 
 SEVERAL = "distributed_data_parallel_nodes"
@@ -713,17 +691,6 @@ def test_the_readme_has_what_sbatch_says_to_too_many_gpus(tmp_path, gpus, words)
         done = slurm.run(["sbatch", "--gpus-per-node=8", "--wrap", "true"], cwd=tmp_path)
     assert done.returncode != 0
     assert words in done.stderr and f"`{words}`" in " ".join(README.split())
-
-
-@pytest.mark.cluster
-@pytest.mark.release("a table of another version")
-def test_a_table_of_another_version_is_refused_and_kept(site):
-    other = site.folder / "other.csv"
-    other.write_text("time,loss\n1,2\n")
-    job = site.submit(f"RESULTS={other} sbatch distributed_data_parallel.slurm")
-    log = site.ends(job, "FAILED")
-    assert "another version of the workbook wrote" in log
-    assert other.read_text() == "time,loss\n1,2\n"
 
 
 @pytest.mark.cluster

@@ -297,17 +297,3 @@ def test_a_function_of_a_reloaded_module_still_runs(tmp_path, monkeypatch):
     file.write_text("def worker():\n    return 'brand new'\n")
     importlib.reload(reloaded_worker)
     assert quietly(old, ranks=1) == quietly(reloaded_worker.worker, ranks=1) == ["brand new"]
-
-
-def test_what_the_fork_server_loads_is_light():
-    """The first launch waits for it: nothing of ours in it draws, or is a page's."""
-    code = (
-        "import sys, ddp_workbook.launcher.subreaper, ddp_workbook.launcher.rank_process\n"
-        "print(*sorted({name.split('.')[0] for name in sys.modules}))\n"
-        "print(*sorted(name for name in sys.modules if name.startswith('ddp_workbook.')))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    packages, own = (set(line.split()) for line in done.stdout.splitlines())
-    assert not packages & {"matplotlib", "pandas", "IPython", "ipywidgets", "pygments", "sympy"}
-    rooms = {name.split(".")[1] for name in own}
-    assert rooms == {"launcher", "diagnostics", "errors", "source_tree"}
