@@ -14,6 +14,7 @@ CHAPTERS = {
     "further_constructor": ["broadcast_parameters"],
     "further_inside_ddp": ["bucketed_average"],
     "further_the_batch": ["accumulate", "global_loss"],
+    "further_mixed_precision": ["which_dtype", "mixed_step"],
     "process_groups": ["where_is", "row_and_column_groups"],
     "further_groups_and_meshes": ["hierarchical_all_reduce"],
     "further_waiting": ["once_per_run"],

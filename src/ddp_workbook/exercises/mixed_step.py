@@ -1,0 +1,267 @@
+"""Take one step in float16 with DDP, or skip it on all ranks together.
+
+Your function is called on all ranks. Each rank has the same number of micro-batches, at least one,
+and all micro-batches have the same number of rows.
+
+- Forward and loss run under `torch.autocast` in float16, on the device that the images are on.
+- The gradient is that of the mean `F.cross_entropy` over all rows of all ranks. Its norm is clipped
+  to `most`. `.grad` may still hold what an earlier step left there; it must not count.
+- `scaler` is a `torch.amp.GradScaler`. The loss is scaled by it, so that small gradients survive.
+- If a gradient is inf or nan on one rank, no rank makes a step, and all ranks halve their scale.
+- DDP sends each gradient once, not once for each micro-batch. Nothing else is sent.
+"""
+
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from ddp_workbook.exercises import Look, OnRanks, Seen, body, edit
+
+MINUTES = 15
+HINTS = [
+    "Begin with a step without 16 bits: accumulate under no_sync, clip, step. Which lines need "
+    "autocast, and which need the scaler?",
+    "scaler.scale makes the loss larger, and backward makes larger gradients. Clipping needs the "
+    "real ones: what does unscale_ do, and how often may it be called in a step?",
+    "DDP adds inf of one rank to the numbers of all others. So who sees it, after the last "
+    "backward? Leave it to scaler.step to decide, on every rank.",
+]
+
+
+def mixed_step(
+    ddp: DistributedDataParallel,
+    micro_batches: list[tuple[Tensor, Tensor]],
+    optimizer: Optimizer,
+    scaler: GradScaler,
+    most: float,
+) -> None:
+    """Take one step on all `micro_batches` of all ranks; each is (images [rows, 4], labels)."""
+    ### BEGIN SOLUTION
+    optimizer.zero_grad()
+    for number, (images, labels) in enumerate(micro_batches, start=1):
+        last = number == len(micro_batches)
+        with nullcontext() if last else ddp.no_sync():
+            with torch.autocast(images.device.type, torch.float16):
+                loss = F.cross_entropy(ddp(images), labels) / len(micro_batches)
+            scaler.scale(loss).backward()  # the last one sends the sum of all
+    scaler.unscale_(optimizer)  # once; clipping needs the real gradients
+    nn.utils.clip_grad_norm_(ddp.parameters(), most)
+    scaler.step(optimizer)  # makes no step if a gradient is inf or nan, as on all other ranks
+    scaler.update()
+    ### END SOLUTION
+
+
+BEGIN = torch.linspace(-1, 1, 15)  # weight [3, 4] and bias [3], flat
+RATE, SCALE = 1.0, 2.0**10
+TOO_LARGE = 1e6  # in float16 such an image is inf
+LEFT = 0.5  # what an earlier step has left in .grad
+
+
+class Step(NamedTuple):
+    """A call: its number, micro-batches, their rows, the largest norm, the rank that overflows."""
+
+    number: int
+    batches: int
+    rows: int
+    most: float
+    breaks: int | None = None
+
+
+def steps(size: int) -> list[Step]:
+    """Steps that are clipped and steps that are not; in two of them a rank overflows."""
+    return [
+        Step(0, 3, 4, most=0.25),
+        Step(1, 2, 4, most=100.0),
+        Step(2, 3, 2, most=0.25, breaks=size - 1),
+        Step(3, 1, 4, most=0.25),
+        Step(4, 2, 4, most=100.0, breaks=0),
+    ]
+
+
+def arguments(step: Step, rank: int) -> tuple:
+    """A model in DDP, the rank's micro-batches, an optimizer, a scaler, and the largest norm."""
+    model = nn.Linear(4, 3)
+    nn.utils.vector_to_parameters(BEGIN.clone(), model.parameters())
+    ddp = DistributedDataParallel(model)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, LEFT)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    ddp.formats, ddp.steps = [], 0
+    model.register_forward_hook(lambda _, __, scores: ddp.formats.append(str(scores.dtype)[6:]))
+    optimizer.register_step_post_hook(lambda *_: note_step(ddp))
+    micro_batches = [micro_batch(step, rank, which) for which in range(step.batches)]
+    scaler = GradScaler("cpu", init_scale=SCALE)
+    return ddp, micro_batches, optimizer, scaler, step.most
+
+
+def micro_batch(step: Step, rank: int, which: int) -> tuple[Tensor, Tensor]:
+    """Images and labels; no micro-batch is like another one."""
+    start = 5 * step.number + 3 * rank + 7 * which + 1
+    images = torch.sin(torch.arange(step.rows * 4.0).reshape(step.rows, 4) * start) * (1 + rank)
+    labels = (torch.arange(step.rows) + rank + which) % 3
+    if (step.breaks, which) == (rank, 0):
+        images = images * TOO_LARGE
+    return images, labels
+
+
+def note_step(ddp: DistributedDataParallel) -> None:
+    """The optimizer has made a step."""
+    ddp.steps += 1
+
+
+def seen_of(_: None, ddp: DistributedDataParallel, *others) -> dict:
+    """How many steps, the weights' change, the scale, and the formats that were computed in."""
+    after = nn.utils.parameters_to_vector(ddp.module.parameters()).detach()
+    *_, scaler, _ = others
+    return {
+        "steps": ddp.steps,
+        "change": after - BEGIN,
+        "scale": scaler.get_scale(),
+        "formats": sorted(set(ddp.formats)),
+    }
+
+
+def near(actual: Tensor, right: Tensor) -> bool:
+    """Equal but for the rounding of float16, which depends on the order of additions."""
+    return torch.allclose(actual, right, rtol=0.01, atol=0.004, equal_nan=True)
+
+
+def overflowed(seen: Seen) -> bool:
+    """Whether a rank overflows in this call."""
+    return seen.case.breaks is not None
+
+
+UNSCALE = "    scaler.unscale_(optimizer)  # once; clipping needs the real gradients\n"
+CLIP = "    nn.utils.clip_grad_norm_(ddp.parameters(), most)\n"
+STEP = "scaler.step(optimizer)  # makes no step if a gradient is inf or nan, as on all other ranks"
+LAST = "        last ="
+BACKWARD = "            scaler.scale(loss).backward()  # the last one sends the sum of all\n"
+AUTOCAST = "            with torch.autocast(images.device.type, torch.float16):\n"
+CHECK = OnRanks(
+    cases=steps,
+    called=lambda step: (
+        f"mixed_step(ddp, micro_batches, optimizer, scaler, most={step.most:g}), with "
+        f"{step.batches} micro-batch{'es' * (step.batches > 1)} of {step.rows} rows on each rank"
+        + (f"; one of rank {step.breaks} overflows" if step.breaks is not None else "")
+    ),
+    given=arguments,
+    observe=seen_of,
+    looks=[
+        Look(
+            of=lambda seen: seen.actual["formats"],
+            right=["float16"],
+            otherwise="Which lines must run under autocast, and in which format?",
+            actual="the scores have the format {value}",
+            required="{right}",
+            words=lambda formats: " and ".join(formats) or "of no forward through ddp",
+        ),
+        Look(
+            of=lambda seen: seen.actual["steps"],
+            right=lambda step: int(step.breaks is None),
+            otherwise="Who decides on this rank whether there is a step, and what does it look at?",
+            actual="{value} optimizer steps {where}",
+            required="{right} {there}",
+        ),
+        Look(
+            of=lambda seen: seen.actual["change"],
+            same=near,
+            otherwise="Which rows are in this gradient, by what is it divided, and which norm was "
+            "clipped?",
+            actual="the weights have changed by {value} {where}",
+            required="{right} {there}, but for the rounding of float16",
+        ),
+        Look(
+            of=lambda seen: seen.actual["scale"],
+            right=lambda step: SCALE / 2 if step.breaks is not None else SCALE,
+            otherwise="Which call changes the scale, and how often does it come in a step?",
+            actual="the right weights, but the scale is {value:g} {where} afterwards",
+            required="{right:g} {there}",
+        ),
+        Look(  # but for the broadcasts in which DDP agrees on its buckets after a first backward
+            of=lambda seen: sum(row["bytes"] for row in seen.wire if row["op"] != "broadcast"),
+            right=BEGIN.nbytes,
+            otherwise="Which lines sent that? DDP sends in a backward outside of no_sync, and inf "
+            "travels with the gradients.",
+            actual=lambda seen: (
+                f"the right step, but rank {seen.rank} has sent {seen.value} bytes "
+                f"({', '.join(seen.ops) or 'nothing'})"
+            ),
+            required="{right} bytes on every rank, which are all gradients once",
+        ),
+    ],
+    mistakes={
+        "The forward runs in float32. Which lines belong under autocast?": edit(
+            AUTOCAST, "            if True:\n"
+        ),
+        "Without a format, autocast takes bfloat16 on a CPU. Where do you ask for another?": (
+            edit(", torch.float16", "")
+        ),
+        "The norm that was clipped is that of the scaled gradients. What makes them the real ones, "
+        "and when?": [
+            edit(UNSCALE, ""),
+            edit(UNSCALE + CLIP, CLIP + UNSCALE),
+        ],
+        "Nothing was clipped. Where do you use `most`?": edit(CLIP, ""),
+        "The gradients were clipped after each micro-batch. Which gradient is the norm of?": edit(
+            CLIP,
+            "",
+            BACKWARD,
+            "            scaler.scale(loss).backward()\n"
+            "            nn.utils.clip_grad_norm_(ddp.parameters(), most * scaler.get_scale())\n",
+        ),
+        "Each number was cut off for itself. What is the norm of a gradient?": edit(
+            "clip_grad_norm_", "clip_grad_value_"
+        ),
+        "The optimizer was called directly, and made a step with inf or nan. Who looks at the "
+        "gradients first?": edit(STEP, "optimizer.step()"),
+        "The scale is as it was, although there was an overflow. Which call changes it?": edit(
+            "    scaler.update()\n", ""
+        ),
+        "Each rank has decided by its own gradients. DDP averages in a backward outside of "
+        "no_sync: which one was that?": edit("nullcontext() if last else", ""),
+        "Only the first micro-batch was averaged over the ranks. After which one are all gradients "
+        "in .grad?": edit("number == len(micro_batches)", "number == 1"),
+        "Every backward sends all gradients. How do you keep DDP from sending until all are added "
+        "up?": edit("if last else ddp.no_sync()", ""),
+        "The step is too long, by a factor of the number of micro-batches. Is a sum of means a "
+        "mean?": edit(" / len(micro_batches)", ""),
+        "What an earlier step left in .grad is in this step, too. Where do you clear it?": edit(
+            "    optimizer.zero_grad()\n", ""
+        ),
+        "Only the last micro-batch is in this step. Where are the gradients of the others "
+        "cleared?": edit(LAST, "        optimizer.zero_grad()\n        last ="),
+        "ddp was not called. DDP sees only what goes through it: which model gets the images?": (
+            edit("ddp(images)", "ddp.module(images)")
+        ),
+        "No step was made. Who calls the optimizer?": edit(STEP, "pass"),
+        "The gradients of the other ranks are not in this step. Which backward sends?": body("""
+            optimizer.zero_grad()
+            with ddp.no_sync():
+                for images, labels in micro_batches:
+                    with torch.autocast(images.device.type, torch.float16):
+                        loss = F.cross_entropy(ddp(images), labels) / len(micro_batches)
+                    scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(ddp.parameters(), most)
+            scaler.step(optimizer)
+            scaler.update()
+        """),
+    },
+    errors={
+        "Attempted unscale_ but _scale is None": "No loss was scaled. Which loss needs backward?",
+        "unscale_() has already been called": "unscale_ divides by the scale. How often may that "
+        "happen to one gradient?",
+        "No inf checks were recorded": "scaler.update looks at what scaler.step, or unscale_, has "
+        "found. Which of them has run for this optimizer?",
+        "Attempting to unscale FP16 gradients": "The parameters must stay in float32. Which line "
+        "has changed the model?",
+    },
+    proves="the step of one process in float16 with 1 to 3 micro-batches a rank, scaled, "
+    "clipped and sent once, and skipped by all ranks if one overflows, at 1 to 4 ranks",
+)

@@ -1,0 +1,165 @@
+"""Say which format each of ten values has under autocast.
+
+`x` and `w` are float32 tensors [8, 8] on the same device, `w` is a parameter, and `labels` is int64
+[8]. These lines run in order, inside `with torch.autocast(x.device.type, torch.bfloat16):`
+
+| value | line |
+|---|---|
+| **a** | `a = x @ w` |
+| **b** | `b = x + w` |
+| **c** | `c = torch.relu(a)` |
+| **d** | `d = a + x` |
+| **e** | `e = torch.cat([a, x])` |
+| **f** | `f = F.cross_entropy(a, labels)` |
+| **g** | `g = F.mse_loss(a, c)` |
+| **h** | `h = x.double() @ w.double()` |
+| **i** | `i = a.argmax(dim=1)` |
+| **j** | `f.backward()`, then `j = w.grad` |
+
+Return a dict with the name of a format for each letter.
+
+- The names are float32, bfloat16, float16, float64 and int64.
+- The answers are those of a CPU. For these ten lines, an NVIDIA GPU gives the same.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from ddp_workbook.exercises import ANY, Alone, Look, NotYet, Seen, When, in_words
+
+MINUTES = 7
+HINTS = [
+    "Three questions, in this order. Is it a matrix product? Is it a loss? If neither: which "
+    "formats do its inputs have?",
+    "An operation that is on none of autocast's lists takes what it is given. If one input has 16 "
+    "bits and the other 32, the result has room for both.",
+    "autocast converts inputs of float32 for a while. It changes no parameter, and nothing that "
+    "has 64 bits.",
+]
+LETTERS = "abcdefghij"
+NAMES = {  # what is accepted for a format
+    **{name: name for name in ("float32", "bfloat16", "float16", "float64", "int64")},
+    **{"float": "float32", "half": "float16", "double": "float64", "long": "int64"},
+}
+CALLED = "which_dtype()"
+
+
+def which_dtype() -> dict[str, str]:
+    """For each letter, the name of the format."""
+    ### BEGIN SOLUTION
+    return {
+        "a": "bfloat16",
+        "b": "float32",
+        "c": "bfloat16",
+        "d": "float32",
+        "e": "float32",
+        "f": "float32",
+        "g": "float32",
+        "h": "float64",
+        "i": "int64",
+        "j": "float32",
+    }
+    ### GIVEN
+    # return {  # TODO: a name in place of each None
+    #     "a": None,
+    #     "b": None,
+    #     "c": None,
+    #     "d": None,
+    #     "e": None,
+    #     "f": None,
+    #     "g": None,
+    #     "h": None,
+    #     "i": None,
+    #     "j": None,
+    # }
+    ### END SOLUTION
+
+
+def measured() -> dict[str, str]:
+    """The formats, found by running the ten lines on a CPU."""
+    x, w = torch.rand(8, 8), torch.rand(8, 8, requires_grad=True)
+    labels = torch.arange(8)
+    with torch.autocast("cpu", torch.bfloat16):
+        a = x @ w
+        c = torch.relu(a)
+        values = [a, x + w, c, a + x, torch.cat([a, x]), F.cross_entropy(a, labels)]
+        values += [F.mse_loss(a, c), x.double() @ w.double(), a.argmax(dim=1)]
+        values[5].backward()
+        values.append(w.grad)
+    return {letter: str(one.dtype)[6:] for letter, one in zip(LETTERS, values, strict=True)}
+
+
+def names_in(answer: Any) -> dict[str, str]:
+    """The names by letter; "" where there is none yet. Raises NotYet for what is no name."""
+    if not isinstance(answer, Mapping) or not set(answer) <= set(LETTERS):
+        look = "The cell began with a dict. Are its letters, and the return, still there?"
+        raise NotYet(CALLED, in_words(answer), "a dict of names, with the letters a to j", look)
+    return {letter: _name(letter, answer.get(letter)) for letter in LETTERS}
+
+
+def _name(letter: str, given: Any) -> str:
+    if given is None or given == "":
+        return ""
+    word = str(given).strip().lower().removeprefix("torch.")
+    if word not in NAMES:
+        actual, required = f"{in_words(given)} for {letter}", f"one of {', '.join(NAMES)}"
+        raise NotYet(CALLED, actual, required, "Is it a name of the list, in the same spelling?")
+    return NAMES[word]
+
+
+def first_wrong(seen: Seen) -> str:
+    """The letter that the verdict is about: the first with a name that is not right; "" if none."""
+    return next((one for one in LETTERS if seen.actual[one] not in ("", seen.right[one])), "")
+
+
+def about(letters: str) -> When:
+    """True if the first wrong name is that of one of these letters."""
+    return When(lambda seen: first_wrong(seen) in tuple(letters))
+
+
+CHECK = Alone(
+    cases=[()],
+    called=CALLED,
+    observe=names_in,
+    looks=[
+        Look(
+            of=lambda seen: {letter: name or ANY for letter, name in seen.actual.items()},
+            right=lambda case: measured(),
+            mistakes={
+                "What is autocast for? It makes one kind of operation faster, above all others.": (
+                    about("a")
+                ),
+                "Both inputs have 32 bits. Does an addition get faster with fewer digits?": (
+                    about("b")
+                ),
+                "This one is on none of autocast's lists. What is it given?": about("c"),
+                "One input has 16 bits, the other 32. Which format has room for both?": about("de"),
+                "This is a loss. Would a mean of many small numbers be safe in 16 bits?": about(
+                    "fg"
+                ),
+                "autocast converts float32, and nothing that is larger. What are the inputs "
+                "here?": about("h"),
+                "What does this one return: numbers, or places of numbers?": about("i"),
+                "A gradient has the format of its parameter. Has autocast changed the parameter?": (
+                    about("j")
+                ),
+            },
+            otherwise="Run the line under autocast, and look at .dtype.",
+            actual=lambda seen: f"{seen.actual[first_wrong(seen)]} for {first_wrong(seen)}",
+            required="another format",
+        ),
+        Look(
+            of=lambda seen: [letter for letter, name in seen.actual.items() if not name],
+            right=[],
+            otherwise="Which formats do its inputs have, and is the operation on one of autocast's "
+            "lists?",
+            actual="no name for {value}; the other names are right",
+            required="a name for each of a to j",
+            words=", ".join,
+        ),
+    ],
+    proves="each of the 10 names is what torch gives when it runs the line",
+)

@@ -1,0 +1,199 @@
+"""What autocast does: the format of every operation, in every thread, and of what is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ddp_workbook import figures
+from ddp_workbook.chapters import data_parallel
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.experiments.data_parallel.one_step import threads
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.recording.memory import MemoryLedger
+
+ROWS = 64
+VIEWS = ("slice", "t", "view", "detach", "ones_like")  # these compute nothing
+
+
+class Formats(TorchDispatchMode):
+    """Notes what each operation takes and gives: (pass, operation, formats in, format out)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, str, str, str]] = []
+        self.within = "forward"
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Run the operation, and note it."""
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__.lstrip("_")
+        if name not in VIEWS:
+            given = {_format(one): None for one in args if isinstance(one, Tensor)}
+            made = result[0] if isinstance(result, tuple) else result
+            name = {"to_copy": "convert"}.get(name, name)
+            self.seen.append((self.within, name, ", ".join(given), _format(made)))
+        return result
+
+
+def _format(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def operations(dtype: torch.dtype = torch.float16) -> pd.DataFrame:
+    """A row for each operation of one forward and backward under autocast: what it takes, gives."""
+    digits, model = DigitsDataset(), DigitsMLP()
+    with Formats() as formats:
+        with torch.autocast("cpu", dtype):
+            loss = F.cross_entropy(model(digits.images[:ROWS]), digits.labels[:ROWS])
+        formats.within = "backward"
+        loss.backward()
+    return pd.DataFrame(formats.seen, columns=["pass", "operation", "takes", "gives"])
+
+
+def what_stays(dtype: torch.dtype = torch.float16) -> dict[str, str]:
+    """The formats of scores, loss, weights and gradients of a step under autocast."""
+    digits, model = DigitsDataset(), DigitsMLP()
+    with torch.autocast("cpu", dtype):
+        scores = model(digits.images[:ROWS])
+        loss = F.cross_entropy(scores, digits.labels[:ROWS])
+    loss.backward()
+    weight = model.output.weight
+    parts = {"scores": scores, "loss": loss, "weights": weight, "gradients": weight.grad}
+    return {name: _format(part) for name, part in parts.items()}
+
+
+# DataParallel
+
+
+class AutocastInside(nn.Module):
+    """A model that turns autocast on in its own forward, so that each thread does."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The model's scores, computed in float16."""
+        with torch.autocast(images.device.type, torch.float16):
+            return self.model(images)
+
+
+def scores_of_threads() -> dict[str, list[str]]:
+    """The formats of two replicas' scores, with autocast around the call and inside forward."""
+    digits = DigitsDataset()
+    found = {}
+    for where, wrap in {"around": lambda model: model, "inside forward": AutocastInside}.items():
+        noted: list[str] = []
+        model = wrap(DigitsMLP())
+        model.register_forward_hook(
+            lambda _, __, scores, noted=noted: noted.append(_format(scores))
+        )
+        with torch.autocast("cpu", torch.float16, enabled=where == "around"):
+            batch = digits.images[:ROWS], digits.labels[:ROWS]
+            data_parallel.forward_and_backward(model, *batch, threads(2))
+        found[where] = noted
+    return found
+
+
+# DistributedDataParallel
+
+
+def a_step_in_bfloat16() -> None:
+    """A worker: one step of DDP under autocast, which bfloat16 needs no scaler for."""
+    device, digits = setup(), DigitsDataset()
+    images, labels = digits.images[:ROWS].to(device), digits.labels[:ROWS].to(device)
+    ddp = DistributedDataParallel(DigitsMLP().to(device))
+    with torch.autocast(device.type, torch.bfloat16):
+        loss = F.cross_entropy(ddp(images), labels)
+    loss.backward()
+    dist.barrier()
+
+
+# Memory
+
+
+WIDTH, DEPTH, BATCH = 256, 4, 512
+PARTS = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer state",
+    "unsharded": "unsharded",
+    "buckets": "buckets",
+    "activations": "activations",
+}
+FORMATS = {
+    "float32": torch.float32,
+    "float16, autocast": torch.float16,
+    "bfloat16, autocast": torch.bfloat16,
+}
+
+
+def by_block(model: DigitsMLP) -> nn.Module:
+    """The model sharded layer by layer, as chapter 06 does it."""
+    for layer in model.hidden:
+        fully_shard(layer)
+    return fully_shard(model)
+
+
+WAYS: dict[str, tuple[int, Callable[[DigitsMLP], nn.Module]]] = {  # ranks, how the model is wrapped
+    "one process": (1, lambda model: model),
+    "DDP, 2 ranks": (2, DistributedDataParallel),
+    "fully_shard, 2 ranks": (2, by_block),
+}
+
+
+def held_by_ways() -> dict[str, pd.DataFrame]:
+    """For each format a table: bytes by part (columns) of rank 0 in each way of training."""
+    found: dict[str, dict[str, dict[str, int]]] = {name: {} for name in FORMATS}
+    for way, (ranks, _) in WAYS.items():
+        for name, held in launch(held_of_this_rank, way, ranks=ranks)[0].items():
+            found[name][way] = held
+    return {name: pd.DataFrame(held).T for name, held in found.items()}
+
+
+def held_of_this_rank(way: str) -> dict[str, dict[str, int]]:
+    """A worker: bytes by part in the third step with Adam, in each format."""
+    device = setup()
+    found = {name: _held(way, dtype, device) for name, dtype in FORMATS.items()}
+    cleanup()
+    return found
+
+
+def _held(way: str, dtype: torch.dtype, device: torch.device) -> dict[str, int]:
+    digits, mine = DigitsDataset(), slice(dist.get_rank(), BATCH, dist.get_world_size())
+    images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
+    torch.manual_seed(0)
+    model = WAYS[way][1](DigitsMLP(WIDTH, DEPTH).to(device))
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            loss = F.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+
+    step()  # Adam makes its state here
+    step()  # and DDP its buckets
+    with MemoryLedger(model, optimizer) as ledger:
+        step()
+    return {name: getattr(ledger.held, part) for part, name in PARTS.items()}
+
+
+@figures.drawn
+def memory(tables: dict[str, pd.DataFrame]) -> figures.Picture:
+    """A panel for each format, a bar for each way of training, stacked by part."""
+    in_mb = {name: table / 1e6 for name, table in tables.items()}
+    return figures.bars(
+        in_mb, "MB of a rank", "What a rank holds in a step", totals="{:.1f}".format
+    )
