@@ -21,7 +21,7 @@ from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, body, edit
+from ddp_workbook.exercises import Look, OnRanks, edit
 
 MINUTES = 15
 HINTS = [
@@ -93,7 +93,7 @@ def arguments(step: Step, rank: int) -> tuple:
         parameter.grad = torch.full_like(parameter, LEFT)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     ddp.formats, ddp.steps = [], 0
-    model.register_forward_hook(lambda _, __, scores: ddp.formats.append(str(scores.dtype)[6:]))
+    ddp.register_forward_hook(lambda _, __, scores: ddp.formats.append(str(scores.dtype)[6:]))
     optimizer.register_step_post_hook(lambda *_: note_step(ddp))
     micro_batches = [micro_batch(step, rank, which) for which in range(step.batches)]
     scaler = GradScaler("cpu", init_scale=SCALE)
@@ -130,11 +130,6 @@ def seen_of(_: None, ddp: DistributedDataParallel, *others) -> dict:
 def near(actual: Tensor, right: Tensor) -> bool:
     """Equal but for the rounding of float16, which depends on the order of additions."""
     return torch.allclose(actual, right, rtol=0.01, atol=0.004, equal_nan=True)
-
-
-def overflowed(seen: Seen) -> bool:
-    """Whether a rank overflows in this call."""
-    return seen.case.breaks is not None
 
 
 UNSCALE = "    scaler.unscale_(optimizer)  # once; clipping needs the real gradients\n"
@@ -240,18 +235,6 @@ CHECK = OnRanks(
             edit("ddp(images)", "ddp.module(images)")
         ),
         "No step was made. Who calls the optimizer?": edit(STEP, "pass"),
-        "The gradients of the other ranks are not in this step. Which backward sends?": body("""
-            optimizer.zero_grad()
-            with ddp.no_sync():
-                for images, labels in micro_batches:
-                    with torch.autocast(images.device.type, torch.float16):
-                        loss = F.cross_entropy(ddp(images), labels) / len(micro_batches)
-                    scaler.scale(loss).backward()
-            scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(ddp.parameters(), most)
-            scaler.step(optimizer)
-            scaler.update()
-        """),
     },
     errors={
         "Attempted unscale_ but _scale is None": "No loss was scaled. Which loss needs backward?",
