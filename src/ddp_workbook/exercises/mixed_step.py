@@ -60,7 +60,7 @@ def mixed_step(
 BEGIN = torch.linspace(-1, 1, 15)  # weight [3, 4] and bias [3], flat
 RATE, SCALE = 1.0, 2.0**10
 TOO_LARGE = 1e6  # in float16 such an image is inf
-LEFT = 0.5  # what an earlier step has left in .grad
+LEFT = 0.5 * SCALE  # what an earlier step has left in .grad
 
 
 class Step(NamedTuple):
