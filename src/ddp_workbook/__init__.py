@@ -36,6 +36,7 @@ HOMES = {
     "reveal": "notebook.predictions",
     "reveal_plot": "notebook.predictions",
     "plan": "planning.plan",
+    "on_a_gpu": "experiments.one_gpu",
     "read_results": "results",
     "stepper": "figures.slider",
     "images_plot": "figures.images",

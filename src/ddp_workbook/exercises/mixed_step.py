@@ -92,7 +92,8 @@ def arguments(step: Step, rank: int) -> tuple:
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, LEFT)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    ddp.formats, ddp.steps = [], 0
+    ddp.formats = []
+    ddp.steps = 0
     ddp.register_forward_hook(lambda _, __, scores: ddp.formats.append(str(scores.dtype)[6:]))
     optimizer.register_step_post_hook(lambda *_: note_step(ddp))
     micro_batches = [micro_batch(step, rank, which) for which in range(step.batches)]
@@ -115,10 +116,16 @@ def note_step(ddp: DistributedDataParallel) -> None:
     ddp.steps += 1
 
 
-def seen_of(_: None, ddp: DistributedDataParallel, *others) -> dict:
+def seen_of(
+    _: None,
+    ddp: DistributedDataParallel,
+    batches: list,
+    optimizer: Optimizer,
+    scaler: GradScaler,
+    most: float,
+) -> dict:
     """How many steps, the weights' change, the scale, and the formats that were computed in."""
     after = nn.utils.parameters_to_vector(ddp.module.parameters()).detach()
-    *_, scaler, _ = others
     return {
         "steps": ddp.steps,
         "change": after - BEGIN,

@@ -56,6 +56,15 @@ COLUMNS = {
     ),
 }  # fmt: skip
 
+SHOWN = {  # what pages show of a table
+    "activations": ("batch", "checkpointing", "activation_bytes", "peak_bytes", "median_ms"),
+    "precision": (*MODEL, "candidate", "median_ms", "times_as_fast"),
+    "one_rank": (*MODEL, "candidate", "median_ms", "times_as_long"),
+    "copies": (
+        "mebibytes", "host_memory", "non_blocking", "median_gb_per_s", "returns_after_ms",
+    ),
+}  # fmt: skip
+
 Row = dict[str, Any]
 Cases = dict[str, Callable[[], list[Row]]]
 
@@ -73,6 +82,20 @@ def recorded_gpu(name: str, folder: Path = FOLDER) -> pd.DataFrame:
         raise ValueError(f"{name!r} is none of {', '.join(COLUMNS)}.")
     path = folder / f"{name}.csv"
     return pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=_header(name))
+
+
+def on_a_gpu(name: str, folder: Path = FOLDER) -> pd.DataFrame | str:
+    """A recorded table as a page shows it, the machine first; a sentence if nothing can be shown.
+
+    `name` is as for `recorded_gpu`. An older `make gpu` may have written other columns.
+    """
+    table = recorded_gpu(name, folder)
+    if missing := [column for column in SHOWN[name] if column not in table]:
+        lacks = f"data/gpu/{name}.csv has no column {', '.join(missing)}"
+        return f"{lacks}: an older version wrote it. Run `make gpu` again."
+    if table.empty:
+        return "No GPU has been measured yet. On a machine with an NVIDIA GPU, `make gpu` does it."
+    return table[["machine", *SHOWN[name]]].round(2)
 
 
 def record(name: str, rows: Sequence[Row], machine: str, folder: Path = FOLDER) -> Path:
@@ -308,7 +331,7 @@ def _activations(
 
 
 def precision(device: torch.device, sizes: Sequence[Size] = HEAVY, rounds: int = ROUNDS) -> Cases:
-    """Milliseconds a step of fp32, TF32 and bf16; the first is what the others compare with.
+    """Milliseconds a step of fp32, TF32, bf16 and fp16; what the others compare with comes first.
 
     tflop_per_s counts 6 operations for each parameter and token (Kaplan et al. 2020, "Scaling Laws
     for Neural Language Models", arXiv 2001.08361, section 2.1), so attention itself is not in it.
@@ -336,6 +359,7 @@ def _precision(size: Size, device: torch.device, rounds: int) -> list[Row]:
         "fp32": step,
         "TF32": in_tf32,
         "bf16 autocast": with_autocast,
+        "fp16 autocast, loss scaled": scaled_step(model, size, device),
         "bf16 weights and state": own,
     }
     rows = _compared(steps, size, device, rounds)
@@ -483,6 +507,23 @@ def training_step(
         optimizer.zero_grad()
         F.cross_entropy(model(images), labels).backward()
         optimizer.step()
+
+    return step
+
+
+def scaled_step(model: nn.Module, size: Size, device: torch.device) -> Callable[[], None]:
+    """The same step in float16, with a scaled loss."""
+    images, labels = batch_of(size, device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler(device.type)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(device.type, torch.float16):
+            loss = F.cross_entropy(model(images), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
 
     return step
 
