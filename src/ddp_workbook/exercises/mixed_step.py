@@ -12,7 +12,7 @@ and all micro-batches have the same number of rows.
 """
 
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -116,16 +116,10 @@ def note_step(ddp: DistributedDataParallel) -> None:
     ddp.steps += 1
 
 
-def seen_of(
-    _: None,
-    ddp: DistributedDataParallel,
-    batches: list,
-    optimizer: Optimizer,
-    scaler: GradScaler,
-    most: float,
-) -> dict:
+def seen_of(_: None, ddp: DistributedDataParallel, *others: Any) -> dict:
     """How many steps, the weights' change, the scale, and the formats that were computed in."""
     after = nn.utils.parameters_to_vector(ddp.module.parameters()).detach()
+    scaler = others[2]
     return {
         "steps": ddp.steps,
         "change": after - BEGIN,
