@@ -105,7 +105,7 @@ class Hosts:
     def popen(self, i: int, command: Sequence[str], **options) -> "Process":
         """Start a command on host i; options as for subprocess.Popen.
 
-        Signals that are sent to it reach the command itself. It ends with the hosts at the latest.
+        It ends with the hosts at the latest.
         """
         process = Process(self._hosts[i].enter(command, options.pop("cwd", None)), **options)
         self._started.append(process)
@@ -166,20 +166,10 @@ class Hosts:
 
 
 class Process(subprocess.Popen):
-    """A command inside of a host; signals go to the command, not to the `nsenter` around it."""
+    """A command inside of a host, in a session of its own."""
 
     def __init__(self, command: Sequence[str], **options) -> None:
         super().__init__(command, **{"start_new_session": True} | options)
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal to the command, if it has not ended."""
-        self.poll()
-        if self.returncode is not None:
-            return
-        inside = psutil.Process(self.pid).children()
-        target = inside[0].pid if inside else self.pid  # not inside yet: it will never be
-        with suppress(ProcessLookupError):
-            os.kill(target, number)
 
     def kill_tree(self) -> None:
         """Kill the command, if it has not ended, and what it has started; wait for all.

@@ -79,7 +79,7 @@ SlurmctldTimeout=30
 SlurmdTimeout=10
 MailProg=/bin/true
 {gpu_line}
-NodeName={names} CPUs={cpus} RealMemory={memory} {gres} State=UNKNOWN
+NodeName={names} CPUs={cpus} RealMemory=16000 {gres} State=UNKNOWN
 PartitionName={partition} Nodes={names} Default=YES MaxTime=INFINITE State=UP
 """
 # Told, not found out: the search fails where /sys/fs/cgroup is not mounted.
@@ -91,20 +91,15 @@ class Slurm:
 
     nodes: how many; they are the hosts 1 to `nodes` of `hosts`, host 0 is `login`.
     partition: the name of its only partition.
-    gpus, cpus, memory: of each node, as Slurm counts them; memory in MB.
+    gpus, cpus: of each node, as Slurm counts them.
 
     Raises RuntimeError with the ends of the daemons' logs if the nodes do not come up.
     """
 
     def __init__(
-        self,
-        nodes: int = 2,
-        partition: str = "lab",
-        gpus: int = 4,
-        cpus: int = 8,
-        memory: int = 16_000,
+        self, nodes: int = 2, partition: str = "lab", gpus: int = 4, cpus: int = 8
     ) -> None:
-        self.partition, self.gpus, self.cpus, self.memory = partition, gpus, cpus, memory
+        self.partition, self.gpus, self.cpus = partition, gpus, cpus
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self.hosts = Hosts(["login", *self.nodes])
 
@@ -131,27 +126,17 @@ class Slurm:
         options["env"] = self.environment | options.get("env", {})
         return self.hosts.run(0, command, timeout, **options)
 
-    def submit(
-        self,
-        script: str | Path,
-        *options: str,
-        folder: str | Path | None = None,
-        arguments: Sequence[str] = (),
-        env: dict[str, str] | None = None,
-    ) -> str:
-        """Submit a script, a .pbs one by qsub and any other by sbatch; return the job's id.
+    def submit(self, script: str, folder: str | Path, env: dict[str, str] | None = None) -> str:
+        """Submit a script from this folder, a .pbs one by qsub, others by sbatch; the job's id.
 
-        options: for sbatch or qsub, before the script; arguments: for the script.
-        folder: where the command is typed.
         Raises RuntimeError with the words of sbatch or qsub if the job is refused.
         """
-        command = ["qsub"] if Path(script).suffix == ".pbs" else ["sbatch", "--parsable"]
-        line = [*command, *options, str(script), *arguments]
+        line = ["qsub" if script.endswith(".pbs") else "sbatch", script]
         done = self.run(line, cwd=folder, env=env or {})
-        job = re.search(r"^(\d+)", done.stdout, re.MULTILINE)
+        job = re.search(r"\d+", done.stdout)
         if done.returncode or job is None:
             raise RuntimeError(f"{' '.join(line)}: {(done.stderr or done.stdout).strip()}")
-        return job[1]
+        return job[0]
 
     def job(self, job: str) -> dict[str, str]:
         """What `scontrol show job` says: JobState, ExitCode, StdOut, NodeList, Restarts, ..."""
@@ -219,7 +204,6 @@ class Slurm:
                 names=",".join(self.nodes),
                 partition=self.partition,
                 cpus=self.cpus,
-                memory=self.memory,
                 gpu_line="GresTypes=gpu" if self.gpus else "",
                 gres=f"Gres=gpu:{self.gpus}" if self.gpus else "",
             ),
