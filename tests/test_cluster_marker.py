@@ -36,21 +36,21 @@ def run(tmp_path):
     return run
 
 
-def test_a_few_are_named(run):
-    """What is missing, what runs the tests, and each test's name; it is no failure in CI either."""
-    told = run(2).split("not run on this machine")[1]
-    assert "2 tests need a lab and were not run here; `make test` as root" in told
-    assert "make system-packages" in told
-    assert "\n  test_lab.py::test_in_a_lab[0]\n  test_lab.py::test_in_a_lab[1]\n" in told
-    assert "1 passed, 2 deselected" in told
-
-
-def test_many_are_counted_by_file(run):
-    """Fifty names would be too many to read."""
-    told = run(50).split("not run on this machine")[1]
-    assert "50 tests need a lab" in told
-    assert "\n  test_lab.py, 50 of them\n" in told
-    assert "test_in_a_lab" not in told
+@pytest.mark.parametrize(
+    ("number", "named"),
+    [
+        (2, "  test_lab.py::test_in_a_lab[0]\n  test_lab.py::test_in_a_lab[1]\n"),
+        (50, "  test_lab.py, 50 of them\n"),  # fifty names would be too many to read
+    ],
+)
+def test_what_is_missing_and_what_runs_the_tests_is_told(run, number, named):
+    """It is no failure in CI either."""
+    told = run(number).split("not run on this machine")[1]
+    assert f"{number} tests need a lab and were not run here; `make test` as root" in told
+    assert "make system-packages" in told and told.count("test_lab.py") == named.count(
+        "test_lab.py"
+    )
+    assert f"\n{named}" in told and f"1 passed, {number} deselected" in told
 
 
 def test_what_is_missing_without_root_or_packages(monkeypatch):

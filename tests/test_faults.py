@@ -4,6 +4,7 @@ import os
 import re
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -314,20 +315,25 @@ def test_a_result_that_only_the_rank_can_read_is_told():
         run_ranks(Call(results.unreadable), 1, 10, quiet=True)
 
 
-@pytest.mark.parametrize("kind", ["plain", "session", "daemon", "fork"])
-def test_processes_that_a_rank_started_end_with_it(kind, tmp_path):
-    assert run_ranks(Call(children.start, (kind, str(tmp_path))), 2, 10, quiet=True) == [0, 1]
-    pids = pids_in(tmp_path)
-    assert len(pids) == 2 and not any(map(psutil.pid_exists, pids))
-
-
-@pytest.mark.parametrize("how", ["raise", "kill", "hang"])
-@pytest.mark.parametrize("kind", ["session", "fork"])
-def test_processes_of_a_rank_end_when_it_fails(kind, how, tmp_path):
-    with pytest.raises(RankFailed):
-        run_ranks(Call(children.start, (kind, str(tmp_path), how)), 2, 2, quiet=True)
-    pids = pids_in(tmp_path)
-    assert len(pids) == 2 and not any(map(psutil.pid_exists, pids))
+@pytest.mark.parametrize(
+    ("how", "kinds"),
+    [
+        ("return", ["plain", "session", "daemon", "fork"]),
+        *((how, ["session", "fork"]) for how in ("raise", "kill", "hang")),
+    ],
+)
+def test_processes_that_a_rank_started_end_with_it(how, kinds, tmp_path):
+    for kind in kinds:
+        (folder := tmp_path / kind).mkdir()
+        with nullcontext() if how == "return" else pytest.raises(RankFailed):
+            run_ranks(
+                Call(children.start, (kind, str(folder), how)),
+                2,
+                2 if how == "hang" else 30,
+                quiet=True,
+            )
+        pids = pids_in(folder)
+        assert len(pids) == 2 and not any(map(psutil.pid_exists, pids))
 
 
 def test_a_process_of_the_readers_own_is_left_alone():

@@ -40,12 +40,6 @@ def test_a_plan_names_its_parts_and_its_end():
         assert all(bool(row.parts) == row.what.startswith("Part of ") for row in rows)
 
 
-def test_one_hour_is_enough_to_prepare():
-    """The last column of the table of days."""
-    lines = section("## Before the day").splitlines()
-    assert sum(int(found[1]) for line in lines if (found := re.search(r"\| (\d+) \|$", line))) == 60
-
-
 def test_there_are_plans_for_ninety_minutes_half_a_day_and_two_days():
     """Half a day is chapters 00 to 05; two days take every chapter, in five to six hours a day."""
     assert [limit for limit, _ in PLANS.values()] == [90, 240, 480, 480]
@@ -93,9 +87,3 @@ def test_the_text_to_send_says_what_the_programs_print():
         assert words in " ".join(text.split()) and words in set_up
     check = (ROOT / "src" / "ddp_workbook" / "cli.py").read_text(encoding="utf-8")
     assert "Ready." in check and "Ready" in text
-
-
-def test_it_names_no_place_of_one_machine():
-    """No absolute path but those that every Linux or WSL has."""
-    paths = set(re.findall(r"(?<![\w./`)<])/[a-z]\w+[\w/.-]*", TEXT.replace("`", " ")))
-    assert paths <= {"/dev/shm", "/mnt/c"}

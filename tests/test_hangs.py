@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from ddp_workbook.diagnostics import advice, handling, report
+from ddp_workbook.diagnostics import advice, report
 from ddp_workbook.diagnostics.evidence import Evidence, Phase
 from ddp_workbook.diagnostics.mismatches import Kind, mismatches
 from ddp_workbook.diagnostics.positions import State, standing
@@ -253,34 +253,6 @@ def test_the_error_is_told_of_a_hang_that_is_proven():
 def test_an_error_that_is_handled_is_a_fact_and_not_the_cause(worker, error, look):
     text = str(hang(worker))
     assert f"\n  {error}" in text and f"look at   {look}" in text
-
-
-class Surprise:
-    def __str__(self):
-        raise AssertionError("called")
-
-    __repr__ = __str__
-
-
-class Speaks(Exception):
-    __str__ = Surprise.__str__
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (ValueError("wrong"), "ValueError: wrong"),
-        (ValueError(), "ValueError"),
-        (ValueError(Surprise()), "ValueError(<Surprise>)"),
-        (KeyError(10**5000), "KeyError"),
-        (OSError(2, "no", Surprise()), "FileNotFoundError(2, 'no')"),
-        (Speaks("a", 1.5, [Surprise()]), "Speaks('a', 1.5, <list>)"),
-        (ExceptionGroup("two", [ValueError(Surprise())]), "ExceptionGroup: two (1 sub-exception)"),
-    ],
-)
-def test_an_errors_text_is_made_without_the_readers_code(error, reason):
-    """Another thread makes it, which must answer even if a `__str__` never ends."""
-    assert handling.reason_of(error) == reason
 
 
 def test_a_subgroups_collective():

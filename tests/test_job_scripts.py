@@ -73,17 +73,6 @@ def test_each_directive_stands_before_the_first_command(script):
     assert not [line for line in lines[first:] if re.match(r"#\s*(SBATCH|PBS)", line)]
 
 
-@each_script
-def test_what_is_to_be_changed_says_so(script):
-    """Resources, time, account and queue: each of them below a line that says what to put there."""
-    told = False
-    for line in script.read_text().splitlines():
-        told = line.startswith("# change me") or (told and line.startswith("#"))
-        slurm = re.match(r"#+SBATCH --(gpus|cpus|time|signal|account|partition)", line)
-        pbs = re.match(r"#+PBS -([Aq]|l (select|walltime))", line)
-        assert told or not (slurm or pbs), line
-
-
 # Resources of a chunk, in OpenPBS's pbs_resources(7B): a misspelt one is ignored in silence.
 CHUNK = {"ncpus", "ngpus", "mpiprocs"}
 

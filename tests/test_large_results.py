@@ -14,14 +14,11 @@ import pytest
 import torch
 
 from ddp_workbook.diagnostics import advice
-from ddp_workbook.diagnostics.evidence import Phase
 from ddp_workbook.errors import LaunchInterrupted, RankFailed, RanksHung
 from ddp_workbook.launcher import framing, limits, serialization, unpickling
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.fork_server import CONTEXT
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.output import Printer
-from ddp_workbook.launcher.rank_handle import RankHandle
 from tests.leftovers import no_rank_left, wait_until  # noqa: F401
 from tests.workers import results
 
@@ -283,33 +280,11 @@ def test_a_result_larger_than_memory_is_refused_before_it_is_received(monkeypatc
     assert advice.RETURN_LESS in str(error) and "Traceback" not in str(error)
 
 
-def test_what_other_ranks_have_yet_to_send_is_not_free(monkeypatch):
+def test_what_other_ranks_have_yet_to_send_is_not_free(monkeypatch, slow_reading):
     """Each result would fit alone."""
     monkeypatch.setattr(limits, "free_memory", lambda: 12_000_000)
-    handles = [RankHandle(rank, Printer(2, None, None)) for rank in range(2)]
-    senders = []
-    try:
-        for handle in handles:
-            handle.report, theirs = CONTEXT.Pipe()
-            handle.pipes.append(handle.report)
-            body = [memoryview(bytes(100)), memoryview(bytes(MEDIUM))]
-            senders.append(threading.Thread(target=send_quietly, args=(theirs, body)))
-            senders[-1].start()
-            handle._read_report()
-        assert handles[0].outcome is None and handles[0].evidence.phase is Phase.SENDING
-        reason = handles[1].outcome.error["reason"]
-        assert re.search(r"It takes 8 MB, but only [45] MB of memory are free here", reason)
-    finally:
-        for handle in handles:
-            handle.close()
-        for sender in senders:
-            sender.join()
-
-
-def send_quietly(pipe, body):
-    with contextlib.suppress(OSError):
-        framing.send(pipe, b"head", body)
-    pipe.close()
+    text = str(failure(results.ones, MEDIUM))
+    assert re.search(r"It takes 8 MB, but only [345] MB of memory are free here", text)
 
 
 def test_a_rank_without_memory_to_pickle_its_result():

@@ -11,7 +11,6 @@ from tools.set_up import ROOT
 
 NOTEBOOKS = all_pages()
 CORE = [path for path in NOTEBOOKS if FURTHER not in path.stem]
-AFTER_A_RESTART = "*After a restart of the kernel, choose Run All Above Selected Cell.*"
 
 
 def page(path) -> nbformat.NotebookNode:
@@ -28,26 +27,19 @@ def test_a_page_is_long_enough_for_a_lesson(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_first_cell_says_what_to_do_after_a_restart(path):
-    """A question, and one line for those whose kernel is new."""
-    first = page(path).cells[0].source
-    further = r"further: " if FURTHER in path.stem else ""
-    assert re.match(rf"# {path.stem[:2]} {further}[A-Z0-9]", first)
-    assert "**Question:**" in first
-    assert first.endswith(AFTER_A_RESTART)
+def test_a_page_begins_and_ends_as_the_others_do(path):
+    """Begins with a question, a line for those whose kernel is new, imports and what is solved.
 
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_page_begins_with_what_is_solved(path):
-    """Below the imports, and so in the first screen."""
-    (imports,) = [cell for cell in page(path).cells[:5] if cell.id == "imports"]
-    assert imports.source.endswith("\n\nprogress()")
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_page_ends_with_what_it_was_about(path):
-    """Common mistakes, one sentence to take home, where to read on, and what is solved."""
+    Ends with common mistakes, one sentence to take home, where to read on, and what is solved.
+    """
     cells = page(path).cells
+    further = r"further: " if FURTHER in path.stem else ""
+    assert re.match(rf"# {path.stem[:2]} {further}[A-Z0-9]", cells[0].source)
+    assert "**Question:**" in cells[0].source
+    restart = "*After a restart of the kernel, choose Run All Above Selected Cell.*"
+    assert cells[0].source.endswith(restart)
+    (imports,) = [cell for cell in cells[:5] if cell.id == "imports"]  # in the first screen
+    assert imports.source.endswith("\n\nprogress()")
     assert cells.pop().source == "progress()"
     headings = re.findall(r"(?m)^## (.*)$", cells[-1].source)
     assert headings[-2:] == ["What you can now say", "Read on"]
