@@ -218,15 +218,6 @@ def test_exercise_checks(monkeypatch):
         exercise_checks.measure(quick=True)
 
 
-def test_the_slowest_exercise_and_the_latest_hang_decide():
-    """One exercise in time does not excuse another."""
-    lines = exercise_checks.lines({"a": [1.0, 1.0], "b": [1.0, 3.5]}, {"x": 0.1, "y": 12.5})
-    assert [line.met for line in lines] == [False, False, False]
-    assert "the slowest of them: b" in lines[1].what
-    assert "worst: y" in lines[2].compared_with
-    assert all(line.met for line in exercise_checks.lines({"a": [0.5]}, {"x": 0.1}))
-
-
 @slow_row
 def test_a_room_of_few():
     """Readers who begin at once: right answers are accepted, and hangs are reported."""

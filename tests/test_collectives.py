@@ -2,12 +2,10 @@
 
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
@@ -163,17 +161,6 @@ def test_signatures_are_those_of_this_torch():
     assert "all_reduce(tensor, op=SUM)" in table.index
     assert table["all_gather(tensor_list, tensor)"].endswith("(output_tensor, input_tensor)")
     assert not [call for call in table.index if "async_op" in call or "group=" in call.split("_")]
-
-
-@pytest.mark.skipif(not hasattr(dist, "all_gather_single"), reason="older torch has one name")
-@pytest.mark.parametrize("name", ["all_gather_into_tensor", "reduce_scatter_tensor"])
-def test_old_names_are_deprecated(name):
-    """They warn, and still work."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        with pytest.raises(ValueError, match="process group"):
-            getattr(dist, name)(torch.ones(1), torch.ones(1))
-    assert [one.category for one in said] == [FutureWarning]
 
 
 def test_bytes_of_calls():

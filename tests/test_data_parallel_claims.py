@@ -9,11 +9,9 @@ import nbformat
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_workbook.chapters import data_parallel, single_process
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.experiments.data_parallel.step_times import Size, model_and_batch
 
 FOUR = [torch.device("cpu")] * 4
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
@@ -129,37 +127,6 @@ def test_gathered_outputs_of_the_language_model():
     page = nbformat.read(NOTEBOOKS / "01_further_what_a_replica_keeps.ipynb", as_version=4)
     said = f"{gib:.1f} GiB instead of {gib / 8:.1f},"
     assert any(said in cell.source for cell in page.cells if cell.cell_type == "markdown")
-
-
-def test_replicate_and_add_gradients_grow_with_the_model_and_not_with_the_batch():
-    """Counted in the numbers that they write: times of a busy machine prove nothing."""
-    small, long, wide = map(written, [Size(64, 4, 64), Size(64, 4, 512), Size(1024, 4, 64)])
-    for part in ("replicate", "add_gradients"):
-        assert wide[part] > 100 * small[part]
-        assert abs(long[part] - small[part]) < 10  # eight times the rows
-
-
-def written(size: Size) -> dict[str, int]:
-    """Elements of all tensors that operations of the two functions return, in a step."""
-    model, images, labels = model_and_batch(size, FOUR[0])
-    with WrittenElements() as replicating:
-        replicas = data_parallel.replicate(model, FOUR[:2])
-    pieces = data_parallel.scatter(images, labels, FOUR[:2])
-    data_parallel.parallel_apply(replicas, pieces, len(images))
-    with WrittenElements() as adding:
-        data_parallel.add_gradients(replicas)
-    return {"replicate": replicating.count, "add_gradients": adding.count}
-
-
-class WrittenElements(TorchDispatchMode):
-    """Counts the elements of what PyTorch's operations return."""
-
-    count = 0
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        result = operation(*args, **(kwargs or {}))
-        self.count += result.numel() if isinstance(result, torch.Tensor) else 0
-        return result
 
 
 @pytest.mark.gpu

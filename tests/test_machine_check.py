@@ -102,7 +102,6 @@ SELF = machine_check.__name__
 SHM, LIMIT = f"{SELF}.SHARED_MEMORY", f"{SELF}.limit_of"
 BROKEN = {  # case -> trial, what is replaced, the state, words of the finding
     "old Python": ("Python", [("sys.version_info", (3, 10, 4))], State.FAILED, "3.11, 3.12 or"),
-    "new Python": ("Python", [("sys.version_info", (3, 14, 0))], State.FAILED, "3.11, 3.12 or"),
     "no torch": ("PyTorch", [("builtins.__import__", without("torch"))], State.FAILED, "No module"),
     "old torch": ("PyTorch", [("torch.__version__", "2.10.1+cpu")], State.FAILED, "2.11 or newer"),
     "CUDA build": ("PyTorch", [("torch.version.cuda", "12.8")], State.OK, "built with CUDA 12.8"),
@@ -135,7 +134,6 @@ BROKEN = {  # case -> trial, what is replaced, the state, words of the finding
         State.NOTE,
         "at most 256. Cells with many ranks",
     ),
-    "any number of files": ("open files", [(LIMIT, limits())], State.OK, "no limit"),
     "very few processes": ("processes", [(LIMIT, limits(processes=32))], State.FAILED, "ulimit -u"),
     "few processes": (
         "processes",
