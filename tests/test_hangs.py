@@ -15,8 +15,8 @@ from ddp_workbook.errors import Proof, RanksHung
 from ddp_workbook.launcher import launch as launch_module
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.standstill import Limits
 from tests.leftovers import no_rank_left  # noqa: F401
+from tests.proven import hang_of
 from tests.workers import hanging_import, hangs, launching
 
 LINES = Path(hangs.__file__).read_text().splitlines()
@@ -228,11 +228,9 @@ def test_the_error_that_a_waiting_rank_is_handling(how):
 
 
 def test_the_error_is_told_of_a_hang_that_is_proven():
-    with pytest.raises(RanksHung) as caught:
-        call = Call(hangs.waits_after_an_error, ("finally",))
-        run_ranks(call, 2, by_evidence=Limits(), quiet=True)
-    assert caught.value.proof is not Proof.TIME
-    assert "Rank 1 is in a `finally` after ValueError: rank 1 is broken" in str(caught.value)
+    error = hang_of(hangs.waits_after_an_error, "finally")
+    assert error.proof is not Proof.TIME
+    assert "Rank 1 is in a `finally` after ValueError: rank 1 is broken" in str(error)
 
 
 @pytest.mark.parametrize(

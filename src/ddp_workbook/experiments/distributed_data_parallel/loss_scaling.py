@@ -22,7 +22,6 @@ from ddp_workbook.launcher.launch import launch
 WIDTH, DEPTH, ROWS = 64, 6, 512  # of the network whose gradients shrink from layer to layer
 STEPS, RATE = 80, 0.01
 TOO_LARGE = 2.0**24  # a scale with which the first gradients overflow
-GROWTH = 25  # steps without an overflow, after which the scale doubles
 BREAKS = 1e6  # images times this overflow in float16
 HOW = {  # what a training computes in, and whether it scales its loss
     "float32": (torch.float32, False),

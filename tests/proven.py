@@ -1,0 +1,15 @@
+"""Launches that hang, ended as soon as the hang is proven."""
+
+import pytest
+
+from ddp_workbook.errors import RanksHung
+from ddp_workbook.launcher.calls import Call
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.standstill import Limits
+
+
+def hang_of(worker, *args, ranks: int = 2) -> RanksHung:
+    """The error of a hang, about a second after it; no time limit that a busy machine can miss."""
+    with pytest.raises(RanksHung) as caught:
+        run_ranks(Call(worker, args), ranks, by_evidence=Limits(), quiet=True)
+    return caught.value
