@@ -302,3 +302,12 @@ def test_buckets_of_different_sizes_get_one_advice_however_gloo_dies_of_them(cod
     failure = RankFailed("", rank=3, reason=how_it_ended(code), returncode=code)
     advice = for_failure(failure, bucketed_average.CHECK.errors, group=True)
     assert advice.startswith("Buckets of different sizes met in one all_reduce")
+
+
+def test_a_change_through_data_is_not_counted():
+    gradient = torch.ones(1)
+    before = gradient._version
+    gradient.data.mul_(2)
+    assert gradient._version == before
+    gradient.mul_(2)
+    assert gradient._version == before + 1

@@ -138,3 +138,20 @@ def test_starts_are_told_in_a_table_and_a_picture():
     assert "torchrun, rank 1: starts from 0 to 2.5, trains from 2.5 to 3.5" in picture.alt
     assert "All is over after 4.0 s with torchrun" in picture.alt
     assert [text.get_text().strip() for text in picture.axes.texts] == ["4.0 s"]
+
+
+def test_gpus_in_use_are_what_nvidia_smi_prints(tmp_path):
+    """A table; a sentence without NVIDIA's tool, and its own words if it fails."""
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 'index, memory.used [MiB]'\necho '0, 17 MiB'\n")
+    smi.chmod(0o755)
+    assert launchers.gpus_in_use(str(smi)).to_dict("records") == [
+        {"index": 0, "memory.used [MiB]": "17 MiB"}
+    ]
+    smi.write_text("#!/bin/sh\nexit 9\n")
+    assert "status 9" in launchers.gpus_in_use(str(smi))
+    assert "There is no" in launchers.gpus_in_use(str(tmp_path / "none"))
+
+
+def test_one_process_uses_one_of_three_visible_gpus():
+    assert list(launchers.which_gpus("0,1,2", ranks=1)["the program says"]) == ["cuda:0"]

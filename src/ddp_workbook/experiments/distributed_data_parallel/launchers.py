@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import re
@@ -68,10 +69,7 @@ def by_spawn(folder: str) -> None:
 
 def by_torchrun(folder: str) -> None:
     """torchrun, as from a terminal."""
-    line = ["--standalone", "--nproc-per-node", str(RANKS), four_ways.__file__, folder]
-    run = run_agents({"this host": line}, timeout=LIMIT, quiet=True)["this host"]
-    if run.returncode != 0:
-        raise WorkbookError(f"torchrun failed: {error_of(run.lines) or 'stopped'}")
+    run_by_torchrun(four_ways.__file__, folder)
 
 
 def by_launch(folder: str) -> None:
@@ -244,8 +242,38 @@ def _where(path: str) -> str:
     return "your folder" if Path(path or ".").resolve() == Path.cwd() else path
 
 
-def run_program(path: str) -> str:
-    """Run `python path`: its output, or the first error, also of a process that it started."""
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=LIMIT)
+def run_program(path: str, *words: str) -> str:
+    """Run `python path words`: its output, or the first error, also of a process it started."""
+    command = [sys.executable, path, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     error = re.search(r"(?m)^\w*Error: .*\n(?:[ \t]+.+\n)*", done.stderr)
     return " ".join(error[0].split()) if error else done.stdout.strip()
+
+
+def run_by_torchrun(path: str, *words: str, ranks: int = RANKS) -> str:
+    """Run `torchrun --standalone --nproc-per-node RANKS path words`: its output.
+
+    Raises WorkbookError if torchrun fails.
+    """
+    line = ["--standalone", "--nproc-per-node", str(ranks), path, *words]
+    run = run_agents({"this host": line}, timeout=LIMIT, quiet=True)["this host"]
+    if run.returncode != 0:
+        raise WorkbookError(f"torchrun failed: {error_of(run.lines) or 'stopped'}")
+    return "\n".join(line.text for line in run.lines)
+
+
+# Which GPUs are free
+
+QUERY = "index,name,memory.used,memory.total,utilization.gpu"
+
+
+def gpus_in_use(smi: str = "nvidia-smi") -> pd.DataFrame | str:
+    """A row for each GPU, as `nvidia-smi --query-gpu` prints it; a sentence where there is none."""
+    command = [smi, f"--query-gpu={QUERY}", "--format=csv"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except FileNotFoundError:
+        return f"There is no {smi} here, so there is no NVIDIA GPU that it could list."
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        return f"{smi} has failed: {error}"
+    return pd.read_csv(io.StringIO(done.stdout), skipinitialspace=True)
