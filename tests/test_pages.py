@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
 import ddp_workbook
 from ddp_workbook.notebook import pages
@@ -74,7 +75,8 @@ def test_named_targets_exist(path):
 
 def imported(code: str) -> set[str]:
     """Every module or name of this package that a cell imports, with its module in front."""
-    code = "\n".join(line for line in code.splitlines() if not line.startswith(("%", "!")))
+    first, _, rest = code.partition("\n")
+    code = TransformerManager().transform_cell(rest if first.startswith("%%") else code)
     found = set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import | ast.ImportFrom):
