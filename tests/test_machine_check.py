@@ -95,121 +95,103 @@ CORES = "ddp_workbook.launcher.limits.usable_cores"
 MEMORY = "ddp_workbook.launcher.limits.free_memory"
 LAUNCH = "ddp_workbook.instructor.meeting.launch"
 GLOO, NCCL = (f"torch.distributed.is_{name}_available" for name in ("gloo", "nccl"))
-COUNT = "torch.cuda.device_count"
+DISK, COUNT, IMPORT = "shutil.disk_usage", "torch.cuda.device_count", "builtins.__import__"
+READ_ONLY = "os.access", lambda path, mode: False
+OK, NOTE, FAILED = State.OK, State.NOTE, State.FAILED
 TWO_GPUS = [(COUNT, lambda: 2), ("torch.cuda.get_device_name", lambda number: "H200")]
 DRIVER = machine_check.__name__ + ".NVIDIA", machine_check.CHECKOUT  # a folder that is not empty
 SELF = machine_check.__name__
 SHM, LIMIT = f"{SELF}.SHARED_MEMORY", f"{SELF}.limit_of"
 BROKEN = {  # case -> trial, what is replaced, the state, words of the finding
-    "old Python": ("Python", [("sys.version_info", (3, 10, 4))], State.FAILED, "3.11, 3.12 or"),
-    "no torch": ("PyTorch", [("builtins.__import__", without("torch"))], State.FAILED, "No module"),
-    "old torch": ("PyTorch", [("torch.__version__", "2.10.1+cpu")], State.FAILED, "2.11 or newer"),
-    "CUDA build": ("PyTorch", [("torch.version.cuda", "12.8")], State.OK, "built with CUDA 12.8"),
-    "no gloo": ("backends", [(GLOO, lambda: False)], State.FAILED, "another build"),
-    "few cores": ("cores", [(CORES, lambda: 2)], State.NOTE, "4 ranks take turns"),
-    "no memory": ("memory", [(MEMORY, lambda: GIB)], State.FAILED, "close other programs"),
-    "little memory": ("memory", [(MEMORY, lambda: 2 * GIB)], State.NOTE, "one notebook open"),
+    "old Python": ("Python", [("sys.version_info", (3, 10, 4))], FAILED, "3.11, 3.12 or"),
+    "no torch": ("PyTorch", [(IMPORT, without("torch"))], FAILED, "No module"),
+    "old torch": ("PyTorch", [("torch.__version__", "2.10.1+cpu")], FAILED, "2.11 or newer"),
+    "CUDA build": ("PyTorch", [("torch.version.cuda", "12.8")], OK, "built with CUDA 12.8"),
+    "no gloo": ("backends", [(GLOO, lambda: False)], FAILED, "another build"),
+    "few cores": ("cores", [(CORES, lambda: 2)], NOTE, "4 ranks take turns"),
+    "no memory": ("memory", [(MEMORY, lambda: GIB)], FAILED, "close other programs"),
+    "little memory": ("memory", [(MEMORY, lambda: 2 * GIB)], NOTE, "one notebook open"),
     "no shared memory": (
         "shared memory",
         [(SHM, machine_check.Path("/no/such/folder"))],
-        State.OK,
+        OK,
         "needs none",
     ),
-    "shared memory read-only": (
-        "shared memory",
-        [("os.access", lambda path, mode: False)],
-        State.FAILED,
-        "cannot be written",
-    ),
+    "shared memory read-only": ("shared memory", [READ_ONLY], FAILED, "cannot be written"),
     "little shared memory": (
         "shared memory",
-        [("shutil.disk_usage", lambda path: Disk(64 << 20, 0, 64 << 20))],
-        State.NOTE,
+        [(DISK, lambda path: Disk(64 << 20, 0, 64 << 20))],
+        NOTE,
         "--shm-size",
     ),
-    "very few files": ("open files", [(LIMIT, limits(open_files=64))], State.FAILED, "ulimit -n"),
+    "very few files": ("open files", [(LIMIT, limits(open_files=64))], FAILED, "ulimit -n"),
     "few files": (
         "open files",
         [(LIMIT, limits(open_files=256))],
-        State.NOTE,
+        NOTE,
         "at most 256. Cells with many ranks",
     ),
-    "very few processes": ("processes", [(LIMIT, limits(processes=32))], State.FAILED, "ulimit -u"),
+    "very few processes": ("processes", [(LIMIT, limits(processes=32))], FAILED, "ulimit -u"),
     "few processes": (
         "processes",
         [(f"{SELF}.container_processes", lambda: 100.0)],
-        State.NOTE,
+        NOTE,
         "pids of Docker",
     ),
-    "read-only folder": ("disk", [("os.access", lambda path, mode: False)], State.NOTE, "your own"),
-    "full disk": (
-        "disk",
-        [("shutil.disk_usage", lambda path: Disk(GIB, GIB, 0))],
-        State.NOTE,
-        "delete something",
-    ),
+    "read-only folder": ("disk", [READ_ONLY], NOTE, "your own"),
+    "full disk": ("disk", [(DISK, lambda path: Disk(GIB, GIB, 0))], NOTE, "delete something"),
     "no loopback": (
         "loopback",
         [("socket.create_connection", raises(ConnectionRefusedError("refused")))],
-        State.FAILED,
+        FAILED,
         "firewall",
     ),
     "nameless host": (
         "host name",
         [("socket.gethostbyname", raises(socket.gaierror(-2, "Name or service not known")))],
-        State.NOTE,
+        NOTE,
         "/etc/hosts",
     ),
-    "GPU and CPU build": ("GPUs", [DRIVER, ("torch.version.cuda", None)], State.NOTE, "TORCH=cuda"),
+    "GPU and CPU build": ("GPUs", [DRIVER, ("torch.version.cuda", None)], NOTE, "TORCH=cuda"),
     "hidden GPU": (
         "GPUs",
         [DRIVER, ("torch.version.cuda", "12.8"), (COUNT, lambda: 0)],
-        State.NOTE,
+        NOTE,
         "CUDA_VISIBLE_DEVICES",
     ),
     "one GPU": (
         "GPUs",
         [*TWO_GPUS, (COUNT, lambda: 1)],
-        State.OK,
+        OK,
         "1 x H200; cells with several ranks run on the CPU",
     ),
     "two GPUs": (
         "GPUs",
         [*TWO_GPUS, (NCCL, lambda: True), ("torch.cuda.nccl.version", lambda: (2, 27, 5))],
-        State.OK,
+        OK,
         "2 x H200, NCCL 2.27.5",
     ),
-    "two GPUs without NCCL": (
-        "GPUs",
-        [*TWO_GPUS, (NCCL, lambda: False)],
-        State.FAILED,
-        "without NCCL",
-    ),
+    "two GPUs without NCCL": ("GPUs", [*TWO_GPUS, (NCCL, lambda: False)], FAILED, "without NCCL"),
     "wrong sum": (
         "ranks",
         [(LAUNCH, lambda worker, ranks: [3.0, 4.0])],
-        State.FAILED,
+        FAILED,
         "an all-reduce of 1 to 4 gave [3.0, 4.0]",
     ),
-    "no JupyterLab": (
-        "JupyterLab",
-        [("builtins.__import__", without("jupyterlab"))],
-        State.FAILED,
-        "not installed",
-    ),
+    "no JupyterLab": ("JupyterLab", [(IMPORT, without("jupyterlab"))], FAILED, "not installed"),
     "no kernel": (
         "JupyterLab",
         [(KERNEL, raises(NoSuchKernel("python3")))],
-        State.FAILED,
+        FAILED,
         "without a kernel python3",
     ),
     "kernel of another Python": (
         "JupyterLab",
         [(KERNEL, lambda manager, name: OtherKernel)],
-        State.FAILED,
+        FAILED,
         "/usr/bin/python3",
     ),
-    "unforeseen": ("data", [(f"{SELF}.fine", raises(RuntimeError("odd")))], State.FAILED, "odd"),
+    "unforeseen": ("data", [(f"{SELF}.fine", raises(RuntimeError("odd")))], FAILED, "odd"),
 }
 
 
