@@ -68,7 +68,7 @@ RUNS_OF_SAMPLERS = [
 # 20 steps, the last one with 87 rows; last batches of 1 and of 0 rows as above.
 RUNS_OF_SHARDED = [
     {"epochs": 1, "batch_size": 90},
-    {"epochs": 3, "batch_size": 449},
+    {"epochs": 2, "batch_size": 449},
     {"epochs": 1, "batch_size": 599},
     {"epochs": 1, "batch_size": 200, "width": 32, "depth": 2},
     {"epochs": 0},
