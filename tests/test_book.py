@@ -136,6 +136,7 @@ def test_links_that_lead_nowhere_are_named(tmp_path):
     ]
 
 
+@pytest.mark.release("the whole book")
 def test_every_link_between_the_pages_leads_somewhere(tmp_path):
     """In the whole book without answers; the pages are not executed for it."""
     pages = [(path.stem, nbformat.read(path, as_version=4)) for path in book.NOTEBOOKS]
