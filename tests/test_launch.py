@@ -297,3 +297,12 @@ def test_a_function_of_a_reloaded_module_still_runs(tmp_path, monkeypatch):
     file.write_text("def worker():\n    return 'brand new'\n")
     importlib.reload(reloaded_worker)
     assert quietly(old, ranks=1) == quietly(reloaded_worker.worker, ranks=1) == ["brand new"]
+
+
+def test_what_the_fork_server_loads_is_light():
+    """The first launch waits for it; test_layout.py says which parts of ours it may import."""
+    code = "import sys, ddp_workbook.launcher.subreaper, ddp_workbook.launcher.rank_process; "
+    code += "print(*{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"matplotlib", "pandas", "IPython", "ipywidgets", "pygments", "sympy"}
+    assert not heavy & set(done.stdout.split())
