@@ -7,7 +7,7 @@ buckets, and buckets that are sent while backward still computes.
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable
 
 import pandas as pd
@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook import figures
+from ddp_workbook.experiments.collectives.message_times import seconds_together
 from ddp_workbook.experiments.collectives.slow_wire import SlowWire
-from ddp_workbook.figures.palette import INK, series_colour, tint
+from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.process_group import set_up
-from ddp_workbook.recording.timing import synchronise
 
 WIDTH, DEPTH, ROWS = 192, 32, 256
 BUCKET = 2**20  # bytes
@@ -45,24 +45,21 @@ def one_per_parameter(gradients: list[Tensor], send: Callable) -> None:
 
 def one_flat_vector(gradients: list[Tensor], send: Callable) -> None:
     """Copy all gradients into one vector, all-reduce it, copy them back."""
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    send(flat).wait()
-    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(part.view_as(gradient))
+    in_buckets(gradients, send, math.inf)
 
 
-def in_buckets(gradients: list[Tensor], send: Callable) -> None:
-    """Vectors of about BUCKET bytes each, all started before the first is waited for."""
+def in_buckets(gradients: list[Tensor], send: Callable, size: float = BUCKET) -> None:
+    """Vectors of about `size` bytes each, all started before the first is waited for."""
     filled: list[list[Tensor]] = [[]]
-    flats = []
     for gradient in gradients:
-        if sum(one.nbytes for one in filled[-1]) >= BUCKET:
+        if sum(one.nbytes for one in filled[-1]) >= size:
             filled.append([])
         filled[-1].append(gradient)
+    started = []
     for bucket in filled:
         flat = torch.cat([gradient.flatten() for gradient in bucket])
-        flats.append((bucket, flat, send(flat)))
-    for bucket, flat, sending in flats:
+        started.append((bucket, flat, send(flat)))
+    for bucket, flat, sending in started:
         sending.wait()
         for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
             gradient.copy_(part.view_as(gradient))
@@ -102,6 +99,10 @@ def _timed(rounds: int, device: torch.device, wire: SlowWire | None) -> list[lis
         if way:
             way([one.grad for one in reversed(list(model.parameters()))], send)
 
+    def alone(step: Callable[[], None]) -> float:
+        model.zero_grad()
+        return seconds_together(step, device)
+
     steps: list[Callable[[], None]] = [
         lambda: by_hand(None),
         lambda: by_hand(one_per_parameter),
@@ -109,18 +110,8 @@ def _timed(rounds: int, device: torch.device, wire: SlowWire | None) -> list[lis
         lambda: by_hand(in_buckets),
         lambda: ddp(rows).sum().backward(),
     ]
-    timings = [[_seconds(step, model, device) for step in steps] for _ in range(rounds + 2)]
+    timings = [[alone(step) for step in steps] for _ in range(rounds + 2)]
     return timings[2:]  # DDP rebuilds its buckets after its first step
-
-
-def _seconds(step: Callable[[], None], model: nn.Module, device: torch.device) -> float:
-    model.zero_grad()
-    dist.barrier()
-    synchronise(device)
-    begun = time.perf_counter()
-    step()
-    synchronise(device)
-    return time.perf_counter() - begun
 
 
 @figures.drawn
@@ -131,35 +122,24 @@ def ladder_plot(times: pd.DataFrame) -> figures.Picture:
     and a dashed line marks where it ends: what is right of the line is the cost of communication.
     If a bar ends left of the line, a sentence above the panels says why.
     """
-    rungs = list(times["rung"].unique())
-    figure = figures.Figure((figures.WIDTH, 0.8 + 0.42 * len(rungs)), layout="constrained")
-    if is_disturbed(times):
-        figure.suptitle(DISTURBED, x=0.01, ha="left", size=10)
-    networks = list(times["network"].unique())
-    panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
-    for axes, network in zip(panels, networks, strict=True):
-        of_rungs = times[times["network"] == network].groupby("rung", sort=False)["seconds"]
-        table = of_rungs.agg(["min", "median"]).mul(1e3).loc[rungs]
-        for row, one in enumerate(table.itertuples()):
-            colour = series_colour(0 if row == 0 else 2)
-            axes.barh(row, one.min, height=0.62, color=tint(colour, 0.6))
+    networks = dict(list(times.groupby("network", sort=False)))
+    of_rungs = {
+        network: part.groupby("rung", sort=False)["seconds"].agg(["min", "median"]) * 1e3
+        for network, part in networks.items()
+    }
+    fastest = {network: part[["min"]] for network, part in of_rungs.items()}
+    about = "Forward, backward and communication, in the fastest round"
+    picture = figures.bars(fastest, "milliseconds", about, by="candidate")
+    for axes, part in zip(picture.figure.axes, of_rungs.values(), strict=True):
+        for row, one in enumerate(part.itertuples()):
             axes.plot([one.min, one.median], [row, row], color=INK, linewidth=1.2)
             axes.text(one.median, row, f"  {one.min:.0f}", va="center", size=10)
-        axes.axvline(table["min"].iloc[0], color=INK, linestyle="dashed", linewidth=1.2)
-        axes.set(title=network, xlabel="milliseconds")
-        axes.set_xlim(0, 1.18 * table["median"].max())
-        figures.label_rows(axes, rungs)
-    fastest = times.groupby(["network", "rung"], sort=False)["seconds"].min() * 1e3
-    texts = [
-        f"{network}: " + ", ".join(f"{rung} {ms:.0f}" for (_, rung), ms in part.items())
-        for network, part in fastest.groupby(level="network", sort=False)
-    ]
-    about = "Milliseconds of forward, backward and communication, in the fastest round"
-    words = f"{about}. {'. '.join(texts)}."
-    return figures.Picture(figure, f"{words} {DISTURBED}" if is_disturbed(times) else words)
-
-
-def is_disturbed(times: pd.DataFrame) -> bool:
-    """Whether some way was faster than no communication, which only noise can explain."""
-    fastest = times.groupby(["network", "rung"], sort=False)["seconds"].min()
-    return any((part < part.iloc[0]).any() for _, part in fastest.groupby(level="network"))
+        for bar in axes.patches:
+            bar.set_alpha(0.6)  # the lines are seen through it
+        axes.grid(visible=False)
+        axes.axvline(part["min"].iloc[0], color=INK, linestyle="dashed", linewidth=1.2)
+        axes.set_xlim(0, 1.18 * part["median"].max())
+    if any((part["min"] < part["min"].iloc[0]).any() for part in of_rungs.values()):
+        picture.figure.suptitle(DISTURBED, x=0.01, ha="left", size=10)
+        picture.alt += f" {DISTURBED}"
+    return picture

@@ -3,14 +3,11 @@
 The model behind the times is Hockney's (1994), known as alpha-beta: a message of S bytes takes
 alpha + beta * S seconds. alpha is the latency, the time of an empty message; 1 / beta is the
 bandwidth. At the size alpha / beta, the knee, both parts cost the same.
-
-The workers run in ranks, so this module imports only what they need, and draws nothing.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -21,19 +18,18 @@ import torch.distributed as dist
 from ddp_workbook import figures
 from ddp_workbook.experiments.collectives.calls import FACTORS
 from ddp_workbook.experiments.collectives.every_call import all_gather_single
-from ddp_workbook.figures.palette import INK, rank_marker, series_colour
+from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.process_group import set_up
 from ddp_workbook.planning.scaling import least_squares
-from ddp_workbook.recording.timing import synchronise, time_step
+from ddp_workbook.recording.timing import time_step
 
 # Not reduce_scatter: gloo builds it from whole all-reduces, so its time would mislead.
 OPS = ("all_reduce", "all_gather", "broadcast")
 SIZES = tuple(4**power for power in range(4, 12))  # bytes: 256 to 4 Mi
 COLUMNS = ["op", "ranks", "bytes", "round", "seconds"]
 KNEE = {"marker": "o", "markersize": 14, "markerfacecolor": "none", "linestyle": "none"}
-COLOURS = (4, 3)  # of the palette's series: apart from each other, and no rank's
 
 
 def time_against_size(
@@ -68,7 +64,10 @@ def seconds_of(ops: Sequence[str], sizes: Sequence[int], rounds: int) -> list:
     """In a rank: seconds as [round][op][size]; the warm-up round comes first."""
     device = set_up(bare=False)
     steps = [[_call(op, size, device) for size in sizes] for op in ops]
-    return [[[_seconds(step, device) for step in row] for row in steps] for _ in range(rounds + 1)]
+    return [
+        [[seconds_together(step, device) for step in row] for row in steps]
+        for _ in range(rounds + 1)
+    ]
 
 
 def fit(frame: pd.DataFrame) -> pd.DataFrame:
@@ -175,13 +174,10 @@ def _call(op: str, size: int, device: torch.device) -> Callable[[], object]:
     raise ValueError(f"{op} is none of {', '.join(OPS)}.")
 
 
-def _seconds(step: Callable[[], object], device: torch.device) -> float:
-    dist.barrier()  # else a rank that starts early would count the time it waits
-    synchronise(device)
-    begun = time.perf_counter()
-    step()
-    synchronise(device)
-    return time.perf_counter() - begun
+def seconds_together(step: Callable[[], object], device: torch.device) -> float:
+    """Seconds of one call that all ranks begin together: no rank counts the wait for a late one."""
+    dist.barrier()
+    return time_step(step, warm_up=0, repeats=1, device=device)[0]
 
 
 @figures.drawn
@@ -192,50 +188,32 @@ def alpha_beta_plot(times: pd.DataFrame, lines: pd.DataFrame) -> figures.Picture
     ranks latency (s), bandwidth (bytes/s) and knee (bytes). On logarithmic axes
     latency + size / bandwidth is flat, then steep; a ring marks the knee between them.
     """
-    points = fastest(times)
-    ops, counts = list(points["op"].unique()), list(points["ranks"].unique())
-    figure = figures.Figure((figures.WIDTH, 3.7), layout="constrained")
-    panels = figure.subplots(1, len(ops), sharey=True, squeeze=False)[0]
-    sizes = np.geomspace(points["bytes"].min(), points["bytes"].max(), 60)
-    for axes, op in zip(panels, ops, strict=True):
-        for look, count in enumerate(counts):
-            mine, line = _part(points, op, count), _part(lines, op, count).iloc[0]
-            colour = series_colour(COLOURS[look % len(COLOURS)])
-            marker = {"marker": rank_marker(look), "markersize": 6, "linestyle": "none"}
-            axes.plot(mine["bytes"], mine["seconds"] * 1e3, **marker, color=colour)
-            of_line = (line.latency + sizes / line.bandwidth) * 1e3
-            axes.plot(sizes, of_line, color=colour)
+    of_ops = (
+        fastest(times).assign(ms=lambda table: table["seconds"] * 1e3).groupby("op", sort=False)
+    )
+    panels = {
+        op: points.pivot(index="bytes", columns="ranks", values="ms").add_suffix(" ranks")
+        for op, points in of_ops
+    }
+    about = "Time against bytes, on logarithmic axes"
+    picture = figures.lines(panels, "milliseconds", about, log="xy")
+    for axes, (op, points) in zip(picture.figure.axes, panels.items(), strict=True):
+        sizes = np.geomspace(points.index.min(), points.index.max(), 60)
+        of_op = lines[lines["op"] == op].itertuples()
+        for marks, line in zip(list(axes.lines), of_op, strict=True):
+            marks.set(linestyle="none", markevery=1, markersize=6)
+            colour = marks.get_color()
+            axes.plot(sizes, (line.latency + sizes / line.bandwidth) * 1e3, color=colour)
             if sizes[0] <= line.knee <= sizes[-1]:
                 axes.plot(line.knee, 2e3 * line.latency, **KNEE, markeredgecolor=colour)
-        axes.set(xscale="log", yscale="log", title=op, xlabel="bytes")
+            picture.alt += f" {op} on {line.ranks} ranks: knee at {line.knee:,.0f} bytes."
         axes.set_xticks(*_ticks(sizes), minor=False)
         axes.minorticks_off()
         axes.yaxis.set_major_formatter("{x:g}")
-    panels[0].set_ylabel("milliseconds")
-    looks = [
-        figures.Line2D(
-            [], [], color=series_colour(COLOURS[n % len(COLOURS)]), marker=rank_marker(n)
-        )
-        for n in range(len(counts))
-    ]
-    looks.append(figures.Line2D([], [], **KNEE, markeredgecolor=INK))
-    names = [*(f"{count} ranks" for count in counts), "knee"]
-    figure.legend(looks, names, loc="outside upper left", ncols=4)
-    return figures.Picture(figure, _words(times, lines))
-
-
-def _words(times: pd.DataFrame, lines: pd.DataFrame) -> str:
-    """The times of the smallest and the largest size, and the knee, by op and number of ranks."""
-    texts = []
-    for line in lines.itertuples():
-        mine = _part(fastest(times), line.op, line.ranks)
-        first, last = mine.iloc[0], mine.iloc[-1]
-        texts.append(
-            f"{line.op} on {line.ranks} ranks takes {first.seconds * 1e3:.3g} milliseconds for "
-            f"{first.bytes:,} bytes and {last.seconds * 1e3:.3g} for {last.bytes:,}, with the knee "
-            f"at {line.knee:,.0f} bytes"
-        )
-    return f"Milliseconds against bytes, on logarithmic axes. {'; '.join(texts)}."
+        axes.grid(visible=False)
+    ring = figures.Line2D([], [], **KNEE, markeredgecolor=INK, label="knee")
+    picture.figure.legend(handles=[ring], loc="outside upper right")
+    return picture
 
 
 def _ticks(sizes: np.ndarray) -> tuple[list[int], list[str]]:

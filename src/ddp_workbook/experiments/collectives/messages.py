@@ -102,9 +102,8 @@ def rounds_plot(ways: Mapping[str, Sequence[Round]], root: int = 0) -> figures.P
             axes.hlines(rank, since, last, color=rank_colour(root), linewidth=3)
         for number, pairs in enumerate(rounds, 1):
             for one, other in pairs:
-                look = {"arrowstyle": "-|>", "color": rank_colour(one), "linewidth": 1.6}
-                ends = (number, other), (number - 1, one)
-                axes.annotate("", *ends, arrowprops=look | {"shrinkA": 0, "shrinkB": 0})
+                ends = (number - 1, one), (number, other)
+                figures.arrow(axes, *ends, one, arrowstyle="-|>", linewidth=1.6)
         axes.axvline(len(rounds), color=INK, linestyle="dashed", linewidth=1.2)
         axes.set(title=f"{way}: {len(rounds)} rounds", xlabel="rounds")
         axes.xaxis.set_major_locator(figures.MaxNLocator(integer=True))

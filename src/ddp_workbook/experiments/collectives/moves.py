@@ -23,17 +23,15 @@ from ddp_workbook.experiments.collectives.number_boxes import (
     Row,
     before_and_after,
     draw_rows,
-    name_rows,
     numbers_of,
     row_text,
+    rows_text,
 )
-from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.process_group import set_up
 
 STAGE_BOX, STAGE = 0.55, 1.62  # inches: of a box in a row of stages, and of a stage at least
-ARROW = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.4}
 
 
 def held(*names: str, ranks: int = 4) -> dict[str, list[tuple]]:
@@ -100,22 +98,19 @@ def stages_plot(stages: Mapping[str, Sequence]) -> figures.Picture:
     columns = {title: [numbers_of(one) for one in of_ranks] for title, of_ranks in stages.items()}
     start, left = next(iter(columns.values())), LEFT
     axes = figures.sheet(figures.WIDTH, 2 * HEAD + PITCH * len(start))
-    name_rows(axes, len(start), 2 * HEAD)
-    middle = 2 * HEAD + (len(start) - 1) * PITCH / 2 + HEIGHT / 2
+    first = 2 * HEAD + HEIGHT / 2
+    figures.label_ranks(axes, len(start), first, PITCH)
+    middle = first + (len(start) - 1) * PITCH / 2
     for title, rows in columns.items():
         longest = max(rows, key=lambda row: sum(map(len, row)))
         room = STAGE_BOX * sum(map(len, longest)) + GAP * (len(longest) - 1)
         if left > LEFT:
-            axes.annotate("", (left - 0.06, middle), (left - 0.38, middle), arrowprops=ARROW)
+            figures.arrow(axes, (left - 0.38, middle), (left - 0.06, middle), arrowstyle="-|>")
         axes.text(left, HEAD, title, va="center", weight="bold")
         draw_rows(axes, rows, start, (left, 2 * HEAD), room=room)
         left += max(room, STAGE) + 0.42
-    words = [
-        f"{title}: " + "; ".join(f"rank {rank} {row_text(row)}" for rank, row in enumerate(rows))
-        for title, rows in columns.items()
-    ]
-    about = "What the ranks hold, stage after stage"
-    return figures.Picture(axes.figure, f"{about}. {'. '.join(words)}.")
+    words = ". ".join(f"{title}: {rows_text(rows)}" for title, rows in columns.items())
+    return figures.Picture(axes.figure, f"What the ranks hold, stage after stage. {words}.")
 
 
 def _words(title: str, before: Sequence[Row], after: Sequence[Row]) -> str:
@@ -135,8 +130,8 @@ def _both_sides(
     axes.text(LEFT, top + HEAD / 2, "before", va="center", size=10)
     axes.text(RIGHT, top + HEAD / 2, "after", va="center", size=10)
     top += HEAD
-    name_rows(axes, len(before), top)
+    figures.label_ranks(axes, len(before), top + HEIGHT / 2, PITCH)
     middle = top + (len(before) - 1) * PITCH / 2 + HEIGHT / 2
-    axes.annotate("", (MIDDLE + 0.16, middle), (MIDDLE - 0.16, middle), arrowprops=ARROW)
+    figures.arrow(axes, (MIDDLE - 0.16, middle), (MIDDLE + 0.16, middle), arrowstyle="-|>")
     draw_rows(axes, before, before, (LEFT, top))
     draw_rows(axes, after, before, (RIGHT, top))

@@ -70,6 +70,11 @@ def row_text(row: Row) -> str:
     return " | ".join(" ".join(map(number_text, piece)) for piece in row) or "nothing"
 
 
+def rows_text(rows: Sequence[Row]) -> str:
+    """What each rank holds: "rank 0 1 2; rank 1 nothing"."""
+    return "; ".join(f"rank {rank} {row_text(row)}" for rank, row in enumerate(rows))
+
+
 def number_text(number: float) -> str:
     """A number, short enough for a box: 3, 277.75, 1.2e+09, nan."""
     whole = number == number and abs(number) < LARGEST and number == int(number)
@@ -85,14 +90,6 @@ HEAD = 0.27  # height of a line of text above the boxes
 LABEL, LEFT, MIDDLE, RIGHT = 0.1, 0.95, 4.62, 5.0  # where names, "before", arrow, "after" are
 ROOM = 3.3  # width of the boxes of one side
 SMALLEST = 6  # points; smaller numbers cannot be read
-
-
-def name_rows(
-    axes: figures.Axes, ranks: int, top: float, pitch: float = PITCH, left: float = 0.0
-) -> None:
-    """Write "rank 0", "rank 1", ... to the left of the rows."""
-    for rank in range(ranks):
-        axes.text(left + LABEL, top + rank * pitch + HEIGHT / 2, f"rank {rank}", va="center")
 
 
 def draw_rows(

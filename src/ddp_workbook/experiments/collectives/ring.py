@@ -19,12 +19,10 @@ from ddp_workbook.experiments.collectives.number_boxes import (
     HEIGHT,
     LEFT,
     draw_rows,
-    name_rows,
     numbers_of,
-    row_text,
+    rows_text,
 )
 from ddp_workbook.launcher.process_group import set_up
-from ddp_workbook.rank_colours import rank_colour
 from ddp_workbook.recording.collectives import record_collectives
 
 RING_PITCH = 0.6  # inches from row to row, with room for arrows
@@ -117,7 +115,7 @@ def ring_frames(recorded: Sequence[Sequence]) -> list[RingFrame]:
 def ring_frame_plot(all_frames: Sequence[RingFrame], number: int) -> figures.Picture:
     """One frame: a row a rank, a column a piece, an arrow for each piece that was just sent."""
     axes = figures.sheet(RING_WIDTH + 0.2, _height(all_frames))
-    name_rows(axes, len(all_frames[0].rows), 2 * HEAD, RING_PITCH)
+    figures.label_ranks(axes, len(all_frames[0].rows), 2 * HEAD + HEIGHT / 2, RING_PITCH)
     _draw_frame(axes, (LEFT, 0), all_frames[number], all_frames[0], RING_WIDTH - LEFT)
     return figures.Picture(axes.figure, _words(all_frames[number]))
 
@@ -129,7 +127,8 @@ def ring_frames_plot(all_frames: Sequence[RingFrame], across: int = 4) -> figure
     axes = figures.sheet(figures.WIDTH, down * height)
     pitch = (figures.WIDTH - LEFT) / across
     for line in range(down):
-        name_rows(axes, len(all_frames[0].rows), line * height + 2 * HEAD, RING_PITCH)
+        first = line * height + 2 * HEAD + HEIGHT / 2
+        figures.label_ranks(axes, len(all_frames[0].rows), first, RING_PITCH)
     for index, frame in enumerate(all_frames):
         corner = LEFT + index % across * pitch, index // across * height
         _draw_frame(axes, corner, frame, all_frames[0], pitch - 0.2)
@@ -138,12 +137,15 @@ def ring_frames_plot(all_frames: Sequence[RingFrame], across: int = 4) -> figure
 
 def _words(frame: RingFrame) -> str:
     """Which piece each rank sent, and what each rank holds."""
-    rows = "; ".join(f"rank {rank} {row_text([row])}" for rank, row in enumerate(frame.rows))
     moves = [
         f"rank {rank} sent piece {piece} to rank {(rank + 1) % len(frame.rows)}"
         for rank, piece in enumerate(frame.sent)
     ]
-    return f"{frame.title.capitalize()}. " + (f"{', '.join(moves)}. " if moves else "") + rows + "."
+    return (
+        f"{frame.title.capitalize()}. "
+        + (f"{', '.join(moves)}. " if moves else "")
+        + f"{rows_text([[row] for row in frame.rows])}."
+    )
 
 
 def _height(all_frames: Sequence[RingFrame]) -> float:
@@ -159,16 +161,13 @@ def _draw_frame(
     rows, before = [numbers_of(row) for row in frame.rows], [numbers_of(row) for row in first.rows]
     box = draw_rows(axes, rows, before, (left, top), pitch=RING_PITCH, room=room)
     for rank, piece in enumerate(frame.sent):
-        middle, last = left + piece * box + box / 2 - 0.025, rank == len(rows) - 1
-        start_at = top + rank * RING_PITCH + HEIGHT
-        _arrow(axes, middle, start_at, start_at + RING_PITCH - HEIGHT, rank)
-        if last:  # the ring closes: the last rank sends to rank 0
-            _arrow(axes, middle, top - (RING_PITCH - HEIGHT), top, rank)
-
-
-def _arrow(axes: figures.Axes, x: float, start_at: float, end: float, rank: int) -> None:
-    look = {"arrowstyle": "-|>", "color": rank_colour(rank), "linewidth": 2.2}
-    axes.annotate("", (x, end), (x, start_at), arrowprops=look | {"shrinkA": 0, "shrinkB": 0})
+        middle, start = left + piece * box + box / 2 - 0.025, top + rank * RING_PITCH + HEIGHT
+        starts = [start]
+        if rank == len(rows) - 1:  # the ring closes: the last rank sends to rank 0
+            starts.append(top - (RING_PITCH - HEIGHT))
+        for y in starts:
+            ends = (middle, y), (middle, y + RING_PITCH - HEIGHT)
+            figures.arrow(axes, *ends, rank, arrowstyle="-|>", linewidth=2.2)
 
 
 def rounds_slider(all_frames: Sequence[RingFrame]) -> figures.Stepper:

@@ -103,19 +103,10 @@ def waiting_plot(times: Mapping[str, Sequence[tuple[float, float]]]) -> figures.
     table = pd.DataFrame(events, columns=["panel", "lane", "what", "start", "end"])
     about = "When each rank is inside a collective"
     picture = figures.lanes(table, "milliseconds", about, by="rank", pale=["inside"])
-    words = []
     for axes, (call, of_ranks) in zip(picture.figure.axes, times.items(), strict=True):
         last = max(came for came, _ in of_ranks)
         axes.axvline(last * 1e3, color="black", linestyle="dashed", linewidth=1.2)
-        spans = (
-            f"rank {rank} from {came * 1e3:.0f} to {left * 1e3:.0f}"
-            for rank, (came, left) in enumerate(of_ranks)
-        )
         early = [str(rank) for rank, (_, left) in enumerate(of_ranks) if left < last]
-        who = f"before the last rank had arrived, rank {', '.join(early)} had left" if early else ""
-        words.append(
-            f"In {call}, in milliseconds: {', '.join(spans)}; "
-            f"{who or 'no rank left before the last one had arrived'}."
-        )
-    picture.alt = f"{about}. {' '.join(words)}"
+        who = f"rank {', '.join(early)} had left" if early else "no rank left"
+        picture.alt += f" In {call}, {who} before the last one had arrived."
     return picture
