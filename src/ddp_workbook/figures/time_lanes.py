@@ -64,7 +64,9 @@ def lanes(
         label_rows(axes, names)
     handles = [Patch(label=kind, **of_kind) for kind, of_kind in keys.items()]
     if handles:
-        figure.legend(handles=handles, loc="outside upper left", ncols=6, handlelength=1.6)
+        across_legend = 6 if sum(map(len, keys)) < 75 else 3
+        place_legend = {"loc": "outside upper left", "ncols": across_legend}
+        figure.legend(handles=handles, handlelength=1.6, **place_legend)
     return Picture(figure, f"{about}, {unit}. {_listed(panels)}.")
 
 

@@ -11,10 +11,11 @@ import psutil
 import torch.distributed as dist
 
 from ddp_workbook import figures
-from ddp_workbook.figures.palette import INK, rank_hatch, tint
+from ddp_workbook.figures.palette import INK, pale_look, rank_hatch
 from ddp_workbook.rank_colours import rank_colour
 
 ANSWER = "#b4b4b4"  # the store is at work; no rank has this colour
+ANSWERS = "the store answers"
 
 
 class StoreEvent(NamedTuple):
@@ -110,27 +111,38 @@ def store_plot(events: Iterable[StoreEvent]) -> figures.Picture:
     event.
     """
     events = sorted(events, key=lambda event: event.start)
-    ranks, began = sorted({event.rank for event in events}), events[0].start
+    began = events[0].start
     written = {event.owner: event.start for event in events if event.what == "set"}
     last = 1e3 * (max(event.end for event in events) - began)
-    figure = figures.Figure((figures.WIDTH, 0.9 + 0.5 * len(ranks)), layout="constrained")
-    axes = figure.subplots()
+    rows, looks = [], {ANSWERS: {"facecolor": ANSWER}}
     for event in events:
-        lane, start = ranks.index(event.rank), 1e3 * (event.start - began)
+        start, end = 1e3 * (event.start - began), 1e3 * (event.end - began)
+        there = start + 1e3 * waiting(event, written)
+        lane, what = f"rank {event.rank}", f"rank {event.owner} has not written yet"
+        if there > start:
+            looks[what] = pale_look(rank_colour(event.owner)) | {
+                "hatch": rank_hatch(event.owner),
+                "linewidth": 1,
+            }
+            text = str(event.owner) if there - start > last / 25 else ""
+            rows.append((lane, what, start, there, text))
+        if end > there and event.what != "set":
+            rows.append((lane, ANSWERS, there, end, ""))
+    table = pd.DataFrame(rows, columns=["lane", "what", "start", "end", "text"])
+    keys = {"begins to write its address": {"facecolor": INK}, **dict(sorted(looks.items()))}
+    unit = "milliseconds since the first of them began to write its address"
+    order = [f"rank {rank}" for rank in sorted({event.rank for event in events})]
+    picture = figures.lanes(
+        table, unit, "Waits", order=order, by=lambda event: looks[event["what"]], keys=keys
+    )
+    for event in events:
         if event.what == "set":
-            axes.vlines(start, lane - 0.42, lane + 0.42, color=INK, linewidth=3.5, zorder=3)
-            continue
-        waited, answered = 1e3 * waiting(event, written), 1e3 * (event.end - event.start)
-        if waited:
-            _bar(axes, lane, start, waited, event.owner, last)
-        if answered > waited:
-            axes.barh(lane, answered - waited, left=start + waited, height=0.62, color=ANSWER)
-    axes.set_yticks(range(len(ranks)), [f"rank {rank}" for rank in ranks])
-    axes.set_ylim(len(ranks) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("milliseconds since the first of them began to write its address")
-    _legend(figure, sorted({e.owner for e in events if e.what != "set" and waiting(e, written)}))
-    return figures.Picture(figure, _words(events, written))
+            row, begun = order.index(f"rank {event.rank}"), 1e3 * (event.start - began)
+            ends = row - 0.42, row + 0.42
+            picture.axes.vlines(begun, *ends, color=INK, linewidth=3.5, zorder=3)
+    picture.axes.set_xlim(-last / 100)  # room for the first mark
+    picture.alt = _words(events, written)
+    return picture
 
 
 def _words(events: Sequence[StoreEvent], written: Mapping[int, float]) -> str:
@@ -155,27 +167,3 @@ def waiting(event: StoreEvent, written: Mapping[int, float]) -> float:
     if event.what == "set" or event.owner not in written:
         return 0.0
     return max(0.0, min(event.end, written[event.owner]) - event.start)
-
-
-def _bar(
-    axes: figures.Axes, lane: int, start: float, width: float, owner: int, last: float
-) -> None:
-    colour = rank_colour(owner)
-    look = {"facecolor": tint(colour, 0.45), "edgecolor": colour, "hatch": rank_hatch(owner)}
-    axes.barh(lane, width, left=start, height=0.62, **look)
-    if width > last / 25:
-        paper = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none"}
-        middle = start + width / 2
-        axes.text(middle, lane, str(owner), ha="center", va="center", fontsize=9, bbox=paper)
-
-
-def _legend(figure: figures.Figure, owners: Sequence[int]) -> None:
-    keys = [
-        figures.Patch(label="begins to write its address", facecolor=INK),
-        figures.Patch(label="the store answers", facecolor=ANSWER),
-    ]
-    for owner in owners:
-        colour = rank_colour(owner)
-        look = {"facecolor": tint(colour, 0.45), "edgecolor": colour, "hatch": rank_hatch(owner)}
-        keys.append(figures.Patch(label=f"rank {owner} has not written yet", **look))
-    figure.legend(handles=keys, loc="outside upper left", ncols=3, handlelength=1.4)

@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, DistributedSampler, Subset
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.figures.palette import rank_marker, series_colour
 from ddp_workbook.launcher.launch import launch
 
 WAYS = {
@@ -103,27 +102,19 @@ def losses_plot(losses: pd.DataFrame) -> figures.Picture:
     `losses` has the columns way, seed, epoch, printed and true. The band behind a line goes from
     the lowest to the highest seed.
     """
-    figure = figures.Figure((figures.WIDTH, 3.5), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, column in zip(panels, TITLES, strict=True):
-        for look, (way, rows) in enumerate(losses.groupby("way", sort=False)):
-            each = rows.groupby("epoch")[column]
-            mean, colour = each.mean(), series_colour(2 * look)
-            axes.fill_between(mean.index, each.min(), each.max(), color=colour, alpha=0.15, lw=0)
-            axes.plot(mean.index, mean, color=colour, marker=rank_marker(look), label=way)
-        axes.set(title=TITLES[column], xlabel="epochs", yscale="log")
+    of_epochs = losses.groupby(["way", "epoch"], sort=False)[list(TITLES)]
+    low, mean, high = of_epochs.min(), of_epochs.mean(), of_epochs.max()
+    panels = {
+        title: mean[column].unstack("way", sort=False).rename_axis("epochs")
+        for column, title in TITLES.items()
+    }
+    about = "A line for each way to order the samples, from the first epoch to the last"
+    picture = figures.lines(panels, "loss", about, log="y")
+    for axes, column in zip(picture.figure.axes, TITLES, strict=True):
+        for line in list(axes.lines):
+            line.set_markevery(1)
+            ends = (end[column][line.get_label()] for end in (low, high))
+            axes.fill_between(line.get_xdata(), *ends, color=line.get_color(), alpha=0.15, lw=0)
         axes.set_yticks([0.1, 0.2, 0.5, 1, 2, 5])
         axes.yaxis.set_major_formatter("{x:g}")
-        axes.grid(axis="y")
-    panels[0].set_ylabel("loss")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
-    first, last = losses["epoch"].min(), losses["epoch"].max()
-    means = losses.groupby(["way", "epoch"], sort=False)[list(TITLES)].mean()
-    texts = [
-        f"{way}: {TITLES[column]} from {means[column][way, first]:.2f} after epoch {first} to "
-        f"{means[column][way, last]:.3f} after epoch {last}."
-        for column in TITLES
-        for way in losses["way"].unique()
-    ]
-    about = "Two panels with a line for each way to order the samples."
-    return figures.Picture(figure, " ".join([about, *texts]))
+    return picture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
@@ -15,9 +16,8 @@ from torch.utils.data import DistributedSampler, Sampler
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset
-from ddp_workbook.figures.palette import INK, rank_look
+from ddp_workbook.figures.palette import INK, pale_look, rank_colour
 from ddp_workbook.launcher.launch import launch
-from ddp_workbook.rank_colours import rank_colour
 from ddp_workbook.recording.collectives import record_collectives
 
 
@@ -128,56 +128,51 @@ def work_plot(table: pd.DataFrame) -> figures.Picture:
     `table` has a row a rank, with the column words: a list. The line marks the mean of the ranks,
     the grey part of each bar the time in which the rank waits for the longest one.
     """
-    totals = table["words"].map(sum)
-    figure = figures.Figure((figures.WIDTH, 1.3 + 0.45 * len(table)), layout="constrained")
-    axes = figure.subplots()
-    for row, (rank, words) in enumerate(zip(table["rank"], table["words"], strict=True)):
-        left = 0
-        for length in words:
-            colour = rank_colour(rank)
-            axes.barh(row, length, left=left, height=0.66, color=colour, ec="white", lw=1)
-            left += length
-        idle = totals.max() - left
-        axes.barh(row, idle, left=left, height=0.66, color="#eeeeee", hatch="//", ec="#bbbbbb")
-        axes.text(1.02, row, f"{left}", va="center", transform=axes.get_yaxis_transform())
-    axes.axvline(totals.mean(), color=INK, lw=1.4, ls=(0, (4, 2)))
-    axes.set_xlim(0, totals.max())
-    axes.set_xlabel("words in one step; a piece is one text; hatched: the rank waits")
-    figures.label_rows(axes, [f"rank {rank}" for rank in table["rank"]])
-    axes.set_title(f"dashed: {totals.mean():.0f} words, the mean of the ranks")
+    totals, events = table["words"].map(sum), []
+    for rank, words in zip(table["rank"], table["words"], strict=True):
+        ends = [0, *itertools.accumulate(words), totals.max()]
+        kinds = ["works"] * len(words) + ["waits"]
+        pieces = zip(kinds, itertools.pairwise(ends), strict=True)
+        events += [(f"rank {rank}", what, *piece) for what, piece in pieces]
+    frame = pd.DataFrame(events, columns=["lane", "what", "start", "end"])
+
+    def look(event: dict) -> figures.Look:
+        colour = rank_colour(int(event["lane"].removeprefix("rank ")))
+        solid = {"facecolor": colour, "edgecolor": "white", "linewidth": 1}
+        return pale_look(colour) if event["what"] == "waits" else solid
+
+    unit = "words in one step; a piece is one text; hatched: the rank waits"
+    picture = figures.lanes(frame, unit, "Texts", by=look, keys={})
+    for row, total in enumerate(totals):
+        place = picture.axes.get_yaxis_transform()
+        picture.axes.text(1.02, row, f"{total}", va="center", transform=place)
+    picture.axes.axvline(totals.mean(), color=INK, lw=1.4, ls=(0, (4, 2)))
+    picture.axes.set_title(f"dashed: {totals.mean():.0f} words, the mean of the ranks")
     ranks = ", ".join(f"rank {r}: {t}" for r, t in zip(table["rank"], totals, strict=True))
-    words = f"Words that each rank has in one step: {ranks}. The mean is {totals.mean():.0f}."
-    return figures.Picture(figure, words)
+    mean = f"The mean is {totals.mean():.0f}."
+    picture.alt = f"Words that each rank has in one step: {ranks}. {mean}"
+    return picture
 
 
 @figures.drawn
 def classes_plot(table: pd.DataFrame, rare: int) -> figures.Picture:
     """A panel for each sampler, a bar for each class, stacked by rank; class `rare` is marked."""
-    samplers = list(table["sampler"].unique())
-    figure = figures.Figure((figures.WIDTH, 3.3), layout="constrained")
-    panels = figure.subplots(1, len(samplers), sharey=True, squeeze=False)[0]
-    for axes, sampler in zip(panels, samplers, strict=True):
-        counts = table[table["sampler"] == sampler].pivot(
-            index="class", columns="rank", values="samples"
-        )
-        bottom = 0 * counts.iloc[:, 0]
-        for rank in counts:
-            look = rank_look(rank)
-            axes.bar(counts.index, counts[rank], bottom=bottom, label=f"rank {rank}", **look)
-            bottom = bottom + counts[rank]
-        axes.annotate(
-            f"{bottom[rare]}", (rare, bottom[rare]), ha="center", va="bottom", weight="bold"
-        )
-        axes.set(title=sampler, xlabel="digit", xticks=counts.index)
-    panels[0].set_ylabel("samples in an epoch")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=8)
+    panels = {
+        sampler: rows.pivot(index="class", columns="rank", values="samples").add_prefix("rank ")
+        for sampler, rows in table.groupby("sampler", sort=False)
+    }
+    about = "Samples of each digit in an epoch, all ranks together"
+    picture = figures.bars(panels, "samples in an epoch", about, upright=True)
     texts = []
-    for sampler, rows in table.groupby("sampler", sort=False):
-        totals = rows.groupby("class")["samples"].sum()
+    for axes, (sampler, counts) in zip(picture.figure.axes, panels.items(), strict=True):
+        totals = counts.sum(axis=1)
+        axes.text(rare, totals[rare], f"{totals[rare]}", ha="center", va="bottom", weight="bold")
+        axes.set_xlabel("digit")
+        axes.margins(y=0.1)
         others = totals.drop(rare)
         texts.append(
             f"{sampler}: {totals[rare]} samples of the digit {rare}, {others.min()} to "
             f"{others.max()} of each other digit"
         )
-    about = "Samples of each digit in an epoch, all ranks together"
-    return figures.Picture(figure, f"{about}. {'. '.join(texts)}.")
+    picture.alt = f"{about}. {'. '.join(texts)}."
+    return picture

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker
 
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.figures.palette import INK, series_colour
+from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.timing import compare
 
@@ -126,39 +126,26 @@ def loading_plot(timings: pd.DataFrame, cores: int, dashed: float) -> figures.Pi
     the work of all processes. `dashed` marks so many milliseconds. The slowest way is cut off where
     it would squeeze the other bars.
     """
-    kinds = list(timings["kind"].unique())
-    names = list(timings["candidate"].unique())
-    medians = 1e3 * timings.groupby(["candidate", "kind"])["seconds"].median().unstack("kind")
-    edge = min(medians.max().max(), 1.6 * medians.max(axis=1).nsmallest(len(names) - 1).max())
-    figure = figures.Figure((figures.WIDTH, 1.2 + 0.42 * len(names)), layout="constrained")
-    panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
-    for axes, kind in zip(panels, kinds, strict=True):
-        for row, name in enumerate(names):
-            epochs = 1e3 * _of(timings, kind, name)
-            axes.barh(row, epochs.median(), height=0.66, color=series_colour(row))
+    panels = dict(list(timings.assign(ms=1e3 * timings["seconds"]).groupby("kind", sort=False)))
+    medians = {
+        kind: part.groupby("candidate", sort=False)[["ms"]].median()
+        for kind, part in panels.items()
+    }
+    slowest = pd.concat(medians, axis=1).max(axis=1).sort_values()
+    edge = min(slowest.iloc[-1], 1.6 * slowest.iloc[-2])
+    about = f"Median epoch on {cores} cores"
+    picture = figures.bars(medians, "milliseconds per epoch", about, by="candidate")
+    for axes, (kind, part) in zip(picture.figure.axes, panels.items(), strict=True):
+        for row, (name, median) in enumerate(medians[kind]["ms"].items()):
+            epochs = part.loc[part["candidate"] == name, "ms"]
             axes.plot(epochs, [row] * len(epochs), "o", ms=5, mfc="white", mec=INK)
-            text = f"{epochs.median():.0f}"
-            axes.text(1.02, row, text, va="center", transform=axes.get_yaxis_transform())
+            place = axes.get_yaxis_transform()
+            axes.text(1.02, row, f"{median:.0f}", va="center", transform=place)
         axes.axvline(dashed, color=INK, lw=1.4, ls=(0, (4, 2)))
-        axes.set_title(kind)
         axes.set_xlim(0, 1.05 * edge)
-        axes.set_xlabel("milliseconds per epoch")
-        axes.grid(axis="x")
-    figures.label_rows(panels[0], names)
-    rounds = timings["round"].nunique()
-    words = f"bar and number: median of {rounds} epochs; dot: one epoch; "
+    words = f"bar and number: median of {timings['round'].nunique()} epochs; dot: one epoch; "
     words += f"dashed: {dashed:.0f} ms; {cores} cores"
-    if medians.max().max() > edge:
+    if slowest.iloc[-1] > edge:
         words += "; a bar that touches the edge is longer"
-    figure.supxlabel(words, x=0.01, ha="left", fontsize=9)
-    texts = [
-        f"{kind}: " + ", ".join(f"{name} {medians.at[name, kind]:.0f}" for name in names)
-        for kind in kinds
-    ]
-    about = f"Median milliseconds per epoch on {cores} cores"
-    return figures.Picture(figure, f"{about}. {'. '.join(texts)}.")
-
-
-def _of(timings: pd.DataFrame, kind: str, name: str) -> pd.Series:
-    chosen = (timings["kind"] == kind) & (timings["candidate"] == name)
-    return timings.loc[chosen, "seconds"]
+    picture.figure.supxlabel(words, x=0.01, ha="left", fontsize=9)
+    return picture
