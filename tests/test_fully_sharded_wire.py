@@ -135,7 +135,7 @@ def test_the_bars_are_those_of_the_ranks(steps):
     picture = memory.bars(steps, DDP, BY_BLOCK)
     bars = [{bar.get_x() for bar in axes.patches} for axes in picture.figure.axes]
     assert [len(places) for places in bars] == [len(steps[DDP])] * 2
-    assert picture.alt.startswith("DDP: rank 0 holds parameters 605 kB")
+    assert "DDP: rank 0: parameters 605, gradients" in picture.alt
 
 
 def test_the_page_says_how_many_parameters_its_model_has():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -221,38 +221,22 @@ def rows(held: Mapping[int, Sequence[int]], parameter: str) -> figures.Picture:
 
     `held` says for each strip how many rows each rank has; a rank may have none.
     """
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Rectangle
-
-    from ddp_workbook.figures.palette import rank_look
-
-    figure = Figure((figures.WIDTH, 0.55 * len(held) + 0.9), layout="constrained")
-    axes = figure.subplots()
-    for strip, rows_of_ranks in enumerate(held.values()):
-        first = 0
-        for rank, rows in enumerate(rows_of_ranks):
-            for row in range(first, first + rows):
-                corner = row - 0.47, strip - 0.36
-                axes.add_patch(Rectangle(corner, 0.94, 0.72, **rank_look(rank) | {"linewidth": 1}))
-            if rows:
-                axes.text(
-                    first + rows / 2 - 0.5, strip, f"rank {rank}", ha="center", va="center",
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 2},
-                )  # fmt: skip
-            first += rows
-    axes.set_xlim(-0.6, first - 0.4)
-    axes.set_xticks(range(first))
-    axes.set_xlabel(f"row of {parameter}")
-    axes.spines[["left", "bottom"]].set_visible(False)
-    axes.tick_params(axis="x", length=0)
-    figures.label_rows(axes, [f"on {ranks}" for ranks in held])
-    words = [
-        f"with {ranks} ranks: "
-        + ", ".join(f"rank {rank} holds {count}" for rank, count in enumerate(of_ranks))
-        for ranks, of_ranks in held.items()
-    ]
-    about = f"The {first} rows of {parameter}"
-    return figures.Picture(figure, f"{about}, {'; '.join(words)}.".replace("1 ranks", "1 rank"))
+    pieces = []
+    for ranks, rows_of_ranks in held.items():
+        ends = [0, *accumulate(rows_of_ranks)]
+        for rank, (first, end) in enumerate(pairwise(ends)):
+            if end > first:
+                pieces.append((f"on {ranks}", f"rank {rank}", first, end, f"rank {rank}"))
+    table = pd.DataFrame(pieces, columns=["lane", "what", "start", "end", "text"])
+    about = "Which rows each rank holds, without the last number"
+    picture = figures.lanes(table, f"row of {parameter}", about, keys={})
+    rows = range(table["end"].max())
+    picture.axes.set_xticks([row + 0.5 for row in rows], rows)
+    picture.axes.tick_params(axis="x", length=0)
+    picture.axes.grid(visible=False)
+    for row in rows[1:]:
+        picture.axes.axvline(row, color="white", linewidth=2)
+    return picture
 
 
 @figures.drawn

@@ -19,6 +19,7 @@ from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded import SEED
 from ddp_workbook.digits import HEADS, SIDE, DigitsDataset, DigitsTransformer
 from ddp_workbook.experiments.fully_sharded.strategies import STRATEGIES, Strategy, units_of
+from ddp_workbook.experiments.fully_sharded.wire import IN_RING, OPS
 from ddp_workbook.experiments.one_gpu import FOLDER, recorded_gpu
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
@@ -35,16 +36,6 @@ PARTS = (*KNOWN, "activations")
 KB, MB = 1000, 1_000_000
 PEAK = "peak"  # of all parts together: a mark, not a part
 BAR, APART = 0.36, 0.2  # of the picture
-# What a rank sends in a ring for a call on S bytes among N ranks, in units of S (N-1)/N: an
-# all-reduce is a reduce-scatter and an all-gather (Patarasuk and Yuan 2009). In a broadcast each
-# rank but the last passes the tensor on.
-IN_RING = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
-OPS = {
-    "all_gather_into_tensor": "all_gather",
-    "all_gather_single": "all_gather",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "reduce_scatter_single": "reduce_scatter",
-}
 
 
 class Call(NamedTuple):

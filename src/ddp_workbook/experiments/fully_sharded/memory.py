@@ -153,17 +153,9 @@ def _unit(name: str) -> str:
 def bars(steps: dict, *ways: str) -> figures.Picture:
     """A panel for each way of training, a bar for each of its ranks, stacked by part; in kB."""
     tables = {way: pd.DataFrame([_bar(one.held) for one in steps[way]]) / KB for way in ways}
-    words = []
-    for way, table in tables.items():
-        parts = ", ".join(f"{part} {size:.0f} kB" for part, size in table.iloc[0].items())
-        totals = table.sum(axis=1)
-        alike = totals.max() - totals.min() <= 0.02 * totals.max()
-        others = "the other ranks hold as much" if alike else "the other ranks hold less"
-        words.append(f"{way}: rank 0 holds {parts}; {others}")
+    for table in tables.values():
         table.index = [f"rank {rank}" for rank in table.index]
-    picture = figures.bars(tables, "kB a rank holds", "What ranks hold", upright=True)
-    picture.alt = ". ".join(words) + "."
-    return picture
+    return figures.bars(tables, "kB a rank holds", "What ranks hold", upright=True)
 
 
 def _bar(held: Held) -> dict[str, int]:

@@ -17,11 +17,13 @@ from ddp_workbook.recording.collectives import record_collectives
 DDP, BY_HAND, AS_ONE, BY_BLOCK = "DDP", "by hand", "fully_shard, whole", "fully_shard, by block"
 WAYS = (DDP, BY_HAND, AS_ONE, BY_BLOCK)
 ROWS, WIDTH, DEPTH = 64, 64, 3
-# What a rank sends in a ring, as a multiple of (N-1)/N of the whole tensor's bytes: an all-reduce
-# is a reduce-scatter and an all-gather (Patarasuk and Yuan 2009).
 RING = "kB sent by a rank in a ring"
-HALVES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
-NAMES = {
+# What a rank sends in a ring for a call on S bytes among N ranks, in units of S (N-1)/N: an
+# all-reduce is a reduce-scatter and an all-gather (Patarasuk and Yuan 2009). In a broadcast each
+# rank but the last passes the tensor on.
+IN_RING = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
+SHOWN = ("all_reduce", "all_gather", "reduce_scatter")
+OPS = {
     "all_gather_into_tensor": "all_gather",
     "all_gather_single": "all_gather",
     "reduce_scatter_tensor": "reduce_scatter",
@@ -73,7 +75,7 @@ def wires_of_a_step(ranks: int = 2, **size: int) -> dict[str, pd.DataFrame]:
     """
     wire = record_collectives(three_steps, ranks=ranks, **size)
     mine = wire[wire["rank"] == 0].copy()
-    mine["op"] = mine["op"].replace(NAMES)
+    mine["op"] = mine["op"].replace(OPS)
     barriers = list(mine["seq"][mine["op"] == "barrier"])
     ends = zip(WAYS, barriers[0::2], barriers[1::2], strict=False)
     return {way: mine[mine["seq"].between(a, b, inclusive="neither")] for way, a, b in ends}
@@ -84,7 +86,7 @@ def wire_table(ranks: int = 2, **size: int) -> pd.DataFrame:
     rows = {}
     for way, step in wires_of_a_step(ranks, **size).items():
         whole = step[["bytes", "received"]].max(axis=1)
-        in_ring = (step["op"].map(HALVES) * whole * (ranks - 1) / ranks).sum()
+        in_ring = (step["op"].map(IN_RING) * whole * (ranks - 1) / ranks).sum()
         calls = step["op"].value_counts()
-        rows[way] = {op: calls.get(op, 0) for op in HALVES} | {RING: round(in_ring / 1000)}
+        rows[way] = {op: calls.get(op, 0) for op in SHOWN} | {RING: round(in_ring / 1000)}
     return pd.DataFrame(rows).T.rename_axis("program")

@@ -296,12 +296,6 @@ def timeline_plot(steps: Mapping[str, tuple[Step, list[Sent]]]) -> figures.Pictu
     for place, (step, _) in enumerate(steps.values()):
         end, ends = step.compute * 1e3, [2 * place - 0.45, 2 * place + 1.45]
         picture.axes.plot([end, end], ends, color="black", linewidth=1)
-    lines = [
-        f"{name}: compute ends after {step.compute * 1e3:.0f} ms, the last of {len(sent)} "
-        f"all-reduces after {sent[-1].end * 1e3:.0f} ms"
-        for name, (step, sent) in steps.items()
-    ]
-    picture.alt = f"A step by the model, in time. {'; '.join(lines)}."
     return picture
 
 

@@ -134,15 +134,11 @@ def weak_plot() -> figures.Picture:
     axes.set_ylim(0, 1.08)
     picture.figure.legends.clear()
     picture.figure.legend(loc="outside upper left", ncols=1, fontsize=9.5)
-    lines = [f"{name.removeprefix('model: ')}: {line.iloc[-1]:.0%}" for name, line in table.items()]
     points = [
         f"{one.what}, measured from {one[2]} to {one[3]} GPUs: {one.efficiency:.1%}"
         for one in measured.itertuples(index=False)
     ]
-    picture.alt = (
-        f"Efficiency of weak scaling. By the model, at {max(RANKS):,} GPUs: {'; '.join(lines)}. "
-        f"{'; '.join(points)}."
-    )
+    picture.alt += f" From 1 to {max(RANKS):,} GPUs. {'; '.join(points)}."
     return picture
 
 
@@ -171,14 +167,11 @@ def strong_plot(
     _by_ranks(axes, [2**power for power in range(int(log2(max(first.index))) + 1)])
     axes.set_ylim(min(line.min() for line in seconds.values()) / 3, None)
     axes.yaxis.set_major_formatter("{x:g}")
-    lines = [
-        f"{name}: {line.iloc[0]:.1f} s on one GPU, {line.min():.2f} s at the shortest, on about "
-        f"{turning[name]:.0f}, {line.iloc[-1]:.1f} s on {line.index[-1]:,}"
+    marks = [
+        f"{name}: {line.min():.2f} s at the shortest, on about {turning[name]:.0f}"
         for name, line in seconds.items()
     ]
-    picture.alt = (
-        f"Seconds of a step if all GPUs share one batch, by the model. {'; '.join(lines)}."
-    )
+    picture.alt += f" From 1 to {max(first.index):,} GPUs. {'; '.join(marks)}."
     return picture
 
 
