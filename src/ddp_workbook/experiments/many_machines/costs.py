@@ -293,9 +293,10 @@ def timeline_plot(steps: Mapping[str, tuple[Step, list[Sent]]]) -> figures.Pictu
     table[["start", "end"]] *= 1e3
     about = "A step by the model, in time"
     picture = figures.lanes(table, "milliseconds since forward began", about)
-    for place, (step, _) in enumerate(steps.values()):
+    for place, (name, (step, _)) in enumerate(steps.items()):
         end, ends = step.compute * 1e3, [2 * place - 0.45, 2 * place + 1.45]
         picture.axes.plot([end, end], ends, color="black", linewidth=1)
+        picture.alt += f" {name}: compute ends after {end:.0f} ms."
     return picture
 
 
