@@ -1,6 +1,7 @@
 """solve, grade, reset and time, as typed by an instructor."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import nbformat
@@ -167,10 +168,73 @@ def test_the_stub_comes_back_and_the_attempt_is_kept(copy):
     (kept,) = (copy / "notebooks" / "work" / "exercises").glob("mean_over_ranks.*.py")
     assert same_code(kept.read_text().partition("\n")[2], WRONG)
     assert str(kept) in output
-    assert run("reset", "mean_over_ranks") == (
-        0,
-        "The cell of mean_over_ranks holds its stub already.",
-    )
+    assert run("reset", "mean_over_ranks") == (0, "The cell of mean_over_ranks holds its stub.")
+
+
+CELL = "ex-mean-over-ranks"
+
+
+@pytest.mark.parametrize("where", ["its own page", "a copy under another name"])
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        ({"source": WRONG}, True),  # the first line is gone
+        ({"source": f"# mine\n%%exercise mean_over_ranks\n{WRONG}"}, True),
+        ({"source": WRONG, "cell_type": "markdown"}, True),
+        ({"source": ""}, False),
+        (None, False),  # deleted
+    ],
+    ids=["no first line", "a comment above it", "Markdown", "emptied", "deleted"],
+)
+def test_a_ruined_cell_comes_back_in_its_place(copy, change, kept, where):
+    page = copy / "notebooks" / PAGE
+    shipped = pages.load(page)
+    ruined = pages.load(page)
+    place = [cell["id"] for cell in ruined["cells"]].index(CELL)
+    if change is None:
+        del ruined["cells"][place]
+    else:
+        ruined["cells"][place] |= change
+    options = []
+    if where != "its own page":
+        page = copy / "mine.ipynb"
+        options = ["--notebook", page]
+    pages.save(page, ruined)
+    code, output = run("reset", "mean_over_ranks", *options)
+    assert code == 0, output
+    assert pages.load(page)["cells"] == shipped["cells"]
+    files = list((page.parent / "work" / "exercises").glob("mean_over_ranks.*.py"))
+    assert bool(files) == kept and all(WRONG.strip() in file.read_text() for file in files)
+
+
+def test_a_page_without_a_place_for_the_cell_is_refused(copy):
+    page = copy / "notebooks" / PAGE
+    ruined = pages.load(page)
+    ruined["cells"] = [cell for cell in ruined["cells"] if not cell["id"].startswith(CELL)]
+    pages.save(page, ruined)
+    for options in ([], ["--notebook", page]):
+        code, output = run("reset", "mean_over_ranks", *options)
+        assert code == 2 and "--page" in output
+
+
+def test_a_lost_page_comes_back_and_what_it_was_is_kept(copy):
+    page = copy / "notebooks" / PAGE
+    code, output = run("reset", "--page", "00")
+    assert code == 2 and "git cannot show" in output and "Nothing was changed" in output
+    shipped = page.read_text()
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "as shipped"]):
+        author = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        subprocess.run(["git", *author, *words], cwd=page.parent, check=True)
+    for number, text in enumerate(("my page", "no notebook at all"), start=1):
+        page.write_text(text)
+        code, output = run("reset", "--page", "00")
+        kept = page.parent / "work" / "pages" / f"00_start_here.{number}.ipynb"
+        assert code == 0 and str(kept) in output
+        assert (page.read_text(), kept.read_text()) == (shipped, text)
+
+
+def test_reset_takes_an_exercise_or_a_page(copy):
+    assert run("reset")[0] == run("reset", "mean_over_ranks", "--page", "00")[0] == 2
 
 
 def test_a_newer_notebook_keeps_what_we_do_not_know(copy):

@@ -125,21 +125,37 @@ def grade(
 
 @app.command()
 def reset(
-    name: Annotated[str, typer.Argument(help="The exercise, such as mean_over_ranks.")],
+    name: Annotated[
+        str | None, typer.Argument(help="The exercise, such as mean_over_ranks.")
+    ] = None,
     notebook: Annotated[
         Path | None, typer.Option(help="The notebook; by default the exercise's own page.")
     ] = None,
+    page: Annotated[
+        str | None, typer.Option(help="A whole page, such as 02, as it was shipped.")
+    ] = None,
 ) -> None:
     """Put an exercise's stub back into its cell, and keep the attempt as a file.
+
+    A cell that was deleted, emptied or made Markdown comes back, too.
+    With --page, the whole page comes back, and a copy of it is kept.
 
     Save the notebook in JupyterLab first. If it is open there, reload
     it afterwards: File > Reload Notebook from Disk.
     """
     from ddp_workbook.instructor.resetting import reset as put_back
+    from ddp_workbook.instructor.resetting import reset_page
 
+    if (name is None) == (page is None):
+        raise typer.BadParameter("give the name of an exercise, or --page with a page")
     with plain_errors():
-        kept = put_back(name, notebook)
-    typer.echo(f"The cell of {name} holds its stub" + ("." if kept else " already."))
+        if page is not None:
+            path, copy = reset_page(page)
+            typer.echo(f"{path} is as it was shipped. What it was is kept in {copy}.")
+            typer.echo("Reload the notebook if it is open. Saved attempts have not changed.")
+            return
+        kept = put_back(str(name), notebook)
+    typer.echo(f"The cell of {name} holds its stub.")
     if kept:
         typer.echo(f"The attempt is kept in {kept}. Reload the notebook if it is open.")
 

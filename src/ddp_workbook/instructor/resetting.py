@@ -1,7 +1,9 @@
-"""`ddp-workbook reset`: an exercise's stub back on its page, the attempt kept as a file."""
+"""`ddp-workbook reset`: an exercise's stub back on its page, or a whole page as it was shipped."""
 
+import subprocess
 from pathlib import Path
 
+from ddp_workbook.errors import WorkbookError
 from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.exercises.judging.source import same_code
@@ -11,24 +13,76 @@ from ddp_workbook.notebook import pages
 def reset(name: str, path: Path | None = None) -> Path | None:
     """Put the stub of the exercise back into its cell; return the file that keeps the attempt.
 
-    `path` is the notebook, by default the exercise's own page. None: the cell held the stub. The
-    attempt is saved beside the notebook, in work/exercises, before the page is written.
+    `path` is the notebook, by default the exercise's own page. None: there was nothing to keep. The
+    attempt is saved beside the notebook, in work/exercises, before the page is written. A cell that
+    has lost its first line, its kind or itself is found by the ids that pages are shipped with.
 
     Raises:
         UnknownExercise: there is no such exercise.
-        BadPage: the notebook has no cell for it, or cannot be read or written.
+        BadPage: the notebook has no place for it, or cannot be read or written.
         WorkbookError: the attempt cannot be saved; then the page has not changed.
     """
     exercise = find(name)
     path = path or pages.page_of(name)
     page = pages.load(path)
-    cell = next((cell for one, cell in pages.exercises(page) if one == name), None)
+    cell = pages.cell_of(page, name)
     if cell is None:
-        raise pages.BadPage(f"{path} has no cell that begins with %%exercise {name}.")
-    code = pages.source(cell).partition("\n")[2]
-    if same_code(code, exercise.stub):
+        raise pages.BadPage(
+            f"{path} has no cell that begins with %%exercise {name}, nor its task or its hint. If "
+            "this is its page, `reset --page` brings back the whole page."
+        )
+    held = pages.source(cell)
+    code = held.partition("\n")[2] if pages.EXERCISE.match(held) else held
+    kept = None
+    if code.strip() and not same_code(code, exercise.stub):
+        kept = attempts.keep(path.parent / attempts.FOLDER, name, code)
+    elif pages.EXERCISE.match(held) and cell["cell_type"] == "code":
         return None
-    kept = attempts.keep(path.parent / attempts.FOLDER, name, code)
+    cell["cell_type"] = "code"
     pages.fill(cell, name, exercise.stub)
     pages.save(path, page)
     return kept
+
+
+def reset_page(name: str) -> tuple[Path, Path]:
+    """Put a whole page back as git has it; return the page, and the file that keeps what it was.
+
+    Saved attempts are files of their own, and stay. The copy is beside them, in work/pages.
+
+    Raises:
+        BadPage: there is no such page, git does not have it, or it cannot be written.
+        WorkbookError: the page cannot be kept; then it has not changed.
+    """
+    (path,) = pages.find_pages([name])
+    command = ["git", "-C", str(path.parent), "show", f"HEAD:./{path.name}"]
+    try:
+        shipped = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", b"") or str(error).encode()
+        raise pages.BadPage(
+            f"git cannot show {path.name} as it was shipped: {said.decode().strip()}. Take it from "
+            "the repository by hand. Nothing was changed."
+        ) from None
+    kept = _copied(path)
+    try:
+        pages.write_whole(path, shipped.decode("utf-8"))
+    except OSError as error:
+        raise pages.BadPage(f"{path} cannot be written: {error.strerror}.") from None
+    return path, kept
+
+
+def _copied(path: Path) -> Path:
+    """A copy of the page under a new number. Raises WorkbookError if it cannot be made."""
+    folder, number = path.parent / "work" / "pages", 1
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            copy = folder / f"{path.stem}.{number}.ipynb"
+            try:
+                with open(copy, "xb") as file:
+                    file.write(path.read_bytes())
+                return copy
+            except FileExistsError:
+                number += 1
+    except OSError as error:
+        raise WorkbookError(f"The page could not be kept: {error}. Nothing changed.") from None

@@ -58,10 +58,41 @@ def _find(name: str, pages: list[Path]) -> Path:
 
 
 def page_of(exercise: str) -> Path:
-    """The page whose cell has this exercise."""
-    return next(
-        path for path in all_pages() if any(name == exercise for name, _ in exercises(load(path)))
+    """The page that has this exercise's cell, or its place. Raises BadPage if none has."""
+    for path in all_pages():
+        page = load(path)
+        ids = {cell.get("id") for cell in page["cells"]}
+        if ids & set(_ids(exercise)) or any(name == exercise for name, _ in exercises(page)):
+            return path
+    raise BadPage(
+        f"No page has a cell for {exercise}. `reset --page` brings back a whole page as it was."
     )
+
+
+def _ids(exercise: str) -> tuple[str, str, str]:
+    """The ids with which its task, its cell and its hint are shipped."""
+    cell = f"ex-{exercise.replace('_', '-')}"
+    return f"{cell}-task", cell, f"{cell}-hint"
+
+
+def cell_of(notebook: dict, exercise: str) -> dict | None:
+    """The exercise's cell; a new one between its task and its hint if it was deleted.
+
+    None if the notebook has no place for it.
+    """
+    for name, cell in exercises(notebook):
+        if name == exercise:
+            return cell
+    task, own, hint = _ids(exercise)
+    places = {cell.get("id"): place for place, cell in enumerate(notebook["cells"])}
+    if own in places:
+        return notebook["cells"][places[own]]
+    place = places[task] + 1 if task in places else places.get(hint)
+    if place is None:
+        return None
+    cell = {"cell_type": "code", "id": own, "metadata": {}, "source": []}
+    notebook["cells"].insert(place, cell)
+    return cell
 
 
 def load(path: Path) -> dict:
