@@ -275,8 +275,8 @@ def test_the_latest_attempts_are_judged_and_none_is_touched(copy):
     saved = {path: path.read_bytes() for path in (copy / "work").rglob("*.*")}
     code, output = run("grade", "--words")
     assert code == 1
-    assert "mean_over_ranks │ 2 │ solved" in output
-    assert "where_is │ 1 │ not yet" in output
+    assert "mean_over_ranks │ 2 │ solved │ solved" in output
+    assert "where_is │ 1 │ not yet │ not yet" in output
     assert "where_is is not valid Python" in output and "1 of 2 solved." in output
     assert {path: path.read_bytes() for path in (copy / "work").rglob("*.*")} == saved
 
@@ -288,6 +288,33 @@ def test_a_named_exercise_without_an_attempt_is_not_solved(copy):
     assert output.endswith("1 of 2 solved. --words prints the verdicts.")
     attempt("where_is", Exercise("where_is").stub)
     assert "where_is │ 1 │ not attempted" in run("grade", "where_is")[1]
+
+
+def test_what_was_solved_counts_whatever_was_tried_after_it(copy):
+    """Page 00 asks its readers to get a solved exercise wrong on purpose."""
+    attempt("mean_over_ranks", RIGHT)
+    attempts.note_solved(attempts.Attempt("mean_over_ranks", attempts.OWN["mean_over_ranks"]), "")
+    attempt("mean_over_ranks", WRONG)
+    code, output = run("grade")
+    assert code == 0 and "mean_over_ranks │ 2 │ solved │ not yet" in output
+    for note in Path("work/exercises").glob("*.solved"):  # a note that says more than is true
+        note.write_text("mean_over_ranks.2.py\n")
+    assert "mean_over_ranks │ 2 │ not yet │ not yet" in run("grade")[1]
+
+
+def test_several_folders_are_one_table(copy):
+    for who, code in {"ann": RIGHT, "bob": WRONG}.items():
+        attempts.keep(copy / who / "work" / "exercises", "mean_over_ranks", code)
+        (folder := copy / who / "work" / "exercises").joinpath("mean_over_ranks.py").write_text(
+            code
+        )
+    words = ["--work", copy / "ann" / "work", "--work", copy / "bob" / "work"]
+    code, output = run("grade", *words)
+    assert code == 1 and "ann" in output and "bob" in output and "1 of 2 solved" in output
+    assert ",mean_over_ranks,1,solved,solved" in run("grade", *words, "--format", "csv")[1]
+    found = json.loads(run("grade", *words, "--format", "json")[1])
+    assert [row["verdict"] for row in found] == ["solved", "not yet"]
+    assert run("grade", "--format", "xml")[0] == 2
 
 
 def test_an_attempt_that_cannot_be_read_is_shown_as_such(copy):

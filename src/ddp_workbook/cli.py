@@ -22,6 +22,8 @@ Exercises = Annotated[
     typer.Argument(metavar="NAME", help="Such as mean_over_ranks; else all with attempts."),
 ]
 
+FORMS = ("table", "csv", "json")
+
 
 @app.callback()
 def commands() -> None:
@@ -89,38 +91,69 @@ def solve(
 def grade(
     names: Exercises = None,
     work: Annotated[
-        Path | None, typer.Option(help="The folder work/ of an attendee; else this checkout's.")
+        list[Path] | None,
+        typer.Option(help="The folder work/ of an attendee, also several; else this checkout's."),
     ] = None,
     words: Annotated[
         bool, typer.Option("--words", help="Also print each verdict that is not a pass.")
     ] = False,
+    form: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
 ) -> None:
-    """Judge the latest saved attempts, as their pages do. This runs them.
+    """Judge the saved attempts, as their pages do. This runs them.
 
-    The exit code is 1 if one of them is not solved, and 2 if a
-    name is unknown or there are no attempts.
+    An exercise that was solved counts, whatever was tried after it;
+    the last column says how the latest attempt is. The exit code is
+    1 if one is not solved, and 2 if a name is unknown or a folder
+    has no attempts.
     """
     from ddp_workbook.exercises.judging.verdict import SOLVED
-    from ddp_workbook.instructor.grading import attempts_folder, unknown_files
+    from ddp_workbook.instructor.grading import attempts_folder, unknown_files, whose
     from ddp_workbook.instructor.grading import grade as judge
 
-    console = Console()
+    if form not in FORMS:
+        raise typer.BadParameter(f"--format is {form!r}; it is one of {', '.join(FORMS)}")
     with plain_errors():
-        folder = attempts_folder(work)
-        table = Table("exercise", "attempts", "verdict", title=str(folder), title_justify="left")
-        grades = []
-        for one in judge(names or [], folder):
-            grades.append(one)
-            table.add_row(one.name, str(one.attempts), one.verdict.kind)
-    console.print(table)
-    missed = [one for one in grades if one.verdict.kind != SOLVED]
-    for one in missed if words else []:
-        typer.echo(f"\n{one.verdict!r}")
-    more = " --words prints the verdicts." if missed and not words else ""
-    typer.echo(f"{len(grades) - len(missed)} of {len(grades)} solved.{more}")
-    if not names and (others := unknown_files(folder)):
-        typer.echo(f"No exercise has the name of {', '.join(others)}: not judged.")
+        folders = [attempts_folder(one) for one in work] if work else [attempts_folder()]
+        graded = [(folder, one) for folder in folders for one in judge(names or [], folder)]
+    rows = [
+        {
+            "who": whose(folders)[folder],
+            "folder": str(folder),
+            "exercise": one.name,
+            "attempts": one.attempts,
+            "verdict": one.verdict.kind,
+            "latest": one.latest,
+        }
+        for folder, one in graded
+    ]
+    missed = [one for _, one in graded if one.verdict.kind != SOLVED]
+    if form == "table":
+        show_grades(rows, folders)
+        for one in missed if words else []:
+            typer.echo(f"\n{one.verdict!r}")
+        more = " --words prints the verdicts." if missed and not words else ""
+        typer.echo(f"{len(graded) - len(missed)} of {len(graded)} solved.{more}")
+        for folder in folders if not names else []:
+            if others := unknown_files(folder):
+                typer.echo(f"No exercise has the name of {', '.join(others)}: not judged.")
+    else:
+        import pandas as pd
+
+        table = pd.DataFrame(rows)
+        csv = form == "csv"
+        typer.echo(table.to_csv(index=False) if csv else table.to_json(orient="records", indent=1))
     raise typer.Exit(int(bool(missed)))
+
+
+def show_grades(rows: list[dict], folders: list[Path]) -> None:
+    """Print the table; with several folders, each row says whose it is."""
+    several = len(folders) > 1
+    title = None if several else str(folders[0])
+    columns = ["who"] * several + ["exercise", "attempts", "verdict", "latest"]
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(str(row[column]) for column in columns))
+    Console().print(table)
 
 
 @app.command()

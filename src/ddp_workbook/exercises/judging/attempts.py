@@ -154,15 +154,22 @@ def solved(name: str) -> Path | None:
 
     This kernel's own comes before another's.
     """
-    passed = {}  # note -> the attempt that it names
+    passed = {}
     for folder in (FOLDER.absolute(), *(made / "exercises" for made in temporary_folders())):
-        for note in (*folder.glob(f"{name}.solved"), *folder.glob(f"{name}.*.solved")):
-            with contextlib.suppress(OSError):
-                attempt = folder / note.read_text(encoding="utf-8").partition("\n")[0]
-                if attempt.is_file():
-                    passed[note.stat().st_mtime_ns, note] = attempt
+        passed |= passed_in(folder, name)
     own = OWN_NOTES.get(name)
     return next(
         (attempt for (_, note), attempt in passed.items() if note == own),
         passed[max(passed)] if passed else None,
     )
+
+
+def passed_in(folder: Path, name: str) -> dict[tuple[int, Path], Path]:
+    """The attempts in this folder that have passed, each by the time of its note and the note."""
+    passed = {}
+    for note in (*folder.glob(f"{name}.solved"), *folder.glob(f"{name}.*.solved")):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            attempt = folder / Path(note.read_text(encoding="utf-8").partition("\n")[0]).name
+            if attempt.is_file():
+                passed[note.stat().st_mtime_ns, note] = attempt
+    return passed
