@@ -49,6 +49,8 @@ def page(tmp_path_factory):
         "syntax": "%%ranks 2\nx = (\n",
         "hang": "%%ranks 2 --timeout 1\nif rank == 0:\n    dist.barrier()\n"
         "else:\n    import time; time.sleep(60)",
+        "below a comment": "\n# mine\n%%ranks 2\nrank",
+        "comment in the cell": "%%ranks 2\n# mine\nrank",
         "zero": "%%ranks 0\n1",
         "number": "%%ranks four\n1",
         "missing": "%%ranks\n1",
@@ -118,6 +120,11 @@ def test_bad_syntax_is_said_once_before_anything_starts(page):
 def test_a_hang_names_lines_and_the_missed_collective(page):
     assert re.search(r"rank 0 +waits in barrier .*3\b.*dist\.barrier\(\)", page["hang"])
     assert "entered by rank 0, never by rank 1" in page["hang"]
+
+
+def test_a_magic_below_a_comment_is_told_where_it_belongs(page):
+    assert "%%ranks must be the first line of its cell" in page["below a comment"]
+    assert "must be the first" not in page["comment in the cell"]
 
 
 def test_bad_arguments_are_refused_in_words(page):

@@ -97,10 +97,13 @@ def load_ipython_extension(ipython) -> None:
     warm_up()  # it imports torch while the lines below do
     from ddp_workbook.exercises.judging.magics import ExerciseMagics
     from ddp_workbook.launcher.reader_files import note_imports
+    from ddp_workbook.notebook import misplaced_magic
     from ddp_workbook.notebook.display import show_frames
     from ddp_workbook.notebook.ranks_magic import RanksMagics
     from ddp_workbook.notebook.writefile_magic import WritefileMagics
 
     ipython.register_magics(RanksMagics, ExerciseMagics, WritefileMagics)
     ipython.events.register("post_run_cell", note_imports)
+    if misplaced_magic.tell not in ipython.input_transformers_cleanup:  # loaded twice
+        ipython.input_transformers_cleanup.append(misplaced_magic.tell)
     show_frames(ipython.display_formatter)
