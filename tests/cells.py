@@ -8,12 +8,19 @@ from pathlib import Path
 
 import nbformat
 import psutil
+from IPython.core.inputtransformer2 import TransformerManager
 from jupyter_client import KernelManager
 
 from tools import book
 from tools.set_up import ROOT
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def python_of(cell: str) -> str:
+    """A cell as Python: without the line of a cell's magic, other lines for IPython as calls."""
+    first, _, rest = cell.partition("\n")
+    return TransformerManager().transform_cell(rest if first.startswith("%%") else cell)
 
 
 class Kernel:

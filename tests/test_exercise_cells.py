@@ -149,6 +149,8 @@ def test_a_full_or_read_only_folder_is_no_obstacle(own_folder, monkeypatch):
     [instead] = temporary_folders()
     assert saved(instead / "exercises")[f"{NAME}.py"] == cell(RIGHT)
     assert attempts.solved(NAME).read_text().endswith(cell(RIGHT))
+    told = attempts.warning(NAME)
+    assert "No space left" in told and str(instead) in told and "deleted when this kernel" in told
     failing = examine(EXERCISE, cell("return vlaue"))
     assert "your line 7: return vlaue" in repr(failing)
 
@@ -156,6 +158,7 @@ def test_a_full_or_read_only_folder_is_no_obstacle(own_folder, monkeypatch):
 def test_a_temporary_folder_is_made_only_to_write_into_it(own_folder):
     """A kernel that is killed leaves it behind."""
     attempts.note_solved(attempts.save(NAME, SYNTAX), "it works")
+    assert attempts.warning(NAME) == "", "it is kept"
     assert attempts.solved(NAME) and not attempts.solved("another")
     assert temporary_folders() == []
 

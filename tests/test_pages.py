@@ -9,11 +9,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from IPython.core.inputtransformer2 import TransformerManager
 
 import ddp_workbook
 from ddp_workbook.notebook import pages
 from ddp_workbook.notebook.pages import CHECKOUT, source
+from tests.cells import python_of
 
 NOTEBOOKS = pages.all_pages()
 MARKDOWN = sorted(
@@ -75,10 +75,8 @@ def test_named_targets_exist(path):
 
 def imported(code: str) -> set[str]:
     """Every module or name of this package that a cell imports, with its module in front."""
-    first, _, rest = code.partition("\n")
-    code = TransformerManager().transform_cell(rest if first.startswith("%%") else code)
     found = set()
-    for node in ast.walk(ast.parse(code)):
+    for node in ast.walk(ast.parse(python_of(code))):
         if isinstance(node, ast.Import | ast.ImportFrom):
             module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             found |= {f"{module}{alias.name}" for alias in node.names}

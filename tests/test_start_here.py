@@ -7,6 +7,7 @@ import nbformat
 from ddp_workbook import launch
 from ddp_workbook.diagnostics import advice
 from ddp_workbook.experiments.start_here import Held, one_sum, one_sum_plot
+from tests.cells import python_of
 from tools import book
 from tools.set_up import ROOT
 
@@ -55,10 +56,10 @@ def code_that_readers_run() -> list[tuple[str, str]]:
     """(place, code) of cells and of the package's files; magics are left out."""
     files = [(str(p.relative_to(ROOT)), p.read_text()) for p in ROOT.glob("src/**/*.py")]
     cells = [
-        (f"{page.name}, {cell.id}", "\n".join(li for li in lines if not li.startswith(("%", "!"))))
+        (f"{page.name}, {cell.id}", python_of(cell.source))
         for page in book.NOTEBOOKS
         for cell in nbformat.read(page, 4).cells
-        if cell.cell_type == "code" and (lines := cell.source.splitlines())
+        if cell.cell_type == "code"
     ]
     return files + cells
 

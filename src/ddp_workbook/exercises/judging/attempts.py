@@ -13,6 +13,7 @@ from ddp_workbook.files import temporary_folder, temporary_folders, write_whole
 FOLDER = Path("work") / "exercises"
 YOUR_CELL = "your cell"  # the name of an attempt's file in reports
 OWN: dict[str, Path] = {}  # by exercise: the latest attempt of this kernel
+NOT_KEPT: dict[str, str] = {}  # by exercise: why its latest attempt is in a temporary folder
 OWN_NOTES: dict[str, Path] = {}  # by exercise: the note of this kernel's latest attempt that passed
 
 
@@ -53,9 +54,20 @@ def save(name: str, code: str) -> Attempt:
             problem = error
             continue
         user_code.call_it(str(path), YOUR_CELL)
-        OWN[name] = path
+        OWN[name], NOT_KEPT[name] = path, str(problem or "")
         return Attempt(name, path)
     raise WorkbookError(f"Your attempt could not be saved, so it was not run: {problem}.")
+
+
+def warning(name: str) -> str:
+    """What a reader must know if this kernel's latest attempt goes with the kernel; else ""."""
+    if not (problem := NOT_KEPT.get(name)):
+        return ""
+    return (
+        f"Your attempt could not be saved beside the page: {problem}. It is in {OWN[name]}, and is "
+        "deleted when this kernel ends. Copy your cell to another place, then make room, or make "
+        "the folder writable."
+    )
 
 
 def saved_text(name: str, code: str) -> str:

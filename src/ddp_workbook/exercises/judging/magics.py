@@ -1,5 +1,7 @@
 """`%%exercise name`: the cell below it is an attempt."""
 
+import sys
+
 from IPython.core.magic import Magics, cell_magic, magics_class
 
 from ddp_workbook.exercises.judging import attempts
@@ -22,6 +24,8 @@ class ExerciseMagics(Magics):
         """
         name = line.strip()
         verdict = examine(find(name), cell)
+        if lost := attempts.warning(name):
+            print(lost, file=sys.stderr)  # red on a page
         if verdict.kind == NOT_YET:
             verdict.help = next_steps(name, len(attempts.of(name)))
         if verdict.kind in (SOLVED, NOT_YET):
