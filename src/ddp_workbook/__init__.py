@@ -46,6 +46,7 @@ HOMES = {
     "solution": "exercises.judging.reader",
     "progress": "exercises.judging.reader",
     "yours": "exercises.judging.yours",
+    "join": "progress_board.report",
     "join_room": "progress_board.report",
     "leave_room": "progress_board.report",
     "WorkbookError": "errors",
@@ -100,10 +101,13 @@ def load_ipython_extension(ipython) -> None:
     from ddp_workbook.notebook import misplaced_magic
     from ddp_workbook.notebook.display import show_frames
     from ddp_workbook.notebook.ranks_magic import RanksMagics
+    from ddp_workbook.notebook.this_page import this_page
     from ddp_workbook.notebook.writefile_magic import WritefileMagics
+    from ddp_workbook.progress_board.report import Heartbeat
 
     ipython.register_magics(RanksMagics, ExerciseMagics, WritefileMagics)
     ipython.events.register("post_run_cell", note_imports)
+    ipython.events.register("post_run_cell", Heartbeat(this_page))
     if misplaced_magic.tell not in ipython.input_transformers_cleanup:  # loaded twice
         ipython.input_transformers_cleanup.append(misplaced_magic.tell)
     show_frames(ipython.display_formatter)

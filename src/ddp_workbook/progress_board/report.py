@@ -1,30 +1,38 @@
-"""What an attendee's kernels write to the room's folder: progress, and never an answer.
+"""What an attendee's kernels tell the room: progress, and never an answer.
 
-Each attendee has one file there, replaced as a whole by rename, so that no lock is needed and a
-reader on a network file system sees an old version or a new one. Its source is a folder beside
-the attempts, work/room, with one small file an exercise: kernels of several open pages write there
-without overwriting each other's news, and nothing is lost while the room cannot be reached.
+Its source is a folder beside the attempts, work/room, with one small file an exercise: kernels of
+several open pages write there without overwriting each other's news. All of it is sent each time,
+in the background, until the room has taken it: nothing is lost while the room cannot be reached.
 """
 
 import contextlib
 import json
 import os
 import secrets
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.files import write_whole
+from ddp_workbook.progress_board.connection import Folder, Server, readable_address
+from ddp_workbook.progress_board.delivery import Delivery
+from ddp_workbook.progress_board.shared import Attendee, progress, shown_name, word
 
 VARIABLE = "WORKBOOK_ROOM"
 OWN = Path("work") / "room"
 JOINED, PAGE = "joined.json", "page.json"
-LONGEST_NAME = 40
-READABLE = 0o644  # by the instructor, whatever this account's umask is
+SENDING = threading.Lock()  # leaving waits for news that are on their way
+AT_MOST = 0.5  # seconds that a verdict waits to hear whether the room has it
+HEARTBEAT = 20.0  # seconds between two signs of somebody who runs cells
 LOST = (
-    "The room's folder cannot be written now, so the instructor does not see this yet: {why}. "
-    "Nothing is lost; it is sent with your next answer."
+    "The room cannot be reached now, so the instructor does not see this yet: {why}. Nothing is "
+    "lost: it is sent as soon as the room answers."
+)
+UNENCRYPTED = (
+    "What you share crosses the network unencrypted: choose a name that everybody may read."
 )
 
 
@@ -32,57 +40,105 @@ class BadRoom(WorkbookError, ValueError):
     """A room or a name that cannot be used."""
 
 
-def join_room(name: str, folder: str | Path | None = None) -> str:
-    """Share your progress with the instructor under a name that you choose; return what was done.
+def join(address: str, code: str, name: str) -> str:
+    """Share your progress with the instructor's machine; return what was done.
 
-    `folder` is the room, by default the one in the variable WORKBOOK_ROOM. What is shared: the
-    name, the page, and for each exercise whether it is solved, the number of attempts and the
-    advice of the last verdict. Your code is not. `leave_room()` ends it.
+    `address` and `code` are those on the projector, such as "http://192.168.1.20:8765" and
+    "K7QF2M"; `name` is one that you choose. What is shared: this name, the page, when you run
+    cells, and for each exercise whether it is solved, the number of attempts and the advice of the
+    last verdict. Your code is not. `leave_room()` ends it.
+
+    Raises:
+        BadRoom: the address is none, no room answers there, the code is another room's, or the name
+            is empty or longer than 40 characters.
+    """
+    try:
+        found = readable_address(address)
+    except ValueError as error:
+        raise BadRoom(f"{str(address)[:60]!r} is no address of a room: {error}.") from None
+    code = "".join(str(code).split()).upper()
+    if not code.isascii() or not code.isalnum():
+        raise BadRoom("The code is letters and digits: copy it from the projector.")
+    told = _join(name, {"address": found, "code": code}, f"The room at {found} did not let you in")
+    return told if found.startswith("https") else f"{told} {UNENCRYPTED}"
+
+
+def join_room(name: str, folder: str | Path | None = None) -> str:
+    """Share your progress through a folder that all machines see; return what was done.
+
+    `folder` is the room, by default the one in the variable WORKBOOK_ROOM. `name` is one that you
+    choose; what is shared is what `join` shares. `leave_room()` ends it.
 
     Raises:
         BadRoom: no room is named, it is not a folder that can be written, or the name is empty or
             longer than 40 characters.
     """
-    shown = " ".join("".join(c if c.isprintable() else " " for c in str(name)).split())
-    if not 0 < len(shown) <= LONGEST_NAME:
-        raise BadRoom(f"Choose a name of 1 to {LONGEST_NAME} letters, not {str(name)[:60]!r}.")
     if not (wanted := folder or os.environ.get(VARIABLE)):
         raise BadRoom(
-            f"Which room? Ask the instructor for its folder: join_room({shown!r}, 'folder')."
+            f"Which room? Ask the instructor for its folder: join_room({str(name)[:60]!r}, "
+            "'folder'), or for address and code: join('http://...', 'code', 'name')."
         )
     room = Path(wanted).expanduser().absolute()
-    old = _read(OWN / JOINED)
-    own = old.get("id") or secrets.token_hex(8)
-    joined = {"name": shown, "id": own, "room": str(room), "since": time.time()}
     if not room.is_dir():
         raise BadRoom(f"There is no folder {room}. Ask the instructor for the room's folder.")
+    return _join(name, {"room": str(room)}, f"The room {room} cannot be written")
+
+
+def _join(name: str, where: dict[str, str], refusal: str) -> str:
+    """Note which room it is, and send what is there; BadRoom if the room does not take it."""
     try:
-        _save(JOINED, joined)
+        shown = shown_name(name)
+    except ValueError as error:
+        raise BadRoom(f"Choose another name: {error}.") from None
+    before = _read(OWN / JOINED)
+    own = before.get("id") or secrets.token_hex(8)
+    try:
+        _save(JOINED, {"name": shown, "id": own, "since": time.time(), **where})
     except OSError as error:
         raise BadRoom(f"Nothing can be saved under {OWN.absolute()}: {error.strerror}.") from None
     if problem := send():
-        (OWN / JOINED).unlink(missing_ok=True)
-        raise BadRoom(f"The room {room} cannot be written: {problem}.")
+        if before:  # still in the room that it was in
+            _save(JOINED, before)
+        else:
+            (OWN / JOINED).unlink(missing_ok=True)
+        raise BadRoom(f"{refusal}: {problem}.")
     return f"You are in the room as {shown}. leave_room() takes you out of it."
 
 
 def leave_room() -> str:
-    """Stop sharing, and remove your file from the room; return what was done."""
-    joined = _read(OWN / JOINED)
-    if not joined:
-        return "You are in no room."
-    with contextlib.suppress(OSError):
-        (Path(joined["room"]) / f"{joined['id']}.json").unlink()
-    (OWN / JOINED).unlink(missing_ok=True)
-    return "You have left the room, and your file there is removed."
+    """Stop sharing, and take your news out of the room; return what was done."""
+    with SENDING:
+        if not (joined := _read(OWN / JOINED)):
+            return "You are in no room."
+        (OWN / JOINED).unlink(missing_ok=True)
+        problem = _connection(joined).remove()
+    if problem:
+        return f"You have left the room. It still shows what you had shared: {problem}."
+    return "You have left the room, and your news there are removed."
+
+
+class Heartbeat:
+    """Called after each cell: tells the room that somebody is at work, and on which page."""
+
+    def __init__(self, this_page: Callable[[], Path | None]):
+        self.this_page, self.page, self.told = this_page, "", 0.0
+
+    def __call__(self, *_: object) -> None:
+        """Nothing if no room was joined, or if it heard of this kernel a moment ago."""
+        if (time.monotonic() - self.told < HEARTBEAT and self.told) or not (OWN / JOINED).exists():
+            return
+        self.told = time.monotonic()
+        self.page = self.page or getattr(self.this_page(), "stem", "")
+        note_page(self.page)
 
 
 def note_page(stem: str) -> None:
-    """Remember which page is open, and tell the room if one was joined."""
-    if _read(OWN / JOINED) and _read(OWN / PAGE).get("page") != stem:
+    """Remember which page is open and when a cell ran, and tell the room if one was joined."""
+    if _read(OWN / JOINED):
+        page = stem or _read(OWN / PAGE).get("page", "")
         with contextlib.suppress(OSError):
-            _save(PAGE, {"page": stem})
-        send()
+            _save(PAGE, {"page": page, "time": time.time()})
+        DELIVERY.soon(wait=0)
 
 
 def note_verdict(exercise: str, state: str, advice: str) -> str:
@@ -95,41 +151,44 @@ def note_verdict(exercise: str, state: str, advice: str) -> str:
         "attempts": int(before.get("attempts", 0)) + 1,
         "advice": advice,
         "time": time.time(),
+        "began": before.get("began", time.time()),
     }
     try:
         _save(f"{exercise}.json", news)
     except OSError as error:
-        return LOST.format(why=error.strerror)
-    problem = send()
+        return f"{OWN.absolute()} cannot be written: {error.strerror}. The room misses this news."
+    problem = DELIVERY.soon(AT_MOST)
     return LOST.format(why=problem) if problem else ""
 
 
 def send() -> str:
-    """Write everything that is known here to the room; why not, if that fails, else ""."""
-    joined = _read(OWN / JOINED)
-    if not joined:
-        return ""
-    exercises = {
-        path.stem: _read(path)
-        for path in sorted(OWN.glob("*.json"))
-        if path.name not in (JOINED, PAGE)
-    }
-    shared = {
-        "name": joined["name"],
-        "page": _read(OWN / PAGE).get("page", ""),
-        "time": time.time(),
-        "exercises": {name: news for name, news in exercises.items() if news},
-    }
-    room = Path(joined["room"])
-    if not room.is_dir():  # do not make it again: it may be a disk that is not mounted now
-        return f"{room} is not there"
-    try:
-        own = write_whole(room / f"{joined['id']}.json", json.dumps(shared, indent=1))
-        with contextlib.suppress(OSError):  # not every file system has permissions
-            own.chmod(READABLE)
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
+    """Send everything that is known here to the room; why not, if that fails, else ""."""
+    with SENDING:
+        joined = _read(OWN / JOINED)
+        try:
+            return _connection(joined).put(known(joined).text()) if joined else ""
+        except (ValueError, KeyError) as error:
+            return f"{OWN / JOINED} is damaged: join again ({error})"
+
+
+def known(joined: dict[str, Any]) -> Attendee:
+    """All that is noted here; a damaged file is left out."""
+    exercises = {}
+    for path in OWN.glob("*.json"):
+        if path.name not in (JOINED, PAGE):
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                exercises[word(path.stem)] = progress(_read(path))
+    page, since = _read(OWN / PAGE), joined.get("since", 0.0)
+    latest = max([since, page.get("time", 0.0), *(work.time for work in exercises.values())])
+    return Attendee(
+        joined["name"], page.get("page", ""), latest, exercises, since, sent=time.time()
+    )
+
+
+def _connection(joined: dict[str, Any]) -> Folder | Server:
+    if "address" in joined:
+        return Server(joined["address"], joined["code"], joined["id"])
+    return Folder(Path(joined["room"]), joined["id"])
 
 
 def _save(name: str, value: dict[str, Any]) -> None:
@@ -143,3 +202,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+DELIVERY = Delivery(send)

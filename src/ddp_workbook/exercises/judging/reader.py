@@ -8,7 +8,6 @@ from ddp_workbook.exercises.judging.contents import Progress
 from ddp_workbook.exercises.judging.verdict import FOLDED, TEXT
 from ddp_workbook.notebook import pages
 from ddp_workbook.notebook.this_page import this_page
-from ddp_workbook.progress_board.report import note_page
 
 ENOUGH = 2  # attempts that did not pass, before the page offers a solution
 BUTTON = (
@@ -88,6 +87,4 @@ def progress(stem: str | None = None) -> Progress:
     page = this_page() if stem is None else None
     if page and pages.exercises(pages.load(page)):
         stem = page.stem[3:]
-    found = Progress(stem)
-    note_page(stem or "")
-    return found
+    return Progress(stem)

@@ -1,0 +1,266 @@
+"""The room without a shared disk: a small server on the instructor's machine, if asked for.
+
+It listens on one address, takes what `shared` describes from those who know the room's code, and
+writes it into the room's folder, a file an attendee, where the board reads it. It gives nothing
+out. It takes no answer, no file and no other path, and bounds the size, the rate and the number of
+what it takes; guessing the code is slow however fast somebody asks.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import os
+import secrets
+import socket
+import ssl
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tornado.httpserver import HTTPServer
+from tornado.web import Application, RequestHandler
+
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.files import write_whole
+from ddp_workbook.progress_board.shared import LARGEST, parsed
+
+PORT = 8765
+CODE_FILE = ".code"  # in the room's folder: a server that is started again has the same code
+LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without I, O, 0 and 1
+LENGTH = 6  # of the code: 32**6 are 30 bits
+MOST_PEOPLE, MOST_ADDRESSES = 300, 1000
+SLOWEST = 10.0  # seconds for a request to arrive
+UNENCRYPTED = (
+    "Without --certificate, whoever reads the network's traffic reads names, progress and the code."
+)
+NOWHERE = ("192.0.2.1", 9)  # reserved for documentation (RFC 5737); nothing is sent there
+
+
+@dataclass
+class Bucket:
+    """A token bucket: `burst` requests at once, then `rate` in a second."""
+
+    rate: float
+    burst: float
+    left: float = field(init=False)
+    at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left, self.at = self.burst, time.monotonic()
+
+    def fill(self) -> float:
+        """How many requests may come now."""
+        now = time.monotonic()
+        self.left = min(self.burst, self.left + (now - self.at) * self.rate)
+        self.at = now
+        return self.left
+
+    def take(self) -> bool:
+        """Whether one more request may come; counts it."""
+        allowed = self.fill() >= 1
+        self.left -= allowed
+        return allowed
+
+
+class Room:
+    """What the server knows: the folder, the code, and how often whom it was asked."""
+
+    def __init__(self, folder: Path, code: str, most: int = MOST_PEOPLE):
+        self.folder, self.code, self.most = folder, code, most
+        # by the address that guesses, and by the attendee who sends
+        self.guesses: defaultdict[str, Bucket] = defaultdict(lambda: Bucket(rate=1, burst=20))
+        self.updates: defaultdict[str, Bucket] = defaultdict(lambda: Bucket(rate=20, burst=40))
+
+    def path(self, own: str) -> Path:
+        """The file of one attendee."""
+        return self.folder / f"{own}.json"
+
+    def refusal(self, own: str, authorization: str, asker: str) -> int:
+        """The status that refuses this request, or 0.
+
+        After too many wrong codes from one address, no code of a stranger there is looked at for a
+        while, the right one neither: trying all codes would take 34 years. Others hear nothing of
+        that, and those who are in the room go on.
+        """
+        if len(self.guesses) > MOST_ADDRESSES:
+            self.guesses.clear()
+        guesses, known = self.guesses[asker], self.path(own).exists()
+        if not known and guesses.fill() < 1:
+            return 429
+        given = authorization.encode("utf-8", "replace")
+        if not hmac.compare_digest(given, f"Bearer {self.code}".encode()):
+            return 401 if guesses.take() else 429
+        if not known and sum(1 for _ in self.folder.glob("*.json")) >= self.most:
+            return 503
+        return 0 if self.updates[own].take() else 429
+
+
+class AttendeeHandler(RequestHandler):
+    """PUT and DELETE /attendees/<16 hexadecimal digits>, which its owner alone knows."""
+
+    def initialize(self, room: Room) -> None:
+        """Called by tornado."""
+        self.room = room
+
+    def set_default_headers(self) -> None:
+        """Say neither which server it is nor which version."""
+        self.clear_header("Server")
+
+    def write_error(self, status_code: int, **_: object) -> None:
+        """No page and no traceback."""
+        self.finish()
+
+    def prepare(self) -> None:
+        """Before any method: who has no right code learns nothing else."""
+        authorization = self.request.headers.get("Authorization", "")
+        asker = self.request.remote_ip or ""
+        if status := self.room.refusal(self.path_args[0], authorization, asker):
+            self.set_status(status)
+            self.finish()
+
+    def put(self, own: str) -> None:
+        """Take an attendee's news, in times of this machine's clock."""
+        try:
+            news = parsed(self.request.body).by_the_clock(time.time())
+        except ValueError as error:
+            self.set_status(400)
+            self.finish(str(error))
+            return
+        path = self.room.path(own)
+        with contextlib.suppress(OSError, ValueError):
+            news = news.with_news_of(parsed(path.read_bytes()))
+        try:
+            write_whole(path, news.text())
+        except OSError as error:
+            self.set_status(400)
+            self.finish(f"the instructor's disk does not take it: {error.strerror}")
+            return
+        self.set_status(204)
+
+    def delete(self, own: str) -> None:
+        """Remove an attendee's news."""
+        self.room.path(own).unlink(missing_ok=True)
+        self.room.updates.pop(own, None)
+        self.set_status(204)
+
+
+class Nothing(AttendeeHandler):
+    """Any other path: nothing is there, whoever asks."""
+
+    def initialize(self) -> None:  # type: ignore[override]
+        """Called by tornado, without a room."""
+
+    def prepare(self) -> None:
+        """The same answer for every method."""
+        self.set_status(404)
+        self.finish()
+
+
+def code_of(folder: Path) -> str:
+    """The room's code; made at the first call, and readable for this account alone."""
+    path = folder / CODE_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            code = "".join(secrets.choice(LETTERS) for _ in range(LENGTH))
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "w", encoding="ascii") as file:
+                file.write(code)
+        code = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError) as error:
+        raise WorkbookError(f"{path} cannot be used for the room's code: {error}.") from None
+    if len(code) < LENGTH or not code.isalnum():
+        raise WorkbookError(f"{path} holds no code: delete it, and a new one is made.")
+    return code
+
+
+def own_address() -> str:
+    """This machine's address in its network; WorkbookError if it is in none."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(NOWHERE)  # chooses a route, and sends nothing
+            return probe.getsockname()[0]
+    except OSError:
+        raise WorkbookError(
+            "This machine has no network now. Join one, or name its address with --address."
+        ) from None
+
+
+def encryption(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """TLS with this certificate, None without one; WorkbookError if it cannot be used."""
+    if certificate is None:
+        if key is not None:
+            raise WorkbookError("--key needs --certificate, the file with its certificate.")
+        return None
+    secure = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        secure.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise WorkbookError(f"{certificate} cannot be used as a certificate: {error}.") from None
+    return secure
+
+
+class RoomServer:
+    """Serves while the `with` block runs, in a thread; `address` is what attendees type.
+
+    Raises WorkbookError if it cannot listen there.
+    """
+
+    def __init__(
+        self, room: Room, host: str, port: int = PORT, secure: ssl.SSLContext | None = None
+    ):
+        self.room, self.host, self.port, self.secure = room, host, port, secure
+
+    @property
+    def address(self) -> str:
+        """Such as http://192.168.1.20:8765."""
+        return f"http{'s' if self.secure else ''}://{self.host}:{self.port}"
+
+    def __enter__(self) -> "RoomServer":
+        try:
+            listener = socket.create_server((self.host, self.port))
+        except (OSError, OverflowError) as error:
+            raise WorkbookError(
+                f"Nothing can listen on {self.host}, port {self.port}: {error}. Another server may "
+                "have the port (--port names another one), or the address is not this machine's."
+            ) from None
+        listener.setblocking(False)
+        self.port = listener.getsockname()[1]
+        logging.getLogger("tornado").setLevel(logging.CRITICAL)  # strangers' requests are no news
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True, name="server")
+        self.thread.start()
+        self._call(lambda: self._serve(listener))
+        return self
+
+    def _serve(self, listener: socket.socket) -> None:
+        routes = [(r"/attendees/([0-9a-f]{16})", AttendeeHandler, {"room": self.room})]
+        app = Application(routes, default_handler_class=Nothing, log_function=lambda _: None)
+        self.server = HTTPServer(
+            app,
+            ssl_options=self.secure,
+            max_body_size=LARGEST,
+            max_header_size=8192,
+            idle_connection_timeout=SLOWEST,
+            body_timeout=SLOWEST,
+        )
+        self.server.add_socket(listener)
+
+    def _call(self, step: Callable[[], None]) -> None:
+        """Run one step in the server's thread, and wait for it."""
+
+        async def stepped() -> None:
+            step()
+
+        asyncio.run_coroutine_threadsafe(stepped(), self.loop).result()
+
+    def __exit__(self, *_: object) -> None:
+        self._call(self.server.stop)
+        asyncio.run_coroutine_threadsafe(self.server.close_all_connections(), self.loop).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()

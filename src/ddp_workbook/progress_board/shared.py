@@ -1,0 +1,130 @@
+"""What an attendee shares with the room: a small JSON object, checked before it is kept or shown.
+
+It has a name that its owner chose, the page, and for each exercise its state, the number of
+attempts and the advice of the last verdict. There is no place in it for an answer or a file.
+"""
+
+import json
+import re
+from dataclasses import asdict, dataclass, replace
+
+LARGEST = 1 << 16  # bytes of an attendee's news
+LONGEST_NAME = 40
+LONGEST_WORD, LONGEST_ADVICE = 80, 1000
+MOST_EXERCISES = 200
+LATEST = 1e11  # a time in seconds; later ones are no times
+
+
+@dataclass(frozen=True)
+class ExerciseProgress:
+    """An attendee's news about one exercise; times in seconds since 1970."""
+
+    state: str
+    attempts: int
+    advice: str
+    time: float
+    began: float
+
+
+@dataclass(frozen=True)
+class Attendee:
+    """What somebody shares: `since` is when they joined, `time` when they last ran a cell.
+
+    `sent` is what their clock showed as they sent it: it tells how wrong that clock is.
+    """
+
+    name: str
+    page: str
+    time: float
+    exercises: dict[str, ExerciseProgress]
+    since: float = 0.0
+    sent: float = 0.0
+
+    @property
+    def solved(self) -> list[str]:
+        """The exercises that are solved."""
+        return [name for name, work in self.exercises.items() if work.state == "solved"]
+
+    @property
+    def open(self) -> tuple[str, ExerciseProgress] | None:
+        """The exercise that was tried last, if it is not solved."""
+        latest = max(self.exercises.items(), key=lambda item: item[1].time, default=None)
+        return latest if latest and latest[1].state != "solved" else None
+
+    def text(self) -> str:
+        """As JSON, for a file or a request."""
+        return json.dumps(asdict(self), indent=1)
+
+    def by_the_clock(self, now: float) -> "Attendee":
+        """The same in times of the clock that shows `now` at the moment at which it was sent."""
+        seconds = now - self.sent if self.sent else 0.0
+        exercises = {
+            name: replace(work, time=work.time + seconds, began=work.began + seconds)
+            for name, work in self.exercises.items()
+        }
+        since, sent = self.since + seconds, self.sent + seconds
+        return replace(self, exercises=exercises, time=self.time + seconds, since=since, sent=sent)
+
+    def with_news_of(self, before: "Attendee") -> "Attendee":
+        """This, and of each exercise the news with more attempts.
+
+        Two kernels of one attendee may send at once, and the older news may arrive last.
+        """
+        exercises = dict(before.exercises)
+        for name, work in self.exercises.items():
+            if name not in exercises or exercises[name].attempts <= work.attempts:
+                exercises[name] = work
+        return replace(self, exercises=exercises)
+
+
+def shown_name(name: object) -> str:
+    """A name as all see it, on one line; ValueError if it is empty or longer than 40 characters."""
+    shown = " ".join("".join(c if c.isprintable() else " " for c in str(name)).split())
+    if not 0 < len(shown) <= LONGEST_NAME:
+        raise ValueError(f"a name has 1 to {LONGEST_NAME} letters, not {str(name)[:60]!r}")
+    return shown
+
+
+def parsed(data: bytes) -> Attendee:
+    """An attendee's news. Raises ValueError if anything in it is not as it should be."""
+    if len(data) > LARGEST:
+        raise ValueError(f"it has more than {LARGEST:,} bytes")
+    try:
+        told = json.loads(data.decode("utf-8"))
+        exercises = {word(name): progress(news) for name, news in told["exercises"].items()}
+        if len(exercises) > MOST_EXERCISES:
+            raise ValueError(f"it has more than {MOST_EXERCISES} exercises")
+        since, sent = moment(told.get("since", 0.0)), moment(told.get("sent", 0.0))
+        page = told["page"] and word(told["page"])
+        return Attendee(
+            shown_name(told["name"]), page, moment(told["time"]), exercises, since, sent
+        )
+    except (TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+        raise ValueError(f"it is not an attendee's news: {error}") from None
+
+
+def progress(news: dict) -> ExerciseProgress:
+    """The news about one exercise, checked."""
+    attempts, state = news["attempts"], news["state"]
+    if type(attempts) is not int or not 0 <= attempts <= 1_000_000:
+        raise ValueError(f"{attempts!r} is no number of attempts")
+    if state not in ("solved", "not yet"):
+        raise ValueError(f"{state!r} is no state of an exercise")
+    advice = str(news["advice"])[:LONGEST_ADVICE]
+    return ExerciseProgress(
+        state, attempts, advice, moment(news["time"]), moment(news.get("began", news["time"]))
+    )
+
+
+def word(text: object) -> str:
+    """The name of an exercise or a page."""
+    if not (isinstance(text, str) and re.fullmatch(rf"\w{{1,{LONGEST_WORD}}}", text)):
+        raise ValueError(f"{str(text)[:60]!r} names no exercise and no page")
+    return text
+
+
+def moment(seconds: object) -> float:
+    """A time, in seconds since 1970."""
+    if not isinstance(seconds, int | float) or not abs(seconds) < LATEST:  # false for nan, too
+        raise ValueError(f"{str(seconds)[:60]!r} is no time")
+    return float(seconds)

@@ -1,0 +1,196 @@
+"""The board as an instructor sees it in a terminal, and as a page to project."""
+
+import html
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.table import Table
+
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.files import write_whole
+from ddp_workbook.progress_board.board import Board, read_board
+from ddp_workbook.progress_board.shared import Attendee
+
+AWAY = 10  # minutes without a cell
+HEADINGS = ("who", "page", "solved", "working on", "attempts", "minutes ago")
+MOST_BARS, MOST_STUCK = 8, 3  # on a projector with 720 lines: the latest; where most are stuck
+WIDTH = 20  # characters of a bar in a terminal
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """What attendees need to join a room that is served."""
+
+    address: str
+    code: str
+
+    def line(self) -> str:
+        """What they type in a page."""
+        return f'join("{self.address}", "{self.code}", "a name")'
+
+
+def rows(board: Board) -> list[tuple[str, ...]]:
+    """A row for each attendee, in the order of HEADINGS."""
+    return [row(attendee, board.now) for attendee in board.attendees]
+
+
+def row(attendee: Attendee, now: float) -> tuple[str, ...]:
+    """One attendee; the last column counts from the last cell that ran."""
+    name, work = attendee.open or ("", None)
+    since = max(0.0, now - attendee.time) / 60  # clocks differ
+    minutes = f"{since:.0f}{' (away?)' if since > AWAY else ''}"
+    attempts = str(work.attempts) if work else ""
+    return attendee.name, attendee.page, str(len(attendee.solved)), name, attempts, minutes
+
+
+def people(count: int) -> str:
+    """So many people, in words."""
+    return "1 person" if count == 1 else f"{count} people"
+
+
+def sentences(board: Board, *, names: bool) -> list[str]:
+    """Where people are stuck, and what is wrong with the room's folder.
+
+    `names` lists who is stuck, and the files that are damaged, for the instructor's own screen.
+    """
+    lines = [f"The room cannot be read now: {board.problem}."] if board.problem else []
+    for stuck in board.stuck():
+        who = f" ({', '.join(stuck.people)})" if names else ""
+        count = len(stuck.people)
+        advice = f"{stuck.times} of {count} got this advice: {stuck.advice}"
+        if not stuck.times:
+            advice = "No advice is the commonest."
+        lines.append(f"Stuck at {stuck.exercise}: {people(count)}{who}. {advice}")
+    damaged = board.corrupt if names else []
+    return lines + [f"This file is damaged, and was skipped: {name}." for name in damaged]
+
+
+def table(board: Board) -> Table:
+    """Who is where, for a terminal."""
+    earlier = f"; {people(len(board.earlier))} from an earlier day" if board.earlier else ""
+    caption = f"{len(board.attendees)} in the room{earlier}"
+    shown = Table(caption=caption, caption_justify="left")
+    for heading in HEADINGS:
+        shown.add_column(heading, overflow="fold")  # an exercise's name is not cut off
+    for one in rows(board):
+        shown.add_row(*map(escape, one))
+    return shown
+
+
+def bars(board: Board) -> list[str]:
+    """For a terminal: how many have solved each exercise."""
+    there, lines = len(board.attendees), []
+    for name, count in board.solved():
+        full = round(WIDTH * count / there)
+        lines.append(f"{'█' * full}{'░' * (WIDTH - full)} {count} of {there} have solved {name}")
+    return lines
+
+
+def shown(board: Board, invitation: Invitation | None = None) -> Group:
+    """All of it: how to join, who has solved what, who is stuck, who is where."""
+    invited = [f"To join, in any page: {invitation.line()}"] if invitation else []
+    lines = [*invited, *bars(board), *sentences(board, names=True)]
+    return Group(*map(escape, lines), table(board))
+
+
+STYLE = """
+body { font: 1.25rem/1.35 system-ui, sans-serif; margin: 1rem 2rem; color-scheme: light dark }
+h1 { font-size: 1.5rem; margin: 0 } p, ul { margin: 0.5rem 0; padding: 0 }
+code { font-size: 1.6rem }
+.bars { list-style: none } .bars meter { width: 24rem; height: 1.2rem; margin-right: 1rem }
+.names { columns: 4; font-size: 1rem; list-style: none }
+"""
+
+
+def projected(
+    board: Board,
+    seconds: float,
+    invitation: Invitation | None = None,
+    names: bool = False,
+) -> str:
+    """The board as a page to project, which loads itself again after so many seconds.
+
+    Nobody's attempts are on it, and nobody's name unless `names` are wanted. At 1280 by 720, twenty
+    people and their latest exercises fit without scrolling.
+    """
+    there = len(board.attendees)
+    parts = [f"<h1>The room: {people(there)}</h1>"]
+    if invitation:
+        parts.append(
+            "<p>To join, in any page: <code>from ddp_workbook import join</code><br>"
+            f"<code>{html.escape(invitation.line())}</code></p>"
+        )
+    parts.append('<ul class="bars">')
+    for name, count in board.solved()[-MOST_BARS:]:
+        meter = f'<meter min="0" max="{there}" value="{count}" aria-hidden="true"></meter>'
+        parts.append(f"<li>{meter}{count} of {there} have solved {html.escape(name)}</li>")
+    parts.append("</ul>")
+    stuck = sentences(board, names=False)
+    parts += [f"<p>{html.escape(words)}</p>" for words in stuck[:MOST_STUCK]]
+    if names:
+        listed = "".join(f"<li>{html.escape(one.name)}</li>" for one in board.attendees)
+        parts.append(f'<ul class="names">{listed}</ul>')
+    return (
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="refresh" content="{max(1, round(seconds))}">\n'
+        f"<title>The room</title>\n<style>{STYLE}</style>\n<main>\n"
+        + "\n".join(parts)
+        + "\n</main>\n</html>\n"
+    )
+
+
+@dataclass
+class View:
+    """Where the board of a folder is shown: in the terminal, and on a page if one is named."""
+
+    folder: Path
+    page: Path | None = None
+    every: float = 5.0
+    invitation: Invitation | None = None
+    names: bool = False
+
+    def watch(self, once: bool = False) -> int:
+        """Show the board until an interrupt, or once; return the exit code.
+
+        A folder that vanishes is said to be gone, with the last view below, and is looked for
+        again. The terminal keeps what was printed, so a long table can be scrolled; nothing is
+        printed while nothing changes. Raises WorkbookError if the page cannot be written.
+        """
+        console, before, said = Console(), Board(), None
+        try:
+            while True:
+                board = self.look(before)
+                news = [self.invitation, bars(board), sentences(board, names=True), places(board)]
+                if news != said:
+                    if not once:
+                        console.rule(time.strftime("%H:%M:%S"))
+                    console.print(shown(board, self.invitation))
+                    said = news
+                if once:
+                    return int(bool(board.problem))
+                before = board
+                time.sleep(self.every)
+        except KeyboardInterrupt:
+            return 0
+
+    def look(self, before: Board) -> Board:
+        """The board now; if it cannot be read, what was seen before, with the problem."""
+        board = read_board(self.folder)
+        if board.problem:
+            board.attendees, board.earlier = before.attendees, before.earlier
+        if self.page is not None:
+            text = projected(board, self.every, self.invitation, self.names)
+            try:
+                write_whole(self.page.absolute(), text)
+            except OSError as error:
+                raise WorkbookError(f"{self.page} cannot be written: {error.strerror}.") from None
+        return board
+
+
+def places(board: Board) -> list[Sequence[str]]:
+    """The rows without the minutes, which change by themselves, but with who may be away."""
+    return [(*one[:-1], "away" if "away" in one[-1] else "") for one in rows(board)]

@@ -1,0 +1,368 @@
+"""The room that is served over the network: what it takes and refuses, and what is not lost."""
+
+import contextlib
+import http.client
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ddp_workbook import cli
+from ddp_workbook.progress_board import board, connection, delivery, report, server, shared
+from ddp_workbook.progress_board.report import BadRoom, join, leave_room, note_page, note_verdict
+from ddp_workbook.progress_board.server import Bucket, Room, RoomServer
+
+CODE = "K7QF2M"
+OWN = "0123456789abcdef"
+ADVICE = "This is the sum. By how many numbers must it be divided?"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """The room's folder; the current folder is an attendee's."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "room").mkdir()
+    monkeypatch.chdir(tmp_path / "own")
+    monkeypatch.setattr(report, "AT_MOST", 60.0)  # however busy the machine is
+    return tmp_path / "room"
+
+
+@pytest.fixture
+def served(folder):
+    """A room that is served on loopback."""
+    with RoomServer(Room(folder, CODE), "127.0.0.1", 0) as running:
+        yield running
+
+
+def seen(folder: Path) -> board.Attendee:
+    """The only attendee."""
+    (found,) = board.read_board(folder).attendees
+    return found
+
+
+def ask(served: RoomServer, method="PUT", own=OWN, code=CODE, body=b"", path="") -> tuple:
+    """A request as no kernel makes it: the status and what was said."""
+    asking = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    try:
+        asking.request(
+            method, path or f"/attendees/{own}", body, {"Authorization": f"Bearer {code}"}
+        )
+        answer = asking.getresponse()
+        return answer.status, answer.read(), dict(answer.getheaders())
+    finally:
+        asking.close()
+
+
+def news(name="ant", sent=0.0, **exercises: int) -> bytes:
+    """What a kernel sends: exercises with their numbers of attempts."""
+    now = sent or time.time()
+    works = {
+        exercise: {"state": "not yet", "attempts": attempts, "advice": "x", "time": now}
+        for exercise, attempts in exercises.items()
+    }
+    told = {"name": name, "page": "", "time": now, "sent": now, "exercises": works}
+    return json.dumps(told).encode()
+
+
+# What an attendee does
+
+
+def test_an_attendee_joins_works_and_leaves(served, folder):
+    told = join(served.address + "/", " k7qf2m ", "blue otter")
+    assert "You are in the room as blue otter" in told and "unencrypted" in told
+    note_page("04_samplers")
+    assert note_verdict("my_indices", "not yet", ADVICE) == ""
+    attendee = seen(folder)
+    assert (attendee.name, attendee.page) == ("blue otter", "04_samplers")
+    assert attendee.exercises["my_indices"].advice == ADVICE
+    assert "removed" in leave_room()
+    assert board.read_board(folder).attendees == []
+    assert note_verdict("my_indices", "solved", "") == "" and leave_room().endswith("no room.")
+
+
+def test_no_proxy_is_asked_for_a_machine_in_the_room(served, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert "You are in the room" in join(served.address, CODE, "ant")
+
+
+def test_a_server_that_is_started_again_gets_what_it_has_missed(folder, monkeypatch):
+    """The code is the same; nobody has to run a cell, and no verdict waits."""
+    monkeypatch.setattr(delivery, "LONGEST", 1.0)
+    code = server.code_of(folder)
+    with RoomServer(Room(folder, code), "127.0.0.1", 0) as first:
+        join(first.address, code, "ant")
+        port = first.port
+    told = note_verdict("where_is", "not yet", "Count the nodes.")
+    assert "cannot be reached" in told and "Nothing is lost" in told
+    assert seen(folder).exercises == {}
+    with RoomServer(Room(folder, server.code_of(folder)), "127.0.0.1", port):
+        deadline = time.monotonic() + 60
+        while not seen(folder).exercises and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert seen(folder).exercises["where_is"].attempts == 1
+
+
+def test_no_page_waits_for_a_room_that_does_not_answer(folder, monkeypatch):
+    """A machine that sleeps takes the connection and says nothing."""
+    monkeypatch.setattr(connection, "PATIENCE", 30.0)
+    monkeypatch.setattr(report, "AT_MOST", 0.1)
+    with RoomServer(Room(folder, CODE), "127.0.0.1", 0) as running:
+        join(running.address, CODE, "ant")
+        port = running.port
+    asleep = socket.create_server(("127.0.0.1", port))
+    with asleep:
+        began = time.monotonic()
+        note_verdict("where_is", "solved", "")
+        note_page("04_samplers")
+        assert time.monotonic() - began < 10
+
+
+def test_leaving_a_room_that_is_gone(served, folder):
+    join(served.address, CODE, "ant")
+    served.loop.call_soon_threadsafe(served.server.stop)
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", served.port), 1).close()
+        except OSError:
+            break
+    assert "It still shows what you had shared" in leave_room()
+    assert leave_room() == "You are in no room."
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("192.168.1.20:8765", "begins with http"),
+        ("ftp://192.168.1.20", "begins with http"),
+        ("http://", "begins with http"),
+        ("http://h:8765/room?x=1", "nothing stands after the port"),
+        ("http://me:secret@h:8765", "nothing stands after the port"),
+        ("http://h:87650", "its port is a number"),
+        ("", "begins with http"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(folder, address, words):
+    with pytest.raises(BadRoom, match=words):
+        join(address, CODE, "ant")
+    assert not report.OWN.exists()
+
+
+def test_what_is_said_where_no_room_is(served, folder, monkeypatch):
+    monkeypatch.setattr(connection, "PATIENCE", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(BadRoom, match="nothing answers there as a room does"):
+        join(f"http://127.0.0.1:{port}", CODE, "ant")
+    with pytest.raises(BadRoom, match="nothing answers there as a room does"):
+        join(served.address.replace("http:", "https:"), CODE, "ant")
+    for name in ("", "x" * 41):
+        with pytest.raises(BadRoom, match="1 to 40 letters"):
+            join(served.address, CODE, name)
+    with pytest.raises(BadRoom, match="letters and digits"):
+        join(served.address, 'K7"', "ant")
+    assert board.read_board(folder).attendees == []
+
+
+def test_two_rooms_in_one_building(served, folder, tmp_path):
+    """The code of another room is refused, and who is in a room stays there."""
+    join(served.address, CODE, "ant")
+    (tmp_path / "other").mkdir()
+    other = RoomServer(Room(tmp_path / "other", "AAAAAA"), "127.0.0.1", 0)
+    with other, pytest.raises(BadRoom, match="the code is not this room's"):
+        join(other.address, CODE, "ant")
+    note_verdict("where_is", "solved", "")
+    assert seen(folder).solved == ["where_is"]
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+# What the server takes, and what it refuses
+
+
+def test_a_wrong_code_learns_nothing(served, folder):
+    """Whatever is asked for, whoever is there, the answer has no body and no name of a program."""
+    assert ask(served, body=news())[0] == 204
+    for method in ("GET", "PUT", "DELETE", "POST"):
+        for own in (OWN, "f" * 16):
+            status, body, headers = ask(served, method, own, code="WRONG2", body=b"{")
+            assert (status, body) == (401, b"") and "Server" not in headers
+    assert ask(served, "GET")[:2] == (405, b""), "nor does the right one read anything"
+    for path in ("/", "/attendees", f"/attendees/{OWN}/", "/attendees/../.code", "/.code"):
+        assert ask(served, "GET", path=path)[:2] == (404, b"")
+    assert seen(folder).name == "ant"
+
+
+def test_a_code_that_is_guessed_at_a_thousand_a_second(served, folder):
+    """After some guesses no code of a stranger counts; who is in the room goes on."""
+    assert ask(served, body=news())[0] == 204
+    answers = [ask(served, own="a" * 16, code=f"{n:06}", body=news())[0] for n in range(100)]
+    assert answers[0] == 401 and answers[-1] == 429
+    assert ask(served, own="a" * 16, body=news())[0] == 429, "the right code, by a stranger"
+    assert ask(served, body=news(where_is=1))[0] == 204
+    assert [one.name for one in board.read_board(folder).attendees] == ["ant"]
+    assert served.room.refusal("a" * 16, f"Bearer {CODE}", "another address") == 0
+
+
+def test_guesses_are_allowed_again_after_a_while(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(server.time, "monotonic", lambda: now[0])
+    bucket = Bucket(rate=1, burst=2)
+    assert [bucket.take() for _ in range(3)] == [True, True, False]
+    now[0] += 1.0
+    assert [bucket.take() for _ in range(2)] == [True, False]
+
+
+BAD = {
+    "nothing": b"",
+    "no object": b"[]",
+    "no text": b"\xff\xfe",
+    "deep": b"[" * 60_000,
+    "no name": news(""),
+    "long name": news("x" * 41),
+    "an answer": news().replace(b'"exercises": {}', b'"exercises": {"a b": {}}'),
+    "odd state": news(where_is=1).replace(b"not yet", b"def f():"),
+    "odd time": news(sent=1e300),
+    "many": news(**{f"e{n}": 1 for n in range(shared.MOST_EXERCISES + 1)}),
+}
+
+
+@pytest.mark.parametrize("body", BAD.values(), ids=BAD)
+def test_what_is_not_an_attendee_s_news_is_refused_in_words(served, folder, body):
+    status, said, _ = ask(served, body=body)
+    assert status == 400 and said
+    assert list(folder.iterdir()) == []
+
+
+def test_what_is_not_in_the_format_is_not_kept(served, folder):
+    body = json.loads(news(where_is=1)) | {"code": "import torch", "file": "secret"}
+    body["exercises"]["where_is"] |= {"answer": "def where_is", "advice": "y" * 5000}
+    assert ask(served, body=json.dumps(body).encode())[0] == 204
+    text = (folder / f"{OWN}.json").read_text()
+    assert "import" not in text and "secret" not in text and "def" not in text
+    assert len(seen(folder).exercises["where_is"].advice) == shared.LONGEST_ADVICE
+
+
+def test_more_than_the_largest_news_is_not_even_read(served, folder):
+    with contextlib.suppress(OSError):  # it may hang up
+        assert ask(served, body=b"x" * (shared.LARGEST + 1))[0] in (400, 413)
+    assert list(folder.iterdir()) == []
+
+
+def test_one_attendee_cannot_keep_the_server_busy(served):
+    answers = [ask(served, body=news())[0] for _ in range(300)]
+    assert answers[0] == 204 and 429 in answers
+    assert ask(served, own="b" * 16, body=news())[0] == 204, "others are not slower for it"
+
+
+def test_a_room_that_is_full(folder):
+    with RoomServer(Room(folder, CODE, most=2), "127.0.0.1", 0) as running:
+        answers = [ask(running, own=own * 16, body=news())[0] for own in "abc"]
+        assert answers == [204, 204, 503]
+        assert ask(running, own="a" * 16, body=news())[0] == 204
+        with pytest.raises(BadRoom, match="the room is full"):
+            join(running.address, CODE, "late")
+
+
+def test_older_news_that_arrive_last_replace_nothing(served, folder):
+    """Two pages of one attendee send at once."""
+    assert ask(served, body=news(where_is=3, my_indices=1))[0] == 204
+    assert ask(served, body=news(where_is=2))[0] == 204
+    found = seen(folder).exercises
+    assert {name: work.attempts for name, work in found.items()} == {"where_is": 3, "my_indices": 1}
+
+
+@pytest.mark.parametrize("wrong", [-7200.0, 7200.0])
+def test_a_clock_that_is_two_hours_off_does_not_matter(served, folder, wrong):
+    assert ask(served, body=news(sent=time.time() + wrong, where_is=1))[0] == 204
+    attendee = seen(folder)
+    for moment in (attendee.time, attendee.exercises["where_is"].time):
+        assert abs(moment - time.time()) < 60
+
+
+# The command
+
+
+def run(*words: object) -> tuple[int, str]:
+    """`ddp-workbook room`: exit code, and all words on one line."""
+    result = CliRunner().invoke(cli.app, ["room", *map(str, words)], terminal_width=200)
+    return result.exit_code, " ".join(result.output.split())
+
+
+def test_the_command_says_where_and_with_which_code(folder):
+    """On the terminal and on the page to project; again, with the same code."""
+    serve = ("--serve", "--address", "127.0.0.1", "--port", 0, "--folder", folder, "--once")
+    codes = set()
+    for _ in range(2):
+        status, said = run(*serve)
+        assert status == 0 and "Without --certificate" in said
+        invited = re.search(r'join\("(http://127\.0\.0\.1:\d+)", "(\w{6})", "a name"\)', said)
+        codes.add(invited[2])
+        assert f"&quot;{invited[2]}&quot;" in (folder / "room.html").read_text()
+    assert len(codes) == 1
+    assert (folder / server.CODE_FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_port_that_is_taken_and_an_address_of_another_machine(folder, served):
+    here = ("--serve", "--folder", folder, "--once")
+    for where in (("127.0.0.1", served.port), ("203.0.113.5", 0)):
+        status, said = run(*here, "--address", where[0], "--port", where[1])
+        assert status == 2 and f"Nothing can listen on {where[0]}, port {where[1]}" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--folder", "x", "--address", "127.0.0.1"),
+        ("--serve", "--key", "key.pem", "--address", "127.0.0.1"),
+        ("--serve", "--certificate", "no.pem", "--address", "127.0.0.1"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_do_not_fit_each_other(folder, words):
+    assert run(*words)[0] == 2
+
+
+def test_a_damaged_code_is_said_and_nothing_is_served(folder):
+    (folder / server.CODE_FILE).write_text("")
+    status, said = run("--serve", "--address", "127.0.0.1", "--folder", folder)
+    assert status == 2 and "delete it, and a new one is made" in " ".join(said.split())
+
+
+def test_nothing_listens_unless_it_is_asked_for(folder):
+    """Neither a page nor the room of a folder brings the server along."""
+    code = (
+        "import sys; from IPython.core.interactiveshell import InteractiveShell as S\n"
+        "S.instance().run_line_magic('load_ext', 'ddp_workbook')\n"
+        "from ddp_workbook import join_room; join_room('ant', sys.argv[1])\n"
+        "from typer.testing import CliRunner; from ddp_workbook import cli\n"
+        "assert not CliRunner().invoke(cli.app, ['room', '--once', '--folder', sys.argv[1]])"
+        ".exit_code\n"
+        "assert 'ddp_workbook.progress_board.server' not in sys.modules\n"
+        "import psutil; print([c for c in psutil.Process().net_connections('inet')])"
+    )
+    line = [sys.executable, "-c", code, folder]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_with_a_certificate_the_traffic_is_encrypted(folder, tmp_path, monkeypatch):
+    """One that is not trusted is refused in words; trusted, everything works."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    line = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    line += ["-subj", "/CN=room", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*line, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    secure = server.encryption(certificate, key)
+    with RoomServer(Room(folder, CODE), "127.0.0.1", 0, secure) as running:
+        assert running.address.startswith("https://")
+        with pytest.raises(BadRoom, match=r"certificate is not trusted here.*SSL_CERT_FILE"):
+            join(running.address, CODE, "ant")
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        told = join(running.address, CODE, "ant")
+        assert "unencrypted" not in told and seen(folder).name == "ant"
