@@ -6,6 +6,13 @@ from ddp_workbook.errors import RanksHung
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.standstill import Limits
+from tests.workers import launching
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    """The fork server's own start counts for no hang."""
+    run_ranks(Call(launching.all_reduce), 2, quiet=True)
 
 
 def hang_of(worker, *args, ranks: int = 2) -> RanksHung:

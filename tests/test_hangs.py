@@ -16,15 +16,10 @@ from ddp_workbook.launcher import launch as launch_module
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from tests.leftovers import no_rank_left  # noqa: F401
-from tests.proven import hang_of
+from tests.proven import hang_of, warm  # noqa: F401 (warm is a fixture)
 from tests.workers import hanging_import, hangs, launching
 
 LINES = Path(hangs.__file__).read_text().splitlines()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm():
-    run_ranks(Call(launching.all_reduce), 2, quiet=True)
 
 
 def hang(worker, *args, ranks=2, timeout=1.0) -> RanksHung:

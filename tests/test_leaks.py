@@ -12,12 +12,8 @@ from ddp_workbook.launcher import fork_server
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from tests.leftovers import descriptors, no_rank_left, threads, wait_until  # noqa: F401
+from tests.proven import warm  # noqa: F401 (a fixture)
 from tests.workers import faults, launching
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm():
-    run_ranks(Call(launching.all_reduce), 2, 30, quiet=True)
 
 
 def belongings() -> dict:

@@ -28,6 +28,7 @@ from ddp_workbook.experiments.process_groups import (
 )
 from ddp_workbook.launcher.rendezvous import free_port
 from ddp_workbook.recording.collectives import record_collectives
+from tests.proven import hang_of
 from tests.workers import process_groups_workers as workers
 
 PAGES = sorted((Path(__file__).parents[1] / "notebooks").glob("03_*.ipynb"))
@@ -206,17 +207,15 @@ def test_on_gloo_a_group_made_by_its_members_alone_works_at_first():
     ],
 )
 def test_groups_that_are_made_unlike_hang_and_the_report_counts_them(worker, ranks, counts, turn):
-    with pytest.raises(RanksHung) as hung:
-        launch(worker, ranks=ranks, timeout=2)
-    assert f"new_group (init_device_mesh calls it too): {counts}." in str(hung.value)
-    assert str(hung.value).count("waits in new_group") == ranks
+    hung = str(hang_of(worker, ranks=ranks))
+    assert f"new_group (init_device_mesh calls it too): {counts}." in hung
+    assert hung.count("waits in new_group") == ranks
 
 
 def test_a_group_of_its_members_alone_hangs_if_they_are_in_unequally_many_groups():
     """Its name holds how many groups a member is in (torch 2.13)."""
-    with pytest.raises(RanksHung) as hung:
-        launch(workers.members_of_unequally_many_groups, ranks=3, timeout=3)
-    assert str(hung.value).count("waits in new_group") == 2
+    hung = str(hang_of(workers.members_of_unequally_many_groups, ranks=3))
+    assert hung.count("waits in new_group") == 2
 
 
 def test_a_mesh_adds_along_its_rows_then_down_its_columns():

@@ -21,14 +21,10 @@ from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.rendezvous import loopback_store
 from ddp_workbook.launcher.standstill import Limits, Watch, needs
 from tests.leftovers import no_rank_left, wait_until  # noqa: F401
+from tests.proven import warm  # noqa: F401 (a fixture)
 from tests.workers import hanging_import, hangs, launching, standing
 
 SOON = Limits(idle=1, polling=2, processor=1)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm():
-    run_ranks(Call(launching.all_reduce), 2, quiet=True)
 
 
 @pytest.fixture
@@ -53,7 +49,7 @@ def hang(worker, ranks=2, limits=SOON) -> RanksHung:
 
 
 @pytest.mark.parametrize(
-    "worker", [standing.missing_from_all_reduce, standing.both_receive, standing.waits_for_work]
+    "worker", [hangs.two_collectives, hangs.both_receive, standing.waits_for_work]
 )
 def test_ranks_that_wait_for_each_other(worker):
     """Measured: 0.95 s, of which 0.6 s are the standstill."""
@@ -68,7 +64,7 @@ def test_ranks_that_wait_for_each_other(worker):
 def test_ranks_that_wait_for_each_other_on_a_busy_machine(busy):
     """Measured: 1.0 to 1.2 s beside 6 loops on 2 cores, 1.8 to 2.4 s beside 20."""
     start = time.monotonic()
-    error = hang(standing.missing_from_all_reduce, limits=Limits())
+    error = hang(hangs.two_collectives, limits=Limits())
     assert time.monotonic() - start < 24
     assert error.proof is Proof.STANDSTILL and error.missed
 
@@ -192,7 +188,7 @@ def test_the_clock_alone_is_a_proof_of_another_kind():
 def test_where_no_queue_can_be_seen(monkeypatch):
     """As on macOS and Windows: by processor time only, and 5 s at least."""
     monkeypatch.setattr(activity, "SEEN", False)
-    error = hang(standing.missing_from_all_reduce)
+    error = hang(hangs.two_collectives)
     assert error.proof is Proof.STANDSTILL and error.seconds >= 5
     assert hang(standing.loop_on_rank_1).proof is Proof.PROCESSOR_TIME
 

@@ -177,6 +177,13 @@ def weights_on_cpu(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
 
 
+def furthest(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
+    """The largest difference between tensors of the same names."""
+    if ours.keys() != theirs.keys():
+        raise ValueError(f"not the same names: {sorted(ours.keys() ^ theirs.keys())[:3]}")
+    return max((ours[name] - theirs[name]).abs().max().item() for name in theirs)
+
+
 def _read(path: Path) -> pd.DataFrame:
     """Read the table, after checking that every needed cell is a valid number."""
     table, cause = None, None

@@ -10,22 +10,6 @@ import torch
 import torch.distributed as dist
 
 
-def missing_from_all_reduce():
-    dist.init_process_group("gloo")
-    x = torch.ones(4)
-    dist.all_reduce(x)
-    if dist.get_rank() == 0:
-        dist.all_reduce(x)
-    else:
-        dist.broadcast(x, src=0)
-        dist.barrier()
-
-
-def both_receive():
-    dist.init_process_group("gloo")
-    dist.recv(torch.ones(4), src=1 - dist.get_rank())
-
-
 def waits_for_work():
     dist.init_process_group("gloo")
     work = dist.irecv(torch.ones(4), src=1 - dist.get_rank())

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook import figures
-from ddp_workbook.digits import Trained
+from ddp_workbook.digits import Trained, furthest
 from ddp_workbook.experiments.collectives import every_call
 from ddp_workbook.experiments.collectives.number_boxes import (
     GAP,
@@ -59,11 +59,7 @@ def two_halves() -> tuple[Tensor, Tensor, list[Tensor]]:
 
 def largest_difference(runs: list[Trained], other: Trained) -> float:
     """The largest difference between any weight of any of the runs and the same one of `other`."""
-    return max(
-        (run.weights[name] - other.weights[name]).abs().max().item()
-        for run in runs
-        for name in other.weights
-    )
+    return max(furthest(run.weights, other.weights) for run in runs)
 
 
 # The pictures

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel, single_process
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, batches
+from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, batches, furthest
 
 # The picture, in inches
 LEFT, DIGIT, GAP, BOX, HEIGHT = 1.62, 0.58, 0.22, 0.56, 3.95
@@ -147,8 +147,6 @@ def largest_differences(runs: Mapping[int, Trained], alone: Trained) -> pd.DataF
     rows = {}
     for devices, run in runs.items():
         losses = torch.tensor(run.losses) - torch.tensor(alone.losses)
-        weights = [run.weights[name] - weight for name, weight in alone.weights.items()]
-        largest = max(weight.abs().max().item() for weight in weights)
-        rows[devices] = losses.abs().max().item(), largest
+        rows[devices] = losses.abs().max().item(), furthest(run.weights, alone.weights)
     table = pd.DataFrame(rows.values(), index=rows, columns=["losses", "final weights"])
     return table.rename_axis("devices")

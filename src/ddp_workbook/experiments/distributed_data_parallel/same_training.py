@@ -4,12 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ddp_workbook.digits import Trained
-
-
-def apart(one: Trained, other: Trained) -> float:
-    """The largest difference between two trainings' weights."""
-    return max((one.weights[n] - other.weights[n]).abs().max().item() for n in one.weights)
+from ddp_workbook.digits import Trained, furthest
 
 
 def differences(runs: Mapping[int, Sequence[Trained]], alone: Trained) -> pd.DataFrame:
@@ -19,8 +14,10 @@ def differences(runs: Mapping[int, Sequence[Trained]], alone: Trained) -> pd.Dat
     """
     rows = {
         ranks: {
-            "from one process": max(apart(run, alone) for run in of_ranks),
-            "between the ranks": max(apart(run, of_ranks[0]) for run in of_ranks),
+            "from one process": max(furthest(run.weights, alone.weights) for run in of_ranks),
+            "between the ranks": max(
+                furthest(run.weights, of_ranks[0].weights) for run in of_ranks
+            ),
         }
         for ranks, of_ranks in runs.items()
     }

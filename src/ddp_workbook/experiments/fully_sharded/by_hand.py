@@ -16,7 +16,7 @@ from torch import nn
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded_by_hand import LEARNING_RATE, MAX_NORM, FullyShardedByHand
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer, batches
+from ddp_workbook.digits import DigitsDataset, DigitsTransformer, batches, furthest
 from ddp_workbook.experiments.fully_sharded import memory
 from ddp_workbook.experiments.fully_sharded.wire import WIDTH
 from ddp_workbook.launcher.launch import launch
@@ -114,5 +114,4 @@ def trained_apart(
             sharded.clip_grad_norm_(MAX_NORM)
         for each in optimizers:
             each.step()
-    full = sharded.full_parameters()
-    return max((full[name] - p).abs().max().item() for name, p in whole.named_parameters())
+    return furthest(sharded.full_parameters(), dict(whole.named_parameters()))

@@ -35,7 +35,7 @@ from ddp_workbook.chapters.fully_sharded import (
     WIDTH,
     shard_by_block,
 )
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer, batches
+from ddp_workbook.digits import DigitsDataset, DigitsTransformer, batches, furthest
 
 WHOLE_ON_RANK_0 = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
@@ -184,13 +184,6 @@ def differences(resumed: dict[int, Run], never_stopped: Run) -> pd.DataFrame:
             "weights after the last step": furthest(run.ended.weights, ended.weights),
         }
     return pd.DataFrame(columns).rename_axis("largest difference, ranks:", axis=1)
-
-
-def furthest(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
-    """The largest difference between tensors of the same names."""
-    if ours.keys() != theirs.keys():
-        raise ValueError(f"not the same names: {sorted(ours.keys() ^ theirs.keys())[:3]}")
-    return max((ours[name] - theirs[name]).abs().max().item() for name in theirs)
 
 
 def calls_by_line(wire: pd.DataFrame, rank: int) -> pd.DataFrame:

@@ -23,6 +23,7 @@ from ddp_workbook.digits import (
     Trained,
     accuracy,
     batches,
+    furthest,
     weights_on_cpu,
 )
 from ddp_workbook.launcher.launch import launch
@@ -56,18 +57,11 @@ def differences(
 ) -> pd.DataFrame:
     """How far the weights are from those of one process, for each program and number of ranks."""
     found = {
-        (program.__name__.rpartition(".")[2], count): apart(
-            launch(program.train, ranks=count, **run)[0], alone
+        (program.__name__.rpartition(".")[2], count): furthest(
+            launch(program.train, ranks=count, **run)[0].weights, alone.weights
         )
         for program in programs
         for count in ranks
     }
     named = pd.Series(found).rename_axis(["program", "ranks"])
     return named.to_frame("largest difference from one process")
-
-
-def apart(ours: Trained, theirs: Trained) -> float:
-    """The largest difference between the weights of two runs."""
-    return max(
-        (ours.weights[name] - theirs.weights[name]).abs().max().item() for name in theirs.weights
-    )
