@@ -3,43 +3,82 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.distributed as dist
 
+import ddp_workbook
 from ddp_workbook import figures
+
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.play import Play
 
 PROGRAM = "x = rank + 1\nall_reduce(x)\nx"
 LANE, TOP, BOX = 0.52, 0.5, 0.4  # inches
 COLUMNS = {  # heading: left edge, width
     "one program": (0.1, 1.55),
-    "one process for each rank": (2.35, 2.3),
-    "one sum": (5.35, 1.35),
-    "afterwards": (7.35, 0.95),
+    "one process for each rank": (2.15, 2.3),
+    "one sum": (4.95, 1.35),
+    "afterwards": (6.8, 1.5),
 }
 
 
+JOINS, LATE, NEVER, DIES = "joins", "sleeps 2 s", "never comes", "dies"
+SHAPE = "brings another shape"
+
+
 class Held(NamedTuple):
-    """What one rank held: before and after the sum, and the number of its process."""
+    """What one rank held before and after the sum, its process, and its seconds in the call."""
 
     process: int
     before: float
     after: float
+    waited: float
 
 
-def one_sum() -> Held:
-    """Each rank begins with its rank plus one; afterwards all have the sum."""
+def one_sum(rank_3: str = JOINS, **brought: float) -> Held:
+    """Each rank brings a number, `rank_0` is rank 0's; afterwards all that join have the sum."""
     dist.init_process_group("gloo")  # x is on the CPU, also where each rank has a GPU
-    x = torch.tensor(dist.get_rank() + 1.0)
+    rank = dist.get_rank()
+    x = torch.tensor([brought.get(f"x_{rank}", rank + 1.0)])
     before = x.item()
+    if rank == 3:
+        x = misbehave(rank_3, x)
+    begun = time.perf_counter()
     dist.all_reduce(x)
-    return Held(os.getpid(), before, x.item())
+    return Held(os.getpid(), before, x[0].item(), time.perf_counter() - begun)
+
+
+def misbehave(how: str, x: torch.Tensor) -> torch.Tensor:
+    """Be late, leave, or return another tensor."""
+    if how == LATE:
+        time.sleep(2)
+    if how == NEVER:
+        dist.recv(x, src=0)  # rank 0 sends nothing: it waits in all_reduce, for this rank
+    if how == DIES:
+        os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory runs out
+    return torch.cat([x, x]) if how == SHAPE else x
+
+
+def meeting() -> Play:
+    """One sum, played with: what each of four ranks brings, and how rank 3 behaves."""
+    brought = {
+        f"x_{rank}": ddp_workbook.slider(f"rank {rank} brings", range(-5, 21), rank + 1)
+        for rank in range(4)
+    }
+    behaves = ddp_workbook.choice("rank 3", (JOINS, LATE, NEVER, DIES, SHAPE))
+    stills = [{"x_3": 20}, *({"rank_3": how} for how in (LATE, DIES, SHAPE, NEVER))]
+    return ddp_workbook.play(
+        one_sum, one_sum_plot, ranks=4, stills=stills, **brought, rank_3=behaves
+    )
 
 
 @figures.drawn
-def one_sum_plot(of_ranks: Sequence[Held]) -> figures.Picture:
+def one_sum_plot(of_ranks: Sequence[Held], **_: object) -> figures.Picture:
     """From left to right: the program, each rank with its value, the sum, the values afterwards."""
     tall = len(of_ranks) * LANE - (LANE - BOX)
     middle = TOP + tall / 2
@@ -57,7 +96,9 @@ def one_sum_plot(of_ranks: Sequence[Held]) -> figures.Picture:
         y = top + BOX / 2
         words = f"rank {rank}, process {held.process}: x = {held.before:g}"
         figures.box(axes, (rank_at, top), (rank_wide, BOX), words, rank)
-        figures.box(axes, (last, top), (last_wide, BOX), f"x = {held.after:g}", rank)
+        figures.box(
+            axes, (last, top), (last_wide, BOX), f"x = {held.after:g} in {held.waited:.2f} s", rank
+        )
         figures.arrow(axes, (code + code_wide, middle), (rank_at, y))
         figures.arrow(axes, (rank_at + rank_wide, y), (sum_at, y), rank)
         figures.arrow(axes, (sum_at + sum_wide, y), (last, y), rank)
@@ -68,5 +109,7 @@ def one_sum_plot(of_ranks: Sequence[Held]) -> figures.Picture:
         axes.figure,
         f"One program runs in {len(of_ranks)} processes, numbered {processes}. Ranks 0 to "
         f"{len(of_ranks) - 1} begin with {before}. all_reduce adds these up. Afterwards the ranks "
-        f"have {after}.",
+        f"have {after}. The longest call of all_reduce took "
+        f"{max(held.waited for held in of_ranks):.2f} s, the shortest "
+        f"{min(held.waited for held in of_ranks):.2f} s.",
     )

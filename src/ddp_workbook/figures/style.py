@@ -5,14 +5,15 @@ so it looks the same whichever fonts are installed.
 """
 
 import base64
+import contextlib
 import html
 import io
 import sys
 import textwrap
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -50,6 +51,7 @@ STYLE = {
     "svg.hashsalt": "ddp-workbook",  # else the ids inside differ in every run
     "svg.fonttype": "path",
 }
+DRAWING = threading.RLock()
 
 
 class Picture:
@@ -97,9 +99,14 @@ class Picture:
         return self.alt
 
 
-def style() -> Any:
-    """The workbook's matplotlib settings: `with style(): ...`, or `@style()` above a function."""
-    return matplotlib.rc_context(STYLE)
+@contextlib.contextmanager
+def style() -> Iterator[None]:
+    """The workbook's matplotlib settings: `with style(): ...`, or `@style()` above a function.
+
+    The settings are one set for the whole process, so one thread draws at a time.
+    """
+    with DRAWING, matplotlib.rc_context(STYLE):
+        yield
 
 
 def label_rows(axes: Axes, names: Sequence[str]) -> None:

@@ -1,0 +1,78 @@
+"""The controls of `play`: sliders, choices and switches, labelled in words, values with units."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import ipywidgets
+
+from ddp_workbook.errors import WorkbookError
+
+WIDE = {"description_width": "initial"}  # else a label of more than two words is cut off
+SLIDER = {"width": "27em"}
+
+
+class ControlRefused(WorkbookError, ValueError):
+    """A control that cannot be made as asked."""
+
+
+def slider(label: str, options: Iterable, value: Any = None) -> ipywidgets.SelectionSlider:
+    """A slider over these values, such as range(1, 9) or (0.1, 1, 10); starts at `value`, or first.
+
+    The arrow keys move it. A value counts when the handle is let go. The label ends with the unit:
+    "bucket limit, MB". Raises ControlRefused for no options, or a value that is none of them.
+    """
+    return ipywidgets.SelectionSlider(
+        continuous_update=False, layout=SLIDER, **_asked(label, options, value)
+    )
+
+
+def choice(label: str, options: Iterable, value: Any = None) -> ipywidgets.RadioButtons:
+    """One of a few words, all of them in sight; starts at `value`, or at the first.
+
+    Raises ControlRefused as `slider` does.
+    """
+    return ipywidgets.RadioButtons(
+        orientation="horizontal", layout={"width": "auto"}, **_asked(label, options, value)
+    )
+
+
+def switch(label: str, value: bool = False) -> ipywidgets.Checkbox:
+    """On or off."""
+    layout = {"width": "auto"}
+    return ipywidgets.Checkbox(value, description=label, indent=False, layout=layout)
+
+
+def control(name: str, given: Any) -> ipywidgets.ValueWidget:
+    """The control for a parameter: a widget as it is, True or False a switch, values a slider."""
+    if isinstance(given, ipywidgets.ValueWidget):
+        return given
+    label = name.replace("_", " ")
+    if isinstance(given, bool):
+        return switch(label, given)
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        options = list(given)
+        words = any(isinstance(one, str) for one in options)
+        return choice(label, options) if words else slider(label, options)
+    raise ControlRefused(
+        f"{name}={given!r} is no control. Give it slider(label, values), choice(label, words) or "
+        f"switch(label, on), or a list of values."
+    )
+
+
+def text_of(value: Any) -> str:
+    """A value as its control shows it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _asked(label: str, options: Iterable, value: Any) -> dict[str, Any]:
+    values = list(options)
+    if not values:
+        raise ControlRefused(f"{label!r} has no values to choose from.")
+    if value is not None and value not in values:
+        shown = ", ".join(map(text_of, values))
+        raise ControlRefused(f"{label!r} cannot start at {value!r}: its values are {shown}.")
+    named = [(text_of(one), one) for one in values]
+    start = values[0] if value is None else value
+    return {"options": named, "value": start, "description": label, "style": WIDE}

@@ -1,0 +1,299 @@
+"""`play`: controls that real ranks answer with a new picture.
+
+A change starts a thread which launches the ranks and draws, so the kernel stays free for the next
+change. The latest change wins: it stops the ranks of the one before.
+"""
+
+import html
+import io
+import os
+import re
+import signal
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ipywidgets
+from IPython import get_ipython
+
+from ddp_workbook.errors import LaunchInterrupted, WorkbookError
+from ddp_workbook.figures.player import player
+from ddp_workbook.launcher import preconditions
+from ddp_workbook.launcher.calls import call_of
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.standstill import Limits
+from ddp_workbook.notebook.controls import control, text_of
+
+RECORD = "DDP_WORKBOOK_STILLS"  # set by whoever makes pages to read: they have no kernel to ask
+PATIENCE = 60.0  # seconds until a run is given up for which nothing proves that it hangs
+MOST_LINES = 20  # printed lines that are shown
+ROW = ipywidgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0.2em 2em")
+REPORT = "border-left:4px solid #c30c45; padding-left:0.6em; white-space:pre-wrap; margin:0.3em 0"
+EARLIER = '<div style="opacity:0.35" aria-label="the picture of an earlier run">{}</div>'
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+PLAYERS: weakref.WeakSet["Play"] = weakref.WeakSet()  # an interrupt stops what they run
+
+
+@dataclass
+class Answer:
+    """What came of one run: a picture as HTML, or the error; and what was printed."""
+
+    seconds: float = 0.0
+    picture: str = ""
+    words: str = ""  # the picture's alternative text
+    error: BaseException | None = None
+    printed: str = ""
+
+    def report(self) -> str:
+        """The error as HTML, "" if there is none; then the printed lines."""
+        parts = []
+        if self.error:
+            text = html.escape(in_words(self.error))
+            parts.append(f'<pre role="alert" style="{REPORT}">{text}</pre>')
+        if self.printed:
+            parts.append(f"<pre>{html.escape(shortened(self.printed))}</pre>")
+        return "".join(parts)
+
+
+class Play:
+    """What `play` returns: controls and a picture in JupyterLab, stills where no kernel is."""
+
+    def __init__(
+        self,
+        run: Callable,
+        draw: Callable,
+        ranks: Any,
+        controls: Mapping[str, Any],
+        stills: Sequence[Mapping[str, Any]],
+    ):
+        self.run, self.draw, self.stills = run, draw, stills
+        self.fixed = {"ranks": ranks} if isinstance(ranks, int) else {}
+        if ranks is not None and not self.fixed:  # one more control, the first
+            controls = {"ranks": ranks, **controls}
+        self.controls = {name: control(name, given) for name, given in controls.items()}
+        self.status, self.shown = ipywidgets.HTML(), ipywidgets.HTML()
+        self.answer = Answer()
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._wanted: dict[str, Any] | None = None
+        self._thread: threading.Thread | None = None
+        for one in self.controls.values():
+            one.observe(self._changed, names="value")
+        PLAYERS.add(self)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What the controls say now."""
+        return self.fixed | {name: one.value for name, one in self.controls.items()}
+
+    def first(self) -> None:
+        """Run once with the first values; raises what the run raises."""
+        self._changed()
+        try:
+            self.wait()
+        except KeyboardInterrupt:
+            self.stop()
+            self.wait()
+        if self.answer.error:
+            raise self.answer.error
+
+    def wait(self) -> None:
+        """Until nothing runs."""
+        while thread := self._thread:
+            thread.join()
+
+    def stop(self) -> None:
+        """Stop the run in progress, if there is one; its report says where the ranks stood."""
+        self._stop.set()
+
+    # The run in progress, and the one that comes after it
+
+    def _changed(self, _change: object = None) -> None:
+        stop_on_interrupt()
+        with self._lock:
+            self._wanted = self.values
+            self._stop.set()  # what runs now is out of date
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="play", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                values, self._wanted = self._wanted, None
+                if values is None:
+                    self._thread = None
+                    return
+                self._stop = threading.Event()
+            self.status.value = self._status(values)
+            answer = self.answer_to(values, self._stop)
+            if self._wanted is None:
+                self._show(values, answer)
+
+    def answer_to(self, values: dict[str, Any], stop: threading.Event | None = None) -> Answer:
+        """Run with these values and draw what came back."""
+        answer, output, begun = Answer(), io.StringIO(), time.perf_counter()
+        try:
+            results = self._run(dict(values), output, stop)
+            answer.seconds = time.perf_counter() - begun
+            drawn = self.draw(results, **values)
+            answer.picture, answer.words = as_html(drawn), repr(drawn)
+        except (Exception, KeyboardInterrupt) as error:
+            answer.error = error
+        answer.printed = COLOURS.sub("", output.getvalue())
+        return answer
+
+    def _run(self, values: dict, output: io.StringIO, stop: threading.Event | None) -> Any:
+        ranks = values.pop("ranks", None)
+        if ranks is None:
+            return self.run(**values)
+        preconditions.check_folder()
+        limits = Limits(patience=PATIENCE)
+        call = call_of(self.run, (), values, ranks)
+        return run_ranks(call, ranks, quiet=True, by_evidence=limits, output=output, cancelled=stop)
+
+    # What the page shows
+
+    def _show(self, values: dict[str, Any], answer: Answer) -> None:
+        last = self.answer.picture
+        if not answer.picture:
+            answer.picture, answer.words = last, self.answer.words
+        self.answer = answer
+        self.status.value = self._status(values, answer)
+        picture = answer.picture
+        if answer.error and picture:
+            picture = EARLIER.format(picture)
+        self.shown.value = answer.report() + picture
+
+    def _status(self, values: Mapping[str, Any], answer: Answer | None = None) -> str:
+        ranks = values.get("ranks")
+        who = "" if ranks is None else f"{ranks} rank{'s' * (ranks != 1)}"
+        if answer is None:
+            words = f"{who or 'computing'} …"
+        elif answer.error:
+            words = "stopped: see below"
+        else:
+            words = f"{who} answered in {answer.seconds:.2f} s" if who else ""
+        return f'<div role="status" style="font-size:90%">{words}&nbsp;</div>'
+
+    def _recorded(self) -> str:
+        """A player of the first picture and the stills, each from a run of its own."""
+        first, varied = self.values, {name for still in self.stills for name in still}
+        frames = []
+        for still in ({}, *self.stills):
+            values = {**first, **still}
+            answer = self.answer_to(values) if still else self.answer
+            label = ", ".join(text_of(values[name]) for name in values if name in varied)
+            frames.append((label, answer.report() + answer.picture))
+        about = [one.description for name, one in self.controls.items() if name in varied]
+        return player(frames, ", ".join(about), (0, -1))
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        controls = ipywidgets.Box(list(self.controls.values()), layout=ROW)
+        box = ipywidgets.VBox([controls, self.status, self.shown])
+        recorded = self.stills and os.environ.get(RECORD)
+        still = self._recorded() if recorded else self.answer.report() + self.answer.picture
+        return dict(box._repr_mimebundle_()) | {"text/html": still, "text/plain": repr(self)}
+
+    def __repr__(self) -> str:
+        chosen = ", ".join(f"{name}: {text_of(value)}" for name, value in self.values.items())
+        return f"{chosen}\n{self.answer.words}"
+
+
+def play(
+    run: Callable,
+    draw: Callable,
+    *,
+    ranks: Any = 2,
+    stills: Sequence[Mapping[str, Any]] = (),
+    **controls: Any,
+) -> Play:
+    """Controls above a picture: each change runs `run` on real ranks, and `draw` draws the answer.
+
+    Put the worker into a file, as for `launch`, and make `play` the last line of a cell:
+
+        %%writefile work/waits.py
+        import time, torch, torch.distributed as dist
+
+        def waits(late):
+            dist.init_process_group("gloo")
+            if dist.get_rank() == 0:
+                time.sleep(late)
+            begun = time.perf_counter()
+            dist.barrier()
+            return time.perf_counter() - begun
+
+        from work.waits import waits
+        from ddp_workbook import figures, play, slider
+
+        def draw(seconds, ranks, late):
+            return figures.bars({f"rank {r}": s for r, s in enumerate(seconds)}, "s in barrier")
+
+        play(waits, draw, ranks=4, late=slider("rank 0 comes late, s", (0, 0.1, 0.2, 0.5)))
+
+    `run` gets the value of each control under its name, and what its ranks return goes to `draw` as
+    a list, with the same values and `ranks` by name. `draw` returns a Picture, a matplotlib Figure,
+    a DataFrame, or anything else that a page can show. A control is what `slider`, `choice` or
+    `switch` returns, or a list of values, or True or False; `ranks` may be one, too. `ranks=None`
+    calls `run` in the kernel itself, for a formula. A change stops the run before it. A run that
+    hangs is stopped, and the page shows where its ranks stood.
+
+    `stills` are values to show where no kernel is, such as [{"late": 0.5}], the most telling last.
+    Raises what the first run raises, as `launch` does, and ControlRefused for an unusable control.
+    """
+    made = Play(run, draw, ranks, controls, stills)
+    made.first()
+    return made
+
+
+def as_html(drawn: Any) -> str:
+    """What `draw` returned, as HTML."""
+    if hasattr(drawn, "savefig"):
+        from ddp_workbook.figures.style import Picture
+
+        titles = [axes.get_title() for axes in drawn.axes if axes.get_title()]
+        drawn = Picture(drawn, "; ".join(titles) or "a figure without a title")
+    found = getattr(drawn, "_repr_html_", lambda: None)()
+    return found or f"<pre>{html.escape(repr(drawn))}</pre>"
+
+
+def in_words(error: BaseException) -> str:
+    """What a page says of this error: a workbook's own text, or the last lines of a traceback."""
+    if isinstance(error, WorkbookError):
+        return COLOURS.sub("", error.explain())
+    if isinstance(error, LaunchInterrupted):
+        return COLOURS.sub("", str(error))
+    return "".join(traceback.format_exception(error, limit=-2)).rstrip()
+
+
+def shortened(printed: str) -> str:
+    """The first lines of what the ranks printed, and how many more there are."""
+    lines = printed.splitlines()
+    more = [f"… and {len(lines) - MOST_LINES:,} more lines"] if len(lines) > MOST_LINES else []
+    return "\n".join([*lines[:MOST_LINES], *more])
+
+
+# Interrupts
+
+
+def stop_on_interrupt() -> None:
+    """Let the kernel's interrupt stop players also while no cell runs: it ignores one otherwise."""
+    kernel = getattr(get_ipython(), "kernel", None)
+    if kernel is not None:
+        kernel.io_loop.add_callback(_listen)
+
+
+def _listen() -> None:
+    """In the main thread, between two cells."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda number, frame: stop_all())
+
+
+def stop_all() -> None:
+    """Stop what all players run."""
+    for one in set(PLAYERS):
+        one.stop()
