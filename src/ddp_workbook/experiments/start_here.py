@@ -41,10 +41,10 @@ class Held(NamedTuple):
 
 
 def one_sum(rank_3: str = JOINS, **brought: float) -> Held:
-    """Each rank brings a number, `rank_0` is rank 0's; afterwards all that join have the sum."""
+    """Each rank brings a number, `x_0` is rank 0's; afterwards all that join have the sum."""
     dist.init_process_group("gloo")  # x is on the CPU, also where each rank has a GPU
     rank = dist.get_rank()
-    x = torch.tensor([brought.get(f"x_{rank}", rank + 1.0)])
+    x = torch.tensor([float(brought.get(f"x_{rank}", rank + 1))])
     before = x.item()
     if rank == 3:
         x = misbehave(rank_3, x)
@@ -58,7 +58,8 @@ def misbehave(how: str, x: torch.Tensor) -> torch.Tensor:
     if how == LATE:
         time.sleep(2)
     if how == NEVER:
-        dist.recv(x, src=0)  # rank 0 sends nothing: it waits in all_reduce, for this rank
+        # Rank 0 sends nothing, because it waits in all_reduce for this rank.
+        dist.recv(x, src=0)
     if how == DIES:
         os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory runs out
     return torch.cat([x, x]) if how == SHAPE else x

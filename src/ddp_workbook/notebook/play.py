@@ -22,6 +22,7 @@ from IPython import get_ipython
 
 from ddp_workbook.errors import LaunchInterrupted, WorkbookError
 from ddp_workbook.figures.player import player
+from ddp_workbook.figures.style import Picture, style
 from ddp_workbook.launcher import preconditions
 from ddp_workbook.launcher.calls import call_of
 from ddp_workbook.launcher.launch import run_ranks
@@ -115,8 +116,8 @@ class Play:
     def _changed(self, _change: object = None) -> None:
         stop_on_interrupt()
         with self._lock:
-            self._wanted = self.values
             self._stop.set()  # what runs now is out of date
+            self._wanted, self._stop = self.values, threading.Event()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="play", daemon=True)
                 self._thread.start()
@@ -124,13 +125,12 @@ class Play:
     def _work(self) -> None:
         while True:
             with self._lock:
-                values, self._wanted = self._wanted, None
+                values, self._wanted, stop = self._wanted, None, self._stop
                 if values is None:
                     self._thread = None
                     return
-                self._stop = threading.Event()
             self.status.value = self._status(values)
-            answer = self.answer_to(values, self._stop)
+            answer = self.answer_to(values, stop)
             if self._wanted is None:
                 self._show(values, answer)
 
@@ -140,8 +140,9 @@ class Play:
         try:
             results = self._run(dict(values), output, stop)
             answer.seconds = time.perf_counter() - begun
-            drawn = self.draw(results, **values)
-            answer.picture, answer.words = as_html(drawn), repr(drawn)
+            with style():
+                drawn = self.draw(results, **values)
+                answer.picture, answer.words = as_html(drawn), repr(drawn)
         except (Exception, KeyboardInterrupt) as error:
             answer.error = error
         answer.printed = COLOURS.sub("", output.getvalue())
@@ -227,11 +228,13 @@ def play(
             dist.barrier()
             return time.perf_counter() - begun
 
-        from work.waits import waits
+        import pandas as pd
         from ddp_workbook import figures, play, slider
+        from work.waits import waits
 
         def draw(seconds, ranks, late):
-            return figures.bars({f"rank {r}": s for r, s in enumerate(seconds)}, "s in barrier")
+            waited = pd.DataFrame({"waited": seconds})
+            return figures.bars(waited, "s in barrier", "How long each rank waited", by="rank")
 
         play(waits, draw, ranks=4, late=slider("rank 0 comes late, s", (0, 0.1, 0.2, 0.5)))
 
@@ -253,8 +256,6 @@ def play(
 def as_html(drawn: Any) -> str:
     """What `draw` returned, as HTML."""
     if hasattr(drawn, "savefig"):
-        from ddp_workbook.figures.style import Picture
-
         titles = [axes.get_title() for axes in drawn.axes if axes.get_title()]
         drawn = Picture(drawn, "; ".join(titles) or "a figure without a title")
     found = getattr(drawn, "_repr_html_", lambda: None)()

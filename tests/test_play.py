@@ -1,0 +1,271 @@
+"""`play`: controls that real ranks answer; the latest change wins, and nothing stays behind."""
+
+import os
+import re
+import signal
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import matplotlib
+import pandas as pd
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from ddp_workbook import figures
+from ddp_workbook.errors import LaunchInterrupted, LaunchRefused, RankFailed
+from ddp_workbook.figures import Figure, Picture
+from ddp_workbook.figures.player import player
+from ddp_workbook.figures.slider import WIDGET
+from ddp_workbook.notebook import play as play_module
+from ddp_workbook.notebook.controls import ControlRefused, choice, slider
+from ddp_workbook.notebook.play import RECORD, Play, play
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.workers import playing
+
+
+def drawn(results: list, **values: object) -> Picture:
+    """A picture whose words are what came back."""
+    return Picture(Figure((1, 1)), f"came back: {results}, for {values}")
+
+
+def moved(made: Play, **values: object) -> Play:
+    """The player, once it has answered these values."""
+    for name, value in values.items():
+        made.controls[name].value = value
+    made.wait()
+    return made
+
+
+def players() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "play"]
+
+
+# A change
+
+
+def test_each_control_reaches_the_ranks_and_the_picture():
+    made = play(playing.total, drawn, ranks=slider("ranks", (1, 2, 3)), mine=slider("x", (1, 5)))
+    assert made.answer.words == "came back: [1.0], for {'ranks': 1, 'mine': 1}"
+    moved(made, ranks=3, mine=5)
+    assert made.answer.words == "came back: [15.0, 15.0, 15.0], for {'ranks': 3, 'mine': 5}"
+    assert made.answer.picture in made.shown.value and "3 ranks answered in" in made.status.value
+    assert players() == []
+
+
+def test_a_change_stops_the_run_before_it_and_passes_over_what_was_between(tmp_path):
+    made = play(
+        playing.noted,
+        drawn,
+        ranks=1,
+        folder=choice("folder", [str(tmp_path)]),
+        mine=slider("x", range(31)),
+        seconds=slider("s", (0, 300)),
+    )
+    made.controls["seconds"].value = 300  # would run for five minutes
+    moved(made, seconds=0)
+    for number in range(1, 31):
+        made.controls["mine"].value = number
+    made.wait()
+    assert "came back: [30]" in made.answer.words and made.answer.error is None
+    # Each file is a run that began; of thirty changes at once, one or two come to that.
+    assert len(list(tmp_path.iterdir())) < 15 and Path(tmp_path, "30-0").exists()
+
+
+@pytest.fixture
+def moments(tmp_path):
+    return play(playing.sleeps, drawn, ranks=1, seconds=slider("s", (0.0, 300.0)))
+
+
+def test_a_stopped_run_says_where_its_ranks_stood_above_the_last_picture(moments):
+    before = moments.answer.picture
+    moments.controls["seconds"].value = 300.0
+    time.sleep(0.5)
+    moments.stop()
+    moments.wait()
+    assert isinstance(moments.answer.error, LaunchInterrupted)
+    assert "time.sleep(seconds)" in moments.shown.value and "opacity" in moments.shown.value
+    assert before in moments.shown.value
+    assert "answered" in moved(moments, seconds=0.0).status.value
+    assert "opacity" not in moments.shown.value
+
+
+def test_the_kernel_s_interrupt_stops_what_all_players_run(moments, monkeypatch):
+    """The kernel ignores one while no cell runs; a handler takes its place, once."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        play_module._listen()
+        moments.controls["seconds"].value = 300.0
+        signal.raise_signal(signal.SIGINT)
+        moments.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert isinstance(moments.answer.error, LaunchInterrupted)
+
+
+def test_an_interrupt_of_the_cell_stops_the_first_run():
+    soon = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT])
+    soon.start()
+    with pytest.raises(LaunchInterrupted, match=r"time\.sleep\(seconds\)"):
+        play(playing.sleeps, drawn, ranks=2, seconds=slider("s", (300,)))
+
+
+# What goes wrong
+
+
+WRONG = {
+    "raises": "ValueError: no such thing",
+    "dies": "ended by SIGKILL",
+    "hangs": "waits in recv",
+}
+
+
+@pytest.fixture(scope="module")
+def mishaps() -> Play:
+    hows = ["is well", "nan", "floods", *WRONG]
+    return play(playing.goes_wrong, drawn, ranks=2, how=choice("how", hows))
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_a_run_that_fails_is_a_report_beside_the_controls(mishaps, how):
+    moved(mishaps, how="is well")
+    moved(mishaps, how=how)
+    assert 'role="alert"' in mishaps.shown.value and WRONG[how] in mishaps.shown.value
+    assert mishaps.shown.value.count("came back: [1.0, 1.0]") == 1  # the last picture stays
+    assert "\x1b" not in mishaps.shown.value
+
+
+def test_a_first_run_that_fails_fails_as_a_launch_does():
+    with pytest.raises(RankFailed, match="no such thing"):
+        play(playing.goes_wrong, drawn, how=choice("how", ["raises"]))
+    with pytest.raises(LaunchRefused, match="100000 ranks"):
+        play(playing.total, drawn, ranks=100_000)
+
+
+def test_nan_and_a_flood_of_printed_lines(mishaps):
+    assert "[nan, nan]" in moved(mishaps, how="nan").answer.words
+    moved(mishaps, how="floods")
+    assert mishaps.shown.value.count("a line of text") == play_module.MOST_LINES
+    assert re.search(r"… and [\d,]+ more lines", mishaps.shown.value)
+    assert len(mishaps.shown.value) < 10_000
+
+
+def test_a_drawing_that_fails_says_where(mishaps):
+    def fails(results: list, **_: object) -> Picture:
+        raise KeyError("no such row")
+
+    moved(mishaps, how="is well")
+    answer = Play(playing.goes_wrong, fails, 1, {"how": ["is well"]}, ()).answer_to(mishaps.values)
+    assert "KeyError: &#x27;no such row&#x27;" in answer.report() and "in fails" in answer.report()
+
+
+# Controls and what draw returns
+
+
+def test_the_example_in_the_docstring_works(tmp_path, monkeypatch):
+    """As it stands there, in a folder of a reader's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = textwrap.dedent(
+        re.search(r"( +%%writefile.*\n\n.*?)\n\n    `run`", play.__doc__, re.S)[1]
+    )
+    head, _, cell = text.partition("from work.waits")
+    Path("work").mkdir()
+    Path("work/waits.py").write_text(head.partition("\n")[2])
+    made = InteractiveShell().run_cell("from work.waits" + cell, silent=True).result
+    assert moved(made, late=0.5).answer.error is None
+    assert 0.4 < float(re.search(r"rank 3[^\d]+([\d.]+)", made.answer.words)[1]) < 5
+
+
+@pytest.mark.parametrize("given", [5, None, "words"])
+def test_what_is_no_control_is_refused(given):
+    with pytest.raises(ControlRefused, match=f"late={given!r} is no control"):
+        play(playing.total, drawn, late=given)
+
+
+def test_a_control_without_values_or_with_another_start_is_refused():
+    with pytest.raises(ControlRefused, match="'x' has no values"):
+        slider("x", ())
+    with pytest.raises(ControlRefused, match="'x' cannot start at 3: its values are 1, 2,000"):
+        choice("x", (1, 2000), 3)
+
+
+def test_short_forms_of_controls():
+    """True or False, a list of numbers, a list of words; the name is the label."""
+    made = Play(playing.total, drawn, 1, {"drop_last": True, "rows": [1, 2], "how": ["a", "b"]}, ())
+    labels = [one.description for one in made.controls.values()]
+    assert labels == ["drop last", "rows", "how"]
+    assert made.values == {"ranks": 1, "drop_last": True, "rows": 1, "how": "a"}
+
+
+@figures.drawn
+def figure(results: list, **_: object) -> matplotlib.figure.Figure:
+    made = Figure((2, 2))
+    made.subplots().set_title("seconds")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("draw", "shows"),
+    [
+        (figure, 'alt="seconds"'),
+        (lambda results, **_: pd.DataFrame({"seconds": results}), "<th>seconds</th>"),
+        (lambda results, **_: "3 < 4", "<pre>&#x27;3 &lt; 4&#x27;</pre>"),
+    ],
+)
+def test_draw_may_return_whatever_a_page_can_show(draw, shows):
+    made = play(lambda x: [x], draw, ranks=None, x=[1.5])
+    assert shows in made.shown.value
+
+
+def test_a_formula_needs_no_ranks():
+    made = play(lambda x: x * 2, drawn, ranks=None, x=slider("x", (1, 2)))
+    assert moved(made, x=2).answer.words == "came back: 4, for {'x': 2}"
+    assert "ranks" not in made.status.value
+
+
+def test_pictures_are_drawn_in_one_style_whichever_thread_draws():
+    """rcParams are one set for a process: a thread that draws must not end another's settings."""
+    made = play(lambda x: x, figure, ranks=None, x=slider("x", range(20)))
+    before = dict(matplotlib.rcParams)
+    texts = set()
+    for number in range(1, 20):
+        made.controls["x"].value = number
+        texts.add(Picture(figure([]), "the same").svg)
+    made.wait()
+    assert len(texts) == 1 and dict(matplotlib.rcParams) == before
+
+
+# Where no kernel is
+
+
+def test_pages_to_read_have_stills_of_real_runs(monkeypatch):
+    monkeypatch.setenv(RECORD, "1")
+    stills = [{"mine": 5}, {"mine": 7, "ranks": 3}]
+    made = play(playing.total, drawn, ranks=[2, 3], mine=[1, 5, 7], stills=stills)
+    bundle = made._repr_mimebundle_()
+    found = re.findall(r"came back: (\[.*?\])", bundle["text/html"])
+    assert found == ["[2.0, 2.0]", "[10.0, 10.0]", "[21.0, 21.0, 21.0]"]
+    assert re.findall(r"<label.*?>(.*?)</label>", bundle["text/html"]) == ["2, 1", "2, 5", "3, 7"]
+    assert "<legend>ranks, mine</legend>" in bundle["text/html"]
+    assert bundle["text/html"].count("ddp-printed") == 0 and WIDGET in bundle
+    assert bundle["text/html"].count('class="ddpw-frame ddpw-printed"') == 2  # the first, the last
+
+
+def test_a_page_that_is_played_with_runs_no_stills(monkeypatch):
+    monkeypatch.delenv(RECORD, raising=False)
+    made = play(playing.total, drawn, mine=[1, 5], stills=[{"mine": 5}])
+    assert "came back: [2.0, 2.0]" in made._repr_mimebundle_()["text/html"]
+    assert "<input" not in made._repr_mimebundle_()["text/html"]
+    assert repr(made).startswith("ranks: 2, mine: 1\ncame back: [2.0, 2.0]")
+
+
+def test_a_player_of_frames_escapes_labels_and_knows_its_limits():
+    html = player([("<b>", "<i>one</i>"), ("2", "two")], "a & b", (0,))
+    assert "&lt;b&gt;" in html and "<i>one</i>" in html and "a &amp; b" in html
+    assert html.count("checked>") == 1 and html.count("ddpw-printed") == 2  # a rule, a frame
+    with pytest.raises(ValueError, match="not 0"):
+        player([], "x")
+    with pytest.raises(ValueError, match="not 41"):
+        player([("x", "x")] * 41, "x")
