@@ -12,7 +12,6 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 
 import matplotlib
@@ -67,15 +66,22 @@ class Picture:
             raise ValueError("A picture needs an alt text.")
         self.figure, self.alt = figure, alt.strip()
         self.width = round(width or figure.get_figwidth() * 96)
+        # No cached_property: in Python 3.11 all of them share a lock, and drawing has one as well.
+        self._svg: str | None = None
 
     @property
     def axes(self) -> Axes:
         """The figure's first panel; `figure.axes` has all of them."""
         return self.figure.axes[0]
 
-    @cached_property
+    @property
     def svg(self) -> str:
         """The picture as a file, with title and description; equal figures give equal text."""
+        if self._svg is None:
+            self._svg = self._saved()
+        return self._svg
+
+    def _saved(self) -> str:
         buffer = io.StringIO()
         with style():
             self.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})

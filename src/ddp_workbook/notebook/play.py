@@ -35,6 +35,7 @@ MOST_LINES = 20  # printed lines that are shown
 ROW = ipywidgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0.2em 2em")
 REPORT = "border-left:4px solid #c30c45; padding-left:0.6em; white-space:pre-wrap; margin:0.3em 0"
 EARLIER = '<div style="opacity:0.35" aria-label="the picture of an earlier run">{}</div>'
+SIDES = ("left", "center", "right")  # a title stands at one of them
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 PLAYERS: weakref.WeakSet["Play"] = weakref.WeakSet()  # an interrupt stops what they run
@@ -256,8 +257,8 @@ def play(
 def as_html(drawn: Any) -> str:
     """What `draw` returned, as HTML."""
     if hasattr(drawn, "savefig"):
-        titles = [axes.get_title() for axes in drawn.axes if axes.get_title()]
-        drawn = Picture(drawn, "; ".join(titles) or "a figure without a title")
+        titles = [axes.get_title(where) for axes in drawn.axes for where in SIDES]
+        drawn = Picture(drawn, "; ".join(filter(None, titles)) or "a figure without a title")
     found = getattr(drawn, "_repr_html_", lambda: None)()
     return found or f"<pre>{html.escape(repr(drawn))}</pre>"
 
