@@ -79,7 +79,7 @@ def test_without_widgets_all_frames_are_there():
     bundle = stepper(some_pictures())._repr_mimebundle_()
     assert WIDGET in bundle
     assert bundle["text/html"].count("<img ") == 3 == bundle["text/plain"].count("Frame")
-    assert ">3 pictures in a row, to scroll sideways</div>" in bundle["text/html"]
+    assert bundle["text/html"].count('<input type="radio"') == 3
 
 
 # Time against size

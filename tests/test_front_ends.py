@@ -82,9 +82,8 @@ def test_pictures_tables_and_values_of_ranks_are_words(terminal):
     picture = terminal.run(CELLS["sum-picture"])
     ranks = terminal.run(CELLS["greeting"])
     table = terminal.run(CELLS["machine"])
-    slider = terminal.run(
-        f"from ddp_workbook import stepper\nstepper([{CELLS['sum-picture'].splitlines()[-1]}])"
-    )
+    terminal.run("from ddp_workbook import stepper\nfrom ddp_workbook.figures import Picture")
+    slider = terminal.run("stepper([demos.one_sum_plot(launch(demos.one_sum, ranks=4))])")
     assert "Afterwards the ranks have 10, 10, 10, 10." in picture
     assert "I am rank 3 of 4" in ranks and "rank 3: 30" in ranks
     assert "what this means for you" in table and "backends" in table

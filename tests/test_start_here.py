@@ -3,10 +3,20 @@
 import ast
 
 import nbformat
+import pytest
 
 from ddp_workbook import launch
 from ddp_workbook.diagnostics import advice
-from ddp_workbook.experiments.start_here import Held, one_sum, one_sum_plot
+from ddp_workbook.experiments.start_here import (
+    DIES,
+    LATE,
+    NEVER,
+    SHAPE,
+    Held,
+    meeting,
+    one_sum,
+    one_sum_plot,
+)
 from tests.cells import python_of
 from tools import book
 from tools.set_up import ROOT
@@ -20,11 +30,34 @@ def test_four_processes_have_one_sum():
 
 
 def test_picture_and_words_have_the_values_that_they_are_given():
-    of_ranks = [Held(71, 1.5, 4.0), Held(72, 2.5, 4.0)]
+    of_ranks = [Held(71, 1.5, 4.0, 0.25), Held(72, 2.5, 4.0, 2.01)]
     picture = one_sum_plot(of_ranks)
     shown = [text.get_text() for text in picture.axes.texts]
-    assert "rank 1, process 72: x = 2.5" in shown and shown.count("x = 4") == 2
+    assert "rank 1, process 72: x = 2.5" in shown and shown.count("x = 4 in 0.25 s") == 1
     assert "numbered 71, 72" in picture.alt and "begin with 1.5, 2.5" in picture.alt
+    assert "longest call of all_reduce took 2.01 s" in picture.alt
+
+
+def test_each_rank_brings_what_its_slider_says():
+    held = launch(one_sum, ranks=4, x_0=-5, x_3=20)
+    assert [one.before for one in held] == [-5, 2, 3, 20] and held[2].after == 20
+    late = launch(one_sum, ranks=4, rank_3=LATE)
+    assert max(one.waited for one in late[:3]) > 1.5 and [one.after for one in late] == [10] * 4
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (NEVER, "rank 3  waits in recv"),
+        (DIES, "Rank 3 of 4 was ended by SIGKILL"),
+        (SHAPE, "rank 3 called all_reduce of float [2]"),
+    ],
+)
+def test_each_way_of_rank_3_has_its_report(how, words):
+    made = meeting()
+    made.controls["rank_3"].value = how
+    made.wait()
+    assert words in made.shown.value and "Afterwards the ranks have 10" in made.answer.words
 
 
 PRETEND = """import os, sys
