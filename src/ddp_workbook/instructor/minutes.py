@@ -1,9 +1,9 @@
 """Computes how many minutes a page takes.
 
 Teaching is words read at 180 a minute, code read at 30 lines a minute, half a minute for each
-question to predict, and the seconds that its cells run. Code that a cell shows counts once the page
-has been executed. Exercises take the minutes that each of them states. A page gives both numbers
-under its question.
+question to predict, a minute for each picture to play with, and the seconds that its cells run.
+Code that a cell shows counts once the page has been executed. Exercises take the minutes that each
+of them states. A page gives both numbers under its question.
 """
 
 import re
@@ -14,7 +14,8 @@ import nbformat
 from ddp_workbook import exercises as all_exercises
 from ddp_workbook.notebook.pages import EXERCISE, STATED
 
-WORDS, LINES, PREDICTION = 180, 30, 0.5
+WORDS, LINES = 180, 30
+MARKS = {"**Predict.**": 0.5, "**Play.**": 1.0}  # how a paragraph begins: its minutes
 SHOWS_CODE = ("show_code(", "what_changed(")
 
 
@@ -25,22 +26,22 @@ def stated(notebook: nbformat.NotebookNode) -> tuple[int, int] | None:
 
 
 def teaching(notebook: nbformat.NotebookNode, seconds: float = 0.0) -> float:
-    """Minutes to read a page and its code, to predict, and to wait `seconds` for its cells.
+    """Minutes to read a page and its code, to predict and play, and to wait `seconds` for its cells.
 
     An exercise's cells, whose ids begin with ex-, are left out: its own minutes include them.
     """
-    words = lines = predictions = 0
+    words = lines = marked = 0.0
     for cell in notebook.cells:
         if cell.id.startswith("ex-"):
             continue
         if cell.cell_type == "markdown":
             words += len(re.findall(r"\w[\w'.-]*", cell.source))
-            predictions += cell.source.count("**Predict.**")
+            marked += sum(cell.source.count(mark) * MARKS[mark] for mark in MARKS)
         elif cell.cell_type == "code":
             lines += lines_of(cell.source)
             if cell.source.startswith(SHOWS_CODE):
                 lines += sum(lines_of(output.data["text/plain"]) for output in cell.outputs)
-    return words / WORDS + lines / LINES + predictions * PREDICTION + seconds / 60
+    return words / WORDS + lines / LINES + marked + seconds / 60
 
 
 def lines_of(code: str) -> int:
