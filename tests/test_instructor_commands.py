@@ -59,7 +59,7 @@ def test_every_command_has_help():
     """With its purpose, and nothing missing in an option's words."""
     code, output = run("--help")
     assert code == 0
-    for command in ("check", "solve", "grade", "reset", "time", "wheels", "plan"):
+    for command in ("check", "solve", "grade", "reset", "update", "time", "wheels", "plan"):
         assert f" {command} " in output
         assert run(command, "--help")[0] == 0
 

@@ -193,6 +193,46 @@ def reset(
         typer.echo(f"The attempt is kept in {kept}. Reload the notebook if it is open.")
 
 
+@app.command()
+def update(
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="A folder with a newer copy of the workbook; else git's."),
+    ] = None,
+) -> None:
+    """Take a newer edition of the workbook, and keep your own cells.
+
+    Without --from it is that of git's upstream. Where you and the new
+    edition have changed the same cell, the page gets the new one, and
+    yours is laid beside, in notebooks/work/pages. Your attempts stay.
+
+    Save your pages in JupyterLab first, and reload them afterwards.
+    The exit code is 1 if a page was left as it is, and 2 if there is
+    nothing to update from.
+    """
+    from ddp_workbook.instructor.updating import update as bring
+    from ddp_workbook.notebook.pages import CHECKOUT
+
+    with plain_errors():
+        done = bring(CHECKOUT, source)
+    for path, (cells, kept) in done.aside.items():
+        what = f"{cells} of your cells" if cells else "your file"
+        typer.echo(f"{path}: new, and {what} had changed in the same place: kept in {kept}.")
+    for path, why in done.left.items():
+        typer.echo(f"{path} was left as it is. {why} Save it, and run `update` again.", err=True)
+    if done.written or done.removed:
+        named = f", with {', '.join(done.pages)}" if done.pages else ""
+        typer.echo(f"{len(done.written) + len(done.removed)} files are new{named}.")
+        typer.echo(
+            "Reload open pages (File > Reload Notebook from Disk), and restart their kernels."
+        )
+        if done.installs:
+            typer.echo("`make lab` will install what is new, when you start it next.")
+    elif not done.left:
+        typer.echo("This is the newest edition already. Nothing was changed.")
+    raise typer.Exit(int(bool(done.left)))
+
+
 @app.command("time")
 def time_pages(
     names: Pages = None,

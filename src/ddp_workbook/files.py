@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import itertools
 import os
 import secrets
 import shutil
@@ -27,6 +28,28 @@ def write_whole(path: Path, text: str) -> Path:
     finally:
         part.unlink(missing_ok=True)
     return path
+
+
+def write_numbered(folder: Path, stem: str, suffix: str, data: bytes) -> Path:
+    """Write `data` to a new file, `stem.1suffix` or the next free number, and return it.
+
+    Folders above it are made. Raises OSError, and leaves no part of a file behind.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        path = folder / f"{stem}.{number}{suffix}"
+        try:
+            file = open(path, "xb")
+        except FileExistsError:
+            continue
+        try:
+            with file:
+                file.write(data)
+            return path
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+    raise AssertionError
 
 
 @cache

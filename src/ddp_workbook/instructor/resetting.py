@@ -1,12 +1,13 @@
 """`ddp-workbook reset`: an exercise's stub back on its page, or a whole page as it was shipped."""
 
-import subprocess
 from pathlib import Path
 
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.exercises.judging.source import same_code
+from ddp_workbook.files import write_numbered, write_whole
+from ddp_workbook.instructor.updating import CannotUpdate, edition, git
 from ddp_workbook.notebook import pages
 
 
@@ -45,7 +46,7 @@ def reset(name: str, path: Path | None = None) -> Path | None:
 
 
 def reset_page(name: str) -> tuple[Path, Path]:
-    """Put a whole page back as git has it; return the page, and the file that keeps what it was.
+    """Put a whole page back as it was shipped; return the page, and the file that keeps what it was.
 
     Saved attempts are files of their own, and stay. The copy is beside them, in work/pages.
 
@@ -54,18 +55,16 @@ def reset_page(name: str) -> tuple[Path, Path]:
         WorkbookError: the page cannot be kept; then it has not changed.
     """
     (path,) = pages.find_pages([name])
-    command = ["git", "-C", str(path.parent), "show", f"HEAD:./{path.name}"]
     try:
-        shipped = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", b"") or str(error).encode()
+        shipped = git(path.parent, "show", f"{edition(path.parent)}:./{path.name}")
+    except CannotUpdate as error:
         raise pages.BadPage(
-            f"git cannot show {path.name} as it was shipped: {said.decode().strip()}. Take it from "
+            f"git cannot show {path.name} as it was shipped: {error} Take it from "
             "the repository by hand. Nothing was changed."
         ) from None
     kept = _copied(path)
     try:
-        pages.write_whole(path, shipped.decode("utf-8"))
+        write_whole(path, shipped)
     except OSError as error:
         raise pages.BadPage(f"{path} cannot be written: {error.strerror}.") from None
     return path, kept
@@ -73,16 +72,9 @@ def reset_page(name: str) -> tuple[Path, Path]:
 
 def _copied(path: Path) -> Path:
     """A copy of the page under a new number. Raises WorkbookError if it cannot be made."""
-    folder, number = path.parent / "work" / "pages", 1
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        while True:
-            copy = folder / f"{path.stem}.{number}.ipynb"
-            try:
-                with open(copy, "xb") as file:
-                    file.write(path.read_bytes())
-                return copy
-            except FileExistsError:
-                number += 1
+        return write_numbered(
+            path.parent / "work" / "pages", path.stem, ".ipynb", path.read_bytes()
+        )
     except OSError as error:
         raise WorkbookError(f"The page could not be kept: {error}. Nothing changed.") from None

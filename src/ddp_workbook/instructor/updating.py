@@ -1,0 +1,329 @@
+"""`ddp-workbook update`: a newer edition of the workbook, in which a reader's own cells are kept.
+
+Editions are trees of git: that of HEAD, of its upstream, or of a folder. What a reader has is what
+stands in the checkout, committed or not staged. Nothing is remembered but by git: an update that was
+stopped half-way is completed by the next one, because merging the same edition again changes nothing.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.files import write_numbered
+from ddp_workbook.instructor.merging import merge
+from ddp_workbook.notebook import pages
+
+LOCAL = 60.0  # seconds for a command of git that asks no other machine
+REMOTE = 180.0  # seconds for git fetch
+FROM_A_FOLDER = "refs/ddp-workbook/on/"  # + a commit: the tree that lies over it since --from
+INSTALLED = ("pyproject.toml", "constraints.txt")  # what `make lab` installs from
+BUSY = {  # files of git while it is in the middle of something -> how to leave that
+    "MERGE_HEAD": "git merge --abort",
+    "rebase-merge": "git rebase --abort",
+    "rebase-apply": "git rebase --abort",
+    "CHERRY_PICK_HEAD": "git cherry-pick --abort",
+}
+AGAIN = "Nothing was changed."
+
+
+class CannotUpdate(WorkbookError):
+    """The update was refused, or stopped; running it again is always safe."""
+
+
+@dataclass
+class Outcome:
+    """What an update has changed, as paths below the checkout."""
+
+    written: list[str] = field(default_factory=list)  # files that are new, or new again
+    removed: list[str] = field(default_factory=list)
+    aside: dict[str, tuple[int, Path]] = field(default_factory=dict)
+    """Where the reader and the new edition changed the same: how many cells (0: the whole file), and
+    the file that keeps the reader's."""
+    left: dict[str, str] = field(default_factory=dict)  # pages left as they are, and why
+
+    @property
+    def pages(self) -> list[str]:
+        """The names of the pages that have changed."""
+        return [Path(path).name for path in self.written if path.endswith(".ipynb")]
+
+    @property
+    def installs(self) -> bool:
+        """Whether other packages may be needed."""
+        return any(path in self.written for path in INSTALLED)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A file that differs between two editions, with git's ids of its contents; "" for none."""
+
+    path: str
+    old: str
+    new: str
+    mine: str = ""  # what stands in the checkout
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is a notebook in both editions, and in the checkout."""
+        return self.path.endswith(".ipynb") and bool(self.old and self.new and self.mine)
+
+
+def edition(checkout: Path) -> str:
+    """git's name of the edition in this checkout: HEAD, or what `update --from` laid over it."""
+    head = git(checkout, "rev-parse", "HEAD").strip()
+    try:
+        return git(checkout, "rev-parse", "-q", "--verify", FROM_A_FOLDER + head).strip()
+    except CannotUpdate:
+        return head
+
+
+def update(checkout: Path, source: Path | None = None) -> Outcome:
+    """Bring the checkout to its upstream's edition, or to that of the folder `source`.
+
+    Raises CannotUpdate, before anything is changed unless it says otherwise. A page that cannot be
+    read stays as it is; then the edition counts as the old one, so that the next update renews it.
+    """
+    _refuse_other_folders(checkout)
+    _refuse_unfinished(checkout)
+    head = git(checkout, "rev-parse", "HEAD").strip()
+    target = _tree_of(checkout, source, head) if source else _upstream(checkout, head)
+    if target is None:
+        return Outcome()
+    outcome = Outcome()
+    try:
+        _bring(checkout, changes(checkout, edition(checkout), target), target, outcome)
+    except OSError as error:
+        raise CannotUpdate(
+            f"{error.filename} cannot be written: {error.strerror}. Some files are new and others "
+            "are not yet: mend this, and run `update` again, which completes it."
+        ) from None
+    if not outcome.left:
+        if source:
+            git(checkout, "update-ref", FROM_A_FOLDER + head, target)
+        elif target != head:
+            git(checkout, "reset", "-q", target)
+    return outcome
+
+
+# What git knows
+
+
+def git(checkout: Path, *words: str, given: str = "", seconds: float = LOCAL, **env: str) -> str:
+    """What a command of git prints. Raises CannotUpdate with git's own last words."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    ssh = os.environ.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
+    asks_nothing = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": ssh, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(checkout), *words],
+            input=given.encode("utf-8", "surrogateescape"),
+            env=clean | asks_nothing | env,
+            capture_output=True,
+            check=True,
+            timeout=seconds,
+        )
+    except FileNotFoundError:
+        raise CannotUpdate(
+            "git is not installed, and `update` needs it to tell your cells from ours: install git "
+            f"(Debian and Ubuntu: sudo apt install git). {AGAIN}"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise CannotUpdate(f"git {words[0]} has not ended after {seconds:g} s.") from None
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode("utf-8", "replace").strip().splitlines() or [str(error)]
+        why = next((line for line in said if line.startswith(("fatal:", "error:"))), said[-1])
+        raise CannotUpdate(f"git {words[0]}: {why}") from None
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def _refuse_other_folders(checkout: Path) -> None:
+    try:
+        top = git(checkout, "rev-parse", "--show-toplevel").rstrip("\n")
+    except CannotUpdate as error:
+        if "not a git repository" not in str(error):
+            raise
+        top = ""
+    if not top or not Path(top).samefile(checkout):
+        raise CannotUpdate(
+            f"{checkout} was not made by `git clone`, so nobody can tell your cells from the shipped "
+            "ones. Clone the workbook into a new folder, run `make lab` there, and copy "
+            f"notebooks/work, which has your attempts, into its notebooks. {AGAIN}"
+        )
+
+
+def _refuse_unfinished(checkout: Path) -> None:
+    """Refuse if git is in the middle of a merge, or has conflicts left."""
+    for name, mend in BUSY.items():
+        if Path(checkout, git(checkout, "rev-parse", "--git-path", name).rstrip("\n")).exists():
+            raise CannotUpdate(
+                f"git is in the middle of something else: `{mend}` leaves it. Then run `update` "
+                f"again. {AGAIN}"
+            )
+    conflicts = {
+        line.partition("\t")[2] for line in git(checkout, "ls-files", "-u", "-z").split("\0")
+    } - {""}
+    if conflicts:
+        raise CannotUpdate(
+            f"git has conflicts in {', '.join(sorted(conflicts))}, as after `git stash pop`. "
+            "`git checkout HEAD -- FILE` takes the shipped file, and the stash keeps yours. Then "
+            f"run `update` again. {AGAIN}"
+        )
+
+
+def _upstream(checkout: Path, head: str) -> str | None:
+    """The newest commit of the branch that this one follows, fetched; None if it has nothing new."""
+    try:
+        name = git(checkout, "rev-parse", "--abbrev-ref", "@{upstream}").strip()
+    except CannotUpdate:
+        raise CannotUpdate(
+            "The branch in this checkout follows no other one, so there is nothing to update from. "
+            "`git checkout main` goes back to the branch that was cloned, and `git branch "
+            "--set-upstream-to=origin/main` lets it follow that. Or take a newer copy of the "
+            f"workbook: `update --from DIR`. {AGAIN}"
+        ) from None
+    try:
+        git(checkout, "fetch", "--quiet", seconds=REMOTE)
+    except CannotUpdate as error:
+        raise CannotUpdate(
+            f"{name} cannot be fetched ({error}). Is there a network? Without one, take a newer copy "
+            f"of the workbook from a stick or a shared disk: `update --from DIR`. {AGAIN}"
+        ) from None
+    newest = git(checkout, "rev-parse", "@{upstream}").strip()
+    if _contains(checkout, head, newest) and edition(checkout) == head:
+        return None
+    if not _contains(checkout, newest, head):
+        raise CannotUpdate(
+            f"You have commits that {name} has not. Make ordinary changes of them, which changes no "
+            "file: `git reset --soft $(git merge-base HEAD @{upstream})`. Then run `update` again. "
+            f"{AGAIN}"
+        )
+    return newest
+
+
+def _contains(checkout: Path, commit: str, other: str) -> bool:
+    """Whether `commit` is `other` or comes after it."""
+    try:
+        git(checkout, "merge-base", "--is-ancestor", other, commit)
+    except CannotUpdate:
+        return False
+    return True
+
+
+def _tree_of(checkout: Path, source: Path, head: str) -> str:
+    """The files of a folder as a tree of this repository, without what its .gitignore leaves out."""
+    folder = source.expanduser().absolute()
+    if not (folder / "src" / "ddp_workbook").is_dir() or not (folder / "notebooks").is_dir():
+        raise CannotUpdate(
+            f"{source} is no copy of the workbook: it has no src/ddp_workbook and notebooks. {AGAIN}"
+        )
+    if folder.samefile(checkout):
+        raise CannotUpdate(f"{source} is this checkout itself. {AGAIN}")
+    try:
+        theirs = git(folder, "rev-parse", "HEAD").strip()
+    except CannotUpdate:
+        theirs = ""  # a plain copy
+    if theirs and theirs != head and _contains(checkout, head, theirs):
+        raise CannotUpdate(f"{source} is older than this checkout. {AGAIN}")
+    with tempfile.TemporaryDirectory(prefix="ddp-workbook-") as own:
+        index = {"GIT_INDEX_FILE": str(Path(own, "index"))}
+        there = ("--git-dir", _git_dir(checkout), "--work-tree", str(folder))
+        git(folder, *there, "add", "--all", ".", **index)
+        return git(folder, *there, "write-tree", **index).strip()
+
+
+def _git_dir(checkout: Path) -> str:
+    return git(checkout, "rev-parse", "--absolute-git-dir").rstrip("\n")
+
+
+def changes(checkout: Path, old: str, new: str) -> list[Change]:
+    """The files that differ between two editions, with what stands in the checkout."""
+    words = git(checkout, "diff-tree", "-r", "-z", "--no-renames", "--raw", old, new).split("\0")
+    found = []
+    for about, path in zip(words[::2], words[1::2], strict=False):
+        _, _, was, becomes, _ = about.split(" ")
+        found.append(Change(path, was.strip("0") and was, becomes.strip("0") and becomes))
+    present = [one.path for one in found if (checkout / one.path).is_file()]
+    ids = git(checkout, "hash-object", "--stdin-paths", given="\n".join(present)).split()
+    here = dict(zip(present, ids, strict=True))
+    return [Change(one.path, one.old, one.new, here.get(one.path, "")) for one in found]
+
+
+# What becomes of the files
+
+
+def _bring(checkout: Path, changed: list[Change], target: str, outcome: Outcome) -> None:
+    """Write the new edition over the old one; what only the reader has is laid beside first."""
+    merged: dict[str, tuple[bytes, dict]] = {}
+    plain: list[str] = []
+    for one in changed:
+        file = checkout / one.path
+        if one.mine == one.new:
+            continue  # also if both are gone
+        if not one.new:
+            if one.mine == one.old:  # otherwise it stays, as a file of the reader's own
+                outcome.removed.append(one.path)
+            continue
+        if one.mine not in ("", one.old) and one.is_page:
+            read = file.read_bytes()
+            try:
+                page, lost = merge(_page(checkout, one.old), _own(file), _page(checkout, one.new))
+            except pages.BadPage as problem:
+                outcome.left[one.path] = str(problem)
+                continue
+            if lost:
+                aside = {**page, "cells": lost}
+                outcome.aside[one.path] = len(lost), _beside(checkout, file, _text(aside))
+            merged[one.path] = read, page
+            continue
+        if one.mine not in ("", one.old):
+            outcome.aside[one.path] = 0, _beside(checkout, file, file.read_bytes())
+        plain.append(one.path)
+    _check_out(checkout, target, plain)
+    outcome.written += plain
+    for path, (read, page) in merged.items():
+        if (checkout / path).read_bytes() != read:
+            outcome.left[path] = f"{checkout / path} was saved in this moment."
+            continue
+        pages.save(checkout / path, page)
+        outcome.written.append(path)
+    for path in outcome.removed:
+        (checkout / path).unlink(missing_ok=True)
+
+
+def _page(checkout: Path, blob: str) -> dict:
+    return json.loads(git(checkout, "cat-file", "blob", blob))
+
+
+def _own(file: Path) -> dict:
+    """The reader's page. Raises BadPage unless it is one."""
+    page = pages.load(file)
+    try:
+        [(cell["cell_type"], "".join(cell["source"])) for cell in page["cells"]]
+    except (KeyError, TypeError):
+        raise pages.BadPage(f"{file} is not a notebook, or only a part of one.") from None
+    return page
+
+
+def _text(page: dict) -> bytes:
+    return (json.dumps(page, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _beside(checkout: Path, file: Path, data: bytes) -> Path:
+    folder = checkout / "notebooks" / "work" / "pages"
+    try:
+        return write_numbered(folder, file.stem, file.suffix, data)
+    except OSError as error:
+        raise CannotUpdate(f"Your {file.name} could not be kept: {error}. {AGAIN}") from None
+
+
+def _check_out(checkout: Path, tree: str, paths: list[str]) -> None:
+    """Write these files of the tree, and leave git's index alone."""
+    if not paths:
+        return
+    with tempfile.TemporaryDirectory(prefix="ddp-workbook-") as own:
+        index = {"GIT_INDEX_FILE": str(Path(own, "index"))}
+        git(checkout, "read-tree", tree, **index)
+        git(checkout, "checkout-index", "-f", "-z", "--stdin", given="\0".join(paths), **index)

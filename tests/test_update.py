@@ -1,0 +1,327 @@
+"""`ddp-workbook update`, in real repositories: one to clone from, and an attendee's."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ddp_workbook import cli
+from ddp_workbook.notebook import pages
+
+PAGE, OTHER = "notebooks/00_a.ipynb", "notebooks/01_b.ipynb"
+NEWEST = "This is the newest edition already. Nothing was changed."
+ME = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+
+
+def git(folder: Path, *words: str) -> str:
+    """Run git there."""
+    line = ["git", "-C", str(folder), *ME, *words]
+    return subprocess.run(line, check=True, capture_output=True, text=True).stdout
+
+
+def cell(key: str, text: str, **more) -> dict:
+    code = {"cell_type": "code", "execution_count": None, "outputs": []}
+    return {"id": key, "metadata": {}, "source": text.splitlines(keepends=True)} | code | more
+
+
+def page(*cells: dict) -> dict:
+    kernel = {"kernelspec": {"name": "python3"}}
+    return {"cells": list(cells), "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+
+
+SHIPPED = [cell("one", "1"), cell("two", "2"), cell("three", "3")]
+
+
+def commit(folder: Path, files: dict[str, str | dict | None]) -> None:
+    """Write these files (None: delete), and commit them."""
+    for name, held in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if held is None:
+            file.unlink()
+        elif isinstance(held, dict):
+            pages.save(file, held)
+        else:
+            file.write_text(held)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "edition")
+
+
+@pytest.fixture
+def shipped(tmp_path) -> Path:
+    """The repository of the workbook."""
+    folder = tmp_path / "shipped"
+    folder.mkdir()
+    git(folder, "init", "-qb", "main")
+    ours = {".gitignore": "work/\n.venv\n", "src/ddp_workbook/a.py": "a = 1\n", "tools/b.sh": "b\n"}
+    commit(folder, {PAGE: page(*SHIPPED), OTHER: page(*SHIPPED), "pyproject.toml": "", **ours})
+    return folder
+
+
+@pytest.fixture
+def mine(shipped, tmp_path, monkeypatch) -> Path:
+    """An attendee's clone, with an attempt and its note, in which the command works."""
+    git(tmp_path, "clone", "-q", str(shipped), "mine")
+    folder = tmp_path / "mine"
+    work = folder / "notebooks" / "work" / "exercises"
+    work.mkdir(parents=True)
+    (work / "ring.1.py").write_text("my attempt")
+    (work / "ring.solved").write_text("ring.1.py\n")
+    monkeypatch.setattr(pages, "CHECKOUT", folder)
+    return folder
+
+
+def update(*words) -> tuple[int, str]:
+    """The exit code, and what was said."""
+    result = CliRunner().invoke(cli.app, ["update", *map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """All files but git's own."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    own = folder / ".git"
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files if own not in p.parents}
+
+
+def texts(folder: Path, name: str = PAGE) -> list[str]:
+    return ["".join(cell["source"]) for cell in pages.load(folder / name)["cells"]]
+
+
+def answered(folder: Path, **by_id: str) -> None:
+    """Save the page as an attendee does: with these texts, with outputs, and a cell of their own."""
+    held = pages.load(folder / PAGE)
+    for one in held["cells"]:
+        one |= {"execution_count": 3, "outputs": [{"output_type": "stream", "text": ["x"]}]}
+        one["source"] = by_id.get(one["id"], "".join(one["source"]))
+    held["cells"].insert(2, cell("own", "my own"))
+    pages.save(folder / PAGE, held)
+
+
+@pytest.fixture(params=["upstream", "--from a clone", "--from a plain copy"])
+def where(request, shipped, tmp_path) -> list:
+    """The words of `update` for each way to the new edition, which is committed by then."""
+    if request.param == "upstream":
+        return []
+    if request.param == "--from a plain copy":
+        return ["--from", tmp_path / "copy"]
+    return ["--from", shipped]
+
+
+def renew(shipped: Path, where: list, files: dict) -> None:
+    """Ship a new edition, also to the plain copy."""
+    commit(shipped, files)
+    if where and where[1] != shipped:
+        shutil.rmtree(where[1], ignore_errors=True)
+        shutil.copytree(shipped, where[1], ignore=shutil.ignore_patterns(".git"))
+
+
+def test_own_cells_stay_where_only_the_attendee_changed_them(shipped, mine, where):
+    """The fix arrives; answers, outputs, own cells, attempts and notes stay; twice is once."""
+    answered(mine, three="my answer")
+    work = everything(mine / "notebooks" / "work")
+    new = [cell("zero", "0"), cell("one", "1, mended"), *SHIPPED[1:]]
+    new_files = {"src/ddp_workbook/new.py": "n\n", "tools/b.sh": None, "pyproject.toml": "x"}
+    renew(shipped, where, {PAGE: page(*new), "src/ddp_workbook/a.py": "a = 2\n", **new_files})
+    code, said = update(*where)
+    assert code == 0 and "5 files are new, with 00_a.ipynb." in said and "make lab" in said
+    assert texts(mine) == ["0", "1, mended", "2", "my own", "my answer"]
+    assert [bool(one["outputs"]) for one in pages.load(mine / PAGE)["cells"]][2:] == [1, 0, 1]
+    assert (mine / "src/ddp_workbook/a.py").read_text() == "a = 2\n"
+    assert (mine / "src/ddp_workbook/new.py").exists() and not (mine / "tools/b.sh").exists()
+    assert everything(mine / "notebooks" / "work") == work
+    before = everything(mine)
+    assert update(*where) == (0, NEWEST + "\n") and everything(mine) == before
+
+
+def test_a_later_edition_after_one_from_a_folder(shipped, mine, tmp_path):
+    """The stick in the morning, the network at noon: git knows what lies over its own commit."""
+    answered(mine, three="my answer")
+    copy = ["--from", tmp_path / "copy"]
+    renew(shipped, copy, {PAGE: page(cell("one", "1, mended"), *SHIPPED[1:])})
+    assert update(*copy)[0] == 0
+    commit(shipped, {PAGE: page(cell("one", "1, better"), *SHIPPED[1:])})
+    code, said = update()
+    assert code == 0 and "kept in" not in said
+    assert texts(mine) == ["1, better", "2", "my own", "my answer"]
+    assert git(mine, "rev-parse", "HEAD") == git(shipped, "rev-parse", "HEAD")
+    assert update()[1] == NEWEST + "\n"
+
+
+def test_a_cell_that_both_changed_is_laid_beside(shipped, mine, where):
+    """Also one that is shipped no more; the file beside opens as a notebook."""
+    answered(mine, one="mine", two="2, my way")
+    renew(shipped, where, {PAGE: page(cell("one", "1, mended"), SHIPPED[2])})
+    code, said = update(*where)
+    kept = mine / "notebooks" / "work" / "pages" / "00_a.1.ipynb"
+    assert code == 0 and "2 of your cells" in said and str(kept) in said
+    assert texts(mine) == ["1, mended", "my own", "3"]
+    assert texts(kept.parent, kept.name) == ["mine", "2, my way"]
+    assert update(*where)[1] == NEWEST + "\n"
+    assert len(list(kept.parent.iterdir())) == 1
+
+
+def test_a_file_that_both_changed_is_laid_beside(shipped, mine, where):
+    """A worker that the attendee has edited; the pages need the new one."""
+    (mine / "src/ddp_workbook/a.py").write_text("a = 'mine'\n")
+    (mine / "tools/b.sh").write_text("mine\n")
+    (mine / "src/ddp_workbook/new.py").write_text("not from git\n")
+    ours = {"src/ddp_workbook/a.py": "a = 2\n", "src/ddp_workbook/new.py": "n\n"}
+    renew(shipped, where, {"tools/b.sh": None, **ours})
+    code, said = update(*where)
+    beside = mine / "notebooks" / "work" / "pages"
+    assert code == 0 and str(beside / "a.1.py") in said
+    assert (beside / "a.1.py").read_text() == "a = 'mine'\n"
+    assert (beside / "new.1.py").read_text() == "not from git\n"
+    assert {name: (mine / name).read_text() for name in ours} == ours
+    assert (mine / "tools/b.sh").read_text() == "mine\n"
+    assert update(*where)[1] == NEWEST + "\n"
+
+
+def test_a_deleted_cell_comes_back_only_if_it_is_new(shipped, mine):
+    held = page(SHIPPED[2])
+    pages.save(mine / PAGE, held)
+    commit(shipped, {PAGE: page(SHIPPED[0], cell("two", "2, mended"), SHIPPED[2])})
+    assert update()[0] == 0 and texts(mine) == ["2, mended", "3"]
+
+
+def test_a_page_without_the_shipped_ids_is_laid_beside_whole(shipped, mine):
+    """An old front end gives none, and another one its own."""
+    held = page(*({**one, "id": f"x{number}"} for number, one in enumerate(SHIPPED)))
+    pages.save(mine / PAGE, held)
+    commit(shipped, {PAGE: page(cell("one", "1, mended"))})
+    assert update()[0] == 0 and texts(mine) == ["1, mended"]
+    assert texts(mine / "notebooks" / "work" / "pages", "00_a.1.ipynb") == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("half", ['{"cells": [', '{"nbformat": 4, "cells": [3]}', ""])
+def test_a_page_in_the_middle_of_saving_is_left_alone(shipped, mine, where, half):
+    """All else is new, and the next update renews the page, with what the attendee has in it."""
+    (mine / PAGE).write_text(half)
+    renew(
+        shipped,
+        where,
+        {name: page(cell("one", "1, mended"), *SHIPPED[1:]) for name in (PAGE, OTHER)},
+    )
+    code, said = update(*where)
+    assert code == 1 and f"{PAGE} was left as it is." in said and "not a notebook" in said
+    assert (mine / PAGE).read_text() == half and texts(mine, OTHER)[0] == "1, mended"
+    pages.save(mine / PAGE, page(*SHIPPED[:2], cell("three", "my answer")))
+    assert update(*where)[0] == 0
+    assert texts(mine) == ["1, mended", "2", "my answer"]
+    assert update(*where)[1] == NEWEST + "\n"
+
+
+def test_a_whole_page_comes_back_as_the_folder_had_it(shipped, mine, tmp_path, monkeypatch):
+    """`reset --page` after `update --from`: not as git's last commit has it."""
+    copy = ["--from", tmp_path / "copy"]
+    renew(shipped, copy, {PAGE: page(cell("one", "1, mended"))})
+    assert update(*copy)[0] == 0
+    answered(mine)
+    monkeypatch.setattr(pages, "FOLDER", mine / "notebooks")
+    assert CliRunner().invoke(cli.app, ["reset", "--page", "00"]).exit_code == 0
+    assert texts(mine) == ["1, mended"]
+
+
+# What is refused
+
+
+def refused(folder: Path, *parts: str, words: tuple = ()) -> None:
+    """The update says these, and changes nothing."""
+    before = everything(folder)
+    code, said = update(*words)
+    assert code == 2 and everything(folder) == before
+    assert all(part in said for part in (*parts, "Nothing was changed.")), said
+
+
+def test_no_git(mine, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    refused(mine, "git is not installed")
+
+
+def test_a_copy_without_git(mine):
+    """Unpacked from an archive, also inside another repository."""
+    shutil.rmtree(mine / ".git")
+    refused(mine, "was not made by `git clone`", "notebooks/work")
+    git(mine.parent, "init", "-q")
+    refused(mine, "was not made by `git clone`")
+
+
+def test_no_upstream(mine):
+    git(mine, "checkout", "-qb", "experiments")
+    refused(mine, "follows no other one", "`git checkout main`", "--from DIR")
+
+
+def test_no_network(mine, shipped):
+    shipped.rename(shipped.with_name("gone"))
+    refused(mine, "origin/main cannot be fetched", "does not appear to be a git repository")
+
+
+def test_local_commits(mine, shipped):
+    """The mend that the sentence names keeps the attendee's files, and the update then goes well."""
+    answered(mine, three="my answer")
+    git(mine, "commit", "-qam", "my answers")
+    assert update()[1] == NEWEST + "\n"
+    commit(shipped, {PAGE: page(cell("one", "1, mended"), *SHIPPED[1:])})
+    refused(mine, "You have commits that origin/main has not", "git reset --soft")
+    base = git(mine, "merge-base", "HEAD", "@{upstream}").strip()
+    git(mine, "reset", "--soft", base)
+    assert update()[0] == 0
+    assert texts(mine) == ["1, mended", "2", "my own", "my answer"]
+
+
+def test_a_merge_that_was_begun(mine, shipped):
+    """What an attendee has who tried `git pull` first, with and without a stash."""
+    answered(mine, one="mine")
+    commit(shipped, {PAGE: page(cell("one", "1, mended"), *SHIPPED[1:])})
+    git(mine, "stash")
+    git(mine, "pull", "-q")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(mine, "stash", "pop")
+    refused(mine, f"git has conflicts in {PAGE}", "git checkout HEAD -- FILE")
+    git(mine, "checkout", "HEAD", "--", PAGE)
+    assert update()[1] == NEWEST + "\n"
+    commit(shipped, {PAGE: page(cell("one", "1, better"))})
+    answered(mine, one="mine again")
+    git(mine, "commit", "-qam", "mine")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(mine, "pull", "-q", "--no-rebase")
+    refused(mine, "`git merge --abort`")
+
+
+def test_folders_that_are_no_newer_copy(mine, shipped, tmp_path):
+    refused(mine, "is no copy of the workbook", words=("--from", tmp_path))
+    refused(mine, "is this checkout itself", words=("--from", mine))
+    git(tmp_path, "clone", "-q", str(shipped), "old")
+    commit(shipped, {PAGE: page(cell("one", "1, mended"))})
+    assert update()[0] == 0
+    refused(mine, "is older than this checkout", words=("--from", tmp_path / "old"))
+
+
+def test_a_disk_that_is_full_or_read_only(mine, shipped, monkeypatch):
+    """What would be lost is kept first; the next update completes the one that was stopped."""
+    answered(mine, one="mine")
+    (mine / "notebooks" / "work" / "pages").write_text("a file in the way")
+    commit(shipped, {PAGE: page(cell("one", "1, mended"), *SHIPPED[1:]), "tools/b.sh": "c\n"})
+    refused(mine, "could not be kept")
+    (mine / "notebooks" / "work" / "pages").unlink()
+    with monkeypatch.context() as full:
+        full.setattr(pages, "write_whole", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+        code, said = update()
+        assert code == 2 and "cannot be written: full" in said
+    assert update()[0] == 0 and texts(mine) == ["1, mended", "2", "my own", "3"]
+    kept = [json.loads(path.read_text()) for path in (mine / "notebooks/work/pages").iterdir()]
+    assert ["mine"] in [["".join(one["source"]) for one in held["cells"]] for held in kept]
+
+
+def test_nothing_of_the_surroundings_leads_git_astray(mine, shipped, monkeypatch):
+    """As in a hook of another repository."""
+    monkeypatch.setenv("GIT_DIR", os.fspath(shipped / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", os.fspath(shipped))
+    answered(mine)
+    assert update()[1] == NEWEST + "\n"
