@@ -94,7 +94,7 @@ def texts(folder: Path, name: str = PAGE) -> list[str]:
 
 
 def answered(folder: Path, **by_id: str) -> None:
-    """Save the page as an attendee does: with these texts, with outputs, and a cell of their own."""
+    """Save the page as an attendee does: these texts, outputs, and a cell of their own."""
     held = pages.load(folder / PAGE)
     for one in held["cells"]:
         one |= {"execution_count": 3, "outputs": [{"output_type": "stream", "text": ["x"]}]}
@@ -203,11 +203,8 @@ def test_a_page_without_the_shipped_ids_is_laid_beside_whole(shipped, mine):
 def test_a_page_in_the_middle_of_saving_is_left_alone(shipped, mine, where, half):
     """All else is new, and the next update renews the page, with what the attendee has in it."""
     (mine / PAGE).write_text(half)
-    renew(
-        shipped,
-        where,
-        {name: page(cell("one", "1, mended"), *SHIPPED[1:]) for name in (PAGE, OTHER)},
-    )
+    mended = page(cell("one", "1, mended"), *SHIPPED[1:])
+    renew(shipped, where, {PAGE: mended, OTHER: mended})
     code, said = update(*where)
     assert code == 1 and f"{PAGE} was left as it is." in said and "not a notebook" in said
     assert (mine / PAGE).read_text() == half and texts(mine, OTHER)[0] == "1, mended"
@@ -263,7 +260,7 @@ def test_no_network(mine, shipped):
 
 
 def test_local_commits(mine, shipped):
-    """The mend that the sentence names keeps the attendee's files, and the update then goes well."""
+    """The mend that the sentence names changes no file, and the update then goes well."""
     answered(mine, three="my answer")
     git(mine, "commit", "-qam", "my answers")
     assert update()[1] == NEWEST + "\n"

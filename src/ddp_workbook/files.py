@@ -39,16 +39,15 @@ def write_numbered(folder: Path, stem: str, suffix: str, data: bytes) -> Path:
     for number in itertools.count(1):
         path = folder / f"{stem}.{number}{suffix}"
         try:
-            file = open(path, "xb")
+            path.touch(exist_ok=False)
         except FileExistsError:
             continue
         try:
-            with file:
-                file.write(data)
-            return path
+            path.write_bytes(data)
         except OSError:
             path.unlink(missing_ok=True)
             raise
+        return path
     raise AssertionError
 
 

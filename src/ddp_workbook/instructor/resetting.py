@@ -46,7 +46,7 @@ def reset(name: str, path: Path | None = None) -> Path | None:
 
 
 def reset_page(name: str) -> tuple[Path, Path]:
-    """Put a whole page back as it was shipped; return the page, and the file that keeps what it was.
+    """Put a whole page back as it was shipped; return it, and the file that keeps what it was.
 
     Saved attempts are files of their own, and stay. The copy is beside them, in work/pages.
 

@@ -1,8 +1,8 @@
 """`ddp-workbook update`: a newer edition of the workbook, in which a reader's own cells are kept.
 
 Editions are trees of git: that of HEAD, of its upstream, or of a folder. What a reader has is what
-stands in the checkout, committed or not staged. Nothing is remembered but by git: an update that was
-stopped half-way is completed by the next one, because merging the same edition again changes nothing.
+stands in the checkout, whether staged or not. Nothing is remembered but by git: an update that was
+stopped half-way is completed by the next one, because merging an edition again changes nothing.
 """
 
 import json
@@ -41,8 +41,7 @@ class Outcome:
     written: list[str] = field(default_factory=list)  # files that are new, or new again
     removed: list[str] = field(default_factory=list)
     aside: dict[str, tuple[int, Path]] = field(default_factory=dict)
-    """Where the reader and the new edition changed the same: how many cells (0: the whole file), and
-    the file that keeps the reader's."""
+    """What both have changed: how many cells (0: the file), and the file with the reader's."""
     left: dict[str, str] = field(default_factory=dict)  # pages left as they are, and why
 
     @property
@@ -148,8 +147,8 @@ def _refuse_other_folders(checkout: Path) -> None:
         top = ""
     if not top or not Path(top).samefile(checkout):
         raise CannotUpdate(
-            f"{checkout} was not made by `git clone`, so nobody can tell your cells from the shipped "
-            "ones. Clone the workbook into a new folder, run `make lab` there, and copy "
+            f"{checkout} was not made by `git clone`, so nobody can tell your cells from "
+            "the shipped ones. Clone the workbook into a new folder, run `make lab` there, and copy "
             f"notebooks/work, which has your attempts, into its notebooks. {AGAIN}"
         )
 
@@ -174,7 +173,7 @@ def _refuse_unfinished(checkout: Path) -> None:
 
 
 def _upstream(checkout: Path, head: str) -> str | None:
-    """The newest commit of the branch that this one follows, fetched; None if it has nothing new."""
+    """The newest commit of the branch that this one follows; None if it has nothing new."""
     try:
         name = git(checkout, "rev-parse", "--abbrev-ref", "@{upstream}").strip()
     except CannotUpdate:
@@ -188,15 +187,15 @@ def _upstream(checkout: Path, head: str) -> str | None:
         git(checkout, "fetch", "--quiet", seconds=REMOTE)
     except CannotUpdate as error:
         raise CannotUpdate(
-            f"{name} cannot be fetched ({error}). Is there a network? Without one, take a newer copy "
-            f"of the workbook from a stick or a shared disk: `update --from DIR`. {AGAIN}"
+            f"{name} cannot be fetched ({error}). Is there a network? Without one, take a newer "
+            f"copy of the workbook from a stick: `update --from DIR`. {AGAIN}"
         ) from None
     newest = git(checkout, "rev-parse", "@{upstream}").strip()
     if _contains(checkout, head, newest) and edition(checkout) == head:
         return None
     if not _contains(checkout, newest, head):
         raise CannotUpdate(
-            f"You have commits that {name} has not. Make ordinary changes of them, which changes no "
+            f"You have commits that {name} has not. Make ordinary changes of them; this changes no "
             "file: `git reset --soft $(git merge-base HEAD @{upstream})`. Then run `update` again. "
             f"{AGAIN}"
         )
@@ -213,11 +212,11 @@ def _contains(checkout: Path, commit: str, other: str) -> bool:
 
 
 def _tree_of(checkout: Path, source: Path, head: str) -> str:
-    """The files of a folder as a tree of this repository, without what its .gitignore leaves out."""
+    """The files of a folder as a tree of this repository, without what git is told to ignore."""
     folder = source.expanduser().absolute()
     if not (folder / "src" / "ddp_workbook").is_dir() or not (folder / "notebooks").is_dir():
         raise CannotUpdate(
-            f"{source} is no copy of the workbook: it has no src/ddp_workbook and notebooks. {AGAIN}"
+            f"{source} is no copy of the workbook: src/ddp_workbook or notebooks is missing. {AGAIN}"
         )
     if folder.samefile(checkout):
         raise CannotUpdate(f"{source} is this checkout itself. {AGAIN}")
