@@ -216,7 +216,7 @@ def _tree_of(checkout: Path, source: Path, head: str) -> str:
     folder = source.expanduser().absolute()
     if not (folder / "src" / "ddp_workbook").is_dir() or not (folder / "notebooks").is_dir():
         raise CannotUpdate(
-            f"{source} is no copy of the workbook: src/ddp_workbook or notebooks is missing. {AGAIN}"
+            f"{source} is no copy of the workbook: no src/ddp_workbook, or no notebooks. {AGAIN}"
         )
     if folder.samefile(checkout):
         raise CannotUpdate(f"{source} is this checkout itself. {AGAIN}")
