@@ -147,8 +147,8 @@ def _refuse_other_folders(checkout: Path) -> None:
         top = ""
     if not top or not Path(top).samefile(checkout):
         raise CannotUpdate(
-            f"{checkout} was not made by `git clone`, so nobody can tell your cells from "
-            "the shipped ones. Clone the workbook into a new folder, run `make lab` there, and copy "
+            f"{checkout} was not made by `git clone`, so nobody can tell your cells from the "
+            "shipped ones. Clone the workbook into a new folder, run `make lab` there, and copy "
             f"notebooks/work, which has your attempts, into its notebooks. {AGAIN}"
         )
 
