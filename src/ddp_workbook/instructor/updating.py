@@ -110,8 +110,10 @@ def update(checkout: Path, source: Path | None = None) -> Outcome:
 # What git knows
 
 
-def git(checkout: Path, *words: str, given: str = "", seconds: float = LOCAL, **env: str) -> str:
-    """What a command of git prints. Raises CannotUpdate with git's own last words."""
+def git(
+    checkout: Path, *words: str, given: str = "", seconds: float = LOCAL, index: str = ""
+) -> str:
+    """What a command of git prints; `index` is another file for its index. Raises CannotUpdate with git's own last words."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     ssh = os.environ.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
     asks_nothing = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": ssh, "LC_ALL": "C"}
@@ -119,7 +121,7 @@ def git(checkout: Path, *words: str, given: str = "", seconds: float = LOCAL, **
         done = subprocess.run(
             ["git", "-C", str(checkout), *words],
             input=given.encode("utf-8", "surrogateescape"),
-            env=clean | asks_nothing | env,
+            env=clean | asks_nothing | ({"GIT_INDEX_FILE": index} if index else {}),
             capture_output=True,
             check=True,
             timeout=seconds,
@@ -227,10 +229,10 @@ def _tree_of(checkout: Path, source: Path, head: str) -> str:
     if theirs and theirs != head and _contains(checkout, head, theirs):
         raise CannotUpdate(f"{source} is older than this checkout. {AGAIN}")
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-") as own:
-        index = {"GIT_INDEX_FILE": str(Path(own, "index"))}
+        index = str(Path(own, "index"))
         there = ("--git-dir", _git_dir(checkout), "--work-tree", str(folder))
-        git(folder, *there, "add", "--all", ".", **index)
-        return git(folder, *there, "write-tree", **index).strip()
+        git(folder, *there, "add", "--all", ".", index=index)
+        return git(folder, *there, "write-tree", index=index).strip()
 
 
 def _git_dir(checkout: Path) -> str:
@@ -323,6 +325,6 @@ def _check_out(checkout: Path, tree: str, paths: list[str]) -> None:
     if not paths:
         return
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-") as own:
-        index = {"GIT_INDEX_FILE": str(Path(own, "index"))}
-        git(checkout, "read-tree", tree, **index)
-        git(checkout, "checkout-index", "-f", "-z", "--stdin", given="\0".join(paths), **index)
+        index = str(Path(own, "index"))
+        git(checkout, "read-tree", tree, index=index)
+        git(checkout, "checkout-index", "-f", "-z", "--stdin", given="\0".join(paths), index=index)
