@@ -113,7 +113,10 @@ def update(checkout: Path, source: Path | None = None) -> Outcome:
 def git(
     checkout: Path, *words: str, given: str = "", seconds: float = LOCAL, index: str = ""
 ) -> str:
-    """What a command of git prints; `index` is another file for its index. Raises CannotUpdate with git's own last words."""
+    """What a command of git prints; `index` is another file for its index.
+
+    Raises CannotUpdate with git's own words.
+    """
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     ssh = os.environ.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
     asks_nothing = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": ssh, "LC_ALL": "C"}
