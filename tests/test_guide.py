@@ -1,9 +1,12 @@
 """The instructor's guide, notebooks/README.md: what it names exists, and its plans fit."""
 
+import ast
 import re
 
+import nbformat
 import pytest
 
+from ddp_workbook.instructor import plans
 from ddp_workbook.notebook import pages
 from tools import minutes
 from tools.minutes import GUIDE
@@ -11,7 +14,11 @@ from tools.set_up import ROOT
 
 TEXT = GUIDE.read_text(encoding="utf-8")
 CORE = [path for path in pages.all_pages() if pages.FURTHER not in path.stem]
-PLANS = minutes.plans(TEXT)
+PLANS = plans.plans(TEXT)
+LEFT_OUT = [
+    *((row.page, row.left_out) for _, rows in PLANS.values() for row in rows if row.left_out),
+    *((pages.find_pages([cut.stem])[0], cut.words) for cut in plans.cuts(TEXT)),
+]
 
 
 def section(heading: str) -> str:
@@ -27,7 +34,7 @@ def section(heading: str) -> str:
 
 def test_all_minutes_and_clock_times_are_as_computed_and_everything_fits():
     """Those of pages, of the README's tables and of the guide's plans."""
-    known = minutes.all_minutes()
+    known = plans.all_minutes()
     stale = [path for path, text in minutes.renewed(known).items() if text != path.read_text()]
     assert stale == [], "run `python -m tools.new_exercise --sync`"
     assert [*minutes.too_long(known)] == []
@@ -37,7 +44,7 @@ def test_a_plan_names_its_parts_and_its_end():
     """So that the clock in it can be computed."""
     for _, rows in PLANS.values():
         assert rows[-1].what == "End" and all(row.length or row is rows[-1] for row in rows)
-        assert all(bool(row.parts) == row.what.startswith("Part of ") for row in rows)
+        assert rows[0].length >= plans.SET_UP
 
 
 def test_there_are_plans_for_ninety_minutes_half_a_day_and_two_days():
@@ -60,22 +67,66 @@ def test_a_plan_takes_a_page_once_and_its_chapter_first(heading):
         assert stem in core or stem[:2] in {one[:2] for one in stems[:place]}
 
 
+@pytest.mark.parametrize(("path", "words"), LEFT_OUT, ids=lambda one: getattr(one, "stem", ""))
+def test_what_is_left_out_is_there_and_the_rest_runs_without_it(path, words):
+    """No later cell uses a name that only a left-out cell defines."""
+    cells = nbformat.read(path, as_version=4).cells
+    ids = [cell.id for cell in cells]
+    gone = {
+        one
+        for first, last in plans.spans(words)
+        for one in ids[ids.index(first) : ids.index(last) + 1]
+    }
+    own = {name for name, _ in pages.exercises(pages.load(path))}
+    assert {*re.findall(r"`([a-z_]+)`", words)} <= own and (gone or "exercise" in words)
+    known, lost = set(), set()
+    for cell in cells:
+        if cell.cell_type != "code" or cell.source.startswith("%"):
+            continue
+        names = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Name)]
+        stored = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        if cell.id in gone:
+            lost |= stored - known
+        else:
+            used = {node.id for node in names} - stored
+            assert not used & lost, f"{cell.id} needs {used & lost}"
+            known, lost = known | stored, lost - stored
+
+
 # The chapters
 
 
 @pytest.mark.parametrize("path", CORE, ids=lambda path: path.stem)
 def test_each_chapter_has_its_section(path):
-    """A goal, a cell of the page as its moment, three to five answered questions, a mistake."""
+    """A goal, a moment and two questions to discuss on its page, answers, a mistake, cuts."""
     page = pages.load(path)
     words = section(f"### {pages.title(page)}")
-    marks = "Goal.", "Moment.", "Questions", "Typical mistake"
+    marks = "Goal.", "Moment.", "Discuss", "Questions", "Typical mistake", "If you are late"
     parts = "(.*)".join(re.escape(f"**{mark}**") for mark in marks)
-    goal, moment, questions, mistake = re.search(rf"(?s){parts}(.*)", words).groups()
+    found = re.search(rf"(?s){parts}", words)
+    goal, moment, discuss, questions, mistake = found.groups()
     assert goal.strip().endswith(".") and f"({path.name}#cell-id=" in moment
     asked = re.findall(r"(?m)^- \*.*\?\* [`\w]", questions)
     assert 3 <= len(asked) <= 5 and len(asked) == questions.count("\n- ")
     own = {name for name, _ in pages.exercises(page)}
     assert set(re.findall(r"[Ii]n\s`(\w+)`", mistake)) == own
+    to_ask = re.findall(rf"(?m)^- \[.*\]\({path.name}#cell-id=([\w-]+)\).*\*.*\?\*$", discuss)
+    assert len(to_ask) == plans.QUESTIONS and all(predicted(page, cell) for cell in to_ask)
+    assert any(cut.stem == path.stem and cut.minutes > 0 for cut in plans.cuts(late_of(path)))
+
+
+def late_of(path) -> str:
+    """The chapter's section, with its heading."""
+    title = f"### {pages.title(pages.load(path))}"
+    return f"{title}\n{section(title)}"
+
+
+def predicted(page: dict, cell: str) -> bool:
+    """Whether the text before this cell asks for a prediction."""
+    ids = [one["id"] for one in page["cells"]]
+    before = page["cells"][: ids.index(cell)]
+    texts = [pages.source(one) for one in before if one["cell_type"] == "markdown"]
+    return "**Predict.**" in texts[-1]
 
 
 def test_the_text_to_send_says_what_the_programs_print():

@@ -1,6 +1,7 @@
 """solve, grade, reset and time, as typed by an instructor."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from ddp_workbook import cli
 from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import Exercise, names
 from ddp_workbook.exercises.judging.source import same_code
-from ddp_workbook.instructor import minutes
+from ddp_workbook.instructor import minutes, plans
 from ddp_workbook.instructor.execution import copy_layout
 from ddp_workbook.notebook import pages
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
@@ -345,6 +346,75 @@ def test_minutes_without_running(copy):
         said = minutes.stated(nbformat.read(path, as_version=4))
         assert f"{path.stem} │" in output and f"│ {said[0]} + {said[1]}" in output
     assert "without a run, code that cells show does not count" in output
+
+
+def clock_of(output: str) -> list[str]:
+    """The first column of a day, without its heading."""
+    return re.findall(r"│ (\d+:\d\d) │", output)
+
+
+def test_a_plan_of_the_guide_on_a_clock(copy):
+    """Set-up, each page with its questions and slack, breaks, the end, and sums."""
+    code, output = run("time", "--plan", "half-day", "--start", "13:30")
+    assert code == 0
+    limit, rows = plans.plans(plans.guide_text())["Half a day"]
+    guide = [plans.in_minutes(row.start) for row in rows]
+    assert [plans.in_minutes(one) - 13 * 60 - 30 for one in clock_of(output)] == guide
+    assert guide[1] == 10 and guide[-1] <= limit
+    assert "Break, 15 min" in output and "Close and Shut Down Notebook" in output
+    whole, sums = re.search(r"total │ (\d:\d\d) hours, 6 pages │((?: \d+ │)+)", output).groups()
+    assert plans.in_minutes(whole) == guide[-1]
+    teaching, exercises, questions, slack = map(int, re.findall(r"\d+", sums))
+    pauses = sum(row.length for row in rows if not row.page)
+    assert teaching + exercises + questions + slack + pauses == guide[-1]
+    assert questions == 24 and slack >= 0.1 * (teaching + exercises + questions)
+
+
+def test_pages_of_ones_own_on_a_clock(copy):
+    """With breaks where they are named, and where none is named, before people sit too long."""
+    code, output = run("time", "02", "break", "further_waiting", "lunch", "04", "--start", "9:05")
+    assert code == 0 and output.count("Break, 15 min") == output.count("Lunch, 60 min") == 1
+    first, *_ = clock_of(output)
+    assert first == "9:05"
+    assert "Break, 15 min" not in run("time", "00", "--start", "9:00")[1]
+    starts = clock_of(run("time", "00", "02", "04", "05", "--start", "9:00")[1])
+    assert len(starts) == 4 + 1 + 3, "one break"
+
+
+def test_a_day_that_does_not_fit_says_what_to_leave_out(copy):
+    """As much as is needed, in the guide's words; whole pages if nothing else helps."""
+    code, output = run("time", "--plan", "half-day", "--until", "12:45")
+    assert code == 1
+    late = int(re.search(r"ends (\d+) minutes late", output)[1])
+    saved = [int(one) for one in re.findall(r"\((\d+) min\)", output)]
+    assert sum(saved[:-1]) < late <= sum(saved)
+    assert "`my_indices` (" not in output, "the plan leaves it out already"
+    code, output = run("time", "00", "02", "--start", "9:00", "--until", "9:40")
+    assert code == 1 and "02_distributed_data_parallel: the whole page (" in output
+    code, output = run("time", "00", "--start", "9:00", "--until", "9:05")
+    assert code == 1 and "take a shorter plan" in output
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("time 00 --start 25:00", "'25:00' is no time of the day"),
+        ("time 00 --start 9:60", "'9:60' is no time of the day"),
+        ("time 00 --start noon", "Write it as 9:00 or 13:30"),
+        ("time 00 --start 9:00 --until 24:00", "'24:00' is no time of the day"),
+        ("time 00 --start 10:00 --until 9:00", "before it starts"),
+        ("time 00 --start 23:50", "would end after midnight"),
+        ("time --start 9:00", "Name at least one page"),
+        ("time break --start 9:00", "Name at least one page"),
+        ("time 00 00 --start 9:00", "00_start_here is named twice"),
+        ("time 00 sampler --start 9:00", "Did you mean samplers?"),
+        ("time --plan half", "There are: ninety-minutes, half-day"),
+        ("time 00 --plan half-day", "not both"),
+    ],
+)
+def test_a_day_that_cannot_be(copy, line, told):
+    code, output = run(*line.split())
+    assert code == 2 and told in output
 
 
 def test_a_page_is_run_in_a_copy_and_its_failures_are_named(copy):

@@ -24,6 +24,7 @@ import nbformat
 
 from ddp_workbook.exercises import CHAPTERS
 from ddp_workbook.instructor.minutes import of_exercise
+from ddp_workbook.instructor.plans import all_minutes
 from ddp_workbook.notebook import pages
 from tools import minutes
 from tools.set_up import ROOT
@@ -161,7 +162,7 @@ def add(name: str | None, page: str, after: str | None, needed: int) -> None:
     listed = CHAPTERS.get(path.stem[3:], [])
     if after and after not in listed:
         sys.exit(f"{after} is not on {path.stem}, which has: {', '.join(listed) or 'none'}.")
-    known = minutes.all_minutes()
+    known = all_minutes()
     teaching, exercises = known[path.stem]
     minutes.refuse_too_long({**known, path.stem: (teaching, exercises + needed)})
     file, answers = EXERCISES / f"{name}.py", WRONG / f"{name}.py"
@@ -201,7 +202,7 @@ def page_of(name: str) -> Path:
 
 def sync() -> None:
     """Renew the cells of all exercises, and every minute that follows from theirs."""
-    known = minutes.all_minutes()
+    known = all_minutes()
     minutes.refuse_too_long(known)
     for stem, listed in CHAPTERS.items():
         renew(page_of(stem), listed)

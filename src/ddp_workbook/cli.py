@@ -239,13 +239,31 @@ def time_pages(
     run: Annotated[
         bool, typer.Option(help="Also run each page, to see how long that takes here.")
     ] = True,
+    plan: Annotated[
+        str | None, typer.Option(help="A plan of the guide on a clock: half-day, first-day, ...")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(help="These pages on a clock; 9:00 is the default of --plan.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="With --plan or --start: when it must be over.")
+    ] = None,
 ) -> None:
     """Show the minutes that pages take, and how long their cells run here.
 
-    The exit code is 1 if a cell failed.
+    With --start, show the pages as a day, with a clock: set-up, two
+    questions a chapter for the whole room, 10 % to spare. The words
+    break and lunch may stand between pages. With --plan, show a plan
+    of the instructor's guide.
+
+    The exit code is 1 if a cell failed, or if the day does not fit,
+    and 2 if a page, a plan or a time cannot be used.
     """
     from ddp_workbook.instructor.page_times import page_times
 
+    if (plan, start, until) != (None, None, None):
+        show_day(names or [], plan, start, until)
+        return
     headings = ["page", "teaching", "exercises", "page says", *(["its cells run"] if run else [])]
     caption = "minutes, computed from words, code, questions and exercises"
     if not run:
@@ -262,6 +280,54 @@ def time_pages(
     for line in failed:
         typer.echo(line, err=True)
     raise typer.Exit(int(bool(failed)))
+
+
+def show_day(names: list[str], plan: str | None, start: str | None, until: str | None) -> None:
+    """Print a plan or a list of pages on a clock, and what to leave out if it does not fit."""
+    from ddp_workbook.instructor import plans
+
+    with plain_errors():
+        text = plans.guide_text()
+        known = plans.all_minutes()
+        if plan is not None and names:
+            raise plans.BadPlan("Give a --plan of the guide, or pages of your own, not both.")
+        limit, rows = (
+            (None, plans.own_list(names, known))
+            if plan is None
+            else plans.named_plan(plan, text, known)
+        )
+        begin = plans.time_of_day(start if start is not None else "9:00")
+        end = plans.time_of_day(until) if until is not None else begin + limit if limit else None
+        if end is not None and end <= begin:
+            raise plans.BadPlan(
+                f"It would have to be over at {plans.clock(end)}, before it starts."
+            )
+        rows = plans.on_the_clock(rows, begin)
+        late = plans.in_minutes(rows[-1].start) - end if end is not None else 0
+        cuts = plans.to_leave_out(rows, late, text) if late > 0 else []
+    numbers = "teaching", "exercises", "questions", "slack"
+    caption = "After each page: File > Close and Shut Down Notebook."
+    table = Table(caption=caption, caption_justify="left")
+    for name in ("start", "what", *numbers):
+        table.add_column(name, justify="left" if name == "what" else "right")
+    for row in rows:
+        parts = row.teaching, row.exercises, row.questions, row.slack
+        shown = [str(n) if row.page else "" for n in parts]
+        table.add_row(row.start, escape(plans.plain(row.what)), *shown)
+    table.add_section()
+    paged = [row for row in rows if row.page]
+    sums = [sum(getattr(row, name) for row in paged) for name in numbers]
+    whole = plans.clock(sum(row.length for row in rows))
+    table.add_row("total", f"{whole} hours, {len(paged)} pages", *map(str, sums))
+    Console().print(table)
+    if late <= 0:
+        return
+    typer.echo(f"This ends {late} minutes late. Leave out:")
+    for cut in cuts:
+        typer.echo(f"- {cut.stem}: {plans.plain(cut.words)} ({cut.minutes} min)")
+    if (saved := sum(cut.minutes for cut in cuts)) < late:
+        typer.echo(f"Even then {late - saved} minutes are missing: take a shorter plan.")
+    raise typer.Exit(1)
 
 
 @app.command()

@@ -11,12 +11,12 @@ import nbformat
 import pytest
 
 from ddp_workbook.exercises.judging.catalogue import find
+from ddp_workbook.instructor.plans import Row, guide_text, plans, spans
 from ddp_workbook.notebook.pages import EXERCISE
 from tests.browser.lab import lab
 from tools import book
-from tools.minutes import GUIDE, Row, plans
 
-(ROWS,) = [rows for limit, rows in plans(GUIDE.read_text(encoding="utf-8")).values() if limit == 90]
+(ROWS,) = [rows for limit, rows in plans(guide_text()).values() if limit == 90]
 
 
 @pytest.mark.browser
@@ -49,15 +49,16 @@ def steps(row: Row, path: Path) -> Iterator[tuple[str, str | None]]:
     """(cell, what to type into it, or None) for everything that the row has people do."""
     cells = nbformat.read(path, as_version=4).cells
     ids = [cell.id for cell in cells]
-    spans = [range(ids.index(a), ids.index(b) + 1) for a, b in row.parts] or [range(len(ids))]
-    code = [place for place, cell in enumerate(cells) if cell.cell_type == "code"]
-    for place in code:
-        exercise = EXERCISE.match(cells[place].source)
-        if exercise and (not row.parts or exercise[1] in row.chosen):
-            yield ids[place], f"%%exercise {exercise[1]}\n{wrong_answer(exercise[1])}"
-            yield ids[place], solution(exercise[1])
-        elif not exercise and (place in code[:2] or any(place in span for span in spans)):
-            yield ids[place], None
+    gone = {one for a, b in spans(row.left_out) for one in ids[ids.index(a) : ids.index(b) + 1]}
+    for cell in cells:
+        exercise = EXERCISE.match(cell.source)
+        if cell.cell_type != "code" or cell.id in gone:
+            continue
+        if exercise and f"`{exercise[1]}`" not in row.left_out:
+            yield cell.id, f"%%exercise {exercise[1]}\n{wrong_answer(exercise[1])}"
+            yield cell.id, solution(exercise[1])
+        elif not exercise:
+            yield cell.id, None
 
 
 def wrong_answer(name: str) -> str:
