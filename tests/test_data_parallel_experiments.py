@@ -18,11 +18,6 @@ from ddp_workbook.experiments.data_parallel import (
 from ddp_workbook.experiments.data_parallel.step_times import Size
 
 THIRDS = [3, 3, 3, 1]
-PARTS = pd.DataFrame(
-    [[1.0, 0.0, 6.0, 1.0, 2.0], [4.0, 0.0, 8.0, 4.0, 4.0]],
-    index=pd.MultiIndex.from_tuples([(64, 1, 32), (256, 1, 32)], names=Size._fields),
-    columns=["replicate", "scatter", "compute", "add gradients", "optimizer"],
-)
 
 
 @pytest.mark.parametrize(("rows", "sizes"), [(10, THIRDS), (5, [2, 2, 1])])
@@ -91,12 +86,24 @@ def test_a_model_notes_who_calls_it():
     assert calls[-1] == (timeline.MAIN, 7)
 
 
-def test_the_price_is_what_one_process_does_not_do():
-    assert price.price_shares(PARTS) == pytest.approx([0.2, 0.4])
-    picture = price.parts(PARTS)
-    assert [text.get_text() for text in picture.axes.texts] == ["price 20%", "price 40%"]
-    assert "replicate 4" in picture.alt
-    assert "At width 64, depth 1, batch 32, the price is 20%" in picture.alt
+def test_the_price_is_what_only_the_main_thread_does():
+    rows = [("main thread", "replicate", 0, 1), ("main thread", "add gradients", 9, 10)]
+    rows += [(f"thread {number}", "compute", 1, 8) for number in range(2)]
+    events = pd.DataFrame(rows, columns=["lane", "what", "start", "end"])
+    assert price.price(events) == pytest.approx(0.2)
+    picture = price.side_by_side([price.Compared(events, 12.0)])
+    assert "copying and adding take 20%" in picture.alt
+    assert "One process: 12 ms. DataParallel is done sooner." in picture.alt
+    assert "One process is done" in price.side_by_side([price.Compared(events, 8.0)]).alt
+
+
+def test_a_played_step_has_a_lane_for_each_thread_and_one_for_one_process():
+    made = price.play_a_step()
+    for name, value in {"width": 64, "batch": 16, "devices": 3}.items():
+        made.controls[name].value = value
+    made.wait()
+    assert made.answer.error is None and "thread 2: compute" in made.answer.words
+    assert "thread 3" not in made.answer.words and "one process: compute" in made.answer.words
 
 
 def test_each_job_is_timed_with_one_thread_and_with_two(monkeypatch):

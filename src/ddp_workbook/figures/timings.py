@@ -19,39 +19,30 @@ from ddp_workbook.figures.style import (
     number,
 )
 
-QUARTILES = 4  # timings that it takes for a middle half
+LONGEST = 1.6  # times the longest median: where a panel ends, so that no outlier squeezes the bars
 
 
 @drawn
 def step_time_plot(frame: pd.DataFrame) -> Picture:
-    """Bars of median step times, one panel a size, with every timing as a dot.
+    """Bars of median step times, one panel a size; a thick line from first to third quartile.
 
-    Where a bar has four timings or more, a thick line marks their middle half. `frame` is what
-    `compare` or a measurement returns; its columns width, depth and batch, if any, are the size.
+    `frame` is what `compare` or a measurement returns; its columns width, depth and batch, if any,
+    are the size.
     Each panel has its own time axis, from zero. Raises ValueError for a table without rows.
     """
     figure, panels = _panels(frame)
     for axes, (_, timed) in panels:
-        names, longest_q3 = list(timed["candidate"].unique()), 0.0
+        names, ends = list(timed["candidate"].unique()), []
         for row, name in enumerate(names):
             timings = timed.loc[timed["candidate"] == name, "seconds"]
             q1, median, q3 = timings.quantile([0.25, 0.5, 0.75]) * 1e3
             _bar(axes, row, median, color=series_colour(row))
-            if len(timings) >= QUARTILES:
-                axes.hlines(row, q1, q3, color=INK, linewidth=4)
-            axes.plot(
-                timings * 1e3,
-                [row] * len(timings),
-                "o",
-                markersize=4,
-                markerfacecolor="white",
-                markeredgecolor=INK,
-            )
+            axes.hlines(row, q1, q3, color=INK, linewidth=4)
             _value(axes, row, median)
-            longest_q3 = max(longest_q3, q3)
+            ends.append((median, q3))
         label_rows(axes, names)
-        # An outlier is cut off: showing it would squeeze all bars.
-        axes.set_xlim(0, min(timed["seconds"].max() * 1e3, 1.5 * longest_q3) * 1.04)
+        medians, thirds = map(max, zip(*ends, strict=True))
+        axes.set_xlim(0, min(thirds, LONGEST * medians) * 1.04)
         axes.set_xlabel("milliseconds a step")
     return Picture(figure, _words_of_step_times(frame))
 
@@ -89,7 +80,7 @@ def _words_of_step_times(frame: pd.DataFrame) -> str:
         medians = timed.groupby("candidate", sort=False)["seconds"].median() * 1e3
         bars = ", ".join(f"{name} {number(ms)}" for name, ms in medians.items())
         words.append(f"{_size_text(size)}: {bars}" if size else bars)
-    return f"Median milliseconds a step, with every timing as a dot. {'. '.join(words)}."
+    return f"Median milliseconds a step, {'. '.join(words)}."
 
 
 def _words_of_speed_up(table: pd.DataFrame, baseline: str) -> str:

@@ -26,7 +26,7 @@ def stated(notebook: nbformat.NotebookNode) -> tuple[int, int] | None:
 
 
 def teaching(notebook: nbformat.NotebookNode, seconds: float = 0.0) -> float:
-    """Minutes to read a page and its code, to predict and play, and to wait `seconds` for its cells.
+    """Minutes to read a page and its code, to predict, to play, and to wait `seconds` in all.
 
     An exercise's cells, whose ids begin with ex-, are left out: its own minutes include them.
     """

@@ -1,80 +1,95 @@
-"""What a step of DataParallel costs beside computing, and when it pays."""
+"""What a step of DataParallel costs beside computing, played with, and when it pays."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
+import torch
 
+import ddp_workbook
 from ddp_workbook import figures
-from ddp_workbook.experiments.data_parallel.step_times import (
-    WORKERS,
-    Size,
-    in_fresh_processes,
-    on_gpus,
-    parts_of_replicas,
-)
-from ddp_workbook.recording.timing import summary
+from ddp_workbook.chapters import single_process
+from ddp_workbook.experiments.data_parallel.step_times import Size, model_and_batch
+from ddp_workbook.experiments.data_parallel.timeline import MAIN, watch_a_step
+from ddp_workbook.recording.timing import summary, time_step
 
 if TYPE_CHECKING:
     from ddp_workbook.notebook.display import TextTable
+    from ddp_workbook.notebook.play import Play
 
-ADDING = "add gradients"
-OWN = ("compute", "optimizer", "backward and optimizer")  # what one process does, too
-SECONDS = 0.2  # for the steps of one size, in each round
+DEPTH = 3
+ALONE = "one process"
+STEPS = 2  # of each; the fastest counts, since other programs only make a step longer
 
 
-def parts_of_a_step(sizes: Sequence[Size], rounds: int = 2) -> pd.DataFrame:
-    """Milliseconds of each part of a step on two devices: a row a size, a column a part.
+class Compared(NamedTuple):
+    """The same batch twice: by DataParallel's stand-in, and by one process on all its cores."""
 
-    The fastest of all steps counts, part by part: other programs only make a part longer. On GPUs
-    nn.DataParallel's gather brings the outputs together, and gradients are added in backward.
-    """
-    threads = None if on_gpus() else 1  # in each thread: one core plays one device
-    turns = [
-        in_fresh_processes(parts_of_replicas, sizes, SECONDS, WORKERS, min, threads=threads)[0]
-        for _ in range(rounds)
+    events: pd.DataFrame  # of a step of the stand-in: lane, what, start and end in milliseconds
+    alone: float  # milliseconds of one process's step
+
+
+def play_a_step() -> Play:
+    """One step on threads, and of one process, with controls for the model, batch and devices."""
+    stills = [
+        {"width": 64, "batch": 16},
+        {"width": 768},
+        {"width": 768, "devices": 4},
+        {"batch": 1024},
+        {"width": 768, "batch": 1024},
     ]
-    table = pd.DataFrame(
-        [
-            {part: min(parts[part] for parts in of_size) * 1e3 for part in of_size[0]}
-            for of_size in zip(*turns, strict=True)
-        ],
-        index=pd.MultiIndex.from_tuples(sizes, names=Size._fields),
+    return ddp_workbook.play(
+        compared,
+        side_by_side,
+        ranks=1,
+        stills=stills,
+        width=ddp_workbook.slider("width of the model", (64, 256, 768), 256),
+        batch=ddp_workbook.slider("rows in a batch", (16, 64, 256, 1024), 64),
+        devices=ddp_workbook.slider("devices (threads play them)", (1, 2, 3, 4), 2),
     )
-    return table if on_gpus() else table.rename(columns={"gather": ADDING})
+
+
+def compared(width: int, batch: int, devices: int) -> Compared:
+    """The fastest of a few steps of each."""
+    size, cpu = Size(width, DEPTH, batch), torch.device("cpu")
+    events = watch_a_step(devices, size, tries=STEPS)
+    model, images, labels = model_and_batch(size, cpu)
+
+    def step() -> None:
+        model.zero_grad()
+        single_process.forward_and_backward(model, images, labels)
+
+    return Compared(events, min(time_step(step, warm_up=1, repeats=STEPS, device=cpu)) * 1e3)
 
 
 @figures.drawn
-def parts(table: pd.DataFrame) -> figures.Picture:
-    """A stacked bar for each size, all on one scale: milliseconds of each part of a step.
-
-    The price at the end of a bar is the share of what only DataParallel does: all but OWN.
-    """
-    shares = price_shares(table)
-    about = "Parts of a step on two devices, stacked"
-    rows = table.copy()
-    rows.index = [
-        f"width {width}, depth {depth}, batch {batch}" for width, depth, batch in rows.index
-    ]
-    picture = figures.bars(rows, "milliseconds a step", about)
-    longest = table.sum(axis=1).max()
-    for row, (name, share) in enumerate(zip(rows.index, shares, strict=True)):
-        end = table.iloc[row].sum() + longest * 0.01
-        picture.axes.text(end, row, f"price {share:.0%}", va="center")
-        picture.alt += f" At {name}, the price is {share:.0%}."
-    picture.axes.set_xlim(0, longest * 1.17)
-    picture.axes.set_title(
-        "stand-in: CPU threads" if ADDING in table else "nn.DataParallel, 2 GPUs"
+def side_by_side(of_ranks: list[Compared], **_: object) -> figures.Picture:
+    """Lanes of the stand-in's threads, and of one process; the price of the copies in words."""
+    events, alone = of_ranks[0]
+    threads = sorted(lane for lane in events["lane"].unique() if lane != MAIN)
+    whole, share = events["end"].max(), price(events)
+    one = pd.DataFrame([(ALONE, "compute", 0.0, alone)], columns=events.columns)
+    picture = figures.lanes(
+        pd.concat([events, one]),
+        "milliseconds since the step began (stand-in: CPU threads)",
+        "One step of DataParallel, and of one process that uses all cores",
+        order=[MAIN, *threads, ALONE],
     )
+    sooner = "One process" if alone < whole else "DataParallel"
+    words = (
+        f"DataParallel: {figures.number(whole)} ms, of which copying and adding take {share:.0%}\n"
+        f"One process: {figures.number(alone)} ms. {sooner} is done sooner"
+    )
+    picture.axes.set_title(words)
+    picture.alt += f" {words}.".replace("\n", ". ")
     return picture
 
 
-def price_shares(table: pd.DataFrame) -> list[float]:
-    """For each size the share of a step that one process would not need."""
-    own = table[[part for part in table if part in OWN]].sum(axis=1)
-    return (1 - own / table.sum(axis=1)).tolist()
+def price(events: pd.DataFrame) -> float:
+    """The share of a step in which the main thread copies, cuts, adds up and gathers."""
+    own = events[events["lane"] == MAIN]
+    return float((own["end"] - own["start"]).sum() / events["end"].max())
 
 
 def in_milliseconds(times: pd.DataFrame) -> TextTable:

@@ -133,18 +133,13 @@ def replicas(sizes: Sequence[Size], seconds: float, count: int) -> list[list[flo
     return [timed_steps(_replicas(size, devices), devices[0], seconds) for size in sizes]
 
 
-def parts_of_replicas(
-    sizes: Sequence[Size], seconds: float, count: int, of: Callable = median
-) -> list[dict[str, float]]:
-    """For each size the seconds of the four operations of a step, and of the rest.
-
-    `of` makes one number of the timings of several steps: `median`, or `min`.
-    """
+def parts_of_replicas(sizes: Sequence[Size], seconds: float, count: int) -> list[dict[str, float]]:
+    """For each size the median seconds of the four operations of a step, and of the rest."""
     devices = data_parallel.pick_devices(count)
-    return [_parts_of_replicas(size, seconds, devices, of) for size in sizes]
+    return [_parts_of_replicas(size, seconds, devices) for size in sizes]
 
 
-def _parts_of_replicas(size: Size, seconds: float, devices: list, of: Callable) -> dict[str, float]:
+def _parts_of_replicas(size: Size, seconds: float, devices: list) -> dict[str, float]:
     module, names, rest = data_parallel, OPERATIONS, "optimizer"
     if devices[0].type == "cuda":  # nn.DataParallel calls functions of its own module
         module = importlib.import_module("torch.nn.parallel.data_parallel")
@@ -153,8 +148,8 @@ def _parts_of_replicas(size: Size, seconds: float, devices: list, of: Callable) 
         rest = "backward and optimizer"  # its backward adds the gradients
     with _clocks(module, names, devices) as clocks:
         whole = timed_steps(_replicas(size, devices), devices[0], seconds)
-    parts = {part: of(clocks[part][-len(whole) :]) for part in ORDER}
-    return parts | {rest: max(0.0, of(whole) - sum(parts.values()))}
+    parts = {part: median(clocks[part][-len(whole) :]) for part in ORDER}
+    return parts | {rest: max(0.0, median(whole) - sum(parts.values()))}
 
 
 @cache  # read once a process, not once a size
