@@ -220,7 +220,22 @@ def test_a_group_of_its_members_alone_hangs_if_they_are_in_unequally_many_groups
 
 def test_a_mesh_adds_along_its_rows_then_down_its_columns():
     rows = [[1, 6, 21], [2, 6, 21], [3, 6, 21], [4, 15, 21], [5, 15, 21], [6, 15, 21]]
-    assert launch(meshes.two_sums, 2, 3, ranks=6) == rows
+    held = launch(meshes.on_a_mesh, "2 x 3", "gpu, node", meshes.SUM, ranks=6)
+    assert [[value for (value,) in of_rank] for of_rank in held] == rows
+
+
+@pytest.mark.parametrize(
+    ("shape", "along", "collective", "after"),
+    [
+        ("2 x 2", "node", meshes.GATHER, [[1, 3], [2, 4], [1, 3], [2, 4]]),
+        ("2 x 2", "gpu", meshes.BROADCAST, [[1], [1], [3], [3]]),
+        ("4 x 1", "gpu", meshes.SUM, [[1], [2], [3], [4]]),
+        ("1 x 4", "gpu, node", meshes.GATHER, [[1, 2, 3, 4]] * 4),
+    ],
+)
+def test_a_group_of_a_mesh_hears_only_its_own(shape, along, collective, after):
+    held = launch(meshes.on_a_mesh, shape, along, collective, ranks=4)
+    assert [of_rank[-1] for of_rank in held] == after
 
 
 def test_a_slice_holds_the_ranks_that_differ_in_its_dimensions():

@@ -59,12 +59,19 @@ def test_rows_of_a_mesh_have_one_length():
         meshes.mesh_figure({"a": [[1, 2], [3]]})
 
 
-def test_two_sums_are_three_panels():
-    held = [[1, 3, 10], [2, 3, 10], [3, 7, 10], [4, 7, 10]]
-    picture = meshes.two_sums_plot(held, columns=2)
-    assert [axes.get_title() for axes in picture.figure.axes] == list(meshes.SUMS)
-    assert words(picture).count("7") == 2 and words(picture).count("10") == 4
-    assert "before: 1, 2, 3, 4" in picture.alt
+def test_a_mesh_to_play_with_has_a_panel_for_each_step():
+    made = meshes.play_mesh()
+    found = made.answer.words
+    assert "before: 1; 2; 3; 4. " in found and "the columns: 10; 10; 10; 10." in found
+    made.controls["shape"].value, made.controls["along"].value = "1 x 4", "node"
+    made.wait()
+    assert "as a mesh of 1 by 4" in made.answer.words
+    assert '. all_reduce along "node", with' in made.answer.words and "10" not in made.answer.words
+
+
+def test_the_steps_of_a_wide_mesh_stand_one_below_the_other():
+    figure = meshes.mesh_figure({"before": [[1, 2, 3, 4]], "after": [[1, 2, 3, 4]]})
+    assert figure.axes[0].get_gridspec().nrows == 2
 
 
 def test_slices_plot_marks_the_rank_in_every_panel():

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.experiments.distributed_data_parallel.hooks import (
     Backward,
     Bucket,
-    watched_backward,
+    watched_steps,
 )
 from ddp_workbook.figures.palette import INK, series_look, tint
+
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.play import Play
 
 WIDTH, DEPTH = 256, 8
 CAP = 0.5  # MiB
@@ -16,18 +23,39 @@ STEPS = 5  # the first has one bucket, the second makes the real ones; the quick
 MB = 1e6
 
 
-def quickest_backward(ranks: int = 2) -> Backward:
-    """Rank 0's quickest backward, after two, of a model with nine layers.
+def play_buckets() -> Play:
+    """One backward on two ranks, with controls for the buckets and the model."""
+    caps = (0.1, 0.25, CAP, 1, 25)
+    return ddp_workbook.play(
+        backwards,
+        buckets,
+        stills=[
+            {"cap": 0.1},
+            {"cap": 1},
+            {"depth": 2},
+            {"depth": 12},
+            {"cap": 25},
+        ],
+        cap=ddp_workbook.slider("bucket limit, MiB", caps, CAP),
+        depth=ddp_workbook.slider("hidden layers", range(1, 13), DEPTH),
+    )
 
-    The buckets hold at most half a MiB and the gradient that fills them.
+
+def backwards(cap: float = CAP, depth: int = DEPTH) -> list[Backward]:
+    """A worker: each backward after the second.
+
+    A bucket holds at most `cap` MiB and the gradient that fills it.
     """
-    steps = watched_backward(ranks, STEPS, WIDTH, DEPTH, bucket_cap_mb=CAP)[0]
-    return min(steps[2:], key=lambda one: one.end)
+    return watched_steps(STEPS, WIDTH, depth, bucket_cap_mb=cap)[2:]
 
 
 @figures.drawn
-def buckets(backward: Backward) -> figures.Picture:
-    """MB of rank 0's gradients that are ready, against time; a band and a bar for each bucket."""
+def buckets(of_ranks: list[list[Backward]], **_: object) -> figures.Picture:
+    """MB of rank 0's gradients that are ready, against time; a band and a bar for each bucket.
+
+    Shows the quickest backward: other programs only make one longer.
+    """
+    backward = min(of_ranks[0], key=lambda one: one.end)
     figure = figures.Figure((figures.WIDTH, 3.9), layout="constrained")
     axes, last, bottom = figure.subplots(), backward.last_gradient, 0.0
     axes.axvspan(last, backward.end, color=tint(INK, 0.12), linewidth=0, zorder=0)
@@ -38,7 +66,8 @@ def buckets(backward: Backward) -> figures.Picture:
         axes.axhline(bottom, color=INK, linewidth=0.8, linestyle="--")
     words = {"va": "bottom", "size": 9}
     axes.text(last, bottom * 1.02, "last gradient ready ", ha="right", **words)
-    axes.text(last, bottom * 1.02, " exposed", ha="left", **words)
+    exposed = f" exposed: {figures.number(backward.end - last)} ms"
+    axes.text(last, bottom * 1.02, exposed, ha="left", **words)
     axes.set(
         xlim=(0, backward.end),
         ylim=(0, bottom * 1.1),
@@ -65,17 +94,29 @@ def _band(axes: figures.Axes, backward: Backward, place: int, sent: Bucket, bott
     middle, height = (bottom + total) / 2, (total - bottom) / 2
     axes.barh(middle, sent.end - sent.start, height, left=sent.start, **look)
     words = {"va": "center", "size": 9, "transform": axes.get_yaxis_transform()}
-    axes.text(1.01, middle, f"bucket {place}", **words)
+    axes.text(1.01, middle, f"{place}: {layers(one.name for one in inside)}", **words)
+
+
+def layers(parameters: Iterable[str]) -> str:
+    """The layers of these parameters: "output, hidden 6 to 7"."""
+    found = {name.rpartition(".")[0] for name in parameters}
+    hidden = sorted(int(name.partition(".")[2]) for name in found if "." in name)
+    runs = [f"hidden {hidden[0]}"] if hidden else []
+    if len(hidden) > 1:
+        runs = [f"hidden {hidden[0]} to {hidden[-1]}"]
+    return ", ".join(sorted(name for name in found if "." not in name) + runs)
 
 
 def _words(backward: Backward) -> str:
     last = backward.last_gradient
     words = [
-        f"bucket {place}, {sent.size / MB:.2f} MB, travels from {sent.start:.1f} to {sent.end:.1f}"
+        f"bucket {place} ({layers(one.name for one in backward.ready if one.bucket == place)}), "
+        f"{sent.size / MB:.2f} MB, travels from {sent.start:.1f} to {sent.end:.1f}"
         for place, sent in enumerate(backward.sent)
     ]
     return (
         "Rank 0's buckets fill one after the other during one backward, and each leaves when it is "
         f"full. In milliseconds: {'; '.join(words)}. The last gradient is ready at {last:.1f}; "
-        f"what is still under way from there to {backward.end:.1f} is exposed."
+        f"what is still under way from there to {backward.end:.1f} is exposed, "
+        f"{figures.number(backward.end - last)} ms."
     )

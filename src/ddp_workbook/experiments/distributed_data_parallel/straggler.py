@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.timing import synchronise
 
-LATE = 0.05  # seconds
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.play import Play
+
+LATE = 50  # milliseconds
 STEPS = 4
+NOTHING, PARTS = "nothing", ("constructor", "forward", "backward", "step")
 
 
 class Part(NamedTuple):
@@ -29,8 +34,30 @@ class Part(NamedTuple):
     end: float
 
 
-def timed_steps(late: str = "nothing", who: int = 1) -> list[Part]:
-    """Constructor, then forward, backward and step in turns; rank `who` is late in `late`."""
+def play_straggler() -> Play:
+    """Four steps of three ranks, with controls for who is late, in which part, by how much."""
+    return ddp_workbook.play(
+        timed_steps,
+        timeline,
+        ranks=3,
+        stills=[
+            {"late": NOTHING},
+            {"late": "constructor"},
+            {"late": "step"},
+            {"who": 0},
+            {"late": "backward", "by": 100},
+        ],
+        who=ddp_workbook.slider("the straggler: rank", range(3), 1),
+        late=ddp_workbook.choice("is late in", (NOTHING, *PARTS), "forward"),
+        by=ddp_workbook.slider("by, ms", (10, 20, LATE, 100), LATE),
+    )
+
+
+def timed_steps(late: str = NOTHING, who: int = 1, by: float = LATE) -> list[Part]:
+    """Constructor, then forward, backward and step in turns.
+
+    Rank `who` sleeps for `by` milliseconds in each part called `late`.
+    """
     device = setup()
     images, model = DigitsDataset().images[:64].to(device), DigitsMLP().to(device)
     sleeps, parts = dist.get_rank() == who, []
@@ -40,7 +67,7 @@ def timed_steps(late: str = "nothing", who: int = 1) -> list[Part]:
     def timed(name: str, work: Callable):
         start = time.perf_counter()
         if name == late and sleeps:
-            time.sleep(LATE)
+            time.sleep(by / 1e3)
         result = work()
         synchronise()
         parts.append(Part(name, 1e3 * (start - began), 1e3 * (time.perf_counter() - began)))
@@ -72,8 +99,20 @@ def waits_of_rank_0(late_parts: Sequence[str]) -> pd.DataFrame:
 
 
 @figures.drawn
-def timeline(of_ranks: Sequence[Sequence[Part]]) -> figures.Picture:
-    """A lane a rank: the parts of its program."""
+def timeline(
+    of_ranks: Sequence[Sequence[Part]], who: int = 1, late: str = NOTHING, **_: object
+) -> figures.Picture:
+    """A lane a rank: the parts of its program; and in which one each rank lost most of its time."""
     rows = [(f"rank {rank}", *part) for rank, parts in enumerate(of_ranks) for part in parts]
     events = pd.DataFrame(rows, columns=["lane", "what", "start", "end"])
-    return figures.lanes(events, "milliseconds since both were ready", "Four steps of each rank")
+    unit = "milliseconds since all were ready"
+    picture = figures.lanes(events, unit, "Four steps of each rank")
+    words = f"Rank {who} is late in {late}" if late != NOTHING else "No rank is late"
+    for rank, parts in enumerate(of_ranks):
+        if rank != who or late == NOTHING:
+            times = spent(parts)
+            most = max(times, key=lambda name: times[name])
+            words += f"\nrank {rank}: {times[most]:.0f} of {sum(times.values()):.0f} ms in {most}"
+    picture.axes.set_title(words)
+    picture.alt += f" {words}.".replace("\n", ". ")
+    return picture

@@ -3,35 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
+import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.figures.palette import tint
 from ddp_workbook.rank_colours import rank_colour
 
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.play import Play
+
 BOX = 0.92  # inches across one rank, where there is room
+BREAK = "\n"
+WIDE = 4  # ranks in a row of a mesh that needs the page for itself
 GROUP = "#5c5c5c"  # of groups: no rank has this colour
 OUTSIDE = "#9a9a9a"
-SUMS = ("before", 'after the sum along "gpu"', 'after the sum along "node"')
+SHAPES = ("1 x 4", "2 x 2", "4 x 1")  # nodes x GPUs of each
+ALONG = ("gpu, node", "gpu", "node")
+SUM, GATHER, BROADCAST = "all_reduce", "all_gather", "broadcast"
 
 
-def two_sums(nodes: int, gpus: int) -> list[int]:
-    """What this rank holds before, between and after a sum along each dimension of a mesh."""
+def play_mesh() -> Play:
+    """Four ranks as a mesh, with controls for its shape, the groups, and what they call."""
+    return ddp_workbook.play(
+        on_a_mesh,
+        mesh_plot,
+        ranks=4,
+        stills=[
+            {"shape": "1 x 4"},
+            {"shape": "4 x 1"},
+            {"collective": GATHER},
+            {"along": "node"},
+            {"along": "gpu", "collective": BROADCAST},
+        ],
+        shape=ddp_workbook.choice("nodes x GPUs of each", SHAPES, "2 x 2"),
+        along=ddp_workbook.choice("along", ALONG),
+        collective=ddp_workbook.choice("collective", (SUM, GATHER, BROADCAST)),
+    )
+
+
+def on_a_mesh(shape: str, along: str, collective: str) -> list[list[int]]:
+    """What this rank holds before and after the collective in each group, one after the other."""
     device = setup()
+    nodes, gpus = map(int, shape.split(" x "))
     mesh = init_device_mesh(device.type, (nodes, gpus), mesh_dim_names=("node", "gpu"))
     x = torch.tensor([dist.get_rank() + 1], device=device)
-    held = [x.item()]
-    for dimension in ("gpu", "node"):
-        dist.all_reduce(x, group=mesh.get_group(dimension))
-        held.append(x.item())
+    held = [x.tolist()]
+    for dimension in along.split(", "):
+        x = call(collective, x, mesh.get_group(dimension))
+        held.append(x.tolist())
     cleanup()
     return held
+
+
+def call(collective: str, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """What one collective of the group makes of this rank's `x`."""
+    if collective == BROADCAST:
+        dist.broadcast(x, group=group, group_src=0)
+    elif collective == GATHER:
+        parts = [torch.empty_like(x) for _ in range(group.size())]
+        dist.all_gather(parts, x, group=group)
+        x = torch.cat(parts)
+    else:
+        dist.all_reduce(x, group=group)
+    return x
 
 
 def slices() -> dict[str, list]:
@@ -64,28 +106,36 @@ def how_many_groups(slices_of: Sequence[Mapping[str, list]]) -> dict[str, Any]:
 
 
 @figures.drawn
-def two_sums_plot(held: Sequence[Sequence[int]], columns: int) -> figures.Picture:
-    """Three panels: what each rank of a mesh held before, between and after two sums.
+def mesh_plot(
+    held: Sequence[Sequence[Sequence[int]]], shape: str, along: str, collective: str, **_: object
+) -> figures.Picture:
+    """What each rank of a mesh held before a collective and after it, the groups framed.
 
-    `held[rank]` are its three values; `columns` is the number of ranks in a row.
+    `held[rank]` has its numbers at each step.
     """
-    steps = {
-        title: [
-            [one[step] for one in held[first : first + columns]]
-            for first in range(0, len(held), columns)
-        ]
-        for step, title in enumerate(SUMS)
+    columns = int(shape.split(" x ")[1])
+    names = along.split(", ")
+    titles = ["before", *(f'{collective}\nalong "{name}"' for name in names)]
+    frames = dict(
+        zip(titles[1:], ("rows" if name == "gpu" else "columns" for name in names), strict=True)
+    )
+    texts = {
+        title: [", ".join(map(str, of_rank[step])) for of_rank in held]
+        for step, title in enumerate(titles)
     }
-    frames = ("", ", with a frame around each row", ", with a frame around each column")
+    steps = {
+        title: [values[first : first + columns] for first in range(0, len(held), columns)]
+        for title, values in texts.items()
+    }
+    framed = {title: f", with a frame around each of the {frames[title]}" for title in frames}
     panels = [
-        f"{title}{frame}: {', '.join(str(one[step]) for one in held)}"
-        for step, (title, frame) in enumerate(zip(SUMS, frames, strict=True))
+        f"{title.replace(BREAK, ' ')}{framed.get(title, '')}: {'; '.join(texts[title])}"
+        for title in titles
     ]
-    rows = len(held) // columns
     return figures.Picture(
-        mesh_figure(steps, {SUMS[1]: "rows", SUMS[2]: "columns"}),
-        f"The ranks 0 to {len(held) - 1} as a table of {rows} rows and {columns} columns, three "
-        f"times. Their values {'; '.join(panels)}.",
+        mesh_figure(steps, frames),
+        f"The ranks 0 to {len(held) - 1} as a mesh of {shape.replace(' x ', ' by ')}. Their values "
+        f"{'. '.join(panels)}.",
     )
 
 
@@ -133,13 +183,15 @@ def mesh_figure(
     """
     along = along or {}
     shapes = [np.shape(rows) for rows in steps.values()]
-    box = min(BOX, (figures.WIDTH - 0.2) / sum(columns + 0.45 for _, columns in shapes))
-    widths = [columns + 0.45 for _, columns in shapes]
-    figure = figures.Figure(
-        (sum(widths) * box, (max(rows for rows, _ in shapes) * 0.75 + 0.3) * box + 0.35),
-        layout="constrained",
-    )
-    panels = figure.subplots(1, len(steps), squeeze=False, width_ratios=widths)[0]
+    widths, tall = [columns + 0.45 for _, columns in shapes], max(rows for rows, _ in shapes)
+    # A wide mesh has its steps one below the other.
+    across = len(steps) if max(widths) < WIDE else 1
+    down = len(steps) // across
+    box = min(BOX, (figures.WIDTH - 0.2) / sum(widths[:across]))
+    size = sum(widths[:across]) * box, down * ((tall * 0.75 + 0.3) * box + 0.55)
+    figure = figures.Figure(size, layout="constrained")
+    ratios = widths[:across]
+    panels = figure.subplots(down, across, squeeze=False, width_ratios=ratios).ravel()
     for axes, (title, values), (rows, columns) in zip(panels, steps.items(), shapes, strict=True):
         for row, of_row in enumerate(values):
             for column, value in enumerate(of_row):
