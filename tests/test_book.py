@@ -3,25 +3,31 @@
 import json
 import os
 import re
+from dataclasses import dataclass
+from pathlib import Path
 
 import nbformat
 import pytest
 
+from ddp_workbook.notebook import pages
 from tests.small_book import write_small
 from tools import book
+from tools.book import __main__ as command
+from tools.book import running
 from tools.book.__main__ import write_book
 from tools.book.answers import fold_answers, mark_answers
-from tools.book.contents import with_contents
+from tools.book.contents import About, with_contents
 from tools.book.links import broken_links
-from tools.book.page import mend_output
+from tools.book.page import mend_paths
 from tools.book.search import SCRIPT, entries, search_index
+from tools.check import Graph
 
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
     """The cells, executed where their picture can be found; and the folder."""
     path = write_small(tmp_path_factory.mktemp("checkout"))
-    return nbformat.writes(book.execute(path)), path.parent
+    return nbformat.writes(running.executed(path)), path.parent
 
 
 def small_notebook(executed) -> nbformat.NotebookNode:
@@ -50,19 +56,28 @@ def test_paths_in_outputs_are_those_of_a_checkout(tmp_path):
     src = os.path.relpath(book.ROOT / "src", tmp_path)
     printed = nbformat.v4.new_output("stream", text=f"torchrun {src}/x.py")
     shown = nbformat.v4.new_output("display_data", {"text/plain": f"{src}/y.py"})
-    for output in (printed, shown):
-        mend_output(output, tmp_path)
+    cell = nbformat.v4.new_code_cell(outputs=[printed, shown])
+    mend_paths(nbformat.v4.new_notebook(cells=[cell]), tmp_path)
+    printed, shown = cell.outputs
     assert printed.text == "torchrun ../src/x.py"
     assert shown.data["text/plain"] == "../src/y.py"
 
 
 def test_the_index_names_every_page():
-    """A link and a title for each, with their signs escaped; a chapter before its further pages."""
-    text = book.index({"02_b": "B", "01_further_a": "A < B", "01_zebra": "Zebra"})
+    """With its minutes and a sentence, signs escaped; a chapter before its further pages."""
+    known = About("5 + 3 min", "a < b in `c`", "2 May 2026", "2 cores")
+    other = About("", "", "3 May 2026", "2 cores")
+    text = book.index(
+        {"02_b": "B", "01_further_a": "A < B", "01_zebra": "Zebra"},
+        {"02_b": known, "01_further_a": known, "01_zebra": other},
+    )
     assert re.findall(r'<a href="(\w+).html">(.*?)</a>', text) == [
         ("01_zebra", "Zebra"), ("01_further_a", "A &lt; B"), ("02_b", "B")
     ]  # fmt: skip
     assert text.count("<ul>") == 2
+    assert text.count("<small>5 + 3 min. A &lt; b in <code>c</code></small>") == 2
+    assert "Run on 2 May 2026, on 2 cores: 02_b, 01_further_a." in text
+    assert "Run on 3 May 2026, on 2 cores: 01_zebra." in text
 
 
 def test_each_page_has_the_contents_at_its_side(executed):
@@ -73,6 +88,161 @@ def test_each_page_has_the_contents_at_its_side(executed):
     assert '<a href="01_b.html" aria-current="page">B</a>' in text
     assert '<a href="00_a.html">A</a>' in text
     assert f'<script src="{SCRIPT}" defer></script>' in text
+
+
+# A build
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """Three pages to build, of which the last two import a module; executed are those in `.ran`."""
+    root = tmp_path / "checkout"
+    cells = {"00_a": "1", "01_b": "from ddp_workbook.half import x", "02_c": "import ddp_workbook"}
+    (root / "notebooks").mkdir(parents=True)
+    (root / "src" / "ddp_workbook").mkdir(parents=True)
+    (root / "data").mkdir()
+    (root / "data" / "table.csv").write_text("1")
+    (root / "src" / "ddp_workbook" / "half.py").write_text("x = 1  # table.csv\n")
+    for stem, code in cells.items():
+        text = f"# {stem}\n*teaching 4 min · exercises 2 min*\n\n[next](01_b.ipynb#cell-id=code)"
+        made = [nbformat.v4.new_markdown_cell(text, id="title")]
+        made.append(nbformat.v4.new_code_cell(code, id="code"))
+        notebook = nbformat.v4.new_notebook(cells=made)
+        nbformat.write(notebook, root / "notebooks" / f"{stem}.ipynb")
+    ran = []
+
+    def executed(path):
+        notebook = nbformat.read(path, as_version=4)
+        ran.append(path.stem)
+        if "stop" in notebook.cells[1].source:
+            raise KeyboardInterrupt
+        error = nbformat.v4.new_output("error", ename="E", evalue="no", traceback=["no"])
+        notebook.cells[1].outputs = [error] if "fail" in notebook.cells[1].source else []
+        return notebook
+
+    for module, name, value in (
+        (pages, "FOLDER", root / "notebooks"),
+        (pages, "CHECKOUT", root),
+        (running, "ROOT", root),
+        (running, "executed", executed),
+        (running, "Graph", lambda: Graph(root)),
+        (command, "ROOT", root),
+        (command, "BUILD", root / "build"),
+    ):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(
+        command, "run_all", lambda *args, **fresh: running.run_all(*args, root / "kept", **fresh)
+    )
+    return Checkout(root, ran)
+
+
+@dataclass
+class Checkout:
+    root: Path
+    ran: list[str]
+
+    def build(self, *words: str) -> tuple[int, list[str]]:
+        """The exit code, and the pages that were executed for it."""
+        self.ran.clear()
+        return command.main(list(words)), [*self.ran]
+
+    def add(self, stem: str, code: str) -> None:
+        """Put code into the page."""
+        path = self.root / "notebooks" / f"{stem}.ipynb"
+        notebook = nbformat.read(path, as_version=4)
+        notebook.cells[1].source += f"\n{code}"
+        nbformat.write(notebook, path)
+
+    def books(self) -> dict[str, str]:
+        """All files of both books, by name."""
+        found = sorted((self.root / "build").glob("book*/*.*"))
+        return {f"{one.parent.name}/{one.name}": one.read_text() for one in found}
+
+
+def test_one_execution_makes_both_books_and_what_has_not_changed_is_not_run_again(checkout):
+    """A page, a module that it imports, or data that this names."""
+    assert checkout.build() == (0, ["00_a", "01_b", "02_c"])
+    first = checkout.books()
+    assert {one.partition("/")[0] for one in first} == {"book", "book_without_answers"}
+    assert checkout.build() == (0, [])
+    assert checkout.books() == first
+    checkout.add("02_c", "y = 1")
+    assert checkout.build() == (0, ["02_c"])
+    (checkout.root / "src" / "ddp_workbook" / "half.py").write_text("x = 2  # table.csv\n")
+    assert checkout.build() == (0, ["01_b"])
+    (checkout.root / "data" / "table.csv").write_text("2")
+    assert checkout.build() == (0, ["01_b"])
+    (checkout.root / "kept" / "00_a.ipynb").write_text("half of a no")
+    assert checkout.build() == (0, ["00_a"])
+    assert checkout.build("--fresh") == (0, ["00_a", "01_b", "02_c"])
+    assert sorted(one.name for one in (checkout.root / "build").iterdir()) == [
+        "book", "book_without_answers"
+    ]  # fmt: skip
+
+
+def test_chosen_pages_link_to_each_other_only(checkout, capsys):
+    assert checkout.build("--pages", "00", "02") == (0, ["00_a", "02_c"])
+    files = checkout.books()
+    assert [one for one in files if "01_b" in one] == []
+    assert "01_b" not in files["book/00_a.html"] and "next" in files["book/00_a.html"]
+    assert checkout.build("--pages", "00", "01") == (0, ["01_b"])
+    assert 'href="01_b.html#cell-id=code"' in checkout.books()["book/00_a.html"]
+    before = checkout.books()
+    assert checkout.build("--pages", "77") == (2, [])
+    assert "There is no page called '77'" in capsys.readouterr().err
+    assert checkout.books() == before
+
+
+def test_a_build_that_is_stopped_or_fails_leaves_the_earlier_book(checkout, monkeypatch, capsys):
+    """And continues where it stopped."""
+    checkout.build()
+    before = checkout.books()
+    checkout.add("00_a", "1")
+    checkout.add("01_b", "stop")
+    with pytest.raises(KeyboardInterrupt):
+        checkout.build()
+    assert checkout.books() == before
+    checkout.add("01_b", "fail")
+    notebook = checkout.root / "notebooks" / "01_b.ipynb"
+    notebook.write_text(notebook.read_text().replace("stop", ""))
+    assert checkout.build() == (1, ["01_b"])
+    said = capsys.readouterr().out
+    assert "01_b.ipynb: cell code: E: no" in said and "book_with_errors" in said
+    assert {name: text for name, text in checkout.books().items() if name in before} == before
+    assert (checkout.root / "build/book_with_errors/book/01_b.html").is_file()
+    notebook.write_text(notebook.read_text().replace("fail", ""))
+
+    def killed(new, place):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command.shutil, "move", killed)
+        with pytest.raises(KeyboardInterrupt):
+            checkout.build()
+    assert {name: text for name, text in checkout.books().items() if name in before} == before
+    (checkout.root / "build/book").rename(checkout.root / "build/book.earlier")  # kill -9
+    assert checkout.build("--pages", "00") == (0, [])
+    assert not (checkout.root / "build/book.earlier").exists()
+
+
+def test_a_player_shows_its_stills(tmp_path):
+    """All in the page; on paper the first and the last, each with what was chosen."""
+    path = write_small(tmp_path)
+    notebook = nbformat.read(path, as_version=4)
+    code = (
+        "from ddp_workbook import play\n"
+        "from IPython.display import HTML\n"
+        "play(lambda late: late, lambda found, late: HTML(f'<b>waited {found}</b>'), ranks=None,"
+        " late=[0, 1, 2], stills=[{'late': 1}, {'late': 2}])"
+    )
+    notebook.cells = [notebook.cells[0], nbformat.v4.new_code_cell(code, id="player")]
+    nbformat.write(notebook, path)
+    text = book.page(running.executed(path), path.parent)
+    frames = re.findall(r'(?s)<div class="ddpw-frame([^"]*)">.*?<b>(waited \d)</b>', text)
+    assert frames == [
+        (" ddpw-printed", "waited 0"), ("", "waited 1"), (" ddpw-printed", "waited 2")
+    ]  # fmt: skip
+    assert text.count('type="radio"') == 3 and "widget-view" not in text
 
 
 # Without answers
@@ -139,7 +309,6 @@ def test_links_that_lead_nowhere_are_named(tmp_path):
 @pytest.mark.release("the whole book")
 def test_every_link_between_the_pages_leads_somewhere(tmp_path):
     """In the whole book without answers; the pages are not executed for it."""
-    pages = [(path.stem, nbformat.read(path, as_version=4)) for path in book.NOTEBOOKS]
-    notebooks = book.ROOT / "notebooks"
-    assert write_book(tmp_path, pages, notebooks, without_answers=True) == []
-    assert len(list(tmp_path.glob("*.html"))) == len(pages) + 1
+    unrun = [(path.stem, nbformat.read(path, as_version=4)) for path in book.NOTEBOOKS]
+    assert write_book(tmp_path, unrun, without_answers=True) == []
+    assert len(list(tmp_path.glob("*.html"))) == len(unrun) + 1

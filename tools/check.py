@@ -125,6 +125,17 @@ class Graph:
                 queue.append(user)
         return ways
 
+    def needs(self, paths: Iterable[str]) -> set[str]:
+        """These files, and all that they import, directly or not."""
+        uses = defaultdict(set)
+        for used, users in self.users.items():
+            for user in users:
+                uses[user].add(used)
+        queue = list(paths)
+        for path in queue:  # grows
+            queue += sorted(uses[path] - set(queue))
+        return set(queue)
+
 
 def module(path: str) -> str:
     """The name under which a file is imported."""

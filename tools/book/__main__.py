@@ -1,76 +1,122 @@
-"""Execute every notebook and build the HTML to read, in build/book: `make book`.
+"""Execute the notebooks and build the HTML to read: `make book`.
 
-With ARGS=--without-answers, in build/book_without_answers: hints and solutions are left out, and
-what a cell showed after a prediction is folded, with the words that explain it.
+The book is in build/book. In build/book_without_answers, hints and solutions are left out, and what
+a cell showed after a prediction is folded, with the words that explain it. A page is executed again
+only if something that it uses has changed. An earlier book stays until the new one is complete.
 """
 
 import argparse
+import copy
 import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import nbformat
 
-from tools.book import NOTEBOOKS, ROOT, copy_layout, errors, execute, page, title
+from ddp_workbook.notebook.pages import BadPage, find_pages
+from tools.book import ROOT, page, title
 from tools.book.answers import fold_answers, mark_answers
-from tools.book.contents import index, with_contents
+from tools.book.contents import About, about, index, with_contents
 from tools.book.links import broken_links
+from tools.book.running import run_all
 from tools.book.search import SCRIPT, entries, search_index
 
+BUILD = ROOT / "build"
+FORMS = {"book": False, "book_without_answers": True}  # folder -> without answers
+WITH_ERRORS = "book_with_errors"
 
-def main() -> int:
-    """Build all pages; 1 if a cell failed or a link leads nowhere, with its name."""
-    words = argparse.ArgumentParser(prog="make book", allow_abbrev=False)
-    words.add_argument("--without-answers", action="store_true", help="for people who will do it")
-    without = words.parse_args().without_answers
-    book = ROOT / "build" / ("book_without_answers" if without else "book")
-    shutil.rmtree(book, ignore_errors=True)
-    book.mkdir(parents=True)
+
+def main(words: list[str] | None = None) -> int:
+    """Build all pages; 1 if a cell failed or a link leads nowhere, 2 for an unknown page."""
+    told = argparse.ArgumentParser(prog="make book", allow_abbrev=False)
+    told.add_argument(
+        "--pages", nargs="+", metavar="PAGE", default=[], help="only these: 00 02 ..."
+    )
+    told.add_argument("--fresh", action="store_true", help="execute also what has not changed")
+    options = told.parse_args(words)
+    try:
+        wanted = find_pages(options.pages)
+    except BadPage as error:
+        print(error, file=sys.stderr)
+        return 2
+    for name in FORMS:
+        restore(BUILD / name)
     failed: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        notebooks = copy_layout(Path(folder))
-        executed = run_all(notebooks, failed)
-        failed += write_book(book, executed, notebooks, without_answers=without)
-    print("\n".join(failed) or f"The book is ready: {book / 'index.html'}")
-    return int(bool(failed))
+    executed = dict(run_all(sorted(set(wanted)), failed, fresh=options.fresh))
+    BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="new-book-", dir=BUILD) as folder:
+        for name, without in FORMS.items():
+            book = Path(folder, name)
+            book.mkdir()
+            failed += write_book(book, copy.deepcopy(executed).items(), without_answers=without)
+        if failed:
+            replace(Path(folder), BUILD / WITH_ERRORS)
+        for name in () if failed else FORMS:
+            replace(Path(folder, name), BUILD / name)
+    if failed:
+        print("\n".join(dict.fromkeys(failed)))
+        print(f"The new book is in {BUILD / WITH_ERRORS}, and an earlier one was not replaced.")
+        return 1
+    for name, without in FORMS.items():
+        print(f"The book {'without' if without else 'with'} answers: {BUILD / name / 'index.html'}")
+    return 0
 
 
-def run_all(notebooks: Path, failed: list[str]) -> Iterator[tuple[str, nbformat.NotebookNode]]:
-    """Execute the pages in this folder, one after another; their errors are added to `failed`."""
-    for path in NOTEBOOKS:
-        started = time.monotonic()
-        done = execute(notebooks / path.name)
-        failed += [f"{path.name}: {error}" for error in errors(done)]
-        print(f"  {path.stem}: {time.monotonic() - started:.0f} s", flush=True)
-        yield path.stem, done
+def replace(new: Path, place: Path) -> None:
+    """Move a folder to its place; the one that was there goes when the new one is complete."""
+    earlier = place.with_name(f"{place.name}.earlier")
+    shutil.rmtree(earlier, ignore_errors=True)
+    if place.exists():
+        place.rename(earlier)
+    try:
+        shutil.move(new, place)
+    except BaseException:
+        restore(place)
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+def restore(place: Path) -> None:
+    """Put the earlier folder back if a build was killed while it replaced it."""
+    earlier = place.with_name(f"{place.name}.earlier")
+    if earlier.exists() and not place.exists():
+        earlier.rename(place)
 
 
 def write_book(
     book: Path,
     executed: Iterable[tuple[str, nbformat.NotebookNode]],
-    notebooks: Path,
     *,
     without_answers: bool,
+    notebooks: Path = ROOT / "notebooks",
 ) -> list[str]:
     """Write all files of the book into its folder; return the links that lead nowhere.
 
-    `executed` has each page's stem and notebook, which came from the folder `notebooks`.
+    `executed` has each page's stem and notebook, which this changes; their pictures are beside the
+    folder `notebooks`.
     """
-    titles, texts, found = {}, {}, []
-    for stem, notebook in executed:
-        titles[stem] = title(notebook)
+    listed = dict(executed)
+    titles: dict[str, str] = {}
+    known: dict[str, About] = {}
+    texts, found = {}, []
+    for stem, notebook in listed.items():
+        titles[stem], known[stem] = title(notebook), about(stem, notebook)
         answers = mark_answers(notebook) if without_answers else []
         found += entries(stem, notebook, hidden=[id for ids in answers for id in ids])
-        texts[stem] = fold_answers(page(notebook, notebooks), answers)
+        texts[stem] = fold_answers(page(notebook, notebooks, listed.keys()), answers)
     for stem, text in texts.items():
         (book / f"{stem}.html").write_text(with_contents(text, titles, stem), encoding="utf-8")
-    (book / "index.html").write_text(index(titles), encoding="utf-8")
+    (book / "index.html").write_text(index(titles, known), encoding="utf-8")
     (book / SCRIPT).write_text(search_index(found), encoding="utf-8")
     return broken_links(book)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(
+            "\nStopped. Pages that were executed are kept: make book continues with the others."
+        )

@@ -49,11 +49,10 @@ details.answer > summary { cursor: pointer; font-weight: 600;
   @page { margin: 14mm }
   body.jp-Notebook { padding: 0 }
   main { zoom: 0.8 }
-  .frames { flex-wrap: wrap !important; overflow: visible !important }
   .highlight pre { white-space: pre-wrap !important; overflow-wrap: anywhere }
   .highlight, .jp-InputArea-editor, .jp-OutputArea-output { overflow: visible !important }
   .jp-OutputArea-output table { font-size: 80% }
-  img, tr, summary { break-inside: avoid }
+  img, tr, summary, .ddpw-frame { break-inside: avoid }
   h1, h2, h3 { break-after: avoid }
   details.answer:not([open]) { display: none }
 }

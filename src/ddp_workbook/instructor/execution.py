@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import nbformat
@@ -31,8 +32,13 @@ def begin_with(path: Path, code: str) -> None:
     nbformat.write(notebook, path)
 
 
-def execute(path: Path, cell_timeout: float = 300) -> nbformat.NotebookNode:
-    """Run the notebook at `path` in its folder; return it with outputs, errors included."""
+def execute(
+    path: Path, cell_timeout: float = 300, env: Mapping[str, str] | None = None
+) -> nbformat.NotebookNode:
+    """Run the notebook at `path` in its folder; return it with outputs, errors included.
+
+    Its kernel has the environment variables of this process, or `env`.
+    """
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory(prefix="kernel-") as sockets:
         # On every page ipykernel would warn about TCP without encryption; a relative ip would be
@@ -46,7 +52,8 @@ def execute(path: Path, cell_timeout: float = 300) -> nbformat.NotebookNode:
             coalesce_streams=True,
             resources={"metadata": {"path": os.fspath(path.parent)}},
         )
-        return client.execute(cleanup_kc=True)
+        own = {} if env is None else {"env": dict(env)}
+        return client.execute(cleanup_kc=True, **own)
 
 
 def errors(notebook: nbformat.NotebookNode) -> list[str]:

@@ -1,0 +1,89 @@
+"""Executes pages for the book, and keeps each of them until something that it uses has changed.
+
+A page's key is made of the page, all modules that it imports, the data that these name, and the
+machine with its PyTorch. A build that was interrupted continues with the first page it had not run.
+"""
+
+import hashlib
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from datetime import date
+from pathlib import Path
+
+import nbformat
+
+from ddp_workbook.files import write_whole
+from ddp_workbook.instructor.execution import copy_layout, errors, execute
+from ddp_workbook.notebook.machine import machine_name
+from ddp_workbook.notebook.play import RECORD
+from tools.book.page import mend_paths
+from tools.check import Graph
+from tools.set_up import ROOT
+
+KEPT = ROOT / "build" / "pages"
+LOADED = "src/ddp_workbook/__init__.py"  # by the first cell of each page
+DATA = ("data", "figs", "job_scripts")  # whose files a page uses if a module names them
+
+
+def executed(path: Path) -> nbformat.NotebookNode:
+    """The page with its outputs; players show their stills, because a book has no kernel."""
+    notebook = execute(path, env=os.environ | {RECORD: "1"})
+    mend_paths(notebook, path.parent)
+    return notebook
+
+
+def run_all(
+    wanted: Sequence[Path], failed: list[str], kept: Path = KEPT, fresh: bool = False
+) -> Iterator[tuple[str, nbformat.NotebookNode]]:
+    """These pages with their outputs, one after another; their errors are added to `failed`.
+
+    A page whose key is that of its copy in `kept` is not executed, unless `fresh`. A page with
+    errors is not kept.
+    """
+    machine, graph = machine_name(), Graph()
+    kept.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        copies = copy_layout(Path(folder))
+        for path in wanted:
+            place, own_key = kept / path.name, key_of(path, graph, machine)
+            if not fresh and (found := kept_page(place, own_key)):
+                print(f"  {path.stem}: unchanged", flush=True)
+                yield path.stem, found
+                continue
+            started = time.monotonic()
+            done = executed(copies / path.name)
+            done.metadata["book"] = {"key": own_key, "date": f"{date.today()}", "machine": machine}
+            if wrong := errors(done):
+                failed += [f"{path.name}: {error}" for error in wrong]
+            else:
+                write_whole(place, nbformat.writes(done))
+            print(f"  {path.stem}: {time.monotonic() - started:.0f} s", flush=True)
+            yield path.stem, done
+
+
+def kept_page(place: Path, key: str) -> nbformat.NotebookNode | None:
+    """The page that was executed with this key; None if there is none that can be read."""
+    try:
+        notebook = nbformat.read(place, as_version=4)
+    except (OSError, ValueError):
+        return None
+    return notebook if notebook.metadata.get("book", {}).get("key") == key else None
+
+
+def key_of(path: Path, graph: Graph, machine: str) -> str:
+    """What the page's outputs depend on, as a hash."""
+    needed = graph.needs([path.relative_to(ROOT).as_posix(), LOADED]) & graph.texts.keys()
+    texts = [graph.texts[one] for one in needed]
+    data = [file for folder in DATA for file in (ROOT / folder).rglob("*") if file.is_file()]
+    needed |= {
+        file.relative_to(ROOT).as_posix()
+        for file in data
+        if any(file.name in text for text in texts)
+    }
+    hashed = hashlib.sha256(f"{machine} {platform.python_version()}".encode())
+    for one in sorted(needed):
+        hashed.update(one.encode() + (ROOT / one).read_bytes())
+    return hashed.hexdigest()
