@@ -294,3 +294,15 @@ def test_the_loss_of_each_batch_does_not_depend_on_the_number_of_ranks():
 def test_the_loop_of_one_process_learns():
     found = own_program.train_alone(DATA, "label", epochs=1, batch_size=96)
     assert len(found) == 19 and found[-1] < 0.7 * found[0]
+
+
+def test_a_dealing_to_play_with_counts_what_came_again_and_what_never():
+    made = dealing.play_dealing()
+    assert made.answer.words.count("12 given out, 2 again; to nobody: none") == 2
+    made.controls["drop_last"].value, made.controls["samples"].value = True, 11
+    made.wait()
+    assert "8 given out, 0 again; to nobody: " in made.answer.words
+    made.controls["samples"].value = 3
+    made.wait()
+    assert made.answer.error is None
+    assert "No rank got a sample. epoch 0: 0 given out" in made.answer.words

@@ -1,24 +1,84 @@
 """Who gets which samples: the samples are numbers, so that a rank can say what it got."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import pandas as pd
 from torch.utils.data import DataLoader, DistributedSampler
 
+import ddp_workbook
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
-from ddp_workbook.experiments.samplers.samples import sample_table
+from ddp_workbook.experiments.samplers.samples import microscope_plot, sample_table
 from ddp_workbook.launcher.launch import launch
 
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.play import Play
 
-def received(samples: int, epochs: int = 1, set_epoch: bool = True, **of_sampler) -> list:
+
+def play_dealing() -> Play:
+    """Two epochs of a loader on each rank, with controls for the sampler and the loader."""
+    return ddp_workbook.play(
+        received,
+        received_plot,
+        ranks=ddp_workbook.slider("ranks", range(1, 7), 4),
+        stills=[
+            {"shuffle": False},
+            {"samples": 12},
+            {"set_epoch": False},
+            {"ranks": 6},
+            {"drop_last": True},
+        ],
+        samples=ddp_workbook.slider("samples", range(3, 25), 10),
+        batch_size=ddp_workbook.slider("batch_size", range(1, 5), 2),
+        epochs=ddp_workbook.slider("epochs", (1, 2, 3), 2),
+        shuffle=ddp_workbook.switch("shuffle", True),
+        set_epoch=ddp_workbook.switch("set_epoch", True),
+        drop_last=ddp_workbook.switch("drop_last"),
+    )
+
+
+def received(
+    samples: int, epochs: int = 1, set_epoch: bool = True, batch_size: int = 2, **of_sampler
+) -> list:
     """For each epoch, the samples that this rank's loader gave out, in order."""
     setup()
     sampler = DistributedSampler(range(samples), **of_sampler)
-    loader = DataLoader(range(samples), batch_size=2, sampler=sampler)
+    loader = DataLoader(range(samples), batch_size, sampler=sampler)
     seen = []
     for epoch in range(epochs):
         if set_epoch:
             sampler.set_epoch(epoch)
         seen.append([sample for batch in loader for sample in batch.tolist()])
     return seen  # without cleanup(), whose barrier would be a message
+
+
+@figures.drawn
+def received_plot(
+    of_ranks: list[list[list[int]]], samples: int, batch_size: int, **_: object
+) -> figures.Picture:
+    """Who got which of the samples, in which step; how many came twice, and which never came."""
+    epochs = dict(enumerate(zip(*of_ranks, strict=True)))
+    words = "\n".join(f"epoch {epoch}: {counted(epochs[epoch], samples)}" for epoch in epochs)
+    table = sample_table(epochs)
+    if table.empty:
+        axes = figures.sheet(figures.WIDTH, 1)
+        axes.text(0.1, 0.5, words, va="center")
+        return figures.Picture(axes.figure, f"No rank got a sample. {words}.")
+    picture = microscope_plot(table, batch_size)
+    picture.figure.suptitle(words, x=0.01, ha="left", size=10, weight="bold")
+    picture.alt += f" {words}.".replace("\n", "; ")
+    return picture
+
+
+def counted(shares: Sequence[Sequence[int]], samples: int) -> str:
+    """How many samples were given out in an epoch, how many twice, and which to nobody."""
+    given = [sample for share in shares for sample in share]
+    never = sorted(set(range(samples)) - set(given))
+    missing = ", ".join(map(str, never)) or "none"
+    return f"{len(given)} given out, {len(given) - len(set(given))} again; to nobody: {missing}"
 
 
 def dealt(samples: int, ranks: int, **arguments) -> pd.DataFrame:
