@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from datetime import date
 from pathlib import Path
 
 import nbformat
@@ -14,6 +15,7 @@ from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import Exercise, names
 from ddp_workbook.exercises.judging.source import same_code
 from ddp_workbook.instructor import minutes, plans
+from ddp_workbook.instructor.certificates import safe
 from ddp_workbook.instructor.execution import copy_layout
 from ddp_workbook.notebook import pages
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
@@ -317,6 +319,49 @@ def test_several_folders_are_one_table(copy):
     found = json.loads(run("grade", *words, "--format", "json")[1])
     assert [row["verdict"] for row in found] == ["solved", "not yet"]
     assert run("grade", "--format", "xml")[0] == 2
+
+
+def test_certificates_name_what_was_solved(copy):
+    """One for each attendee; names are text, not HTML and not paths; no file is overwritten."""
+    people = {"ann": RIGHT, "<b>Bo & Co": RIGHT, "cleo": WRONG}
+    words = []
+    for who, code in people.items():
+        folder = copy / "collected" / who / "work" / "exercises"
+        attempts.keep(folder, "mean_over_ranks", code)
+        (folder / "mean_over_ranks.py").write_text(code)
+        words += ["--work", folder.parent]
+    certificates = copy / "certificates"
+    options = ["--certificates", certificates, "--workshop", "Spring <school>"]
+    code, output = run("grade", *words, *options)
+    assert code == 1 and "Nothing solved, so no certificate: cleo." in output
+    assert sorted(path.name for path in certificates.iterdir()) == [
+        "certificate_ann.html", "certificate_b_Bo_Co.html"
+    ]  # fmt: skip
+    text = (certificates / "certificate_b_Bo_Co.html").read_text()
+    assert "<h1>&lt;b&gt;Bo &amp; Co</h1>" in text and "Spring &lt;school&gt;" in text
+    assert "<li>00 Start here: mean_over_ranks</li>" in text and f"{date.today():%B %Y}" in text
+    (certificates / "certificate_ann.html").write_text("signed")
+    assert run("grade", *words, *options)[0] == 1
+    assert (certificates / "certificate_ann.html").read_text() == "signed"
+    assert "<h1>ann</h1>" in (certificates / "certificate_ann_2.html").read_text()
+    assert len(list(certificates.iterdir())) == 3, "the same certificate is not written twice"
+    (copy / "a file").write_text("")
+    code, output = run("grade", *words[:2], "--certificates", copy / "a file")
+    assert code == 2 and "cannot be written" in output
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("../../etc/x", "etc_x"),
+        ("Zoë Łuk", "Zoë_Łuk"),
+        ("...", "attendee"),
+        ("a" * 300, "a" * 50),
+        ("line\nbreak", "line_break"),
+    ],
+)
+def test_a_name_is_safe_in_a_file_name(name, file):
+    assert safe(name) == file
 
 
 def test_an_attempt_that_cannot_be_read_is_shown_as_such(copy):

@@ -98,11 +98,19 @@ def grade(
         bool, typer.Option("--words", help="Also print each verdict that is not a pass.")
     ] = False,
     form: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
+    to: Annotated[
+        Path | None,
+        typer.Option("--certificates", help="Also write a page to print for each attendee, here."),
+    ] = None,
+    workshop: Annotated[
+        str | None, typer.Option(help="With --certificates: the workshop's name on them.")
+    ] = None,
 ) -> None:
     """Judge the saved attempts, as their pages do. This runs them.
 
     An exercise that was solved counts, whatever was tried after it;
-    the last column says how the latest attempt is. The exit code is
+    the last column says how the latest attempt is. A certificate has
+    the name of the folder in which somebody's work/ is. The exit code is
     1 if one is not solved, and 2 if a name is unknown or a folder
     has no attempts.
     """
@@ -142,7 +150,27 @@ def grade(
         table = pd.DataFrame(rows)
         csv = form == "csv"
         typer.echo(table.to_csv(index=False) if csv else table.to_json(orient="records", indent=1))
+    if to is not None:
+        write_certificates(to, rows, workshop)
     raise typer.Exit(int(bool(missed)))
+
+
+def write_certificates(to: Path, rows: list[dict], workshop: str | None) -> None:
+    """Write a page for each folder with something solved; say which, and who gets none."""
+    from ddp_workbook.exercises.judging.verdict import SOLVED
+    from ddp_workbook.instructor import certificates
+
+    solved: dict[str, list[str]] = {}
+    for folder in dict.fromkeys(row["folder"] for row in rows):
+        own = [row for row in rows if row["folder"] == folder]
+        name = certificates.name_of(Path(folder))
+        name = own[0]["who"] if name in solved else name
+        solved[name] = [row["exercise"] for row in own if row["verdict"] == SOLVED]
+    with plain_errors():
+        for path in certificates.write(to, solved, workshop or certificates.WORKSHOP):
+            typer.echo(f"Certificate: {path}", err=True)
+    if none := [name for name, own in solved.items() if not own]:
+        typer.echo(f"Nothing solved, so no certificate: {', '.join(none)}.", err=True)
 
 
 def show_grades(rows: list[dict], folders: list[Path]) -> None:
