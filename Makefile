@@ -9,8 +9,9 @@ PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11; d
 	$$python -c '$(FITS)' 2>/dev/null && echo $$python && break; done),python3)
 
 # chromium: tests/browser runs notebooks in a real page, and a bare machine has no fonts for it
+# bubblewrap: the sandbox of ddp-workbook grade
 # slurm, munge, iproute2: tests/clusters starts Slurm on simulated hosts; shellcheck: job_scripts
-DEBIAN = chromium fonts-dejavu-core \
+DEBIAN = chromium fonts-dejavu-core bubblewrap \
 	slurmctld slurmd slurm-client munge slurm-wlm-torque iproute2 shellcheck
 
 .PHONY: help lab setup test test-all check book figures benchmark gpu lint system-packages
@@ -33,7 +34,7 @@ lab setup test test-all check book figures benchmark gpu lint:
 
 system-packages:
 	@command -v apt-get >/dev/null || { echo "This is for Debian and Ubuntu. Elsewhere, install \
-	Chromium, Slurm, munge and shellcheck with your own package manager: the tests that need them are \
+	Chromium, bubblewrap, Slurm, munge and shellcheck with your own package manager: the tests that need them are \
 	left out otherwise."; exit 1; }
 	@[ "$$(dpkg-query -W -f '$${db:Status-Status} ' $(DEBIAN) 2>/dev/null)" = \
 	"$(patsubst %,installed,$(DEBIAN)) " ] || { apt-get -qq update && DEBIAN_FRONTEND=noninteractive \

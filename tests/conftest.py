@@ -3,7 +3,8 @@
 Tests marked `release` are deselected for time, unless `--all` is given. Tests marked `gpu` are
 deselected where there are no two NVIDIA GPUs, those marked `gpu1` where there is none, those marked
 `cluster` where tests.clusters cannot start one: without root, network namespaces or Slurm, those
-marked `network` where the internet cannot be reached. Tests marked `browser` are skipped where
+marked `network` where the internet cannot be reached, those marked `sandbox` where bubblewrap does
+not work. Tests marked `browser` are skipped where
 there is no Chromium. With WORKBOOK_NO_SKIPS=1 (.ci/run) a test
 that is skipped or expected to fail fails the run: on a machine made for testing, a skip would be a
 test that never runs. Deselected tests are counted in words there as well, and are not failures.
@@ -28,6 +29,7 @@ GPUS = {
     "gpu1": (1, "a GPU", "`make gpu` on a machine with an NVIDIA GPU"),
 }
 CLUSTER = "`make test` as root, on Debian or Ubuntu after `make system-packages`,"
+SANDBOX = "`make test` on Linux, after `make system-packages` or an installation of bubblewrap,"
 NETWORK = "`make test` on a machine that reaches the internet"
 ONLINE = "WORKBOOK_ONLINE"  # variable: 1 or 0, for the processes of pytest-xdist
 PROBE = "https://docs.pytorch.org/"  # most links of the pages lead there
@@ -89,6 +91,10 @@ def lacking(marker: str) -> tuple[str, str] | None:
         from tests.clusters import missing  # late: it makes hosts to see whether it can
 
         return (missing(), CLUSTER) if missing() else None
+    if marker == "sandbox":
+        from ddp_workbook.instructor.sandbox import sandbox
+
+        return (f"a sandbox ({sandbox().why})", SANDBOX) if sandbox().why else None
     if marker == "network":
         return None if reaches_the_internet() else ("a network", NETWORK)
     gpus, words, what_runs_them = GPUS[marker]
@@ -134,7 +140,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[FOR_TIME] = dict(Counter(kinds.values()))
         deselect(config, items, kinds)
     config.stash[NOT_RUN] = {}
-    for marker in (*GPUS, "cluster", "network"):
+    for marker in (*GPUS, "cluster", "sandbox", "network"):
         wanting = [item for item in items if item.get_closest_marker(marker)]
         if wanting and (lack := lacking(marker)):
             config.stash[NOT_RUN][lack] = [item.nodeid for item in wanting]

@@ -17,6 +17,7 @@ from ddp_workbook.exercises.judging.source import same_code
 from ddp_workbook.instructor import minutes, plans
 from ddp_workbook.instructor.certificates import safe
 from ddp_workbook.instructor.execution import copy_layout
+from ddp_workbook.instructor.sandbox import sandbox
 from ddp_workbook.notebook import pages
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
@@ -288,7 +289,7 @@ def test_a_named_exercise_without_an_attempt_is_not_solved(copy):
     attempt("mean_over_ranks", RIGHT)
     code, output = run("grade", "mean_over_ranks", "where_is")
     assert code == 1 and "where_is │ 0 │ not attempted" in output
-    assert output.endswith("1 of 2 solved. --words prints the verdicts.")
+    assert "1 of 2 solved. --words prints the verdicts." in output
     attempt("where_is", Exercise("where_is").stub)
     assert "where_is │ 1 │ not attempted" in run("grade", "where_is")[1]
 
@@ -315,9 +316,13 @@ def test_several_folders_are_one_table(copy):
     assert (
         code == 1 and "ann │ mean_over_ranks │ 1 │ solved" in output and "1 of 2 solved" in output
     )
-    assert ",mean_over_ranks,1,solved,solved" in run("grade", *words, "--format", "csv")[1]
+    assert (
+        f",mean_over_ranks,1,solved,solved,{sandbox().name}"
+        in run("grade", *words, "--format", "csv")[1]
+    )
     found = json.loads(run("grade", *words, "--format", "json")[1])
     assert [row["verdict"] for row in found] == ["solved", "not yet"]
+    assert {row["sandbox"] for row in found} == {sandbox().name}
     assert run("grade", "--format", "xml")[0] == 2
 
 

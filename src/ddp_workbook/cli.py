@@ -108,6 +108,9 @@ def grade(
 ) -> None:
     """Judge the saved attempts, as their pages do. This runs them.
 
+    They run in a sandbox if bubblewrap is installed and works here;
+    the output says so. Time and memory are limited in any case.
+
     An exercise that was solved counts, whatever was tried after it;
     the last column says how the latest attempt is. A certificate has
     the name of the folder in which somebody's work/ is. The exit code is
@@ -117,6 +120,7 @@ def grade(
     from ddp_workbook.exercises.judging.verdict import SOLVED
     from ddp_workbook.instructor.grading import attempts_folder, unknown_files, whose
     from ddp_workbook.instructor.grading import grade as judge
+    from ddp_workbook.instructor.sandbox import sandbox
 
     if form not in FORMS:
         raise typer.BadParameter(f"--format is {form!r}; it is one of {', '.join(FORMS)}")
@@ -131,6 +135,7 @@ def grade(
             "attempts": one.attempts,
             "verdict": one.verdict.kind,
             "latest": one.latest,
+            "sandbox": sandbox().name,
         }
         for folder, one in graded
     ]
@@ -141,6 +146,7 @@ def grade(
             typer.echo(f"\n{one.verdict!r}")
         more = " --words prints the verdicts." if missed and not words else ""
         typer.echo(f"{len(graded) - len(missed)} of {len(graded)} solved.{more}")
+        typer.echo(f"Their code ran {sandbox()}.")
         for folder in folders if not names else []:
             if others := unknown_files(folder):
                 typer.echo(f"No exercise has the name of {', '.join(others)}: not judged.")

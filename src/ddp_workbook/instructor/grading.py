@@ -1,18 +1,26 @@
 """`ddp-workbook grade`: the saved attempts, judged as on the page."""
 
-import tempfile
+import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddp_workbook.diagnostics import user_code
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import Exercise, find, names
-from ddp_workbook.exercises.judging.judge import judge_saved
 from ddp_workbook.exercises.judging.source import same_code
-from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, SOLVED, UNDECIDED, Verdict
+from ddp_workbook.exercises.judging.verdict import (
+    NOT_ATTEMPTED,
+    NOT_YET,
+    SOLVED,
+    UNDECIDED,
+    Verdict,
+)
+from ddp_workbook.instructor.sandbox import Apart, Stopped
 from ddp_workbook.notebook.pages import CHECKOUT
+
+JUDGE = "ddp_workbook.instructor.judging_apart"
 
 
 @dataclass(frozen=True)
@@ -62,15 +70,47 @@ def whose(folders: Sequence[Path]) -> dict[Path, str]:
 def grade(wanted: Sequence[str], folder: Path) -> Iterator[Grade]:
     """The exercises with these names, or all that have attempts in the folder, in their order.
 
-    Judging runs the attempts' code, and changes none of their files. Raises UnknownExercise at
-    once for an unknown name.
+    Judging runs the attempts' code, apart from this process (see `sandbox`), and changes none of
+    their files. Raises UnknownExercise at once for an unknown name.
     """
     exercises = [find(name) for name in wanted or names()]
-    return (
-        one
-        for one in (_grade(exercise, folder) for exercise in exercises)
-        if wanted or one.verdict.kind != NOT_ATTEMPTED
-    )
+    return _grades(exercises, folder, bool(wanted))
+
+
+def _grades(exercises: Sequence[Exercise], folder: Path, all_of_them: bool) -> Iterator[Grade]:
+    with closing(Judge()) as judge:
+        for exercise in exercises:
+            one = _grade(exercise, folder, judge)
+            if all_of_them or one.verdict.kind != NOT_ATTEMPTED:
+                yield one
+
+
+class Judge:
+    """Judges attempts in a process apart, which is started when needed, and again if it ended."""
+
+    def __init__(self) -> None:
+        self.apart: Apart | None = None
+
+    def __call__(self, exercise: Exercise, code: str) -> Verdict:
+        """The verdict on an attempt."""
+        self.apart = self.apart or Apart(JUDGE)
+        asked = json.dumps({"name": exercise.name, "code": code})
+        try:
+            found = json.loads(self.apart.answer(asked))
+            return Verdict(found["kind"], found["title"], found["rows"], found["printed"])
+        except Stopped as problem:
+            words = str(problem)
+        except (ValueError, TypeError, KeyError):
+            words = "wrote into the pipe of the process that judges it"
+        self.close()
+        rows = [("came back", f"it {words}")]
+        return Verdict(NOT_YET, f"Not yet: {exercise.name} was stopped", rows)
+
+    def close(self) -> None:
+        """End the process."""
+        if self.apart:
+            self.apart.close()
+        self.apart = None
 
 
 def unknown_files(folder: Path) -> list[str]:
@@ -80,19 +120,19 @@ def unknown_files(folder: Path) -> list[str]:
     return sorted(name for name in found if name.partition(".")[0] not in known)
 
 
-def _grade(exercise: Exercise, folder: Path) -> Grade:
+def _grade(exercise: Exercise, folder: Path, judge: Judge) -> Grade:
     name = exercise.name
     count = len(attempts.earlier(folder, name))
-    latest = _judged(exercise, folder / f"{name}.py")
+    latest = _judged(exercise, folder / f"{name}.py", judge)
     best = latest
     if latest.kind != SOLVED and (passed := attempts.passed_in(folder, name)):
-        best = _judged(exercise, passed[max(passed)])  # the note could be anybody's: judged again
+        best = _judged(exercise, passed[max(passed)], judge)  # the note could be anybody's
         best = best if best.kind == SOLVED else latest
     count = max(count, int(latest.kind != NOT_ATTEMPTED))
     return Grade(name, count, best, latest.kind)
 
 
-def _judged(exercise: Exercise, file: Path) -> Verdict:
+def _judged(exercise: Exercise, file: Path, judge: Judge) -> Verdict:
     """The verdict on a saved attempt."""
     name = exercise.name
     try:
@@ -104,9 +144,4 @@ def _judged(exercise: Exercise, file: Path) -> Verdict:
     code = saved.partition("\n")[2] if saved.startswith("# %%exercise") else saved
     if same_code(code, exercise.stub):
         return Verdict(NOT_ATTEMPTED, f"{name}: not attempted yet")
-    with tempfile.TemporaryDirectory(prefix="ddp-workbook-grade-") as own:
-        # A copy: its author may save the next attempt while this one is judged.
-        path = Path(own, f"{name}.py")
-        path.write_text(attempts.saved_text(name, code), encoding="utf-8")
-        user_code.call_it(str(path), attempts.YOUR_CELL)
-        return judge_saved(exercise, attempts.Attempt(name, path), code)
+    return judge(exercise, code)

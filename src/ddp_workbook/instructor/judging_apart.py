@@ -1,0 +1,58 @@
+"""Judges attempts that arrive as lines on stdin, in a process that `sandbox` has put apart."""
+
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TextIO
+
+import ddp_workbook
+from ddp_workbook.instructor.sandbox import limit_this_process
+from ddp_workbook.launcher import fork_server
+
+
+def main() -> None:
+    """Answer each line with a verdict as JSON, after the line "ready"."""
+    limit_this_process()
+    asked, answers = own_pipes()
+    fork_server.preload(*ddp_workbook.JUDGING)
+    fork_server.warm_up()  # it imports torch while the next line does
+    from ddp_workbook.exercises.judging import judge  # noqa: F401
+
+    print("ready", file=answers, flush=True)
+    for line in asked:
+        print(json.dumps(judged(**json.loads(line))), file=answers, flush=True)
+
+
+def own_pipes() -> tuple[TextIO, TextIO]:
+    """stdin and stdout, which nothing that this process starts can read or write any more."""
+    asked, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(2, 1)
+    return asked, answers
+
+
+def judged(name: str, code: str) -> dict:
+    """The verdict on an attempt, which this runs."""
+    from ddp_workbook.diagnostics import user_code
+    from ddp_workbook.errors import WorkbookError
+    from ddp_workbook.exercises.judging import attempts
+    from ddp_workbook.exercises.judging.catalogue import find
+    from ddp_workbook.exercises.judging.judge import judge_saved
+    from ddp_workbook.exercises.judging.verdict import UNDECIDED, Verdict
+
+    with tempfile.TemporaryDirectory(prefix="ddp-workbook-grade-") as own:
+        path = Path(own, f"{name}.py")
+        path.write_text(attempts.saved_text(name, code), encoding="utf-8")
+        user_code.call_it(str(path), attempts.YOUR_CELL)
+        try:
+            verdict = judge_saved(find(name), attempts.Attempt(name, path), code)
+        except WorkbookError as error:
+            words = f"{name}: the attempt cannot be judged: {error}"
+            verdict = Verdict(UNDECIDED, words)
+        return asdict(verdict)
+
+
+if __name__ == "__main__":
+    main()

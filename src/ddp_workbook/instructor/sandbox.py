@@ -1,0 +1,268 @@
+"""Runs a Python module on other people's code: in bubblewrap where it works, always with limits.
+
+In the sandbox nothing can be written but folders in memory, the home folder is empty, and there is
+no network but a loopback of its own. Without it, the limits hold, and nothing else does. Neither
+guards the verdict: an attempt runs beside the process that judges it.
+"""
+
+import contextlib
+import os
+import pwd
+import select
+import shutil
+import signal
+import site
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.launcher.limits import free_memory
+from ddp_workbook.notebook.pages import CHECKOUT
+
+MIB = 2**20
+CPU_SECONDS = 300  # of one process
+WALL_SECONDS = 240.0  # of one answer
+FILE_BYTES = 256 * MIB  # of one file
+MEMORY_BYTES = 4096 * MIB  # of one process; of all: see `Apart`
+SCRATCH_BYTES = 512 * MIB  # of each folder in memory
+PROCESSES = 256  # of one run, at once; four ranks are seven
+THREADS = 1024  # more than the user has at the start
+PATIENCE = 10.0  # seconds until all of them have been killed
+LOOK = 0.2  # seconds between two looks at what the processes take
+KEPT = (  # variables that programs need; others may be secrets
+    *("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "VIRTUAL_ENV"),
+    *("LD_LIBRARY_PATH", "OMP_WAIT_POLICY"),
+)
+MISSING = "bwrap is not installed (Debian and Ubuntu: sudo apt install bubblewrap)"
+
+
+class Stopped(Exception):
+    """What runs apart has been killed; the message says what it did, as the end of a sentence."""
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """How code runs here: `name` is bubblewrap or none; `why` says why there is none."""
+
+    name: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        if not self.why:
+            return "in a sandbox (bubblewrap): it could change no file and reach no network"
+        return (
+            f"without a sandbox, because {self.why}: it could change your files and use the "
+            "network. Only time, memory, processes and the size of a file were limited"
+        )
+
+
+@cache
+def sandbox() -> Sandbox:
+    """The sandbox of this machine, tried once."""
+    bwrap = shutil.which("bwrap")
+    if not bwrap:
+        return Sandbox("none", MISSING if sys.platform == "linux" else "bwrap needs Linux")
+    try:
+        line = [*walls(bwrap), sys.executable, "-c", "import socket"]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=variables())
+    except (OSError, subprocess.SubprocessError) as error:
+        return Sandbox("none", f"bwrap does not start ({error})")
+    if done.returncode:
+        said = done.stderr.strip().splitlines()[-1:]
+        return Sandbox("none", f"bwrap does not work here ({' '.join(said)})")
+    return Sandbox("bubblewrap")
+
+
+def variables() -> dict[str, str]:
+    """The environment of code that runs apart; no GPU, which other people's code could hold."""
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    user = {"PYTHONUSERBASE": site.getuserbase()}
+    return kept | user | {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def walls(bwrap: str) -> list[str]:
+    """The command line of bubblewrap, up to the program."""
+    unshared = ["--unshare-" + what for what in ("user", "ipc", "pid", "net", "uts")]
+    scratch = ["--size", str(SCRATCH_BYTES), "--tmpfs"]
+    hidden = [path for path in hidden_folders() if path.is_dir()]
+    line = [bwrap, *unshared, "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    line += ["--ro-bind", "/", "/", "--dev", "/dev", *scratch, "/dev/shm", "--remount-ro", "/dev"]
+    line += ["--proc", "/proc"]
+    for path in hidden:  # sockets of other programs, and everything private
+        line += [*scratch, str(path)]
+    for path in needed_folders():
+        if any(path.is_relative_to(one) for one in hidden):
+            line += ["--ro-bind", str(path), str(path)]
+    return [*line, "--setenv", "HOME", "/tmp", "--chdir", "/tmp", "--"]
+
+
+def hidden_folders() -> list[Path]:
+    """Folders that are empty in the sandbox, and can be written there."""
+    homes = {Path.home().resolve(), Path(pwd.getpwuid(os.getuid()).pw_dir).resolve()}
+    return [Path("/tmp"), Path("/run"), Path("/var/tmp"), *sorted(homes - {Path("/")})]
+
+
+def needed_folders() -> list[Path]:
+    """What Python, torch and the workbook are read from."""
+    named = [sys.prefix, sys.base_prefix, site.getuserbase(), CHECKOUT, *sys.path]
+    named += [one for one in os.environ.get("LD_LIBRARY_PATH", "").split(":") if one]
+    found = {path for one in named if one for path in (Path(one).absolute(), Path(one).resolve())}
+    return sorted(path for path in found if path.exists())  # outer folders before inner ones
+
+
+def limit_this_process() -> None:
+    """Apply the limits to this process and to all that it starts; end it if its parent dies."""
+    import resource
+
+    threads = 0
+    for process in psutil.process_iter(["uids", "num_threads"]):
+        if process.info["uids"] and process.info["uids"].real == os.getuid():
+            threads += process.info["num_threads"] or 0
+    limits = {
+        "CPU": CPU_SECONDS,
+        "FSIZE": FILE_BYTES,
+        "DATA": MEMORY_BYTES,  # not AS: torch reserves far more addresses than it uses
+        "NPROC": threads + THREADS,
+        "CORE": 0,
+    }
+    for name, wanted in limits.items():
+        kind = getattr(resource, f"RLIMIT_{name}")
+        most = resource.getrlimit(kind)[1]
+        least = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        resource.setrlimit(kind, (least, least))
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: nobody gets away from it
+
+
+class Apart:
+    """A Python module that runs apart and answers lines with lines, until `close`.
+
+    It says READY first. `words` is the command line after `python -m`.
+    """
+
+    def __init__(self, *words: str):
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
+        self.scratch = tempfile.TemporaryDirectory(prefix="ddp-workbook-apart-")
+        line = [sys.executable, "-m", *words]
+        env = variables()
+        if sandbox().name == "bubblewrap":
+            line = [*walls(shutil.which("bwrap") or "bwrap"), *line]
+        else:
+            env |= {"HOME": self.scratch.name, "TMPDIR": self.scratch.name}
+        self.memory = free_memory() * 3 // 4
+        self.process = subprocess.Popen(
+            line,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env=env,
+            cwd=self.scratch.name,
+            start_new_session=True,
+        )
+        self.received = b""
+        try:
+            self._line()
+        except Stopped as problem:
+            self.log.seek(0)
+            said = self.log.read().decode("utf-8", "replace").strip().splitlines()[-3:]
+            self.close()
+            words = "\n".join([f"What judges attempts does not start: it {problem}.", *said])
+            raise WorkbookError(words) from None
+
+    def answer(self, line: str) -> str:
+        """The line that it answers. Raises Stopped if it took too much, or has ended."""
+        assert self.process.stdin
+        try:
+            self.process.stdin.write(line.encode() + b"\n")
+            self.process.stdin.flush()
+        except OSError:
+            raise Stopped("ended the process that judges it") from None
+        return self._line()
+
+    def _line(self) -> str:
+        assert self.process.stdout
+        end = time.monotonic() + WALL_SECONDS
+        while b"\n" not in self.received:
+            if time.monotonic() > end:
+                raise Stopped(f"has not ended after {WALL_SECONDS:g} s")
+            if select.select([self.process.stdout], [], [], LOOK)[0]:
+                data = os.read(self.process.stdout.fileno(), 65536)
+                if not data:
+                    raise Stopped("ended the process that judges it")
+                self.received += data
+                if len(self.received) > MIB:
+                    raise Stopped("wrote into the pipe of the process that judges it")
+            self._look()
+        line, _, self.received = self.received.partition(b"\n")
+        return line.decode()
+
+    def _look(self) -> None:
+        """Raise Stopped if all its processes together take too much."""
+        running = self.running()
+        if len(running) > PROCESSES:
+            raise Stopped(f"started more than {PROCESSES} processes")
+        used = 0
+        for process in running:
+            with contextlib.suppress(psutil.Error):
+                held = process.memory_info()
+                used += held.rss - getattr(held, "shared", 0)
+        if used > self.memory:
+            raise Stopped(f"used more than {self.memory / 2**30:.1f} GiB of memory")
+
+    def running(self) -> list[psutil.Process]:
+        """What runs of its processes and theirs."""
+        try:
+            first = psutil.Process(self.process.pid)
+            return list(filter(runs, [first, *first.children(recursive=True)]))
+        except psutil.Error:
+            return []
+
+    def close(self) -> None:
+        """End all its processes, and remove what they wrote."""
+        end = time.monotonic() + PATIENCE
+        left = self.running()
+        if sandbox().name == "bubblewrap":
+            self.process.kill()  # with it ends the first process in there, and so do all others
+        # Otherwise the first adopts what the others leave, and ends last.
+        while left and time.monotonic() < end:
+            for sign in (signal.SIGSTOP, signal.SIGKILL):  # what is stopped starts no others
+                for process in left:
+                    if process.pid != self.process.pid:
+                        with contextlib.suppress(psutil.Error):
+                            process.send_signal(sign)
+            time.sleep(0.01)
+            left = [*self.running()[1:], *self._session()]
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.log):
+            with contextlib.suppress(OSError):
+                stream.close()
+        self.scratch.cleanup()
+
+    def _session(self) -> list[psutil.Process]:
+        """What runs in the session that began with this one, once this one has ended."""
+        if self.process.poll() is None:
+            return []
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError):
+                if os.getsid(process.pid) == self.process.pid and runs(process):
+                    found.append(process)
+        return found
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether it has not ended; a zombie has."""
+    with contextlib.suppress(psutil.Error):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False

@@ -1,0 +1,185 @@
+"""`ddp-workbook grade` on a stranger's code: what it can do, in a sandbox and without one."""
+
+import contextlib
+import json
+import socket
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from ddp_workbook import cli
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.exercises.judging.catalogue import Exercise
+from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED
+from ddp_workbook.instructor import sandbox
+from ddp_workbook.instructor.grading import Judge
+from ddp_workbook.notebook.pages import CHECKOUT
+
+MEAN = Exercise("mean_over_ranks")
+MARK = "# here"
+RIGHT = f"{MARK}\n{MEAN.solution}"
+WRONG = RIGHT.replace("return", "return 1 +")
+TRIED = sandbox.sandbox.__wrapped__  # not the answer that is kept
+NONE = sandbox.Sandbox("none", "a test asks for it")
+TRIES = """
+import contextlib, os, pwd, socket
+
+@contextlib.contextmanager
+def told(what):
+    try:
+        yield
+        print(what, "done")
+    except OSError as error:
+        print(what, type(error).__name__)
+
+with told("delete"):
+    os.unlink({precious!r})
+with told("overwrite"):
+    open({precious!r}, "w").close()
+with told("write"):
+    open({ours!r}, "r+b").close()
+with told("connect"):
+    socket.create_connection(("127.0.0.1", {port}), timeout=5).close()
+print("home", os.listdir(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)))
+print("device", os.path.exists("/dev/sda") or os.path.exists("/dev/vda"))
+"""
+
+
+@pytest.fixture(
+    params=[pytest.param("bubblewrap", marks=pytest.mark.sandbox), "none"], scope="module"
+)
+def kind(request):
+    """With the sandbox of this machine, and without one."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "none":
+            patch.setattr(sandbox, "sandbox", lambda: NONE)
+        yield request.param
+
+
+@pytest.fixture(scope="module")
+def judge(kind):
+    """What judges; at the end none of its processes is left."""
+    judge = Judge()
+    yield judge
+    judge.close()
+    assert [one for one in psutil.process_iter() if sandbox.runs(one) and is_a_strangers(one)] == []
+
+
+def is_a_strangers(process: psutil.Process) -> bool:
+    """Whether it was started by this test: without a sandbox, its home is in our own folder."""
+    with contextlib.suppress(psutil.Error):
+        own = process.environ().get("HOME", "").startswith(tempfile.gettempdir())
+        return own or psutil.Process() in process.parents()
+    return False
+
+
+def rows(verdict) -> str:
+    return f"{verdict.title}\n" + "\n".join(text for _, text in verdict.rows)
+
+
+def test_what_a_stranger_can_do(judge, kind, tmp_path):
+    """In the sandbox: change nothing of ours, connect to nobody, see no GPU and no home folder."""
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        told = {"precious": str(precious), "ours": str(CHECKOUT / "README.md"), "port": port}
+        said = judge(MEAN, WRONG.replace(MARK, TRIES.format(**told))).printed
+    if kind == "none":
+        assert "write done" in said and "connect done" in said and precious.read_text() == ""
+        return
+    assert precious.read_text() == "mine"
+    for line in ("delete FileNotFoundError", "write OSError", "connect ConnectionRefusedError"):
+        assert line in said, said
+    home = Path.home().resolve()
+    needed = [one for one in sandbox.needed_folders() if home in one.parents]
+    seen = sorted({one.relative_to(home).parts[0] for one in needed})  # such as Python's folder
+    assert f"home {seen}" in said and "device False" in said
+
+
+def test_variables_and_the_home_folder_are_not_ours(judge, monkeypatch):
+    """Without a sandbox, too: code that asks for the home folder gets an empty one."""
+    judge.close()
+    monkeypatch.setenv("SECRET", "token")
+    line = "import os; print(os.listdir(os.path.expanduser('~')), os.environ.get('SECRET'))"
+    said = judge(MEAN, WRONG.replace(MARK, line)).printed
+    assert "None" in said and "token" not in said and ".bashrc" not in said
+
+
+ENDLESS = {
+    "import torch\nheld = []\nwhile True: held.append(torch.empty(2**26))": "can't allocate memory",
+    "with open('big', 'wb') as file:\n    while True: file.write(bytes(2**24))": "File too large",
+}
+
+
+@pytest.mark.parametrize("code", ENDLESS, ids=["memory", "file"])
+def test_limits_of_a_process(judge, code):
+    """4 GiB of memory, 256 MiB of a file; the attempt fails as on its page."""
+    verdict = judge(MEAN, RIGHT.replace(MARK, code))
+    assert verdict.kind == NOT_YET and ENDLESS[code] in rows(verdict)
+
+
+def test_an_attempt_that_takes_too_much_is_stopped(judge, monkeypatch):
+    """All its processes together, in number and in memory, and in time; others are judged."""
+    with monkeypatch.context() as few:
+        few.setattr(sandbox, "PROCESSES", 40)
+        forks = (
+            "import os, time\nfor _ in range(60):\n    os.fork() or (os.setsid(), time.sleep(60))"
+        )
+        verdict = judge(MEAN, RIGHT.replace(MARK, f"import os, time\n{forks}\ntime.sleep(60)"))
+    assert verdict.kind == NOT_YET and "started more than 40 processes" in rows(verdict)
+    assert judge(MEAN, RIGHT).kind == SOLVED
+    judge.apart.memory = 2**20
+    assert "used more than 0.0 GiB of memory" in rows(judge(MEAN, RIGHT))
+    assert judge(MEAN, RIGHT).kind == SOLVED
+    with monkeypatch.context() as soon:
+        soon.setattr(sandbox, "WALL_SECONDS", 0.05)
+        assert "has not ended after 0.05 s" in rows(judge(MEAN, RIGHT))
+
+
+def test_the_judge_can_be_killed_and_not_be_read(judge):
+    """It is started again for the next attempt. Its pipes are no stranger's."""
+    kills = "import psutil, time\npsutil.Process().parent().parent().kill()\ntime.sleep(5)"
+    verdict = judge(MEAN, RIGHT.replace(MARK, kills))
+    assert verdict.kind == NOT_YET and "ended the process that judges it" in rows(verdict)
+    forged = json.dumps({"kind": SOLVED, "title": "t", "rows": [], "printed": ""}).encode()
+    says = f"import os\nos.write(1, {forged!r} + b'\\n'); os.read(0, 1)"
+    assert judge(MEAN, WRONG.replace(MARK, says)).kind == NOT_YET
+
+
+# What is said
+
+
+def test_the_output_says_how_the_code_ran(tmp_path, kind):
+    (tmp_path / "mean_over_ranks.py").write_text(MEAN.solution)
+    result = CliRunner().invoke(cli.app, ["grade", "--work", str(tmp_path)])
+    none = f"without a sandbox, because {NONE.why}"
+    words = {"bubblewrap": "in a sandbox (bubblewrap)", "none": none}[kind]
+    assert result.exit_code == 0 and f"Their code ran {words}" in result.output
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        (None, "bwrap is not installed (Debian and Ubuntu: sudo apt install bubblewrap)"),
+        (
+            "echo 'bwrap: No permissions' >&2; exit 1",
+            "bwrap does not work here (bwrap: No permissions)",
+        ),
+    ],
+)
+def test_a_machine_without_a_sandbox(tmp_path, monkeypatch, program, why):
+    """Not installed, or forbidden, as in many containers."""
+    if program:
+        (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere")
+    assert TRIED() == sandbox.Sandbox("none", why)
+
+
+def test_a_judge_that_does_not_start(kind):
+    with pytest.raises(WorkbookError, match="No module named nowhere"):
+        sandbox.Apart("nowhere")
