@@ -111,7 +111,7 @@ def hidden_folders() -> list[Path]:
 
 def needed_folders() -> list[Path]:
     """What Python, torch and the workbook are read from."""
-    named = [sys.prefix, sys.base_prefix, site.getuserbase(), CHECKOUT, *sys.path]
+    named = [sys.prefix, sys.base_prefix, site.getuserbase(), str(CHECKOUT), *sys.path]
     named += [one for one in os.environ.get("LD_LIBRARY_PATH", "").split(":") if one]
     found = {path for one in named if one for path in (Path(one).absolute(), Path(one).resolve())}
     return sorted(path for path in found if path.exists())  # outer folders before inner ones
@@ -153,7 +153,7 @@ class Apart:
     def __init__(self, *words: str):
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
         self.scratch = tempfile.TemporaryDirectory(prefix="ddp-workbook-apart-")
-        line = [sys.executable, "-m", *words]
+        line: list[str] = [sys.executable, "-m", *words]
         env = variables()
         if sandbox().name == "bubblewrap":
             line = [*walls(shutil.which("bwrap") or "bwrap"), *line]
@@ -176,8 +176,8 @@ class Apart:
             self.log.seek(0)
             said = self.log.read().decode("utf-8", "replace").strip().splitlines()[-3:]
             self.close()
-            words = "\n".join([f"What judges attempts does not start: it {problem}.", *said])
-            raise WorkbookError(words) from None
+            told = "\n".join([f"What judges attempts does not start: it {problem}.", *said])
+            raise WorkbookError(told) from None
 
     def answer(self, line: str) -> str:
         """The line that it answers. Raises Stopped if it took too much, or has ended."""
@@ -245,7 +245,8 @@ class Apart:
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout, self.log):
-            with contextlib.suppress(OSError):
+            assert stream
+            with contextlib.suppress(OSError):  # what was not written to a process that has ended
                 stream.close()
         self.scratch.cleanup()
 
