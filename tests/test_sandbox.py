@@ -71,8 +71,9 @@ def judge(kind):
 def is_a_strangers(process: psutil.Process) -> bool:
     """Whether it was started by this test: without a sandbox, its home is in our own folder."""
     with contextlib.suppress(psutil.Error):
-        own = process.environ().get("HOME", "").startswith(tempfile.gettempdir())
-        return own or psutil.Process() in process.parents()
+        home = process.environ().get("HOME", "")
+        sandboxed = "bwrap" in process.name() and psutil.Process() in process.parents()
+        return home.startswith(f"{tempfile.gettempdir()}/ddp-workbook-apart-") or sandboxed
     return False
 
 

@@ -7,16 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
-import ddp_workbook
 from ddp_workbook.instructor.sandbox import limit_this_process
 from ddp_workbook.launcher import fork_server
+
+IN_RANK = "ddp_workbook.exercises.judging.in_rank"
 
 
 def main() -> None:
     """Answer each line with a verdict as JSON, after the line "ready"."""
     limit_this_process()
     asked, answers = own_pipes()
-    fork_server.preload(*ddp_workbook.JUDGING)
+    fork_server.preload(IN_RANK)
     fork_server.warm_up()  # it imports torch while the next line does
     from ddp_workbook.exercises.judging import judge  # noqa: F401
 
