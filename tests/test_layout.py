@@ -33,9 +33,11 @@ ROOMS = {
     "launcher": {"diagnostics", "errors", "rank_colours", "source_tree"},
     "planning": {"errors", "digits"},
     "recording": {"launcher", "diagnostics", "errors"},
-    "progress_board": {"errors", "files"},
+    "questions": {"errors"},
+    "progress_board": {"errors", "files", "questions"},
 }
-ROOMS["notebook"] = {"recording", "figures", "files", "launcher", *ROOMS["launcher"]}
+ROOMS["notebook"] = {"recording", "figures", "launcher", *ROOMS["launcher"]}
+ROOMS["notebook"] |= {"progress_board", *ROOMS["progress_board"]}
 ROOMS["exercises"] = {"notebook", "progress_board", *ROOMS["notebook"]} - {"figures"}
 ROOMS["experiments"] = {"exercises", "chapters", "planning", "figures", "results", "digits"}
 ROOMS["experiments"] |= ROOMS["exercises"]

@@ -16,6 +16,7 @@ import pytest
 
 from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.instructor import minutes
+from ddp_workbook.questions import table
 from tools import book
 
 # Seconds of this run, on any machine: about ten times what two quiet cores took. What readers wait
@@ -23,6 +24,7 @@ from tools import book
 LONGEST = {"00_start_here": 200}
 LONGEST_OTHER = 600
 FIRST_SCREEN = 6  # cells
+NO_GUESS = "You made no guess. The answer:"
 
 
 @dataclass
@@ -167,6 +169,20 @@ def test_exercises_say_how_they_are(executed):
         assert f"{len(names)} of {len(names)} solved" in progress
     else:
         assert [text for text in said.values() if not text.endswith(": not attempted yet")] == []
+
+
+def test_what_it_measures_is_the_answer_of_its_questions(executed):
+    """As its table says, where it says one; and each answer is shown once."""
+    shown = [
+        output.data["text/plain"]
+        for _, output in executed.outputs()
+        if NO_GUESS in output.get("data", {}).get("text/plain", "")
+    ]
+    asked = table.of_page(executed.stem)
+    assert len(shown) == len(asked)
+    right = [one for one in asked.values() if one.right is not None]
+    answers = [f"{NO_GUESS} {one.words(one.right)}. {one.because}" for one in right]
+    assert [answer for answer in answers if answer not in shown] == []
 
 
 def test_it_stays_in_its_time(executed):

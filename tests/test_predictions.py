@@ -1,129 +1,246 @@
-"""`predict` keeps a reader's guess; `reveal` and `reveal_plot` show it beside the measurement."""
+"""`predict` asks and keeps a guess, clicked or typed; `reveal` shows it beside the answer."""
 
-import json
-import re
+import subprocess
+import sys
 from pathlib import Path
 
-import numpy
+import pandas as pd
 import pytest
 import torch
+from IPython.core.interactiveshell import InteractiveShell
 
+from ddp_workbook.errors import RankFailed
+from ddp_workbook.exercises.judging.reader import progress
 from ddp_workbook.files import temporary_folders
 from ddp_workbook.notebook import predictions
-from ddp_workbook.notebook.predictions import (
-    PredictionError,
-    predict,
-    reveal,
-    reveal_plot,
-)
+from ddp_workbook.notebook.predictions import TOO_LATE, kept, predict, reveal, settle
+from ddp_workbook.questions.table import QuestionError, find
 from tests.leftovers import no_temporary_folder_yet  # noqa: F401 (a fixture)
+
+
+def revealed(name: str, answer: object = None) -> str:
+    """What `reveal` shows."""
+    question = find(name)
+    return repr(settle(question, answer if answer is None else question.answer(answer)))
+
+
+CHOICE, NUMBER = "order_of_greetings", "sum_of_six_ranks"  # c is right, and 21
 
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch, no_temporary_folder_yet):  # noqa: F811
-    """Guesses are kept below the current folder."""
+    """Guesses are kept below the current folder; the kernel has shown no answer."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(predictions, "ANSWERED", {})
 
 
-def kept(name: str):
-    [path] = Path("work/predictions").glob(f"{name}.*.json")
-    return json.loads(path.read_text())
+@pytest.fixture(autouse=True)
+def no_slips(monkeypatch):
+    """Whoever chooses twice has thought twice."""
+    monkeypatch.setattr(predictions, "SLIP", 0.0)
 
 
-def test_a_guess_is_kept_and_said():
-    assert repr(predict("bytes", 1200)) == "bytes: you say 1,200."
-    assert repr(predict("bytes")) == "bytes: you said 1,200 last time."
-    assert kept("bytes") == 1200
+@pytest.fixture
+def restart(monkeypatch):
+    """What a restart of the kernel forgets."""
+
+    def restarted() -> None:
+        monkeypatch.setattr(predictions, "KERNEL", "0123abcd")
+        monkeypatch.setattr(predictions, "ANSWERED", {})
+
+    return restarted
+
+
+def chosen(asked) -> list[str]:
+    """The letters of the buttons that are marked."""
+    return [letter for letter, one in asked.buttons.items() if one.icon]
+
+
+# Asked
+
+
+def test_a_click_keeps_the_guess_and_marks_the_button():
+    asked = predict(CHOICE)
+    assert list(asked.buttons) == ["a", "b", "c"] and chosen(asked) == []
+    asked.buttons["b"].click()
+    assert kept(CHOICE).now == "b" and chosen(asked) == ["b"]
+    assert "Your guess: b." in asked.status.value and 'role="status"' in asked.status.value
     assert temporary_folders() == []  # a kernel that is killed would leave it behind
 
 
-def test_no_guess_yet_is_no_error_and_is_not_kept(tmp_path):
-    assert "Put yours in place of None" in repr(predict("bytes", None))
-    assert "Put yours in place of None" in repr(predict("bytes", {"2 ranks": None, "4": None}))
-    assert list(tmp_path.iterdir()) == []
+def test_a_number_is_typed_into_the_field():
+    asked = predict(NUMBER)
+    asked.field.value = "1,5x"
+    assert "is a number" in asked.status.value and kept(NUMBER) is None
+    asked.field.value = " 1,500 "
+    assert kept(NUMBER).now == 1500 and "Your guess: 1,500." in asked.status.value
 
 
-def test_a_later_guess_takes_the_place_of_the_earlier_one():
-    for guess in (1, "more"):
-        predict("bytes", guess)
-    assert "more last time" in repr(predict("bytes"))
-    assert kept("bytes") == "more"
+def test_buttons_can_be_read_and_reached():
+    """By a screen reader, which reads a button's words, and by the tab key."""
+    asked = predict(CHOICE)
+    words = [one.description for one in asked.buttons.values()]
+    assert words[0] == "a   0, 1, 2, 3"
+    assert all(one.tabbable is not False for one in asked.buttons.values())
+    assert predict(NUMBER).field.description == "your guess"
 
 
-def test_where_the_folder_cannot_be_written_the_guess_is_kept_elsewhere(monkeypatch):
-    predict("bytes", 1)
-    monkeypatch.setattr(predictions, "FOLDER", Path("/proc/no-folder-can-be-made-here"))
-    assert "no guess" in repr(predict("bytes"))
-    predict("bytes", 5)
-    assert "5 last time" in repr(predict("bytes"))
-    assert reveal("bytes", measured=6).loc["bytes", "your guess"] == 5
+@pytest.mark.parametrize("guess", ["c", "C", 3, "3", find(CHOICE).choices[2]], ids=repr)
+def test_a_guess_can_be_typed(guess):
+    assert "Your guess: c." in repr(predict(CHOICE, guess))
+
+
+@pytest.mark.parametrize("guess", [-1.5, 2**70, "0.5", torch.tensor(3.0).item()])
+def test_a_number_can_be_typed(guess):
+    predict(NUMBER, guess)
+    assert kept(NUMBER).now == float(guess)
 
 
 @pytest.mark.parametrize(
-    "nonsense",
-    [
-        True,
-        float("nan"),
-        float("inf"),
-        1j,
-        "",
-        "  ",
-        [1, 2],
-        {1, 2},
-        {"a": {"b": 1}},
-        {"a": [1]},
-        {"a": True},
-        torch.tensor(1.0),
-        torch.zeros(10**6),
-        numpy.zeros(3),
-        predict,
-    ],
-    ids=lambda value: type(value).__name__,
+    "nonsense", [True, float("nan"), "inf", 1j, "", "b", [1], {"a": 1}, torch.zeros(9), predict]
 )
-def test_nonsense_is_refused_in_words(nonsense, tmp_path):
-    with pytest.raises(PredictionError) as error:
-        predict("bytes", nonsense)
-    text = str(error.value)
-    assert text.startswith("A guess for bytes") and "is a number" in text and len(text) < 250
+def test_nonsense_is_refused_in_words_and_nothing_is_kept(nonsense, tmp_path):
+    with pytest.raises(QuestionError) as error:
+        predict(NUMBER, nonsense)
+    assert "A guess for sum_of_six_ranks is a number" in str(error.value)
+    with pytest.raises(QuestionError, match="Choose one letter:\n  a  0, 1, 2, 3"):
+        predict(CHOICE, 4)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_numbers_of_other_libraries_are_numbers():
-    for guess in (numpy.int64(3), numpy.float32(0.5), 2**70, -1.5, 0):
-        predict("bytes", guess)
-        assert kept("bytes") == guess
+def test_a_name_that_nobody_asks_for_is_refused_with_the_nearest():
+    for call in (predict, reveal):
+        with pytest.raises(QuestionError, match="Did you mean 'sum_of_six_ranks'"):
+            call("sum_of_six_rank")
 
 
-def test_guess_formula_and_measurement_stand_side_by_side():
-    predict("bytes", {2: 100, 4: 300})
-    table = reveal("bytes", formula={2: 100, 4: 200}, measured={2: 104, 4: 208}, unit="ranks")
-    assert list(table.columns) == ["your guess", "formula", "measured"]
-    assert table.index.name == "ranks" and table.index.tolist() == ["2", "4"]
-    assert table.to_numpy().tolist() == [[100, 100, 104], [300, 200, 208]]
+def test_where_no_click_is_answered_there_is_text():
+    """For nbclient, a book, a terminal; the question is complete, and says how to answer."""
+    shown = predict(CHOICE)._repr_mimebundle_()
+    for text in (shown["text/plain"], shown["text/html"]):
+        assert all(choice in text for choice in find(CHOICE).choices)
+        assert find(CHOICE).ask in text
+    assert 'Type predict("order_of_greetings", "a")' in shown["text/plain"]
 
 
-def test_a_guess_that_was_not_made_is_said():
-    assert reveal("bytes", formula=3, measured=4).loc["bytes"].tolist() == ["no guess", 3, 4]
-    predict("bytes", {"a": 1, "b": None})
-    assert reveal("bytes", measured={"a": 5, "b": 6})["your guess"].tolist() == [1, "no guess"]
-    assert list(reveal("bytes", measured=1).columns) == ["your guess", "measured"]
+# A second guess
 
 
-def test_a_guess_of_cases_beside_one_measurement_is_shown_in_words():
-    predict("bytes", {"a": 1, "b": 2})
-    assert reveal("bytes", measured=5).loc["bytes", "your guess"] == "1 for a, 2 for b"
+def test_a_second_guess_stands_beside_the_first():
+    asked = predict(CHOICE)
+    for letter in "abc":
+        asked.buttons[letter].click()
+    assert (kept(CHOICE).first, kept(CHOICE).now) == ("a", "c")
+    assert "Your guess: c. At first: a." in asked.status.value and chosen(asked) == ["c"]
 
 
-@pytest.mark.parametrize("guess", [None, {"2": 10, "4": 30}, {"2": "more", "4": 5}, 7])
-def test_the_picture_has_every_number_in_its_alt_text(guess):
-    if guess is not None:
-        predict("bytes", guess)
-    picture = reveal_plot(
-        "bytes", formula={2: 10, 4: 20}, measured={2: 11, 4: 21.5}, xlabel="ranks", ylabel="bytes"
+def test_a_slip_is_no_first_guess(monkeypatch):
+    monkeypatch.setattr(predictions, "SLIP", 60.0)
+    asked = predict(CHOICE)
+    for letter in "ab":
+        asked.buttons[letter].click()
+    assert (kept(CHOICE).first, kept(CHOICE).now) == ("b", "b")
+
+
+# Revealed
+
+
+def test_guess_answer_and_why_stand_side_by_side():
+    predict(NUMBER, 15)
+    assert revealed(NUMBER, 21.0).startswith("You expected: 15. It was: 21. Rank r brings")
+    predict(CHOICE, "c")
+    assert revealed(CHOICE).startswith("You expected it: some order, perhaps another")
+
+
+def test_after_the_answer_nobody_guesses():
+    """Neither by a click nor by typing; with and without an earlier guess."""
+    asked = predict(CHOICE, "a")
+    field = predict(NUMBER).field
+    reveal(CHOICE)
+    reveal(NUMBER)
+    assert all(one.disabled for one in asked.buttons.values()) and field.disabled
+    assert "You expected: 0, 1, 2, 3. It was: some order" in asked.status.value
+    asked.buttons["c"].click()
+    field.value = "21"
+    assert TOO_LATE in repr(predict(CHOICE, "b")) and TOO_LATE in repr(predict(NUMBER, 21))
+    assert kept(CHOICE).now == "a" and kept(NUMBER) is None
+    assert "You made no guess. The answer: 21." in revealed(NUMBER, 21)
+
+
+def test_a_measured_answer_counts_and_anything_else_is_shown_above(capsys):
+    predict(CHOICE, "a")
+    reveal(CHOICE, "0, 1, 2, 3")
+    assert "You expected it" in capsys.readouterr().out
+    reveal(CHOICE, pd.DataFrame({"a column": [3]}))
+    shown = capsys.readouterr().out
+    assert shown.index("a column") < shown.index("It was: some order")
+    reveal(NUMBER, torch.tensor(20))
+    assert "The answer: 20." in capsys.readouterr().out
+
+
+# Restarts, two pages, folders that are read-only
+
+
+def test_a_restart_keeps_the_guess_and_what_was_shown(restart):
+    predict(CHOICE, "a")
+    reveal(NUMBER)
+    restart()
+    assert chosen(predict(CHOICE)) == ["a"]
+    assert not predict(NUMBER).field.disabled, "no guess was made: there is one to make"
+    reveal(CHOICE)
+    restart()
+    assert predict(CHOICE).buttons["b"].disabled
+
+
+def test_where_the_folder_cannot_be_written_the_guess_is_kept_elsewhere_and_it_is_said(monkeypatch):
+    monkeypatch.setattr(predictions, "FOLDER", Path("/proc/no-folder-can-be-made-here"))
+    asked = predict(NUMBER)
+    asked.field.value = "5"
+    assert "until this kernel ends" in asked.status.value and "cannot be written" in repr(asked)
+    assert "You expected: 5." in revealed(NUMBER, 6)
+
+
+@pytest.mark.parametrize("text", ["", "5", "[]", '{"first": 1}', "\x00"])
+def test_a_damaged_file_is_no_guess(text):
+    predict(NUMBER, 5)
+    (path,) = Path("work/predictions").iterdir()
+    path.write_text(text)
+    assert kept(NUMBER) is None
+    predict(NUMBER, 6)
+    assert kept(NUMBER).now == 6
+
+
+# On a page
+
+
+def test_the_end_of_a_page_tells_the_surprises():
+    assert "Questions of this page: 0 of 3 guessed." in repr(progress("start_here"))
+    predict(NUMBER, 15)
+    predict(CHOICE, "c")
+    assert "2 of 3 guessed, 0 right." in repr(progress("start_here"))
+    reveal(NUMBER)
+    reveal(CHOICE)
+    shown = progress("start_here")
+    assert "2 of 3 guessed, 1 right." in repr(shown)
+    assert repr(shown).endswith(f"You expected: 15. It was: 21. ({find(NUMBER).ask})")
+    assert "<li>You expected: 15. It was: 21." in shown._repr_html_()
+
+
+def test_a_cell_on_ranks_shows_the_answer_below_what_they_did_or_above_their_error(capsys):
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "ddp_workbook")
+    predict(CHOICE, "a")
+    cell = "f'value {rank}'"
+    shell.run_cell_magic("ranks", f"2 --reveal {CHOICE}", cell)
+    shown = capsys.readouterr().out
+    assert shown.index("value 1") < shown.index("It was: some order")
+    with pytest.raises(RankFailed):
+        shell.run_cell_magic("ranks", f"2 --reveal {CHOICE}", "1 / 0")
+    assert "It was: some order" in capsys.readouterr().out
+
+
+def test_what_ranks_import_brings_no_widgets():
+    code = "import sys, ddp_workbook.notebook.predictions; print('ipywidgets' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == (
+        "False\n"
     )
-    alt = re.search(r'alt="([^"]*)"', picture._repr_html_())[1]
-    assert alt.startswith("bytes for each case. 2: your guess ")
-    assert all(words in alt for words in ("formula 10, measured 11", "formula 20, measured 21.5"))
-    given = guess if isinstance(guess, dict) else {"2": guess, "4": guess}
-    for case, one in given.items():
-        assert f"{case}: your guess {'no guess' if one is None else one}" in alt

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from ddp_workbook import cli
 from ddp_workbook.exercises.judging.catalogue import Exercise
 from ddp_workbook.exercises.judging.magics import ExerciseMagics
+from ddp_workbook.notebook import predictions
 from ddp_workbook.progress_board import board, report, shared, views
 from ddp_workbook.progress_board.report import (
     BadRoom,
@@ -24,8 +25,10 @@ from ddp_workbook.progress_board.report import (
     note_page,
     note_verdict,
 )
+from ddp_workbook.questions.table import find
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
+CHOICE, NUMBER = "order_of_greetings", "sum_of_six_ranks"  # c is right, and 21
 ADVICE = "This is the sum. By how many numbers must it be divided?"
 
 
@@ -80,7 +83,7 @@ def test_what_is_shared(room):
     work = attendee.exercises["mean_over_ranks"]
     assert (work.state, work.attempts) == ("solved", 3), "what is solved stays solved"
     told = json.loads(one_file(room).read_text())
-    assert told.keys() == {"name", "page", "time", "exercises", "since", "sent"}
+    assert told.keys() == {"name", "page", "time", "exercises", "since", "sent", "guesses"}
     work = told["exercises"]["mean_over_ranks"]
     assert work.keys() == {"state", "attempts", "advice", "time", "began"}
 
@@ -404,6 +407,78 @@ def test_cells_that_run_show_who_is_at_work_and_on_which_page(room, monkeypatch)
     assert seen(room).time > before
 
 
+# Guesses
+
+
+def guessing(name: str, question: str, first: str, now: str, age: float = 0.0) -> dict:
+    """News with one guess."""
+    guess = {"first": first, "now": now, "chosen": 1, "time": time.time() - age}
+    return news(name) | {"guesses": {question: guess}}
+
+
+def test_what_fifty_people_guess_is_counted_and_nobody_is_named(room, tmp_path):
+    """First and after they have talked; the choices that nobody made have their bars, too."""
+    firsts, nows = "a" * 30 + "c" * 20, "a" * 10 + "c" * 40
+    people = enumerate(zip(firsts, nows, strict=True))
+    put(room, *(guessing(f"ant {n}", CHOICE, *both) for n, both in people))
+    (spread,) = board.read_board(room).spreads()
+    assert spread.counts == [("a", 30, 10), ("b", 0, 0), ("c", 20, 40)] and spread.people == 50
+    page = tmp_path / "page.html"
+    output = " ".join(show("--page", page)[1].split())
+    assert f"50 people guessed: {find(CHOICE).ask}" in output
+    assert "40 (at first 20) c: some order, perhaps another one in the next run" in output
+    text = page.read_text()
+    assert '<meter min="0" max="50" value="40"' in text and find(CHOICE).ask in text
+    assert "ant" not in text.replace("want", "") and find(CHOICE).because not in text
+
+
+def test_numbers_are_counted_and_rare_ones_together(room):
+    """Before anybody has changed their mind, there is one count."""
+    told = [guessing(f"ant {n}", NUMBER, str(n // 2), str(n // 2)) for n in range(20)]
+    put(room, *told, guessing("bee", NUMBER, "21.0", "21.0"), guessing("cat", NUMBER, "a", "a"))
+    (spread,) = board.read_board(room).spreads()
+    assert spread.people == 21 and spread.counts[-1] == (21, 1, 1), "a letter is no number"
+    lines = views.guess_lines(spread)
+    assert lines[0] == (2, "2  0") and lines[-1] == (9, "9  other numbers") and len(lines) == 7
+
+
+def test_the_latest_question_is_on_the_projector(room, tmp_path):
+    put(room, guessing("ant", CHOICE, "a", "a", 500.0), guessing("bee", NUMBER, "15", "15", 60.0))
+    names = [one.question.name for one in board.read_board(room).spreads()]
+    assert names == [CHOICE, NUMBER]
+    show("--page", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert find(NUMBER).ask in text and find(CHOICE).ask not in text
+
+
+def test_a_guess_is_shared_from_joining_on(room, monkeypatch):
+    """By the reader's own click; the first one stays, and leaving takes it out."""
+    monkeypatch.setattr(predictions, "SLIP", 0.0)
+    predictions.predict(NUMBER, 5)
+    join_room("otter")
+    assert seen(room).guesses == {}
+    asked = predictions.predict(CHOICE)
+    for letter in "ab":
+        asked.buttons[letter].click()
+    assert report.DELIVERY.soon(60) == ""
+    guess = seen(room).guesses[CHOICE]
+    assert (guess.first, guess.now, guess.chosen) == ("a", "b", 2)
+    leave_room()
+    assert list(room.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"now": "import os"}, {"now": 3}, {"chosen": 0}, {"first": "1" * 99}, {"time": "x"}],
+    ids=str,
+)
+def test_what_is_no_guess_is_damaged(room, odd):
+    told = guessing("ant", CHOICE, "a", "b")
+    told["guesses"][CHOICE] |= odd
+    put(room, told)
+    assert board.read_board(room).corrupt == [f"{0:016x}.json"]
+
+
 # Many at once
 
 WRITERS, UPDATES = 8, 200  # tests/browser/test_room.py has twenty, over the network
@@ -413,11 +488,12 @@ def test_many_writers_lose_nothing_and_tear_nothing(room, tmp_path):
     """Each from a folder of its own, as on a shared disk, while the instructor looks."""
     code = f"""
 import sys
-from ddp_workbook.progress_board.report import join_room, note_verdict
+from ddp_workbook.progress_board.report import join_room, note_guess, note_verdict
 join_room(sys.argv[1])
 print("in", flush=True)
 sys.stdin.readline()
 for number in range({UPDATES}):
+    note_guess("{CHOICE}", "a", "abc"[number % 3])
     told = note_verdict(f"exercise_{{number % 7}}", "not yet", "x" * 200)
     assert told == "", told
 """
@@ -448,4 +524,7 @@ for number in range({UPDATES}):
     found = board.read_board(room)
     counts = [sum(work.attempts for work in one.exercises.values()) for one in found.attendees]
     assert counts == [UPDATES] * WRITERS
+    (spread,) = found.spreads()
+    assert spread.counts == [("a", WRITERS, 0), ("b", 0, WRITERS), ("c", 0, 0)]
+    assert {one.guesses[CHOICE].chosen for one in found.attendees} == {UPDATES}
     assert len(list(room.iterdir())) == WRITERS, "nothing half-written is left"

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -275,6 +276,28 @@ def test_older_news_that_arrive_last_replace_nothing(served, folder):
     assert ask(served, body=news(where_is=2))[0] == 204
     found = seen(folder).exercises
     assert {name: work.attempts for name, work in found.items()} == {"where_is": 3, "my_indices": 1}
+
+
+def guessing(own: int, now: str, chosen: int = 1) -> bytes:
+    """What a kernel sends after a click."""
+    told = json.loads(news(f"ant {own}"))
+    guess = {"first": "a", "now": now, "chosen": chosen, "time": told["time"]}
+    return json.dumps(told | {"guesses": {"order_of_greetings": guess}}).encode()
+
+
+def test_fifty_people_click_at_once_and_again_after_talking(served, folder):
+    """The older click of a page arrives last, and counts no more."""
+    people = [(n, f"{n:016x}") for n in range(50)]
+    with ThreadPoolExecutor(50) as pool:
+        for chosen, letters in ((1, "a"), (3, "abc"), (2, "b")):
+            bodies = [guessing(n, letters[n % len(letters)], chosen) for n, _ in people]
+            sent = [
+                pool.submit(ask, served, own=own, body=body)
+                for (_, own), body in zip(people, bodies, strict=True)
+            ]
+            assert {one.result()[0] for one in sent} == {204}
+    (spread,) = board.read_board(folder).spreads()
+    assert spread.counts == [("a", 50, 17), ("b", 0, 17), ("c", 0, 16)]
 
 
 @pytest.mark.parametrize("wrong", [-7200.0, 7200.0])

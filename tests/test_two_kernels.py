@@ -238,15 +238,14 @@ def test_the_first_file_below_work_makes_that_folder(two):
 
 
 def test_each_kernel_reveals_its_own_guess_and_both_are_kept(two):
-    two.a.run("predict('bytes', 5)")
-    two.b.run("predict('bytes', 7)")
-    shown = "print(predict('bytes'), reveal('bytes', measured=6).iloc[0, 0])"
-    assert two.a.run(shown) == "bytes: you said 5 last time. 5\n"
-    assert two.b.run(shown) == "bytes: you said 7 last time. 7\n"
+    two.a.run("predict('sum_of_six_ranks', 5)")
+    two.b.run("predict('sum_of_six_ranks', 7)")
     kept = (two.folder / "work/predictions").iterdir()
-    assert sorted(json.loads(path.read_text()) for path in kept) == [5, 7]
-    two.a.run("predict('bytes', 6)")
-    assert two.b.run(shown).endswith(" 7\n") and two.a.run(shown).endswith(" 6\n")
+    assert sorted(json.loads(path.read_text())["now"] for path in kept) == [5, 7]
+    shown = "reveal('sum_of_six_ranks', 6)"
+    shown += "; print(progress('start_here'))"
+    assert "You expected: 5. It was: 6." in two.a.run(shown)
+    assert "You expected: 7. It was: 6." in two.b.run(shown)
 
 
 # Exercises

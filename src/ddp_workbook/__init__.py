@@ -34,7 +34,6 @@ HOMES = {
     "text_table": "notebook.display",
     "predict": "notebook.predictions",
     "reveal": "notebook.predictions",
-    "reveal_plot": "notebook.predictions",
     "play": "notebook.play",
     "slider": "notebook.controls",
     "choice": "notebook.controls",

@@ -4,9 +4,10 @@ import re
 
 import nbformat
 
-PREDICT = "**Predict.**"
+from ddp_workbook.notebook.pages import ASKED
+
 LEFT_OUT = ("-hint", "-solution")  # ends of the ids of an exercise's cells
-BEFORE = ("predict(", "%%writefile", "show_code(")  # beginnings of cells that show no answer
+BEFORE = ("%%writefile", "show_code(")  # beginnings of cells that show no answer
 FOLD = '<details class="answer"><summary>Show what happens</summary>\n'
 
 
@@ -21,7 +22,12 @@ def mark_answers(notebook: nbformat.NotebookNode) -> list[list[str]]:
     answers, asked = [], None
     cells = []
     for cell in notebook.cells:
-        if asked is None or cell.cell_type != "markdown":
+        if ASKED.match(cell.source):
+            cells.append(cell)
+            if asked:
+                answers.append(asked)
+            asked = []
+        elif asked is None or cell.cell_type != "markdown":
             cells.append(cell)
             if asked:
                 asked.append(cell.id)
@@ -31,17 +37,14 @@ def mark_answers(notebook: nbformat.NotebookNode) -> list[list[str]]:
                 asked.append(shown.id)
         else:
             answer, rest = cut(cell.source)
-            if answer:
+            if asked and answer:
                 own = nbformat.v4.new_markdown_cell(answer, id=f"{cell.id}-answer")
                 cells.append(own)
                 asked.append(own.id)
-            answers.append(asked)
-            asked = None
-            cell.source = rest
-            if rest:
+                answers.append(asked)
+                asked, cell.source = None, rest
+            if cell.source:
                 cells.append(cell)
-        if cell.cell_type == "markdown" and PREDICT in cell.source:
-            asked = []
     notebook.cells = cells
     return answers + ([asked] if asked else [])
 
@@ -57,10 +60,10 @@ def shown_by(cell: nbformat.NotebookNode) -> nbformat.NotebookNode:
 def cut(text: str) -> tuple[str, str]:
     """The answer at the beginning of a text, and what comes after it.
 
-    A paragraph with a heading or with the next question is no part of it.
+    A paragraph with a heading is no part of it.
     """
     paragraphs = text.split("\n\n")
-    others = (n for n, one in enumerate(paragraphs) if one.startswith("##") or PREDICT in one)
+    others = (n for n, one in enumerate(paragraphs) if one.startswith("##"))
     end = next(others, len(paragraphs))
     return "\n\n".join(paragraphs[:end]), "\n\n".join(paragraphs[end:])
 

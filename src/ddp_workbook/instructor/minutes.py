@@ -1,9 +1,9 @@
 """Computes how many minutes a page takes.
 
 Teaching is words read at 180 a minute, code read at 30 lines a minute, half a minute for each
-question to predict, a minute for each picture to play with, and the seconds that its cells run.
-Code that a cell shows counts once the page has been executed. Exercises take the minutes that each
-of them states. A page gives both numbers under its question.
+question to predict beside its words, a minute for each picture to play with, and the seconds that
+its cells run. Code that a cell shows counts once the page has been executed. Exercises take the
+minutes that each of them states. A page gives both numbers under its question.
 """
 
 import re
@@ -12,11 +12,12 @@ from pathlib import Path
 import nbformat
 
 from ddp_workbook import exercises as all_exercises
-from ddp_workbook.notebook.pages import EXERCISE, STATED
+from ddp_workbook.notebook.pages import ASKED, EXERCISE, STATED
+from ddp_workbook.questions import table
 
-WORDS, LINES = 180, 30
-MARKS = {"**Predict.**": 0.5, "**Play.**": 1.0}  # how a paragraph begins: its minutes
-SHOWS_CODE = ("show_code(", "what_changed(")
+WORDS, LINES, PREDICTION, PLAYER = 180, 30, 0.5, 1.0
+SHOWS_CODE = re.compile(r'(reveal\(\s*"\w+",\s*)?(show_code|what_changed)\(')
+WORD = re.compile(r"\w[\w'.-]*")
 
 
 def stated(notebook: nbformat.NotebookNode) -> tuple[int, int] | None:
@@ -35,12 +36,16 @@ def teaching(notebook: nbformat.NotebookNode, seconds: float = 0.0) -> float:
         if cell.id.startswith("ex-"):
             continue
         if cell.cell_type == "markdown":
-            words += len(re.findall(r"\w[\w'.-]*", cell.source))
-            marked += sum(cell.source.count(mark) * MARKS[mark] for mark in MARKS)
+            words += len(WORD.findall(cell.source))
+            marked += PLAYER * cell.source.count("**Play.**")
+        elif asked := ASKED.match(cell.source):
+            question = table.find(asked[1])
+            words += len(WORD.findall(" ".join([question.ask, *question.choices])))
+            marked += PREDICTION
         elif cell.cell_type == "code":
             lines += lines_of(cell.source)
-            if cell.source.startswith(SHOWS_CODE):
-                lines += sum(lines_of(output.data["text/plain"]) for output in cell.outputs)
+            if SHOWS_CODE.match(cell.source):
+                lines += sum(lines_of(output.data["text/plain"]) for output in cell.outputs[:1])
     return words / WORDS + lines / LINES + marked + seconds / 60
 
 

@@ -1,4 +1,4 @@
-"""The controls of `play`: sliders, choices and switches, labelled in words, values with units."""
+"""Controls in words, values with units: what `play` moves, and what a question is answered with."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -40,6 +40,20 @@ def switch(label: str, value: bool = False) -> ipywidgets.Checkbox:
     """On or off."""
     layout = {"width": "auto"}
     return ipywidgets.Checkbox(value, description=label, indent=False, layout=layout)
+
+
+def button(words: str) -> ipywidgets.Button:
+    """Something to click on, as wide as its words."""
+    return ipywidgets.Button(description=words, tooltip=words, layout={"width": "max-content"})
+
+
+def field(label: str, unit: str = "") -> ipywidgets.Text:
+    """A field for a number; it counts when Enter is pressed, or when the field is left."""
+    named = f"{label}, {unit}" if unit else label
+    placeholder = "a number, then Enter"
+    return ipywidgets.Text(
+        description=named, placeholder=placeholder, continuous_update=False, style=WIDE
+    )
 
 
 def control(name: str, given: Any) -> ipywidgets.ValueWidget:

@@ -61,6 +61,15 @@ class RankValues:
         )
 
 
+class Said(str):
+    """A sentence that a cell shows without quotation marks."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 class TextTable(Styler):
     """What `text_table` returns: a table in a notebook, the same as lines in a terminal."""
 

@@ -14,6 +14,7 @@ FOLDER = CHECKOUT / "notebooks"
 FURTHER = "_further_"  # NN_further_<topic>: beside a chapter's page, for those who want more
 STATED = re.compile(r"\*teaching (\d+) min · exercises (\d+) min\*")
 EXERCISE = re.compile(r"%%exercise (\w+)\n?")
+ASKED = re.compile(r'predict\("(\w+)"\)$')  # a cell that asks a question
 
 
 class BadPage(WorkbookError, ValueError):

@@ -1,4 +1,4 @@
-"""`predict` keeps a reader's guess; `reveal` shows it beside the formula and the measurement.
+"""`predict` asks a question and keeps the guess; `reveal` shows it beside the answer.
 
 Each kernel keeps its guesses in its own files, so two kernels in one folder keep both, and each
 reveals its own. A kernel that has no guess yet takes the latest one.
@@ -7,133 +7,169 @@ reveals its own. A kernel that has no guess yet takes the latest one.
 from __future__ import annotations
 
 import contextlib
+import html
 import json
-import math
-import numbers
 import re
-import reprlib
 import secrets
-from collections.abc import Mapping
+import time
+import weakref
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from ddp_workbook import figures
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.figures.palette import rank_hatch, series_colour
 from ddp_workbook.files import temporary_folder, temporary_folders, write_whole
+from ddp_workbook.questions.table import Answer, Question, find
+
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.asked import Asked
 
 FOLDER = Path("work") / "predictions"
 KERNEL = secrets.token_hex(4)  # in the names of this kernel's guesses
-COLUMNS = ("your guess", "formula", "measured")
-
-Guess = float | str | Mapping[Any, Any] | None
-
-
-class PredictionError(WorkbookError, ValueError):
-    """A guess that is neither a number nor a word."""
+SLIP = 5.0  # seconds in which another choice corrects a slip, and is no second thought
+ANSWERED: dict[str, Answer] = {}  # what this kernel has shown, also to those who made no guess
+IN_SIGHT: weakref.WeakSet[Asked] = weakref.WeakSet()  # they are told when their answer is shown
+TOO_LATE = "The answer has been shown, so it is too late for a guess."
+NOT_KEPT = "It is kept until this kernel ends: {folder} cannot be written."
 
 
-class Said(str):
-    """A sentence that a cell shows without quotation marks."""
+@dataclass(frozen=True)
+class Guess:
+    """A reader's guess: the `first`, the one of `now`, and the `answer` once it was shown.
 
-    __slots__ = ()
+    `made` is when the first one was made, in seconds since 1970.
+    """
+
+    first: Answer
+    now: Answer
+    made: float = 0.0
+    answer: Answer | None = None
+
+
+def predict(name: str, guess: object = None) -> Asked:
+    """Ask the question: buttons or a field in JupyterLab, text elsewhere.
+
+    With a `guess`, that is kept, as by a click: a number, or the letter of a choice. Until the
+    answer is shown, a later guess takes the place of the earlier one. Raises QuestionError for an
+    unknown name, and for a guess that is no answer to the question.
+    """
+    from ddp_workbook.notebook.asked import Asked  # late: ranks import this module too
+
+    asked = Asked(find(name))
+    if guess is not None:
+        asked.take(guess)
+    return asked
+
+
+def keep(question: Question, given: object) -> str:
+    """Keep a guess and tell the room, if one was joined; what a reader should know, else "".
+
+    Raises QuestionError for what is no answer to the question.
+    """
+    name, answer = question.name, question.answer(given)
+    before = kept(name)
+    if is_answered(name, before):
+        return "" if before and before.now == answer else TOO_LATE
+    if before is None:
+        guess = Guess(answer, answer, time.time())
+    elif time.time() - before.made < SLIP:
+        guess = replace(before, first=answer, now=answer)
+    else:
+        guess = replace(before, now=answer)
+    told = _save(name, guess)
+    from ddp_workbook.progress_board.report import note_guess  # late: ranks import this module too
+
+    note_guess(name, str(guess.first), str(guess.now))
+    return told
+
+
+def is_answered(name: str, guess: Guess | None) -> bool:
+    """Whether the answer was shown: by this kernel, or, after the guess, by an earlier one."""
+    return name in ANSWERED or (guess is not None and guess.answer is not None)
+
+
+def reveal(name: str, shown: Any = None) -> None:
+    """Show the answer beside the guess, which does not change any more.
+
+    `shown` is what the cell measured: a number or the words of a choice is the answer; anything
+    else, such as a picture or a table, is shown above it, and the answer is the one in the table of
+    questions. Raises QuestionError for an unknown name, or if there is no answer.
+    """
+    from IPython.display import display  # late: ranks import this module too
+
+    question = find(name)
+    answer = question.right
+    if isinstance(shown, str | int | float) or getattr(shown, "ndim", 1) == 0:
+        answer = question.answer(shown.item() if hasattr(shown, "item") else shown)
+    elif shown is not None:
+        display(shown)
+    display(settle(question, answer))
+
+
+def settle(question: Question, answer: Answer | None) -> Revealed:
+    """Note that this answer was shown; it is the one of the table if None."""
+    answer = question.answer(question.right if answer is None else answer)
+    ANSWERED[question.name] = answer
+    guess = kept(question.name)
+    if guess and guess.answer != answer:
+        guess = replace(guess, answer=answer)
+        _save(question.name, guess)
+    for asked in set(IN_SIGHT):
+        if asked.question == question:
+            asked.show()
+    return Revealed(question, answer, guess)
+
+
+@dataclass(frozen=True)
+class Revealed:
+    """Guess, answer and one sentence, as a page shows them."""
+
+    question: Question
+    answer: Answer
+    guess: Guess | None
+
+    @property
+    def comparison(self) -> str:
+        """ "You expected 2 ranks; it was 1.5 ranks." """
+        it_was = self.question.words(self.answer)
+        if self.guess is None:
+            return f"You made no guess. The answer: {it_was}."
+        expected = self.question.words(self.guess.now)
+        if self.question.agrees(self.guess.now, self.answer):
+            return f"You expected it: {it_was}."
+        return f"You expected: {expected}. It was: {it_was}."
+
+    @property
+    def is_surprise(self) -> bool:
+        """Whether there was a guess, and another answer."""
+        return self.guess is not None and not self.question.agrees(self.guess.now, self.answer)
 
     def __repr__(self) -> str:
-        return str(self)
+        return f"{self.comparison} {self.question.because}"
+
+    def _repr_html_(self) -> str:
+        style = "border-left:4px solid #0072b2; padding-left:0.6em; margin:0.3em 0"
+        first, rest = html.escape(self.comparison), html.escape(self.question.because)
+        return f'<p style="{style}"><strong>{first}</strong> {rest}</p>'
 
 
-def predict(name: str, value: Guess = None) -> Said:
-    """Keep the reader's guess under `name`; it replaces an earlier one of this kernel.
-
-    A guess is a number, a word, or a dict with one of them for each case. None, or a dict of None,
-    is not a guess: the earlier one is shown. Raises PredictionError for anything else.
-    """
-    guess: Any  # as JSON can hold it
-    if isinstance(value, Mapping):
-        guess = {str(case): _plain(f"{name}, {case}", one) for case, one in value.items()}
-    else:
-        guess = _plain(name, value)
-    if guess is None or (isinstance(guess, dict) and all(v is None for v in guess.values())):
-        kept = _kept(name)
-        if kept is None:
-            return Said(f"{name}: no guess yet. Put yours in place of None, then run the cell.")
-        return Said(f"{name}: you said {_text(kept)} last time.")
-    text = json.dumps(guess)
-    try:
-        write_whole(_own(name), text)
-    except OSError:  # read-only
-        write_whole(temporary_folder() / _file_instead(name), text)
-    return Said(f"{name}: you say {_text(guess)}.")
-
-
-def reveal(name: str, *, measured: Any, formula: Any = None, unit: str = "") -> pd.DataFrame:
-    """The guess kept under `name`, the formula's value and the measured value, side by side.
-
-    `measured` and `formula` are numbers, or dicts with the cases of the guess as keys, one row for
-    each; `unit` heads the column of cases. A missing guess is shown as "no guess".
-    """
-    guess, sides = _kept(name), {}
-    cases = list(measured) if isinstance(measured, Mapping) else [name]
-    if isinstance(guess, Mapping) and not isinstance(measured, Mapping):
-        guess = _text(guess)
-    for column, values in zip(COLUMNS, (guess, formula, measured), strict=True):
-        if column == "formula" and formula is None:
-            continue
-        sides[column] = [_of_case(values, case) for case in cases]
-    sides["your guess"] = ["no guess" if v is None else v for v in sides["your guess"]]
-    index = pd.Index([str(case) for case in cases], name=unit or None)
-    return pd.DataFrame(sides, index=index)
-
-
-@figures.drawn
-def reveal_plot(
-    name: str, *, measured: Mapping, formula: Mapping, xlabel: str, ylabel: str
-) -> figures.Picture:
-    """The same as a picture: bars for each case; the alt text has the numbers."""
-    from matplotlib.figure import Figure  # late: ranks import this module too
-
-    table = reveal(name, measured=measured, formula=formula)
-    alt = f"{ylabel} for each case. " + "; ".join(
-        f"{case}: " + ", ".join(f"{column} {_text(table.at[case, column])}" for column in table)
-        for case in table.index
-    )
-    figure = Figure((6.4, 3.2), layout="constrained")
-    axes, width = figure.subplots(), 0.8 / len(table.columns)
-    for number, column in enumerate(table):
-        heights = pd.to_numeric(table[column], errors="coerce")
-        places = [place + (number - 1) * width for place in range(len(table))]
-        look = {"color": series_colour(number), "hatch": rank_hatch(number)}
-        missing = " (none)" if heights.isna().all() else ""
-        axes.bar(places, heights.fillna(0), width * 0.92, label=column + missing, **look)
-    axes.set_xticks(range(len(table)), table.index)
-    axes.set(xlabel=xlabel, ylabel=ylabel)
-    figure.legend(loc="outside upper left", ncols=3)
-    return figures.Picture(figure, f"{alt}.")
-
-
-def _plain(name: str, value: Any) -> float | str | None:
-    if value is None:
-        return None
-    if isinstance(value, str) and value.strip():
-        return " ".join(value.split())
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if is_number and math.isfinite(value):
-        return int(value) if value == int(value) else float(value)
-    raise PredictionError(
-        f"A guess for {name} is a number, such as 42, or a word in quotation marks. "
-        f"This is {reprlib.repr(value)}."
-    )
-
-
-def _kept(name: str) -> Any:
+def kept(name: str) -> Guess | None:
     """The guess under `name`: this kernel's own, else the latest, else None."""
     instead = [folder / _file_instead(name) for folder in temporary_folders()]
     for path in (*instead, _own(name), *_others(name)):
-        with contextlib.suppress(OSError):
-            return json.loads(path.read_text(encoding="utf-8"))
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return Guess(**json.loads(path.read_text(encoding="utf-8")))
     return None
+
+
+def _save(name: str, guess: Guess) -> str:
+    """Write the guess; what a reader should know if their folder does not take it, else ""."""
+    text = json.dumps(asdict(guess))
+    try:
+        write_whole(_own(name), text)
+    except OSError:  # read-only, or full
+        write_whole(temporary_folder() / _file_instead(name), text)
+        return NOT_KEPT.format(folder=FOLDER.absolute())
+    return ""
 
 
 def _own(name: str) -> Path:
@@ -142,8 +178,8 @@ def _own(name: str) -> Path:
 
 
 def _others(name: str) -> list[Path]:
-    """The files of all guesses under `name`, the latest first; one without a kernel is older."""
-    file, found = re.compile(rf"{re.escape(name)}(\.[0-9a-f]{{8}})?\.json"), []
+    """The files of all guesses under `name`, the latest first."""
+    file, found = re.compile(rf"{re.escape(name)}\.[0-9a-f]{{8}}\.json"), []
     with contextlib.suppress(OSError):
         for path in FOLDER.absolute().iterdir():
             if file.fullmatch(path.name):
@@ -154,17 +190,3 @@ def _others(name: str) -> list[Path]:
 def _file_instead(name: str) -> Path:
     """The file of a guess, in the temporary folder, if the reader's folder is read-only."""
     return Path("predictions", f"{name}.json")
-
-
-def _of_case(values: Any, case: Any) -> Any:
-    if not isinstance(values, Mapping):
-        return values
-    return values.get(case, values.get(str(case)))
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{_text(one)} for {case}" for case, one in value.items())
-    if isinstance(value, numbers.Integral):
-        return f"{value:,}"
-    return f"{value:,.10g}" if isinstance(value, numbers.Real) else str(value)

@@ -13,11 +13,12 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from ddp_workbook.diagnostics.source import first_calls
-from ddp_workbook.errors import LaunchRefused
+from ddp_workbook.errors import LaunchRefused, RankFailed
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.notebook.cells import Cell, compile_cell, save_cell
 from ddp_workbook.notebook.display import RankValues
+from ddp_workbook.notebook.predictions import reveal
 
 FRESH = (
     "A %%ranks cell runs in new processes, which end with it: it does not see variables of\n"
@@ -34,8 +35,8 @@ MAKES_ITS_GROUP = (
     "This cell makes its process group itself (line {line}), so %%ranks made none, as with --bare."
 )
 ASKED_OF_THE_SCRIPT = (
-    "%%ranks takes --bare and --timeout. Arguments for the program in the cell go after `--`: "
-    "%%ranks {ranks} -- {words}"
+    "%%ranks takes --bare, --timeout and --reveal. Arguments for the program in the cell go after "
+    "`--`: %%ranks {ranks} -- {words}"
 )
 
 
@@ -49,6 +50,7 @@ class RanksMagics(Magics):
     @argument("ranks", metavar="N", type=int, help="how many ranks, 1 or more")
     @argument("--bare", action="store_true", help="make no process group: the cell does it itself")
     @argument("--timeout", type=float, default=60, metavar="SECONDS", help="time limit (60)")
+    @argument("--reveal", metavar="NAME", help="a question whose answer the cell shows")
     @cell_magic
     def ranks(self, line: str, cell: str) -> RankValues | None:
         """Run the cell on N ranks; show what they print, and their last values side by side.
@@ -68,6 +70,17 @@ class RanksMagics(Magics):
         if not RanksMagics.said:
             RanksMagics.said = True
             print(FRESH)
+        if not asked.reveal:
+            return self._values(saved, asked)
+        try:
+            reveal(asked.reveal, self._values(saved, asked))
+        except RankFailed:  # which may be the answer
+            reveal(asked.reveal)
+            raise
+        return None
+
+    @staticmethod
+    def _values(saved: Cell, asked: Namespace) -> RankValues | None:
         shown = run_ranks(Call(saved), asked.ranks, asked.timeout, quiet=True)
         return RankValues(shown) if any(value is not None for value in shown) else None
 
@@ -79,7 +92,7 @@ def options_of(magic: Any, options: str) -> Namespace:
     except UsageError as error:
         first, _, rest = options.strip().partition(" ")
         if "unrecognized arguments" in str(error) and first.isdigit():
-            words = re.sub(r"--bare\b|--timeout[ =]\S+", "", rest).strip()
+            words = re.sub(r"--bare\b|--(?:timeout|reveal)[ =]\S+", "", rest).strip()
             told = ASKED_OF_THE_SCRIPT.format(ranks=first, words=words)
             raise UsageError(f"{error}\n{told}") from None
         raise

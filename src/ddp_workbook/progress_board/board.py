@@ -1,12 +1,15 @@
-"""What the room's folder says: who is there, who has solved what, and where people are stuck."""
+"""What the room's folder says: who is there, who has solved what, who is stuck, what is guessed."""
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ddp_workbook.errors import WorkbookError
 from ddp_workbook.progress_board.shared import LARGEST, Attendee, ExerciseProgress, parsed
+from ddp_workbook.questions.table import Answer, Question, all_questions
 
 MANY = 3  # attempts that did not pass, after which somebody counts as stuck
 LONG = 10 * 60  # seconds since the first attempt, after which they do, too
@@ -26,6 +29,27 @@ class Stuck:
     people: list[str]
     advice: str
     times: int
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How many guessed what: (answer, how many said so first, how many say so now).
+
+    The choices in their order, also those that nobody made; numbers from the smallest on.
+    """
+
+    question: Question
+    counts: list[tuple[Answer, int, int]]
+
+    @property
+    def people(self) -> int:
+        """How many have guessed."""
+        return sum(now for _, _, now in self.counts)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the spread is another than the first one."""
+        return any(first != now for _, first, now in self.counts)
 
 
 @dataclass
@@ -51,6 +75,20 @@ class Board:
                 began[name] = min(work.began, began.get(name, work.began))
         return [(name, count[name]) for name in sorted(began, key=lambda name: began[name])]
 
+    def spreads(self) -> list[Spread]:
+        """What was guessed today, in the order in which the room came to the questions."""
+        known = all_questions()
+        began: dict[str, float] = {}
+        guesses: dict[str, list[tuple[Answer, Answer]]] = {}
+        for attendee in self.attendees:
+            for name, guess in attendee.guesses.items():
+                if name in known and self.now - guess.time < EARLIER:
+                    with contextlib.suppress(WorkbookError):  # from a page with other choices
+                        both = known[name].answer(guess.first), known[name].answer(guess.now)
+                        guesses.setdefault(name, []).append(both)
+                        began[name] = min(guess.time, began.get(name, guess.time))
+        return [spread(known[name], guesses[name]) for name in sorted(began, key=began.__getitem__)]
+
     def stuck(self) -> list[Stuck]:
         """Exercises at which somebody is stuck, those with most people first."""
         found: dict[str, list[tuple[str, str]]] = {}
@@ -74,6 +112,14 @@ class Board:
         for attendee in self.attendees:
             for name, work in attendee.exercises.items():
                 yield attendee.name, name, work
+
+
+def spread(question: Question, guesses: list[tuple[Answer, Answer]]) -> Spread:
+    """The counts of these guesses, first and now."""
+    first = Counter(before for before, _ in guesses)
+    now = Counter(later for _, later in guesses)
+    answers: list[Answer] = list(question.letters) or sorted({*first, *now}, key=float)
+    return Spread(question, [(one, first[one], now[one]) for one in answers])
 
 
 def commonest(advice: list[str]) -> tuple[str, int]:

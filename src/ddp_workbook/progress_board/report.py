@@ -1,8 +1,9 @@
-"""What an attendee's kernels tell the room: progress, and never an answer.
+"""What an attendee's kernels tell the room: progress and guesses, and never an exercise's answer.
 
-Its source is a folder beside the attempts, work/room, with one small file an exercise: kernels of
-several open pages write there without overwriting each other's news. All of it is sent each time,
-in the background, until the room has taken it: nothing is lost while the room cannot be reached.
+Its source is a folder beside the attempts, work/room, with one small file an exercise, and one a
+question: kernels of several open pages write there without overwriting each other's news. All of
+it is sent each time, in the background, until the room has taken it: nothing is lost while the room
+cannot be reached.
 """
 
 import contextlib
@@ -19,10 +20,11 @@ from ddp_workbook.errors import WorkbookError
 from ddp_workbook.files import write_whole
 from ddp_workbook.progress_board.connection import Folder, Server, readable_address
 from ddp_workbook.progress_board.delivery import Delivery
-from ddp_workbook.progress_board.shared import Attendee, progress, shown_name, word
+from ddp_workbook.progress_board.shared import Attendee, guessed, progress, shown_name, word
 
 VARIABLE = "WORKBOOK_ROOM"
 OWN = Path("work") / "room"
+GUESSES = OWN / "guesses"
 JOINED, PAGE = "joined.json", "page.json"
 SENDING = threading.Lock()  # leaving waits for news that are on their way
 AT_MOST = 0.5  # seconds that a verdict waits to hear whether the room has it
@@ -45,8 +47,9 @@ def join(address: str, code: str, name: str) -> str:
 
     `address` and `code` are those on the projector, such as "http://192.168.1.20:8765" and
     "K7QF2M"; `name` is one that you choose. What is shared: this name, the page, when you run
-    cells, and for each exercise whether it is solved, the number of attempts and the advice of the
-    last verdict. Your code is not. `leave_room()` ends it.
+    cells, for each exercise whether it is solved, the number of attempts and the advice of the last
+    verdict, and from now on your guesses, which the room sees as counts. Your code is not.
+    `leave_room()` ends it.
 
     Raises:
         BadRoom: the address is none, no room answers there, the code is another room's, or the name
@@ -161,6 +164,17 @@ def note_verdict(exercise: str, state: str, advice: str) -> str:
     return LOST.format(why=problem) if problem else ""
 
 
+def note_guess(question: str, first: str, now: str) -> None:
+    """Tell the room of a guess, if one was joined: the first one, and the one of now."""
+    if not _read(OWN / JOINED):
+        return
+    before = _read(GUESSES / f"{question}.json")
+    news = {"first": first, "now": now, "chosen": int(before.get("chosen", 0)) + 1}
+    with contextlib.suppress(OSError):
+        _save(f"guesses/{question}.json", news | {"time": before.get("time", time.time())})
+        DELIVERY.soon(wait=0)
+
+
 def send() -> str:
     """Send everything that is known here to the room; why not, if that fails, else ""."""
     with SENDING:
@@ -173,16 +187,18 @@ def send() -> str:
 
 def known(joined: dict[str, Any]) -> Attendee:
     """All that is noted here; a damaged file is left out."""
-    exercises = {}
+    exercises, guesses = {}, {}
+    for path in GUESSES.glob("*.json"):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            guesses[word(path.stem)] = guessed(_read(path))
     for path in OWN.glob("*.json"):
         if path.name not in (JOINED, PAGE):
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 exercises[word(path.stem)] = progress(_read(path))
     page, since = _read(OWN / PAGE), joined.get("since", 0.0)
     latest = max([since, page.get("time", 0.0), *(work.time for work in exercises.values())])
-    return Attendee(
-        joined["name"], page.get("page", ""), latest, exercises, since, sent=time.time()
-    )
+    name, now = joined["name"], time.time()
+    return Attendee(name, page.get("page", ""), latest, exercises, since, now, guesses)
 
 
 def _connection(joined: dict[str, Any]) -> Folder | Server:

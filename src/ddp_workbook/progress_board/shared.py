@@ -1,17 +1,20 @@
 """What an attendee shares with the room: a small JSON object, checked before it is kept or shown.
 
-It has a name that its owner chose, the page, and for each exercise its state, the number of
-attempts and the advice of the last verdict. There is no place in it for an answer or a file.
+It has a name that its owner chose, the page, for each exercise its state, the number of attempts
+and the advice of the last verdict, and guesses: letters of choices, and numbers. There is no place
+in it for an exercise's answer or a file.
 """
 
 import json
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 LARGEST = 1 << 16  # bytes of an attendee's news
 LONGEST_NAME = 40
 LONGEST_WORD, LONGEST_ADVICE = 80, 1000
 MOST_EXERCISES = 200
+MOST_QUESTIONS = 400
+GUESS = r"[a-z]|[\d.e+-]{1,24}"  # the letter of a choice, or a number
 LATEST = 1e11  # a time in seconds; later ones are no times
 
 
@@ -27,6 +30,16 @@ class ExerciseProgress:
 
 
 @dataclass(frozen=True)
+class GuessNews:
+    """An attendee's first guess and the one of now, and how often they chose; `time` as above."""
+
+    first: str
+    now: str
+    chosen: int
+    time: float
+
+
+@dataclass(frozen=True)
 class Attendee:
     """What somebody shares: `since` is when they joined, `time` when they last ran a cell.
 
@@ -39,6 +52,7 @@ class Attendee:
     exercises: dict[str, ExerciseProgress]
     since: float = 0.0
     sent: float = 0.0
+    guesses: dict[str, GuessNews] = field(default_factory=dict)
 
     @property
     def solved(self) -> list[str]:
@@ -62,11 +76,14 @@ class Attendee:
             name: replace(work, time=work.time + seconds, began=work.began + seconds)
             for name, work in self.exercises.items()
         }
-        since, sent = self.since + seconds, self.sent + seconds
-        return replace(self, exercises=exercises, time=self.time + seconds, since=since, sent=sent)
+        guesses = {
+            name: replace(one, time=one.time + seconds) for name, one in self.guesses.items()
+        }
+        since, sent, latest = self.since + seconds, self.sent + seconds, self.time + seconds
+        return Attendee(self.name, self.page, latest, exercises, since, sent, guesses)
 
     def with_news_of(self, before: "Attendee") -> "Attendee":
-        """This, and of each exercise the news with more attempts.
+        """This, and of each exercise the news with more attempts, of each guess the later one.
 
         Two kernels of one attendee may send at once, and the older news may arrive last.
         """
@@ -74,7 +91,11 @@ class Attendee:
         for name, work in self.exercises.items():
             if name not in exercises or exercises[name].attempts <= work.attempts:
                 exercises[name] = work
-        return replace(self, exercises=exercises)
+        guesses = dict(before.guesses)
+        for name, guess in self.guesses.items():
+            if name not in guesses or guesses[name].chosen <= guess.chosen:
+                guesses[name] = guess
+        return replace(self, exercises=exercises, guesses=guesses)
 
 
 def shown_name(name: object) -> str:
@@ -94,10 +115,14 @@ def parsed(data: bytes) -> Attendee:
         exercises = {word(name): progress(news) for name, news in told["exercises"].items()}
         if len(exercises) > MOST_EXERCISES:
             raise ValueError(f"it has more than {MOST_EXERCISES} exercises")
+        told_guesses = told.get("guesses", {}).items()  # a page of an older workbook sends none
+        guesses = {word(name): guessed(news) for name, news in told_guesses}
+        if len(guesses) > MOST_QUESTIONS:
+            raise ValueError(f"it has guesses for more than {MOST_QUESTIONS} questions")
         since, sent = moment(told.get("since", 0.0)), moment(told.get("sent", 0.0))
         page = told["page"] and word(told["page"])
         return Attendee(
-            shown_name(told["name"]), page, moment(told["time"]), exercises, since, sent
+            shown_name(told["name"]), page, moment(told["time"]), exercises, since, sent, guesses
         )
     except (TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(f"it is not an attendee's news: {error}") from None
@@ -114,6 +139,17 @@ def progress(news: dict) -> ExerciseProgress:
     return ExerciseProgress(
         state, attempts, advice, moment(news["time"]), moment(news.get("began", news["time"]))
     )
+
+
+def guessed(news: dict) -> GuessNews:
+    """The news about one guess, checked: letters and numbers only."""
+    chosen, guesses = news["chosen"], (news["first"], news["now"])
+    if type(chosen) is not int or not 0 < chosen <= 1_000_000:
+        raise ValueError(f"{chosen!r} is no number of times")
+    for one in guesses:
+        if not (isinstance(one, str) and re.fullmatch(GUESS, one)):
+            raise ValueError(f"{str(one)[:60]!r} is no guess")
+    return GuessNews(*guesses, chosen, moment(news["time"]))
 
 
 def word(text: object) -> str:

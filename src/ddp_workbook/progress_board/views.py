@@ -12,12 +12,14 @@ from rich.table import Table
 
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.files import write_whole
-from ddp_workbook.progress_board.board import Board, read_board
+from ddp_workbook.progress_board.board import Board, Spread, read_board
 from ddp_workbook.progress_board.shared import Attendee
 
+LATEST = 3  # questions in a terminal
 AWAY = 10  # minutes without a cell
 HEADINGS = ("who", "page", "solved", "working on", "attempts", "minutes ago")
 MOST_BARS, MOST_STUCK = 8, 3  # on a projector with 720 lines: the latest; where most are stuck
+MOST_GUESSES = 6  # different numbers
 WIDTH = 20  # characters of a bar in a terminal
 
 
@@ -90,16 +92,43 @@ def bars(board: Board) -> list[str]:
     return lines
 
 
+def guess_lines(spread: Spread) -> list[tuple[int, str]]:
+    """(how many, in words) for each answer that is shown; of many numbers, the commonest."""
+    counts = spread.counts
+    if not spread.question.choices:
+        counts = sorted(sorted(counts, key=lambda row: -row[2])[:MOST_GUESSES])
+    lines = []
+    for answer, first, now in counts:
+        letter = f"{answer}: " if spread.question.choices else ""
+        before = f" (at first {first})" if spread.changed else ""
+        lines.append((now, f"{now}{before}  {letter}{spread.question.words(answer)}"))
+    if left := spread.people - sum(count for count, _ in lines):
+        lines.append((left, f"{left}  other numbers"))
+    return lines
+
+
+def guess_bars(board: Board) -> list[str]:
+    """For a terminal: the latest questions, and how many guessed what."""
+    lines = []
+    for one in board.spreads()[-LATEST:]:
+        lines.append(f"{people(one.people)} guessed: {one.question.ask}")
+        for count, words in guess_lines(one):
+            full = round(WIDTH * count / max(1, one.people))
+            lines.append(f"{'█' * full}{'░' * (WIDTH - full)} {words}")
+    return lines
+
+
 def shown(board: Board, invitation: Invitation | None = None) -> Group:
-    """All of it: how to join, who has solved what, who is stuck, who is where."""
+    """All of it: how to join, who guessed and solved what, who is stuck, who is where."""
     invited = [f"To join, in any page: {invitation.line()}"] if invitation else []
-    lines = [*invited, *bars(board), *sentences(board, names=True)]
+    lines = [*invited, *guess_bars(board), *bars(board), *sentences(board, names=True)]
     return Group(*map(escape, lines), table(board))
 
 
 STYLE = """
 body { font: 1.25rem/1.35 system-ui, sans-serif; margin: 1rem 2rem; color-scheme: light dark }
-h1 { font-size: 1.5rem; margin: 0 } p, ul { margin: 0.5rem 0; padding: 0 }
+h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.35rem; margin: 0.5rem 0 }
+p, ul { margin: 0.5rem 0; padding: 0 }
 code { font-size: 1.6rem }
 .bars { list-style: none } .bars meter { width: 24rem; height: 1.2rem; margin-right: 1rem }
 .names { columns: 4; font-size: 1rem; list-style: none }
@@ -114,8 +143,9 @@ def projected(
 ) -> str:
     """The board as a page to project, which loads itself again after so many seconds.
 
-    Nobody's attempts are on it, and nobody's name unless `names` are wanted. At 1280 by 720, twenty
-    people and their latest exercises fit without scrolling.
+    Nobody's attempts are on it, and nobody's name unless `names` are wanted; of the guesses, how
+    many made which for the latest question, and not which is right. At 1280 by 720, twenty people,
+    their latest exercises and that question fit without scrolling.
     """
     there = len(board.attendees)
     parts = [f"<h1>The room: {people(there)}</h1>"]
@@ -124,11 +154,15 @@ def projected(
             "<p>To join, in any page: <code>from ddp_workbook import join</code><br>"
             f"<code>{html.escape(invitation.line())}</code></p>"
         )
-    parts.append('<ul class="bars">')
-    for name, count in board.solved()[-MOST_BARS:]:
-        meter = f'<meter min="0" max="{there}" value="{count}" aria-hidden="true"></meter>'
-        parts.append(f"<li>{meter}{count} of {there} have solved {html.escape(name)}</li>")
-    parts.append("</ul>")
+    for spread in board.spreads()[-1:]:
+        parts.append(f"<h2>{html.escape(spread.question.ask)}</h2>")
+        meters = [(count, spread.people, words) for count, words in guess_lines(spread)]
+        parts.append(bar_list(meters))
+    meters = [
+        (count, there, f"{count} of {there} have solved {name}")
+        for name, count in board.solved()[-MOST_BARS:]
+    ]
+    parts.append(bar_list(meters))
     stuck = sentences(board, names=False)
     parts += [f"<p>{html.escape(words)}</p>" for words in stuck[:MOST_STUCK]]
     if names:
@@ -141,6 +175,16 @@ def projected(
         + "\n".join(parts)
         + "\n</main>\n</html>\n"
     )
+
+
+def bar_list(bars: Sequence[tuple[int, int, str]]) -> str:
+    """A list of (how many, of how many, in words), each with a bar."""
+    lines = (
+        f'<li><meter min="0" max="{max(1, most)}" value="{count}" aria-hidden="true"></meter>'
+        f"{html.escape(words)}</li>"
+        for count, most, words in bars
+    )
+    return f'<ul class="bars">{"".join(lines)}</ul>'
 
 
 @dataclass
@@ -164,7 +208,8 @@ class View:
         try:
             while True:
                 board = self.look(before)
-                news = [self.invitation, bars(board), sentences(board, names=True), places(board)]
+                bars_now = guess_bars(board), bars(board)
+                news = [self.invitation, bars_now, sentences(board, names=True), places(board)]
                 if news != said:
                     if not once:
                         console.rule(time.strftime("%H:%M:%S"))

@@ -8,7 +8,8 @@ from pathlib import Path
 from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import names, of_chapter
 from ddp_workbook.exercises.judging.verdict import FOLDED
-from ddp_workbook.notebook import pages
+from ddp_workbook.notebook import pages, predictions
+from ddp_workbook.questions import table
 
 CELL = "text-align:left; padding:0.1em 1em 0.1em 0"
 INDENT = "padding-left:1.5em"
@@ -34,16 +35,22 @@ class Entry:
 class Progress:
     """What is solved on one page and on all of them, read from what is saved under `work/`.
 
-    Without a stem, of all pages. Raises UnknownExercise if the page has no exercises.
+    Without a stem, of all pages. `page` is the page whose questions count, "04_samplers". Raises
+    UnknownExercise if the page has no exercises.
     """
 
-    def __init__(self, stem: str | None):
-        self.stem = stem
+    def __init__(self, stem: str | None, page: str = ""):
+        self.stem, self.guesses = stem, Guesses(page)
         listed = names() if stem is None else of_chapter(stem)
         self.solved = [name for name in listed if attempts.solved(name)]
         self.open = [name for name in listed if name not in self.solved]
 
     def __repr__(self) -> str:
+        return "\n".join([self.of_exercises, *self.guesses.lines])
+
+    @property
+    def of_exercises(self) -> str:
+        """What is solved, in a sentence."""
         count = f"{len(self.solved)} of {len(self.solved + self.open)} solved"
         if self.stem is None:
             return f"Exercises of all pages: {count}."
@@ -63,10 +70,41 @@ class Progress:
             continued = f"<p>You were last at {where}, which is open.</p>"
         table = "".join(map(row, entries))
         return (
-            f"<p>{html.escape(repr(self))}</p>{continued}"
+            f"<p>{html.escape(self.of_exercises)}</p>{self.guesses.as_html()}{continued}"
             f'<details style="{FOLDED}"><summary>All pages: {total[0]} of {total[1]} exercises '
             f"solved</summary><table>{table}</table></details>"
         )
+
+
+class Guesses:
+    """What a reader has guessed on a page, and where the answer was another."""
+
+    def __init__(self, page: str):
+        self.asked = list(table.of_page(page).values())
+        found = [(one, predictions.kept(one.name)) for one in self.asked]
+        self.made = [(one, guess) for one, guess in found if guess]
+        shown = [
+            predictions.Revealed(one, guess.answer, guess)
+            for one, guess in self.made
+            if guess.answer is not None
+        ]
+        self.surprises = [one for one in shown if one.is_surprise]
+        self.right = len(shown) - len(self.surprises)
+
+    @property
+    def lines(self) -> list[str]:
+        """How many were guessed, and each surprise with its question; nothing without questions."""
+        if not self.asked:
+            return []
+        count = f"Questions of this page: {len(self.made)} of {len(self.asked)} guessed"
+        first = f"{count}, {self.right} right." if self.made else f"{count}."
+        return [first, *(f"{one.comparison} ({one.question.ask})" for one in self.surprises)]
+
+    def as_html(self) -> str:
+        """The same as a paragraph and a list."""
+        first, *surprises = map(html.escape, self.lines or [""])
+        listed = "".join(f"<li>{line}</li>" for line in surprises)
+        return (first and f"<p>{first}</p>") + (listed and f"<ul>{listed}</ul>")
 
 
 def contents() -> list[Entry]:

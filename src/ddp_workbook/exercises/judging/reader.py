@@ -80,11 +80,15 @@ def _button(words: str, body: str) -> str:
 
 
 def progress(stem: str | None = None) -> Progress:
-    """What is solved: of this page first, then of all pages, with links.
+    """What is solved and guessed: of this page first, then of all pages, with links.
 
-    `stem` ("samplers") names another page. Raises UnknownExercise if it is none with exercises.
+    Where an answer was not as guessed, both are shown. `stem` ("samplers") names another page.
+    Raises UnknownExercise if it is none with exercises.
     """
-    page = this_page() if stem is None else None
+    if stem is not None:
+        stems = [path.stem for path in pages.all_pages() if stem == path.stem[3:]]
+        return Progress(stem, *stems)
+    page = this_page()
     if page and pages.exercises(pages.load(page)):
         stem = page.stem[3:]
-    return Progress(stem)
+    return Progress(stem, page.stem if page else "")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.many_machines.launchers import CHECKOUT
-from ddp_workbook.notebook.predictions import Said
+from ddp_workbook.notebook.display import Said
 
 JOB_SCRIPTS = CHECKOUT / "job_scripts"
 ENDINGS = {"sbatch": ".slurm", "qsub": ".pbs"}

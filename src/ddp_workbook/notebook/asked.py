@@ -1,0 +1,111 @@
+"""A question on a page: buttons or a field to click on, or text where no kernel answers clicks."""
+
+import html
+from functools import partial
+
+import ipywidgets
+
+from ddp_workbook.notebook.controls import button, field
+from ddp_workbook.notebook.predictions import (
+    IN_SIGHT,
+    TOO_LATE,
+    Guess,
+    Revealed,
+    is_answered,
+    keep,
+    kept,
+)
+from ddp_workbook.questions.table import Question, QuestionError
+
+STATUS = '<div role="status" style="font-size:90%">{}&nbsp;</div>'
+ASK = '<p style="margin:0.3em 0"><strong>Predict.</strong> {}</p>'
+
+
+class Asked:
+    """What `predict` returns. `told` is what the reader should know besides their guess."""
+
+    def __init__(self, question: Question):
+        self.question, self.told = question, ""
+        self.buttons = {
+            letter: button(f"{letter}   {choice}")
+            for letter, choice in zip(question.letters, question.choices, strict=True)
+        }
+        self.field = None if question.choices else field("your guess", question.unit)
+        for letter, one in self.buttons.items():
+            one.on_click(partial(self._clicked, letter))
+        if self.field:
+            self.field.observe(self._typed, names="value")
+        self.status = ipywidgets.HTML()
+        self.show()
+        IN_SIGHT.add(self)
+
+    def take(self, given: object) -> None:
+        """Keep this guess. Raises QuestionError for what is no answer."""
+        self.told = keep(self.question, given)
+        self.show()
+
+    def _clicked(self, letter: str, _button: object) -> None:
+        self.take(letter)
+
+    def _typed(self, change: dict) -> None:
+        text = change["new"].strip()
+        if not text:
+            return
+        try:
+            self.take(text)
+        except QuestionError as error:
+            self.told = str(error)
+            self.show()
+
+    def show(self) -> None:
+        """Mark the guess, say what is kept, and take no more once the answer was shown."""
+        guess = kept(self.question.name)
+        over = is_answered(self.question.name, guess)
+        for letter, one in self.buttons.items():
+            chosen = guess is not None and guess.now == letter
+            one.icon, one.button_style = ("check", "info") if chosen else ("", "")
+            one.disabled = over
+        if self.field:
+            self.field.disabled = over
+        self.status.value = STATUS.format(html.escape(self.said(guess)))
+
+    def said(self, guess: Guess | None) -> str:
+        """What is known of the guess, in words."""
+        words = []
+        if guess and guess.answer is not None:
+            words.append(Revealed(self.question, guess.answer, guess).comparison)
+        elif guess:
+            words.append(f"Your guess: {self._short(guess.now)}.")
+            if guess.first != guess.now:
+                words.append(f"At first: {self._short(guess.first)}.")
+        elif is_answered(self.question.name, guess):
+            words.append(TOO_LATE)
+        return " ".join([*words, *([self.told] if self.told not in words else [])]).strip()
+
+    def _short(self, answer: str | float) -> str:
+        return answer if isinstance(answer, str) else self.question.words(answer)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        question = ipywidgets.HTML(ASK.format(html.escape(self.question.ask)))
+        answers = [self.field] if self.field else list(self.buttons.values())
+        box = ipywidgets.VBox([question, *answers, self.status])
+        still = {"text/html": self._still(), "text/plain": repr(self)}
+        return dict(box._repr_mimebundle_()) | still
+
+    def _still(self) -> str:
+        choices = "".join(f"<li>{html.escape(choice)}</li>" for choice in self.question.choices)
+        listed = f'<ol type="a">{choices}</ol>' if choices else ""
+        said = html.escape(self.said(kept(self.question.name)))
+        return ASK.format(html.escape(self.question.ask)) + listed + (said and f"<p>{said}</p>")
+
+    def __repr__(self) -> str:
+        question = self.question
+        lines = [f"Predict. {question.ask}", *([question.listed] if question.choices else [])]
+        guess = kept(question.name)
+        if said := self.said(guess):
+            lines.append(said)
+        if guess is None and not is_answered(self.question.name, guess):
+            example = f'"{question.letters[0]}"' if question.choices else "42"
+            unit = f", in {question.unit}" if question.unit else ""
+            lines.append(f'Type predict("{question.name}", {example}) to keep a guess{unit}.')
+        return "\n".join(lines)

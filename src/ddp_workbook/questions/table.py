@@ -1,0 +1,131 @@
+"""Reads the questions of a page from <page>.toml, and understands what a reader answers.
+
+A question is asked by its name: `[how_many]` of 05_collectives.toml by `predict("how_many")`. It
+has the text (`ask`), the `choices` or the `unit` of a number, the answer (`right`: the letter of a
+choice, or a number), and why it is so (`because`). Without `right`, the page measures the answer.
+"""
+
+import difflib
+import math
+import numbers
+import reprlib
+import string
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ddp_workbook.errors import WorkbookError
+
+Answer = str | float  # the letter of a choice, or a number
+
+FOLDER = Path(__file__).parent
+
+
+class QuestionError(WorkbookError, ValueError):
+    """A question that does not exist, or a guess that is no answer to it."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of the page with this stem; `within` is how far a right number may be off, as 0.1.
+
+    `choices` are lettered from a, in the order in which they are shown; empty for a number.
+    """
+
+    name: str
+    page: str
+    ask: str
+    because: str
+    choices: tuple[str, ...] = ()
+    right: Answer | None = None
+    unit: str = ""
+    within: float = 0.0
+
+    @property
+    def letters(self) -> str:
+        """As many as there are choices."""
+        return string.ascii_lowercase[: len(self.choices)]
+
+    def answer(self, given: object) -> Answer:
+        """What was given, as a letter or a number; a choice by its words, letter or number, too.
+
+        Raises QuestionError for anything else.
+        """
+        return self._choice(given) if self.choices else self._number(given)
+
+    def _choice(self, given: object) -> str:
+        words = " ".join(str(given).split()).lower()
+        for letter, choice in zip(self.letters, self.choices, strict=True):
+            if words in (letter, choice.lower()):
+                return letter
+        if words.isdecimal() and 1 <= int(words) <= len(self.choices):
+            return self.letters[int(words) - 1]
+        raise QuestionError(
+            f"{reprlib.repr(given)} is no answer to {self.name}. Choose one letter:\n{self.listed}"
+        )
+
+    def _number(self, given: object) -> float:
+        value = given.replace(",", "").replace("_", "") if isinstance(given, str) else given
+        try:
+            if isinstance(value, str | numbers.Real) and not isinstance(value, bool):
+                number = float(value)
+                if math.isfinite(number):
+                    return int(number) if number == int(number) else number
+        except ValueError:
+            pass
+        unit = f", in {self.unit}" if self.unit else ""
+        raise QuestionError(
+            f"A guess for {self.name} is a number{unit}: {reprlib.repr(given)} is none."
+        )
+
+    @property
+    def listed(self) -> str:
+        """The choices with their letters, a line each."""
+        pairs = zip(self.letters, self.choices, strict=True)
+        return "\n".join(f"  {letter}  {choice}" for letter, choice in pairs)
+
+    def words(self, answer: Answer) -> str:
+        """An answer as a reader says it: the words of a choice, or a number with its unit."""
+        if isinstance(answer, str):
+            return self.choices[self.letters.index(answer)]
+        text = f"{answer:,}" if isinstance(answer, int) else f"{answer:,.4g}"
+        return f"{text} {self.unit}".rstrip()
+
+    def agrees(self, guess: Answer, answer: Answer) -> bool:
+        """Whether the guess is the answer, or near enough."""
+        if isinstance(guess, str) or isinstance(answer, str):
+            return guess == answer
+        return math.isclose(guess, answer, rel_tol=max(self.within, 1e-9))
+
+
+@cache
+def of_page(stem: str) -> dict[str, Question]:
+    """The questions of a page in their order, by name; none if it has no table."""
+    path = FOLDER / f"{stem}.toml"
+    if not path.exists():
+        return {}
+    rows = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {name: question(name, stem, row) for name, row in rows.items()}
+
+
+def question(name: str, page: str, row: dict) -> Question:
+    """A row of the table."""
+    return Question(name, page, **row | {"choices": tuple(row.get("choices", ()))})
+
+
+@cache
+def all_questions() -> dict[str, Question]:
+    """The questions of all pages, by name."""
+    stems = sorted(path.stem for path in FOLDER.glob("*.toml"))
+    return {name: one for stem in stems for name, one in of_page(stem).items()}
+
+
+def find(name: str) -> Question:
+    """The question with this name. Raises QuestionError if there is none, with the nearest name."""
+    found = all_questions().get(name)
+    if found is None:
+        near = difflib.get_close_matches(str(name), all_questions(), 1, 0.5)
+        meant = f" Did you mean {near[0]!r}?" if near else ""
+        raise QuestionError(f"No page asks a question called {name!r}.{meant}")
+    return found

@@ -1,0 +1,77 @@
+"""The tables of questions: each is asked on its page, before its answer, and can be answered."""
+
+import re
+
+import pytest
+
+from ddp_workbook.notebook import pages
+from ddp_workbook.notebook.pages import ASKED, source
+from ddp_workbook.questions import table
+
+PAGES = pages.all_pages()
+QUESTIONS = table.all_questions()
+REVEALED = re.compile(r'\breveal\(\s*"(\w+)"|^%%ranks .*--reveal (\w+)')
+each_page = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+each_question = pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+
+
+def cells(path, kind="code") -> list[str]:
+    """The sources of a page's cells."""
+    found = pages.load(path)["cells"]
+    return [source(cell).strip() for cell in found if cell["cell_type"] == kind]
+
+
+def names(path) -> list[tuple[str, str]]:
+    """("asked" or "shown", name) in the order of the page."""
+    found = []
+    for text in cells(path):
+        if match := ASKED.match(text):
+            found.append(("asked", match[1]))
+        found += [("shown", one or other) for one, other in REVEALED.findall(text)]
+    return found
+
+
+@each_page
+def test_a_page_asks_its_questions_in_the_order_of_its_table_and_shows_each_answer_later(path):
+    found = names(path)
+    asked = [name for kind, name in found if kind == "asked"]
+    assert asked == list(table.of_page(path.stem))
+    assert sorted(name for kind, name in found if kind == "shown") == sorted(asked)
+    assert [
+        name for name in asked if found.index(("asked", name)) > found.index(("shown", name))
+    ] == []
+
+
+@each_page
+def test_no_question_stands_in_the_text(path):
+    """There nobody can click, and no guess is kept."""
+    assert (
+        not table.of_page(path.stem)
+        or [text for text in cells(path, "markdown") if "**Predict" in text] == []
+    )
+
+
+def test_no_table_is_without_its_page_and_no_name_stands_in_two():
+    stems = {path.stem for path in PAGES}
+    tables = [path.stem for path in table.FOLDER.glob("*.toml")]
+    assert {stem for stem in tables if stem not in stems} == set()
+    assert len(QUESTIONS) == sum(len(table.of_page(stem)) for stem in tables)
+
+
+@each_question
+def test_a_question_can_be_answered(question):
+    """A right answer among two to five choices that differ, or a number; and why."""
+    assert question.ask.endswith("?") and question.because.endswith(".")
+    choices = question.choices
+    assert not choices or (2 <= len(set(choices)) == len(choices) <= 5 and not question.unit)
+    assert not any(choice.endswith(".") for choice in choices)
+    if question.right is not None:
+        assert question.answer(question.right) == question.right
+        assert isinstance(question.right, str) == bool(choices)
+
+
+@each_question
+def test_a_page_measures_what_the_table_does_not_know(question):
+    path = next(path for path in PAGES if path.stem == question.page)
+    measured = rf'\breveal\(\s*"{question.name}",\s*\S'
+    assert question.right is not None or re.search(measured, "\n".join(cells(path)))
