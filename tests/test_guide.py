@@ -2,6 +2,7 @@
 
 import ast
 import re
+from itertools import takewhile
 
 import nbformat
 import pytest
@@ -122,11 +123,11 @@ def late_of(path) -> str:
 
 
 def predicted(page: dict, cell: str) -> bool:
-    """Whether the text before this cell asks for a prediction."""
+    """Whether a question is asked between this cell and the text before it."""
     ids = [one["id"] for one in page["cells"]]
-    before = page["cells"][: ids.index(cell)]
-    texts = [pages.source(one) for one in before if one["cell_type"] == "markdown"]
-    return "**Predict.**" in texts[-1]
+    before = reversed(page["cells"][: ids.index(cell)])
+    code = takewhile(lambda one: one["cell_type"] == "code", before)
+    return any(pages.ASKED.match(pages.source(one)) for one in code)
 
 
 def test_the_text_to_send_says_what_the_programs_print():

@@ -1,7 +1,7 @@
 """Computes how many minutes a page takes.
 
 Teaching is words read at 180 a minute, code read at 30 lines a minute, half a minute for each
-question to predict beside its words, a minute for each picture to play with, and the seconds that
+question to predict, a minute for each picture to play with, and the seconds that
 its cells run. Code that a cell shows counts once the page has been executed. Exercises take the
 minutes that each of them states. A page gives both numbers under its question.
 """
@@ -39,8 +39,7 @@ def teaching(notebook: nbformat.NotebookNode, seconds: float = 0.0) -> float:
             words += len(WORD.findall(cell.source))
             marked += PLAYER * cell.source.count("**Play.**")
         elif asked := ASKED.match(cell.source):
-            question = table.find(asked[1])
-            words += len(WORD.findall(" ".join([question.ask, *question.choices])))
+            words += len(WORD.findall(table.find(asked[1]).ask))
             marked += PREDICTION
         elif cell.cell_type == "code":
             lines += lines_of(cell.source)
