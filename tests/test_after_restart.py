@@ -1,9 +1,15 @@
 """A kernel in which a page's first cells have not run says what to do, in words."""
 
+import re
+from pathlib import Path
+
 import nbformat
 import pytest
 
+from ddp_workbook.exercises.judging.catalogue import names
+from ddp_workbook.exercises.judging.magics import DEFINED, UNCHECKED
 from ddp_workbook.instructor.execution import copy_layout, errors, execute
+from ddp_workbook.notebook import pages
 from ddp_workbook.notebook.after_restart import ADVICE, UNWRITTEN
 
 CELLS = [
@@ -25,9 +31,14 @@ CELLS = [
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory) -> list[str]:
-    """What each of CELLS shows in one kernel of the environment that `make lab` sets up."""
-    path = tmp_path_factory.mktemp("page") / "page.ipynb"
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    """What each of CELLS shows in one kernel."""
+    return run(tmp_path_factory.mktemp("page"), CELLS)
+
+
+def run(folder: Path, sources: list[str]) -> list[str]:
+    """What each of these cells shows in a kernel of the environment that `make lab` sets up."""
+    path = folder / "page.ipynb"
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
     return [
         "\n".join(
@@ -64,6 +75,39 @@ def test_a_file_that_no_cell_has_written_yet(shown, number):
 
 def test_a_library_that_is_missing_is_another_matter(shown):
     assert shown[12].endswith("No module named 'no_such_library'")
+
+
+def test_a_hint_and_an_answer_before_their_time(tmp_path):
+    """A sentence and nothing else, instead of a NameError, or of silence."""
+    stub = "def mean_over_ranks(value):\n    raise NotImplementedError"
+    hint, below, _, late, plain, checked, own = run(
+        tmp_path,
+        [
+            'hint("mean_over_ranks")',
+            "# mine\n%%ranks 2\nrank",
+            "%load_ext ddp_workbook",
+            'hint("mean_over_ranks")',
+            f"{stub}\nnot_known",
+            f"%%exercise mean_over_ranks\n{stub}",
+            "def other():\n    def mean_over_ranks(value):\n        return value",
+        ],
+    )
+    assert hint.strip() == late.strip() == f"UsageError: hint is not there yet. {ADVICE}"
+    assert "%%ranks must be the first line of its cell" in below
+    assert UNCHECKED.format(name="mean_over_ranks") in plain and "NameError" in plain
+    assert "nothing was checked" not in checked + own
+
+
+def test_no_page_defines_an_exercise_without_its_magic():
+    """So the sentence about it is only for readers' own cells."""
+    defined = [
+        (path.stem, name)
+        for path in pages.all_pages()
+        for cell in pages.load(path)["cells"]
+        if cell["cell_type"] == "code" and not re.search(r"(?m)^%%", pages.source(cell))
+        for name in DEFINED.findall(pages.source(cell))
+    ]
+    assert {name for _, name in defined} & {*names()} == set()
 
 
 def test_the_first_page_runs_from_its_last_cell_to_its_first(tmp_path):

@@ -99,7 +99,7 @@ def load_ipython_extension(ipython) -> None:
 
     preload(*JUDGING)
     warm_up()  # it imports torch while the lines below do
-    from ddp_workbook.exercises.judging.magics import ExerciseMagics
+    from ddp_workbook.exercises.judging.magics import ExerciseMagics, tell_if_unchecked
     from ddp_workbook.launcher.reader_files import note_imports
     from ddp_workbook.notebook import misplaced_magic
     from ddp_workbook.notebook.display import show_frames
@@ -110,6 +110,7 @@ def load_ipython_extension(ipython) -> None:
 
     ipython.register_magics(RanksMagics, ExerciseMagics, WritefileMagics)
     ipython.events.register("post_run_cell", note_imports)
+    ipython.events.register("post_run_cell", tell_if_unchecked)
     ipython.events.register("post_run_cell", Heartbeat(this_page))
     if misplaced_magic.tell not in ipython.input_transformers_cleanup:  # loaded twice
         ipython.input_transformers_cleanup.append(misplaced_magic.tell)

@@ -9,6 +9,8 @@ from types import TracebackType
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
+from ddp_workbook.notebook.misplaced_magic import tell
+
 ADVICE = (
     "This kernel knows nothing of the cells above: it was restarted, or they were not run. In the "
     "menu, choose Run > Run All Above Selected Cell, and run this cell again."
@@ -18,12 +20,14 @@ UNWRITTEN = (
     "cell again."
 )
 MAGICS = ("ranks", "exercise")
+ASKED = ("hint", "solution", "progress", "predict", "reveal")  # by a reader, not by a program
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Give the page's own magics, and unknown names, an answer that says what to do."""
     for name in MAGICS:
         shell.register_magic_function(_refuse, "cell", name)
+    shell.input_transformers_cleanup.append(tell)
     shell.set_custom_exc((NameError, ModuleNotFoundError), _explain)
 
 
@@ -41,8 +45,11 @@ def _explain(
 ) -> None:
     """Show the error as usual, with advice as its last line if a cell above has not run.
 
-    After a page's imports, an unknown name is the reader's own.
+    After a page's imports, an unknown name is the reader's own. Where a reader asks for a hint, the
+    advice stands alone.
     """
+    if isinstance(error, NameError) and error.name in ASKED:
+        return shell.show_usage_error(UsageError(f"{error.name} is not there yet. {ADVICE}"))
     if isinstance(error, ModuleNotFoundError):
         if (error.name or "").partition(".")[0] == "work":
             error.add_note(UNWRITTEN)

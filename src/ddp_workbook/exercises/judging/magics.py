@@ -1,15 +1,23 @@
 """`%%exercise name`: the cell below it is an attempt."""
 
+import re
 import sys
 
+from IPython.core.interactiveshell import ExecutionResult
 from IPython.core.magic import Magics, cell_magic, magics_class
 
 from ddp_workbook.exercises.judging import attempts
-from ddp_workbook.exercises.judging.catalogue import find
+from ddp_workbook.exercises.judging.catalogue import find, names
 from ddp_workbook.exercises.judging.judge import examine
 from ddp_workbook.exercises.judging.reader import next_steps
 from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED, Verdict
 from ddp_workbook.progress_board.report import note_verdict
+
+UNCHECKED = (
+    "This cell defines {name}, and nothing was checked. To have it checked, add %%exercise {name} "
+    "as the first line of the cell, and run it again."
+)
+DEFINED = re.compile(r"(?m)^def (\w+)\(")
 
 
 @magics_class
@@ -33,3 +41,11 @@ class ExerciseMagics(Magics):
             if problem := note_verdict(name, verdict.kind, advice):
                 print(problem)
         return verdict
+
+
+def tell_if_unchecked(result: ExecutionResult) -> None:
+    """After a cell: say so if it holds an answer, and no magic that would check it."""
+    text = result.info.raw_cell or ""
+    if not re.search(r"(?m)^%%", text):
+        for name in sorted(set(DEFINED.findall(text)) & set(names())):
+            print(UNCHECKED.format(name=name), file=sys.stderr)
