@@ -1,6 +1,7 @@
 """What chapter 06's page shows of a step: who holds what when, and what goes over the wire."""
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,17 @@ def test_a_model_on_meta_is_sharded_before_it_has_memory():
     """Built without memory, sharded, given memory for its pieces, then loaded."""
     for shapes, whole_bytes, right in launch(sharded_from_meta, ranks=2):
         assert shapes == (128, 64) and whole_bytes == 0 and right
+
+
+def test_memory_to_play_with_is_what_the_formula_says():
+    made = memory.play_memory()
+    for name, value in {"ranks": 2, "way": DDP, "depth": 1, "dtype": "bfloat16"}.items():
+        made.controls[name].value = value
+    made.wait()
+    formula, *ranks = re.findall(r"(?:formula|rank \d): (.*?)[;.] ?", made.answer.words)
+    assert ranks == [formula] * 2 and "buckets 103" in formula
+
+
+def test_a_formula_is_drawn_before_the_ranks_have_answered():
+    picture = memory.held_plot(ranks=2, way=BY_BLOCK, depth=2, dtype="float32")
+    assert picture.alt.startswith("What a rank should hold; the ranks still measure")

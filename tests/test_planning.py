@@ -692,15 +692,13 @@ def test_pictures_show_every_part_and_the_memory():
     assert f"{times[0]:.2f} s of compute" in picture.alt
 
 
-def test_sliders_plan_anew_and_a_page_without_them_shows_the_first_plan():
-    explorer = on_page.explore("8B", gpus=64)
-    assert "Fits" in explorer.words
-    bundle = explorer._repr_mimebundle_()
-    assert "<img" in bundle["text/html"] and "Llama 3 8B" in bundle["text/plain"]
-    explorer.controls["parameters"].value = "405B"
-    assert "Does not fit" in explorer.words and "405B" in explorer.output.value
-    explorer.controls["strategy"].value = "DDP"
-    assert "copies" in explorer.picture.alt
+def test_controls_plan_anew():
+    made = on_page.explore("8B", gpus=64)
+    assert "Llama 3 8B. Fits" in made.answer.words
+    for name, value in {"parameters": "405B", "strategy": "DDP"}.items():
+        made.controls[name].value = value
+    made.wait()
+    assert "Llama 3 405B. Does not fit" in made.answer.words and "copies" in made.answer.words
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -717,8 +715,9 @@ def test_the_ends_of_all_sliders_make_a_plan(strategy):
 
 
 def test_a_choice_that_makes_no_sense_is_explained_in_place():
-    drawn, words = on_page.planned(parameters="8B", gpus=12, strategy="HSDP")
-    assert drawn is None and "does not divide 12" in words
+    made = on_page.explore("8B", gpus=2)
+    answer = made.answer_to(made.values | {"gpus": 12, "strategy": "HSDP"})
+    assert answer.picture == "" and "does not divide 12" in answer.report()
 
 
 def test_ledgers_add_up():

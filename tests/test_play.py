@@ -217,6 +217,21 @@ def test_draw_may_return_whatever_a_page_can_show(draw, shows):
     assert shows in made.shown.value
 
 
+def test_what_is_known_is_shown_while_the_ranks_run(moments):
+    known = figures.Figure((1, 1))
+    moments.meanwhile = lambda ranks, seconds: Picture(known, f"soon: {seconds}")
+    moments.controls["seconds"].value = 300.0
+    for _ in range(200):
+        if "soon: 300" in moments.shown.value:
+            break
+        time.sleep(0.05)
+    else:
+        raise AssertionError(moments.shown.value)
+    moments.stop()
+    moments.wait()
+    assert "soon" not in moments.shown.value
+
+
 def test_a_formula_needs_no_ranks():
     made = play(lambda x: x * 2, drawn, ranks=None, x=slider("x", (1, 2)))
     assert moved(made, x=2).answer.words == "came back: 4, for {'x': 2}"

@@ -72,8 +72,9 @@ class Play:
         ranks: Any,
         controls: Mapping[str, Any],
         stills: Sequence[Mapping[str, Any]],
+        meanwhile: Callable | None = None,
     ):
-        self.run, self.draw, self.stills = run, draw, stills
+        self.run, self.draw, self.stills, self.meanwhile = run, draw, stills, meanwhile
         self.fixed = {"ranks": ranks} if isinstance(ranks, int) else {}
         if ranks is not None and not self.fixed:  # one more control, the first
             controls = {"ranks": ranks, **controls}
@@ -131,6 +132,9 @@ class Play:
                     self._thread = None
                     return
             self.status.value = self._status(values)
+            if self.meanwhile:
+                with style():
+                    self.shown.value = as_html(self.meanwhile(**values))
             answer = self.answer_to(values, stop)
             if self._wanted is None:
                 self._show(values, answer)
@@ -212,6 +216,7 @@ def play(
     *,
     ranks: Any = 2,
     stills: Sequence[Mapping[str, Any]] = (),
+    meanwhile: Callable | None = None,
     **controls: Any,
 ) -> Play:
     """Controls above a picture: each change runs `run` on real ranks, and `draw` draws the answer.
@@ -246,10 +251,11 @@ def play(
     calls `run` in the kernel itself, for a formula. A change stops the run before it. A run that
     hangs is stopped, and the page shows where its ranks stood.
 
+    `meanwhile` draws, from the same values alone, what is known before the ranks have answered.
     `stills` are values to show where no kernel is, such as [{"late": 0.5}], the most telling last.
     Raises what the first run raises, as `launch` does, and ControlRefused for an unusable control.
     """
-    made = Play(run, draw, ranks, controls, stills)
+    made = Play(run, draw, ranks, controls, stills, meanwhile)
     made.first()
     return made
 

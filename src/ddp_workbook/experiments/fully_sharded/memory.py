@@ -6,13 +6,14 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import nn
 
+import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded import LEARNING_RATE
@@ -20,6 +21,7 @@ from ddp_workbook.digits import DigitsDataset, DigitsTransformer
 from ddp_workbook.experiments.fully_sharded.strategies import units_of
 from ddp_workbook.experiments.fully_sharded.wire import (
     AS_ONE,
+    BY_BLOCK,
     BY_HAND,
     DDP,
     DEPTH,
@@ -32,6 +34,9 @@ from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
 from ddp_workbook.recording.memory import ROOT, Held, MemoryLedger, Moment
 
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.play import Play
+
 KB = 1000
 LARGE = 100 * KB  # a bar that has room for a word
 PARTS = ("parameters", "gradients", "optimizer", "unsharded")
@@ -42,6 +47,10 @@ BAR = {
     "buckets": "buckets",
     "unsharded": "unsharded",
 }
+
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+BY_FORMULA = "by formula"
 
 
 class Measured(NamedTuple):
@@ -70,15 +79,19 @@ def measured_on_this_rank(width: int, depth: int, ways: Sequence[str]) -> dict[s
 
 
 def measured_step(
-    make: Callable[[DigitsTransformer], nn.Module], device: torch.device, width: int, depth: int
+    make: Callable[[DigitsTransformer], nn.Module],
+    device: torch.device,
+    width: int,
+    depth: int,
+    dtype: torch.dtype = torch.float32,
 ) -> Measured:
     """The third step of a new model that `make` prepares; the caller has joined the group."""
     torch.manual_seed(0)
-    model = make(DigitsTransformer(width, depth).to(device))
+    model = make(DigitsTransformer(width, depth).to(device, dtype))
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
     mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
     digits = DigitsDataset()
-    images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
+    images, labels = digits.images[mine].to(device, dtype), digits.labels[mine].to(device)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -92,14 +105,66 @@ def measured_step(
     return Measured(ledger.held, ledger.timeline)
 
 
-def predicted(way: str, ranks: int, width: int = WIDTH, depth: int = DEPTH) -> formulas.Ledger:
+def play_memory() -> Play:
+    """What ranks hold in a step, with controls for how it is trained."""
+    return ddp_workbook.play(
+        held_on_this_rank,
+        held_plot,
+        ranks=ddp_workbook.slider("ranks", (1, 2, 3, 4), 4),
+        meanwhile=held_plot,
+        stills=[
+            {"ranks": 1},
+            {"ranks": 2},
+            {"way": AS_ONE},
+            {"dtype": "bfloat16"},
+            {"depth": 2},
+            {"way": DDP},
+        ],
+        way=ddp_workbook.choice("trained with", (DDP, AS_ONE, BY_BLOCK), BY_BLOCK),
+        depth=ddp_workbook.slider("blocks", range(1, 9), 8),
+        dtype=ddp_workbook.choice("all numbers are", DTYPES),
+    )
+
+
+def held_on_this_rank(way: str, depth: int, dtype: str) -> Held:
+    """What this rank held in a third step."""
+    device = setup()
+    make = partial(made, way, device=device)
+    held = measured_step(make, device, WIDTH, depth, DTYPES[dtype]).held
+    cleanup()
+    return held
+
+
+@figures.drawn
+def held_plot(
+    held: Sequence[Held] = (), *, ranks: int, way: str, depth: int, dtype: str
+) -> figures.Picture:
+    """kB by part: a bar of what the formula says of rank 0, and one measured on each rank."""
+    formula = predicted(way, ranks, depth=depth, dtype=DTYPES[dtype])
+    rows = {BY_FORMULA: _bar(formula)} | {f"rank {n}": _bar(one) for n, one in enumerate(held)}
+    table = pd.DataFrame(rows).T.fillna(0) / KB
+    table = table[[name for name in BAR.values() if name in table]]
+    names = [BY_FORMULA, *(f"rank {rank}" for rank in range(ranks))]
+    about = "What ranks hold" if held else "What a rank should hold; the ranks still measure"
+    picture = figures.bars(table.reindex(names, fill_value=0), "kB a rank holds", about)
+    picture.axes.set_title(f"{way}, {depth} blocks, {dtype}: {table.loc[BY_FORMULA].sum():,.0f} kB")
+    return picture
+
+
+def predicted(
+    way: str,
+    ranks: int,
+    width: int = WIDTH,
+    depth: int = DEPTH,
+    dtype: torch.dtype = torch.float32,
+) -> formulas.Ledger:
     """The same bytes on rank 0 from the shapes of the parameters."""
     units = units_of(DigitsTransformer(width, depth))
     if way == AS_ONE:
         units = [[shape for unit in units for shape in unit]]
     if way == DDP:
-        return formulas.ddp(units)
-    return formulas.fully_sharded(units, ranks)
+        return formulas.ddp(units, dtype=dtype)
+    return formulas.fully_sharded(units, ranks, dtype=dtype)
 
 
 def memory_table(steps: dict, width: int = WIDTH, depth: int = DEPTH) -> pd.DataFrame:
@@ -158,7 +223,7 @@ def bars(steps: dict, *ways: str) -> figures.Picture:
     return figures.bars(tables, "kB a rank holds", "What ranks hold", upright=True)
 
 
-def _bar(held: Held) -> dict[str, int]:
+def _bar(held: Held | formulas.Ledger) -> dict[str, int]:
     sizes = {name: getattr(held, part) for part, name in BAR.items()}
     return {name: size for name, size in sizes.items() if size}
 

@@ -1,4 +1,4 @@
-"""Plans that the page shows: bars, sliders over `plan`, and plans beside published runs."""
+"""Plans that the page shows: bars, controls over `plan`, and plans beside published runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.planning import formulas
 from ddp_workbook.planning.plan import STRATEGIES, Plan, plan
-from ddp_workbook.planning.sizes import PlanRefused
 
 if TYPE_CHECKING:
-    import ipywidgets
+    from ddp_workbook.notebook.play import Play
 
 GIB, GB = 2**30, 10**9
 SIZES = ("0.1B", "0.3B", "1B", "3B", "8B", "13B", "30B", "70B", "175B", "405B")
@@ -21,7 +21,6 @@ GPUS = tuple(2**power for power in range(13))  # 1 to 4,096
 MEMORIES = ("24GB", "40GB", "80GB", "141GB", "192GB")
 LINKS = ("InfiniBand NDR", "InfiniBand HDR", "Ethernet 100G", "Ethernet 25G", "Ethernet 10G")
 BATCHES = (1, 2, 4, 8, 16)
-WIDTH = {"width": "26em"}  # of a control
 
 
 def memory_picture(plans: Mapping[str, Plan]) -> figures.Picture:
@@ -170,51 +169,7 @@ def published() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["what", "published", "plan", "source"])
 
 
-# Sliders
-
-
-class Explorer:
-    """What `explore` returns: sliders in JupyterLab, the picture of the first plan elsewhere."""
-
-    def __init__(self, first: Mapping[str, Any]) -> None:
-        import ipywidgets
-
-        self.controls = {
-            "parameters": slider("parameters", SIZES, first["parameters"]),
-            "gpus": slider("GPUs", GPUS, first["gpus"]),
-            "memory": slider("memory", MEMORIES, first["memory"]),
-            "batch": slider("batch", BATCHES, first["batch"]),
-            "strategy": dropdown("strategy", STRATEGIES, first["strategy"]),
-            "link": dropdown("network", LINKS, first["link"]),
-        }
-        self.output = ipywidgets.HTML()
-        for control in self.controls.values():
-            control.observe(self.update, names="value")
-        self.update()
-
-    @property
-    def choice(self) -> dict[str, Any]:
-        """The values of all controls."""
-        return {name: control.value for name, control in self.controls.items()}
-
-    def update(self, _change: object = None) -> None:
-        """Draw what is chosen now."""
-        self.picture, self.words = planned(**self.choice)
-        self.output.value = self._html()
-
-    def _html(self) -> str:
-        lines = self.words.replace("\n", "<br>")
-        drawn = self.picture._repr_html_() if self.picture else ""
-        return f'<div role="status">{lines}</div>{drawn}'
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        import ipywidgets
-
-        box = ipywidgets.VBox([*self.controls.values(), self.output])
-        return dict(box._repr_mimebundle_()) | {"text/html": self._html(), "text/plain": repr(self)}
-
-    def __repr__(self) -> str:
-        return f"{self.words}\n{self.picture!r}"
+# To play with
 
 
 def explore(
@@ -224,37 +179,33 @@ def explore(
     batch: int = 1,
     strategy: str = "fully_shard",
     link: str = "InfiniBand NDR",
-) -> Explorer:
-    """Sliders over `plan`, beginning with these values; the last line of a cell.
-
-    Tab goes from one to the next, the arrow keys move it.
-    """
-    first = {"parameters": parameters, "gpus": gpus, "memory": memory, "batch": batch}
-    return Explorer(first | {"strategy": strategy, "link": link})
-
-
-def planned(**choice: Any) -> tuple[figures.Picture | None, str]:
-    """A plan's picture, and its verdict in words; or why there is none."""
-    try:
-        made = plan(**choice)
-    except PlanRefused as refused:  # HSDP on a number of GPUs that no node divides, say
-        return None, str(refused)
-    verdict, bound = (words[0].upper() + words[1:] + "." for words in (made.verdict, made.bound))
-    name = made.shape.name
-    return drawn({name: made}, memory=True, seconds=True), f"{name}. {verdict}\n{bound}"
-
-
-def slider(name: str, options: tuple, value: Any) -> ipywidgets.SelectionSlider:
-    """One plan for each move that has ended: a plan takes a moment."""
-    import ipywidgets
-
-    shown = [(f"{option:,}" if isinstance(option, int) else option, option) for option in options]
-    return ipywidgets.SelectionSlider(
-        options=shown, value=value, description=name, continuous_update=False, layout=WIDTH
+) -> Play:
+    """Controls over `plan`, beginning with these values."""
+    return ddp_workbook.play(
+        plan,
+        planned,
+        ranks=None,
+        stills=[
+            {"gpus": 8},
+            {"strategy": "DDP"},
+            {"memory": "192GB"},
+            {"link": "Ethernet 10G"},
+            {"parameters": "405B"},
+        ],
+        parameters=ddp_workbook.slider("parameters", SIZES, parameters),
+        gpus=ddp_workbook.slider("GPUs", GPUS, gpus),
+        memory=ddp_workbook.slider("memory of a GPU", MEMORIES, memory),
+        batch=ddp_workbook.slider("sequences a GPU", BATCHES, batch),
+        strategy=ddp_workbook.choice("strategy", STRATEGIES, strategy),
+        link=ddp_workbook.choice("network", LINKS, link),
     )
 
 
-def dropdown(name: str, options: tuple, value: str) -> ipywidgets.Dropdown:
-    import ipywidgets
-
-    return ipywidgets.Dropdown(options=options, value=value, description=name, layout=WIDTH)
+def planned(made: Plan, **_: object) -> figures.Picture:
+    """A plan's bars, under its verdict."""
+    verdict, bound = (words[0].upper() + words[1:] + "." for words in (made.verdict, made.bound))
+    words = f"{made.shape.name}. {verdict}\n{bound}"
+    picture = drawn({made.shape.name: made}, memory=True, seconds=True)
+    picture.figure.suptitle(words, x=0.01, ha="left", size=10, weight="bold")
+    picture.alt = f"{words} {picture.alt}".replace("\n", " ")
+    return picture

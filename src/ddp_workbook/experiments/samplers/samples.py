@@ -6,7 +6,8 @@ number, or a name for the row), rank, place (0 is the rank's first sample in the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -21,7 +22,7 @@ MARGIN = 1.5  # inches for the names of the rows
 LEAST = 5.4  # inches needed by the words below the boxes
 
 
-def sample_table(received: dict[object, Sequence[Sequence[int]]]) -> pd.DataFrame:
+def sample_table(received: Mapping[Any, Sequence[Sequence[int]]]) -> pd.DataFrame:
     """The table for the pictures: `received[epoch][rank]` is the list of samples, in order."""
     rows = [
         (epoch, rank, place, int(sample))
