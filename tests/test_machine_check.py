@@ -5,6 +5,7 @@ import math
 import socket
 import sys
 from collections import namedtuple
+from types import SimpleNamespace
 
 import pytest
 from jupyter_client.kernelspec import NoSuchKernel
@@ -102,6 +103,10 @@ TWO_GPUS = [(COUNT, lambda: 2), ("torch.cuda.get_device_name", lambda number: "H
 DRIVER = machine_check.__name__ + ".NVIDIA", machine_check.CHECKOUT  # a folder that is not empty
 SELF = machine_check.__name__
 SHM, LIMIT = f"{SELF}.SHARED_MEMORY", f"{SELF}.limit_of"
+SLURM = [
+    ("shutil.which", {"sbatch": "/usr/bin/sbatch"}.get),
+    ("os.environ", {}),
+]
 BROKEN = {  # case -> trial, what is replaced, the state, words of the finding
     "old Python": ("Python", [("sys.version_info", (3, 10, 4))], FAILED, "3.11, 3.12 or"),
     "no torch": ("PyTorch", [(IMPORT, without("torch"))], FAILED, "No module"),
@@ -140,6 +145,10 @@ BROKEN = {  # case -> trial, what is replaced, the state, words of the finding
     ),
     "read-only folder": ("disk", [READ_ONLY], NOTE, "your own"),
     "full disk": ("disk", [(DISK, lambda path: Disk(GIB, GIB, 0))], NOTE, "delete something"),
+    "login node": ("node", [*SLURM, (f"{SELF}.users", lambda: 7)], NOTE, "`srun --pty bash`"),
+    "node of one's own": ("node", [*SLURM, (f"{SELF}.users", lambda: 1)], OK, "nobody else is"),
+    "in a job": ("node", [*SLURM, ("os.environ", {"PBS_JOBID": "1"})], OK, "in a job of PBS"),
+    "no batch system": ("node", [("shutil.which", lambda name: None)], OK, "no batch system"),
     "no loopback": (
         "loopback",
         [("socket.create_connection", raises(ConnectionRefusedError("refused")))],
@@ -214,3 +223,17 @@ def test_a_limit_of_the_process_and_of_the_container_are_read(tmp_path):
     (tmp_path / "pids.max").write_text("512\n")
     assert machine_check.container_processes(tmp_path / "pids.max") == 512
     assert machine_check.container_processes(tmp_path / "absent") == math.inf
+
+
+def test_users_are_counted_once(monkeypatch):
+    """One is logged in twice and has processes; the system's own and nobody are no users."""
+    ids = namedtuple("Ids", "real")
+    owners = [(ids(0), "root"), (ids(1000), "ann"), (ids(1001), "bob"), (ids(65534), "nobody")]
+    processes = [
+        SimpleNamespace(info={"uids": uids, "username": name})
+        for uids, name in [*owners, (None, None)]
+    ]
+    logged_in = [SimpleNamespace(name="ann"), SimpleNamespace(name="ann")]
+    monkeypatch.setattr("psutil.users", lambda: logged_in)
+    monkeypatch.setattr("psutil.process_iter", lambda names: processes)
+    assert machine_check.users() == 2

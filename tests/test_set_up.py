@@ -3,11 +3,13 @@
 import ast
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -146,6 +148,36 @@ def test_a_folder_that_cannot_be_written(newcomer):
     done = subprocess.run(newcomer.call("setup"), cwd=newcomer.folder, **words)
     newcomer.folder.chmod(0o755)
     refused(done, "Permission denied", "copy the workbook to a folder of your own")
+
+
+@pytest.mark.parametrize(("build", "dev", "needs"), [("cpu", False, 2), ("cuda", True, 10)])
+def test_a_disk_that_is_too_full(monkeypatch, tmp_path, build, dev, needs):
+    """Said at once, also of the disk that .venv links to, and not by an installer in the middle."""
+    venv, asked = tmp_path / ".venv", []
+    (tmp_path / "disk").mkdir()
+    venv.symlink_to(tmp_path / "disk" / "env")
+    monkeypatch.setattr(set_up, "VENV", venv)
+    monkeypatch.setattr(set_up, "STAMP", venv / "workbook.json")
+    free = SimpleNamespace(free=int(1.24e9))
+    monkeypatch.setattr(set_up.shutil, "disk_usage", lambda path: asked.append(path) or free)
+    words = f"{tmp_path}/disk/env needs {needs} GB, and its disk has 1.2 GB free"
+    with pytest.raises(SystemExit, match=re.escape(words)):
+        set_up.ensure(build, dev)
+    assert asked == [str(tmp_path / "disk")] and not venv.exists()
+    free.free = needs * 10**9
+    set_up.check_disk(build, dev)
+
+
+def test_what_an_old_environment_takes_counts_as_free(monkeypatch, tmp_path):
+    """It is removed before the new one is made."""
+    monkeypatch.setattr(set_up, "VENV", tmp_path)
+    (tmp_path / "torch").write_bytes(bytes(1000))
+    free = SimpleNamespace(free=set_up.NEEDED["cpu"] - 1000)
+    monkeypatch.setattr(set_up.shutil, "disk_usage", lambda path: free)
+    set_up.check_disk("cpu", dev=False)
+    free.free -= 1
+    with pytest.raises(SystemExit):
+        set_up.check_disk("cpu", dev=False)
 
 
 def test_unknown_commands_are_refused():

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +24,9 @@ PIP = ["pip", "install", "-c", str(CONSTRAINTS)]
 UV = ["uv", *PIP]
 PORT = re.compile(r"--(port|ServerApp\.port|LabApp\.port)\b(?!_)")
 BUILDS = ("cpu", "cuda", "site")  # of torch; site: what a cluster's module offers
+GB = 10**9
+NEEDED = {"cpu": 2 * GB, "cuda": 9 * GB, "site": 1 * GB}  # bytes of disk, from nothing
+FOR_TESTS = 1 * GB  # more
 NEED_TORCH = ("accelerate", "lightning")  # would bring a second torch beside a site's
 
 # The Python to build on: not .venv's own, which is deleted when .venv is made again.
@@ -119,6 +123,21 @@ def variables(build):
         env.pop("PYTHONPATH", None)
     env["PATH"] = str(PYTHON.parent) + os.pathsep + env.get("PATH", os.defpath)
     return env
+
+
+def check_disk(build, dev):
+    """Refuse a disk on which a new .venv does not fit; what an old one takes is free by then."""
+    target = VENV.resolve()  # VENV may be a link, also to a folder that is not there yet
+    place = next(folder for folder in (target, *target.parents) if folder.is_dir())
+    free, needed = shutil.disk_usage(str(place)).free, NEEDED[build] + dev * FOR_TESTS
+    if free < needed:
+        files = (path for path in target.rglob("*") if path.is_file() and not path.is_symlink())
+        free += sum(path.stat().st_size for path in files)
+    if free < needed:
+        sys.exit(
+            f"{target} needs {needed / GB:.0f} GB, and its disk has {free / GB:.1f} GB free: delete "
+            "something, or make .venv a link to a folder on a larger disk, and run this again."
+        )
 
 
 def about_torch(python, env=None):
@@ -268,6 +287,8 @@ def ensure(wanted, dev):
     started = time.monotonic()
     site = site_torch() if build == "site" else None
     kept = not site and all(old.get(key) == new[key] for key in ("root", "python", "torch"))
+    if not kept:
+        check_disk(build, new["dev"])
     if STAMP.exists():
         STAMP.unlink()  # if interrupted from here on, start from nothing next time
     try:

@@ -23,6 +23,13 @@ TORCH = (2, 11)
 SHARED_MEMORY = Path("/dev/shm")  # where the workers of a DataLoader put batches
 NVIDIA = Path("/proc/driver/nvidia/gpus")  # one folder a GPU, written by the driver
 LEAST_MEMORY, LEAST_DISK, LEAST_SHARED = GIB, GIB // 2, 256 << 20  # bytes that are free
+# of a batch system: its name, a program, a variable of its jobs, how to get a node
+SCHEDULERS = (
+    ("Slurm", "sbatch", "SLURM_JOB_ID", "`salloc`, then `srun --pty bash`"),
+    ("PBS", "qsub", "PBS_JOBID", "`qsub -I`"),
+    ("LSF", "bsub", "LSB_JOBID", "`bsub -Is bash`"),
+)
+FIRST_USER = 1000  # user ids below belong to the system
 LEAST_FILES, LEAST_PROCESSES = 512, 512  # limits below which a room-sized cell may be refused
 
 
@@ -70,6 +77,7 @@ def trials(ranks: int) -> dict[str, Callable[[], Finding]]:
         "open files": lambda: open_files(ranks),
         "processes": lambda: processes(ranks),
         "disk": disk,
+        "node": node,
         "loopback": loopback,
         "host name": host_name,
         "GPUs": gpus,
@@ -218,6 +226,36 @@ def disk() -> Finding:
     if free < LEAST_DISK:
         return note(words, "Cells and checkpoints need up to 0.5 GiB: delete something.")
     return fine(words)
+
+
+def node() -> Finding:
+    """Whether this is a login node, where ranks do not belong."""
+    here = [one for one in SCHEDULERS if shutil.which(one[1])]
+    if jobs := [name for name, _, variable, _ in SCHEDULERS if variable in os.environ]:
+        return fine(f"in a job of {jobs[0]}")
+    if not here:
+        return fine("no batch system here")
+    (name, program, _, ask), *_ = here
+    others = users()
+    if others < 2:
+        return fine(f"{name} is here, and nobody else is")
+    return note(
+        f"{others} users, {name}'s {program} and no job: this looks like a login node",
+        f"Ask for a compute node of your own ({ask}); do not run ranks on a login node. Neither "
+        "torch's store nor gloo asks who connects, and all users of a node share its loopback.",
+    )
+
+
+def users() -> int:
+    """How many people use this machine: logged in, or with a process."""
+    import psutil
+
+    found = {user.name for user in psutil.users()}
+    for process in psutil.process_iter(["uids", "username"]):
+        uids = process.info["uids"]  # None: it may not be seen
+        if uids and uids.real >= FIRST_USER and uids.real != 65534:  # nobody
+            found.add(process.info["username"])
+    return len(found)
 
 
 def loopback() -> Finding:
