@@ -135,8 +135,8 @@ def check_disk(build, dev):
         free += sum(path.stat().st_size for path in files)
     if free < needed:
         sys.exit(
-            f"{target} needs {needed / GB:.0f} GB, and its disk has {free / GB:.1f} GB free: delete "
-            "something, or make .venv a link to a folder on a larger disk, and run this again."
+            f"{target} needs {needed / GB:.0f} GB, and its disk has {free / GB:.1f} GB free: "
+            "delete something, or make .venv a link to a folder on a larger disk, and run this again."
         )
 
 
