@@ -136,7 +136,7 @@ def check_disk(build, dev):
     if free < needed:
         sys.exit(
             f"{target} needs {needed / GB:.0f} GB, and its disk has {free / GB:.1f} GB free: "
-            "delete something, or make .venv a link to a folder on a larger disk, and run this again."
+            "delete something, or make .venv a link to a folder on a larger disk, and try again."
         )
 
 
