@@ -22,7 +22,7 @@ from ddp_workbook import show_code
 from ddp_workbook.chapters import many_machines
 from ddp_workbook.errors import LaunchRefused, WorkbookError
 from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.experiments.many_machines import faults, jobs, launchers, meeting, scaling
+from ddp_workbook.experiments.many_machines import breaks, faults, jobs, launchers, meeting, scaling
 from ddp_workbook.launcher.agents import AgentRun, Line, error_of, parsed, run_agents
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.rendezvous import free_port
@@ -227,17 +227,40 @@ def test_the_last_error_is_the_one_to_tell():
 # What breaks
 
 
-def test_each_fault_has_its_own_sentence():
-    table = faults.what_breaks().set_index("what")
-    parts = {
-        "a name that nobody can resolve": r"gai error: -?\d+",
-        "a host that never comes": "RendezvousTimeoutError",
-        "an interface that does not exist": "Unable to find (address|interface)",
-    }
-    assert list(table.index) == list(parts)
-    for what, words in parts.items():
-        assert re.search(words, table.at[what, "message"]), table.at[what, "message"]
-    assert table["what to do"].all()
+@pytest.fixture(scope="module")
+def hosts_to_play_with():
+    return breaks.play_hosts()
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (breaks.SLOW, r"All ranks have met\."),
+        (breaks.ABSENT, r"host a: RendezvousTimeoutError host b: .*was not started"),
+        (
+            breaks.NAME,
+            r"host a: RendezvousTimeoutError host b: \w+: gai error: -?\d",
+        ),
+        (breaks.PORT, r"host b: RendezvousConnectionError: timed out after \d+ms"),
+        (breaks.JOB, r"host a: RendezvousTimeoutError host b: RendezvousTimeoutError"),
+        (breaks.INTERFACE, r"host b: RuntimeError: Unable to find (address|interface).*eth9"),
+    ],
+)
+def test_each_fault_between_hosts_has_its_own_words(how, words, hosts_to_play_with):
+    made = hosts_to_play_with
+    answer = made.answer_to(made.values | {"breaks": how})
+    assert answer.error is None and re.search(words, answer.words), answer.words
+    assert ("What to do" in answer.words) == bool(breaks.ADVICE[how])
+    assert answer.printed == ""
+
+
+def test_hosts_meet_and_number_their_ranks(hosts_to_play_with):
+    made = hosts_to_play_with
+    assert "host b, rank 3" in made.answer.words and "All ranks have met." in made.answer.words
+    for name, value in {"hosts": 3, "each": 1}.items():
+        made.controls[name].value = value
+    made.wait()
+    assert "host c, rank 2" in made.answer.words and "3 ranks answered" in made.status.value
 
 
 def test_the_default_patience_is_what_the_page_says():

@@ -75,8 +75,8 @@ class Play:
         meanwhile: Callable | None = None,
     ):
         self.run, self.draw, self.stills, self.meanwhile = run, draw, stills, meanwhile
-        self.fixed = {"ranks": ranks} if isinstance(ranks, int) else {}
-        if ranks is not None and not self.fixed:  # one more control, the first
+        self.ranks = ranks
+        if not (ranks is None or isinstance(ranks, int) or callable(ranks)):  # the first control
             controls = {"ranks": ranks, **controls}
         self.controls = {name: control(name, given) for name, given in controls.items()}
         self.status, self.shown = ipywidgets.HTML(), ipywidgets.HTML()
@@ -91,7 +91,15 @@ class Play:
     @property
     def values(self) -> dict[str, Any]:
         """What the controls say now."""
-        return self.fixed | {name: one.value for name, one in self.controls.items()}
+        chosen = {name: one.value for name, one in self.controls.items()}
+        return self.with_ranks(chosen)
+
+    def with_ranks(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """These values, with the number of ranks."""
+        if callable(self.ranks):
+            return {"ranks": self.ranks(**chosen), **chosen}
+        fixed = {"ranks": self.ranks} if isinstance(self.ranks, int) else {}
+        return {**fixed, **chosen}
 
     def first(self) -> None:
         """Run once with the first values; raises what the run raises."""
@@ -188,10 +196,13 @@ class Play:
 
     def _recorded(self) -> str:
         """A player of the first picture and the stills, each from a run of its own."""
-        first, varied = self.values, {name for still in self.stills for name in still}
+        first, varied = (
+            {name: one.value for name, one in self.controls.items()},
+            {name for still in self.stills for name in still},
+        )
         frames = []
         for still in ({}, *self.stills):
-            values = {**first, **still}
+            values = self.with_ranks({**first, **still})
             answer = self.answer_to(values) if still else self.answer
             label = ", ".join(text_of(values[name]) for name in values if name in varied)
             frames.append((label, answer.report() + answer.picture))
@@ -247,9 +258,9 @@ def play(
     `run` gets the value of each control under its name, and what its ranks return goes to `draw` as
     a list, with the same values and `ranks` by name. `draw` returns a Picture, a matplotlib Figure,
     a DataFrame, or anything else that a page can show. A control is what `slider`, `choice` or
-    `switch` returns, or a list of values, or True or False; `ranks` may be one, too. `ranks=None`
-    calls `run` in the kernel itself, for a formula. A change stops the run before it. A run that
-    hangs is stopped, and the page shows where its ranks stood.
+    `switch` returns, or a list of values, or True or False; `ranks` may be one, too, or a
+    function of the others. `ranks=None` calls `run` in the kernel itself, for a formula. A change
+    stops the run before it. A run that hangs is stopped, and the page shows where its ranks stood.
 
     `meanwhile` draws, from the same values alone, what is known before the ranks have answered.
     `stills` are values to show where no kernel is, such as [{"late": 0.5}], the most telling last.

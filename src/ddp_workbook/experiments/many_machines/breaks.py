@@ -1,0 +1,221 @@
+"""Hosts that meet as torchruns do, or do not: played by ranks of one machine.
+
+A torchrun that starts takes seconds, most of them for imports. Here the first rank of each host
+calls what torchrun calls to find the other hosts, so a meeting takes little more than one second.
+Then all ranks meet in `init_process_group`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import tempfile
+import textwrap
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+import torch.distributed as dist
+
+import ddp_workbook
+from ddp_workbook import figures
+from ddp_workbook.figures.palette import pale_look, rank_colour, series_colour
+from ddp_workbook.launcher.rendezvous import LOOPBACK, free_port, loopback_store
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.rendezvous.api import RendezvousHandler
+
+    from ddp_workbook.notebook.play import Play
+
+JOIN = 2.5  # seconds until a host gives up, in place of torchrun's ten minutes
+READ = 1  # seconds until it gives up the store, in place of a minute
+LATE = 0.5  # seconds
+NOTHING, SLOW, ABSENT = "nothing", "it is late", "it never comes"
+NAME, PORT, JOB = "a name that nobody knows", "another port", "another --rdzv-id"
+INTERFACE = "an interface that does not exist"
+ADVICE = {
+    NOTHING: "",
+    SLOW: "nothing to do: the others wait for it, ten minutes unless you say otherwise",
+    ABSENT: "compare the lines of all hosts: --nnodes, --rdzv-endpoint and --rdzv-id must be equal",
+    NAME: "take the address, or a name that getent hosts knows, on every host",
+    PORT: "the same --rdzv-endpoint on all hosts",
+    JOB: "the same --rdzv-id on all hosts",
+    INTERFACE: "ip -brief address lists the interfaces; leave GLOO_SOCKET_IFNAME out unless gloo "
+    "picks a wrong one",
+}
+GAVE_UP = "gave up"
+HOSTS, GROUP = "waits for the other hosts", "waits for the other ranks"
+AGENT = series_colour(0)
+TELLING = (  # the first of these that is found says most
+    r"gai error: [^)]*",
+    r"Unable to find (?:addr|interf)[^\n]*",
+    r"timed out after \d+ms",
+)
+
+
+class Seen(NamedTuple):
+    """What one process saw; times in seconds of a clock that all processes share."""
+
+    host: str
+    came: float
+    assigned: float  # when its host knew its ranks, or gave up
+    met: float  # when the group was there, or it gave up
+    rank: int | None  # None: it never got one
+    error: str
+
+
+def play_hosts() -> Play:
+    """Hosts that look for each other, with controls for how many, and for what breaks."""
+    return ddp_workbook.play(
+        join,
+        hosts_plot,
+        ranks=lambda hosts, each, **_: hosts * each,
+        stills=[{"breaks": breaks} for breaks in (SLOW, NAME, PORT, INTERFACE, ABSENT)],
+        hosts=ddp_workbook.slider("hosts", (1, 2, 3), 2),
+        each=ddp_workbook.slider("ranks a host", (1, 2), 2),
+        breaks=ddp_workbook.choice("what is wrong with the last host", tuple(ADVICE)),
+    )
+
+
+# In a process: rank r of `launch` plays a rank of host r // each
+
+
+def join(hosts: int, each: int, breaks: str) -> Seen:
+    """Find the other hosts, as torchrun does, then join the group; what came of it."""
+    logging.disable(logging.CRITICAL)  # the error is in what is returned
+    store, place, _ = next(dist.rendezvous("env://"))
+    name, local = "abc"[place // each], place % each
+    wrong = breaks if place // each == hosts - 1 else NOTHING
+    came = start_together(store, hosts * each)
+    if wrong == SLOW:
+        time.sleep(LATE)
+        came = time.monotonic()
+    with tempfile.TemporaryFile() as log:
+        os.dup2(log.fileno(), 2)  # torch prints there what its exceptions leave out
+        assigned = rank = None
+        try:
+            rank = host_number(store, name, local, hosts, wrong) * each + local
+            assigned = time.monotonic()
+            join_group(store, rank, hosts * each, wrong)
+            error = ""
+        except Exception as failed:
+            if not local:
+                store.set(f"number of {name}", GAVE_UP)
+            log.seek(0)
+            error = in_one_line(failed, log.read().decode(errors="replace"))
+    end = time.monotonic()
+    return Seen(name, came, assigned or end, end, rank, error)
+
+
+def join_group(store: dist.Store, rank: int, world_size: int, wrong: str) -> None:
+    """What the ranks do once they are started."""
+    if wrong == INTERFACE:
+        os.environ["GLOO_SOCKET_IFNAME"] = "eth9"
+    group, limit = dist.PrefixStore("group", store), timedelta(seconds=JOIN)
+    dist.init_process_group("gloo", store=group, rank=rank, world_size=world_size, timeout=limit)
+
+
+def start_together(store: dist.Store, world_size: int) -> float:
+    """Wait until all processes are here; the time."""
+    if store.add("here", 1) == world_size:
+        store.set("all here", "")
+    store.wait(["all here"])
+    return time.monotonic()
+
+
+def host_number(store: dist.Store, name: str, local: int, hosts: int, wrong: str) -> int:
+    """The host's GROUP_RANK: its first process asks the other hosts, and tells the others here."""
+    if wrong == ABSENT:
+        raise RuntimeError("torchrun was not started on this host")
+    if local:
+        number = store.get(f"number of {name}").decode()
+        if number == GAVE_UP:
+            raise RuntimeError("its torchrun gave up, and has started no rank")
+        return int(number)
+    if name == "a":  # the host that the endpoint names: it opens the store
+        meeting = loopback_store()
+        store.set("port", str(meeting.port))
+    handler = handler_of(name, int(store.get("port")), hosts, wrong)
+    number = str(handler.next_rendezvous().rank)
+    store.set(f"number of {name}", number)
+    store.add("hosts that know", 1)
+    while name == "a" and store.add("hosts that know", 0) < hosts:
+        time.sleep(0.02)  # its store must stay until all have read
+    return int(number)
+
+
+def handler_of(name: str, port: int, hosts: int, wrong: str) -> RendezvousHandler:
+    """torchrun's own, for `--rdzv-endpoint 127.0.0.1:PORT --rdzv-id run1 --nnodes HOSTS`."""
+    from torch.distributed.elastic.rendezvous import RendezvousParameters
+    from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
+    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
+
+    host = "no-such-host.invalid" if wrong == NAME else LOOPBACK
+    parameters = RendezvousParameters(
+        backend="c10d",
+        endpoint=f"{host}:{free_port() if wrong == PORT else port}",
+        run_id="run2" if wrong == JOB else "run1",
+        min_nodes=hosts,
+        max_nodes=hosts,
+        local_addr=f"host {name}",
+        is_host="0",
+        join_timeout=JOIN,
+        read_timeout=READ,
+        last_call_timeout=1,
+    )
+    backend, store = create_backend(parameters)
+    handler = create_handler(store, backend, parameters)
+    # The store for the ranks, which torchrun opens on all of the host's addresses.
+    handler._create_tcp_store_server = lambda *_: loopback_store()
+    return handler
+
+
+def in_one_line(error: Exception, log: str) -> str:
+    """The error's class, and the words that tell what is wrong, which torch hides in its log."""
+    text = "\n".join(map(str, (error, error.__cause__ or "", log)))
+    told = next((found[0] for words in TELLING if (found := re.search(words, text))), "")
+    words = told or str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {words}".rstrip(": ")
+
+
+# The picture
+
+
+@figures.drawn
+def hosts_plot(of_ranks: Sequence[Seen], each: int, breaks: str, **_: object) -> figures.Picture:
+    """A lane a process: it waits for the other hosts, then for the group; and what it says."""
+    zero = min(seen.came for seen in of_ranks)
+    rows: list[tuple] = []
+    for place, seen in enumerate(of_ranks):
+        who = f"process {place % each}" if seen.rank is None else f"rank {seen.rank}"
+        came, assigned, met = (1e3 * (at - zero) for at in (seen.came, seen.assigned, seen.met))
+        rows.append((f"host {seen.host}, {who}", HOSTS, came, assigned, place))
+        if seen.rank is not None:
+            rows.append((f"host {seen.host}, {who}", GROUP, assigned, met, place))
+    events = pd.DataFrame(rows, columns=["lane", "what", "start", "end", "place"])
+
+    def look(event: dict) -> figures.Look:
+        return pale_look(AGENT if event["what"] == HOSTS else rank_colour(event["place"]))
+
+    picture = figures.lanes(
+        events,
+        "milliseconds since all hosts were started",
+        "Who waits for whom",
+        by=look,
+        keys={HOSTS: pale_look(AGENT), GROUP: pale_look(rank_colour(0))},
+    )
+    words = said(of_ranks[::each], breaks)
+    picture.axes.set_title(words)
+    picture.alt += f" {words}".replace("\n", " ")
+    return picture
+
+
+def said(of_hosts: Sequence[Seen], breaks: str) -> str:
+    """Whether all have met, or each host's error; and what to do."""
+    errors = [f"host {seen.host}: {seen.error}" for seen in of_hosts if seen.error]
+    todo = f"What to do: {ADVICE[breaks]}." if ADVICE[breaks] else ""
+    lines = [*(errors or ["All ranks have met."]), todo]
+    return "\n".join(line for text in lines for line in textwrap.wrap(text, 80))
