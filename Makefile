@@ -2,6 +2,7 @@
 #     python3 -m tools.set_up lab
 # Words to add:  TORCH=cpu|cuda|site   PYTHON=/path/to/python3.12   ARGS="--port 9000"
 #                WHEELS=DIR            install from this folder, without a network
+#                SHARED=DIR            use the packages of this environment, which is only read
 
 # The first suitable Python; python3 before others, because `module load` or conda put it there.
 FITS = import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))

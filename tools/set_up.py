@@ -261,12 +261,61 @@ def fill(build, dev, site):
     return version
 
 
-def read_stamp():
-    """What .venv was made from; empty if it was not finished."""
+def read_stamp(stamp=None):
+    """What .venv, or another environment, was made from; empty if it was not finished."""
     try:
-        return json.loads(STAMP.read_text())
+        return json.loads((stamp or STAMP).read_text())
     except (OSError, ValueError):
         return {}
+
+
+def inputs():
+    """A hash of what decides on the packages."""
+    return hashlib.sha256(PROJECT.read_bytes() + CONSTRAINTS.read_bytes()).hexdigest()
+
+
+def provide(wanted, dev):
+    """Bring .venv up to date: with packages of its own, or those of SHARED=, now or earlier."""
+    shared = os.environ.get("SHARED") or (not wanted and read_stamp().get("shared"))
+    if shared and wanted and os.environ.get("SHARED"):
+        sys.exit("Give either TORCH= or SHARED=: a shared environment has its torch already.")
+    if shared:
+        use(Path(shared).expanduser().resolve(), dev)
+    else:
+        ensure(wanted, dev)
+
+
+def use(shared, dev):
+    """Make .venv a thin one over the environment `shared`, which is only read."""
+    from tools import thin
+
+    theirs = read_stamp(shared / STAMP.name)
+    if not theirs or "shared" in theirs:
+        sys.exit(
+            f"SHARED={shared}: there is no environment that `make setup` has finished, or you may "
+            "not read it. Name the folder .venv of the copy in which it was set up."
+        )
+    if theirs["inputs"] != inputs():
+        sys.exit(
+            f"SHARED={shared} was made for another edition of the workbook: take the same one in "
+            f"both copies, and let its owner run `make setup` in {theirs['root']}."
+        )
+    if dev and not theirs["dev"]:
+        sys.exit(f"SHARED={shared} has no packages for tests: its owner runs `make test` once.")
+    new, env = dict(theirs, root=str(ROOT), shared=str(shared)), variables(theirs["torch"])
+    print(f"torch: {theirs['torch']}, from {shared}.", flush=True)
+    if read_stamp() == new and thin.finds_both(VENV, ROOT, env):
+        return
+    if STAMP.exists() and not VENV.is_symlink():
+        STAMP.unlink()
+    try:
+        thin.make(VENV, shared, ROOT, [str(Path(theirs["root"]) / VENV.name), str(shared)])
+    except OSError as error:
+        sys.exit(f".venv could not be made: {error}.")
+    if not thin.finds_both(VENV, ROOT, env):
+        sys.exit(f".venv does not find torch in {shared}: may you read and run all of it?")
+    write_kernel_settings()
+    STAMP.write_text(json.dumps(new, indent=1) + "\n")
 
 
 def ensure(wanted, dev):
@@ -279,7 +328,7 @@ def ensure(wanted, dev):
         "python": python_version(),
         "torch": build,
         "dev": dev or old.get("dev", False),
-        "inputs": hashlib.sha256(PROJECT.read_bytes() + CONSTRAINTS.read_bytes()).hexdigest(),
+        "inputs": inputs(),
     }
     look = [str(PYTHON), "-c", SEES_TORCH]
     if old == new and subprocess.call(look, env=variables(build)) == 0:
@@ -295,7 +344,8 @@ def ensure(wanted, dev):
         if not kept:
             print(f"  .venv, with {BASE} ...", flush=True)
             options = ["--clear", *(["--system-site-packages"] if site else [])]
-            if subprocess.call([BASE, "-m", "venv", *options, str(VENV)]):
+            # resolved: venv refuses a link
+            if subprocess.call([BASE, "-m", "venv", *options, str(VENV.resolve())]):
                 sys.exit(f".venv could not be made, for the reason above: {MEND}")
         version = fill(build, new["dev"], site)
     except SystemExit:
@@ -394,7 +444,7 @@ def main(arguments):
             line, env = gpu_command(arguments[1:])
         else:
             check_python()
-            ensure(os.environ.get("TORCH", ""), dev=arguments[0] not in ("setup", "lab"))
+            provide(os.environ.get("TORCH", ""), dev=arguments[0] not in ("setup", "lab"))
             line, env = command_line(arguments[0], arguments[1:])
         os.chdir(str(ROOT))  # JupyterLab shows this folder, so that programs can be read
         os.execve(line[0], line, env)

@@ -1,0 +1,66 @@
+"""Makes a .venv of some kilobytes, whose packages are those of another one, which is not written.
+
+For twenty people on one machine: one of them sets up, and the others have folders of their own.
+What differs between them is in the thin one: where `ddp_workbook` is, the programs that begin with
+it, and the settings of Jupyter.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+
+def make(venv, shared, root, named):
+    """Make `venv` for the checkout `root` with the packages of `shared`; raises OSError.
+
+    `named` are its paths as its programs may name it.
+    """
+    if venv.is_symlink():
+        venv.unlink()
+    line = [str(shared / "bin" / "python"), "-m", "venv", "--clear", "--without-pip", str(venv)]
+    if subprocess.call(line):
+        raise OSError(f"{shared} has no Python that you can run")
+    packages = next(shared.glob("lib/python3*/site-packages"))
+    own = next(venv.glob("lib/python3*/site-packages"))
+    # The first line comes first on the path, so this checkout's package hides the other one's.
+    lines = [str(root / "src"), f"import site; site.addsitedir({str(packages)!r})"]
+    (own / "shared.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (venv / "share").symlink_to(shared / "share")
+    for file in (shared / "etc").rglob("*"):
+        if file.is_file():
+            copy = venv / file.relative_to(shared)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(str(file), str(copy))
+    for program in (shared / "bin").iterdir():
+        copy = venv / "bin" / program.name
+        if not copy.exists():
+            copy_program(program, copy, named, str(venv))
+
+
+def copy_program(program, copy, named, own):
+    """A script that names its Python, with another one; a link to any other program."""
+    begins = program.read_bytes()[:2] if program.is_file() else b""
+    if begins != b"#!":
+        copy.symlink_to(program)
+        return
+    text = program.read_text(encoding="utf-8", errors="surrogateescape")
+    for path in named:
+        text = text.replace(path, own)
+    copy.write_text(text, encoding="utf-8", errors="surrogateescape")
+    copy.chmod(0o755)
+
+
+def finds_both(venv, root, env):
+    """Whether its Python finds torch, and this checkout's package."""
+    look = (
+        "import importlib.util as u; from pathlib import Path as P\n"
+        "own, torch = u.find_spec('ddp_workbook'), u.find_spec('torch')\n"
+        "print(bool(torch) and P(own.origin).resolve().parents[2])"
+    )
+    line = [str(venv / "bin" / "python"), "-c", look]
+    try:
+        quiet = subprocess.DEVNULL
+        found = subprocess.run(line, env=env, stdout=subprocess.PIPE, stderr=quiet)
+    except OSError:
+        return False
+    return found.stdout.decode().strip() == str(Path(root).resolve())
