@@ -309,7 +309,9 @@ def use(shared, dev):
     if STAMP.exists() and not VENV.is_symlink():
         STAMP.unlink()
     try:
-        thin.make(VENV, shared, ROOT, [str(Path(theirs["root"]) / VENV.name), str(shared)])
+        named = [str(Path(theirs["root"]) / VENV.name), str(shared)]
+        options = ["--system-site-packages"] if theirs["torch"] == "site" else []
+        thin.make(VENV, shared, ROOT, named, options)
     except OSError as error:
         sys.exit(f".venv could not be made: {error}.")
     if not thin.finds_both(VENV, ROOT, env):

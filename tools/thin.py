@@ -10,15 +10,15 @@ import subprocess
 from pathlib import Path
 
 
-def make(venv, shared, root, named):
+def make(venv, shared, root, named, options=()):
     """Make `venv` for the checkout `root` with the packages of `shared`; raises OSError.
 
-    `named` are its paths as its programs may name it.
+    `named` are its paths as its programs may name it, `options` more words for `python -m venv`.
     """
     if venv.is_symlink():
         venv.unlink()
-    line = [str(shared / "bin" / "python"), "-m", "venv", "--clear", "--without-pip", str(venv)]
-    if subprocess.call(line):
+    line = [str(shared / "bin" / "python"), "-m", "venv", "--clear", "--without-pip", *options]
+    if subprocess.call([*line, str(venv)]):
         raise OSError(f"{shared} has no Python that you can run")
     packages = next(shared.glob("lib/python3*/site-packages"))
     own = next(venv.glob("lib/python3*/site-packages"))
