@@ -3,10 +3,15 @@
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 
 from ddp_workbook.notebook import pages
@@ -223,6 +228,30 @@ def test_a_build_that_is_stopped_or_fails_leaves_the_earlier_book(checkout, monk
     (checkout.root / "build/book").rename(checkout.root / "build/book.earlier")  # kill -9
     assert checkout.build("--pages", "00") == (0, [])
     assert not (checkout.root / "build/book.earlier").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
+def test_an_execution_that_is_stopped_says_so_and_ends_its_kernel(tmp_path, number):
+    path = write_small(tmp_path)
+    cell = "import os, time; print(os.getpid(), file=open('pid', 'w'), flush=True); time.sleep(60)"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+    nbformat.write(notebook, path)
+    code = f"""
+from pathlib import Path
+from ddp_workbook.instructor.execution import execute
+try:
+    execute(Path({str(path)!r}))
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    pid = path.parent / "pid"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as run:
+        while not (pid.is_file() and pid.read_text()):
+            assert run.poll() is None
+            time.sleep(0.05)
+        run.send_signal(number)
+        assert run.communicate(timeout=30)[0] == "stopped\n"
+    assert not psutil.pid_exists(int(pid.read_text()))
 
 
 def test_a_player_shows_its_stills(tmp_path):

@@ -37,7 +37,8 @@ def execute(
 ) -> nbformat.NotebookNode:
     """Run the notebook at `path` in its folder; return it with outputs, errors included.
 
-    Its kernel has the environment variables of this process, or `env`.
+    Its kernel has the environment variables of this process, or `env`. Raises KeyboardInterrupt
+    after Ctrl-C or SIGTERM, when the kernel has ended.
     """
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory(prefix="kernel-") as sockets:
@@ -53,7 +54,12 @@ def execute(
             resources={"metadata": {"path": os.fspath(path.parent)}},
         )
         own = {} if env is None else {"env": dict(env)}
-        return client.execute(cleanup_kc=True, **own)
+        try:
+            return client.execute(cleanup_kc=True, **own)
+        except AssertionError:
+            if client.km is None:  # nbclient ended the kernel at Ctrl-C or SIGTERM, then once more
+                raise KeyboardInterrupt from None
+            raise
 
 
 def errors(notebook: nbformat.NotebookNode) -> list[str]:
