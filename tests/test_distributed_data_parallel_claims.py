@@ -325,6 +325,31 @@ def test_the_break_even_is_marked_where_it_is_in_the_picture():
     assert " C = 2 S / B" not in words(does_it_pay.break_even(steps, math.nan))
 
 
+def test_the_calculator_says_what_the_page_says():
+    """On 10 Gbit/s no number of ranks pays; on 100 eight are 3.7 or 5.4 times as fast."""
+    links = "10 Gbit/s", "100 Gbit/s"
+    slow, fast = (does_it_pay.speed_ups(100, 25.6, 32, link) for link in links)
+    assert slow["nothing hidden"].iloc[1:].max() < 1 and slow.at[64, "nothing hidden"] < 1
+    assert slow.at[8, "hidden by backward"] < 1
+    assert fast.loc[8].round(1).tolist() == [3.7, 5.4]
+    made = does_it_pay.play_calculator()
+    assert "2 S / B is 164 ms: without overlap DDP does not pay" in made.answer.words
+    made.controls["link"].value = "NVLink"
+    made.wait()
+    assert made.answer.words.endswith("DDP pays.")
+
+
+def test_a_batch_of_64_trains_as_one_process_however_it_is_made():
+    made = batch_size.play_batch()
+    for ranks, micro_batches, rows in ((1, 4, 16), (2, 1, 32), (4, 1, 16)):
+        choice = {"ranks": ranks, "micro_batches": micro_batches, "rows": rows, "rate": "lr "}
+        losses = launch(batch_size.losses_with_accumulation, **choice, optimizer="SGD")
+        assert losses[0] == pytest.approx(batch_size.first_training("SGD"), abs=1e-4)
+    made.controls["micro_batches"].value = 8
+    made.wait()
+    assert "2 · 8 · 32 = 512 rows a step, 4 steps an epoch" in made.answer.words
+
+
 def test_the_numbers_are_measured_for_each_number_of_rows():
     (one,) = does_it_pay.numbers(rows=[16], ranks=2)
     size = sum(p.numel() for p in DigitsMLP(does_it_pay.WIDTH, does_it_pay.DEPTH).parameters())

@@ -1,7 +1,11 @@
 """Trainings with a larger batch, with other learning rates, and with a sum in place of the mean."""
 
+import functools
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -10,10 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
 from ddp_workbook.launcher.launch import launch
+
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.play import Play
 
 RATES = {"SGD": 0.05, "Adam": 0.003}  # tuned roughly, for a batch of 64
 SMALL, TIMES = 64, 8  # rows; the large batch has 8 times as many
@@ -66,7 +74,8 @@ def _losses(name: str, rows: int, rate: float, epochs: int) -> list[float]:
 
 @torch.no_grad()
 def _loss(model: DigitsMLP, digits: DigitsDataset) -> float:
-    return F.cross_entropy(model(digits.images), digits.labels).item()
+    device = model.output.bias.device
+    return F.cross_entropy(model(digits.images.to(device)), digits.labels.to(device)).item()
 
 
 def add_up(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
@@ -127,3 +136,88 @@ def losses_of_ranks(name: str, ways: Sequence[str]) -> dict[str, list[float]]:
         del ddp
     cleanup()
     return found
+
+
+# To play with
+
+PLAYED = 6  # epochs
+FACTORS = {f"lr {sign}": factor for sign, factor in (("/ 4", 0.25), ("", 1.0), ("· 2", 2.0))}
+FACTORS |= {f"lr · {factor:g}": factor for factor in (4.0, 8.0, 16.0)}
+
+
+def play_batch() -> "Play":
+    """A training on real ranks, with controls for its batch and its learning rate."""
+    return ddp_workbook.play(
+        losses_with_accumulation,
+        loss_plot,
+        ranks=ddp_workbook.slider("ranks", (1, 2, 4), 2),
+        stills=[
+            {"micro_batches": 4},
+            {"micro_batches": 4, "rate": "lr · 4"},
+            {"micro_batches": 8, "rate": "lr · 8"},
+            {"micro_batches": 8, "rate": "lr · 8", "optimizer": "Adam"},
+            {"micro_batches": 8, "rate": "lr · 16"},
+        ],
+        micro_batches=ddp_workbook.slider("micro-batches a step", (1, 2, 4, 8)),
+        rows=ddp_workbook.slider("rows of a micro-batch", (16, 32, 64), 32),
+        rate=ddp_workbook.slider("learning rate", FACTORS, "lr "),
+        optimizer=ddp_workbook.choice("optimizer", RATES),
+    )
+
+
+def losses_with_accumulation(
+    micro_batches: int, rows: int, rate: str, optimizer: str
+) -> list[float]:
+    """Loss on all digits after each epoch; a rank's share of a batch comes in micro-batches."""
+    device, digits = setup(), DigitsDataset()
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(DigitsMLP().to(device))
+    step = optimizer_of(optimizer, ddp.parameters(), RATES[optimizer] * FACTORS[rate])
+    pieces, rank = micro_batches * dist.get_world_size(), dist.get_rank()
+    own = range(rank * micro_batches, (rank + 1) * micro_batches)
+    losses = [_loss(ddp.module, digits)]
+    for epoch in range(PLAYED):
+        for images, labels in batches(digits, rows * pieces, epoch):
+            step.zero_grad()
+            for number in own:
+                mine = slice(number, None, pieces)
+                with nullcontext() if number == own[-1] else ddp.no_sync():
+                    forward_and_backward(
+                        ddp, images[mine].to(device), labels[mine].to(device), len(images)
+                    )
+            step.step()
+        losses.append(_loss(ddp.module, digits))
+    del ddp
+    cleanup()
+    return losses
+
+
+@functools.cache
+def first_training(optimizer: str) -> list[float]:
+    """The loss of one process with a batch of 64 and the optimizer's own rate."""
+    return _losses(optimizer, SMALL, RATES[optimizer], PLAYED)
+
+
+@figures.drawn
+def loss_plot(
+    of_ranks: Sequence[Sequence[float]],
+    ranks: int,
+    micro_batches: int,
+    rows: int,
+    rate: str,
+    optimizer: str,
+) -> "figures.Picture":
+    """The loss after each epoch, beside that of one process with a batch of 64."""
+    batch = ranks * micro_batches * rows
+    name = f"{batch} rows, {rate.strip()}"
+    first = f"one process, {SMALL} rows, lr"
+    table = pd.DataFrame({first: first_training(optimizer), name: of_ranks[0]})
+    about = f"Loss of {optimizer} on all digits"
+    table = table.rename_axis("epoch")
+    picture = figures.lines(table, "mean loss over the rows", about, log="y")
+    steps = math.ceil(len(DigitsDataset()) / batch)
+    words = f"{ranks} · {micro_batches} · {rows} = {batch} rows a step, {steps} steps an epoch"
+    picture.axes.set_ylim(0.01, 10)
+    picture.axes.set_title(words)
+    picture.alt += f" {words}."
+    return picture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
@@ -19,6 +20,9 @@ from ddp_workbook.experiments.data_parallel.step_times import in_fresh_processes
 from ddp_workbook.figures.palette import INK, series_colour, tint
 from ddp_workbook.planning.scaling import FORWARD
 from ddp_workbook.recording.timing import time_step
+
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.play import Play
 
 WIDTH, DEPTH, REPEATS = 512, 4, 5
 ROWS = (32, 128, 512, 2048)  # of the global batch
@@ -157,4 +161,86 @@ def break_even(steps: pd.DataFrame, even: float) -> figures.Picture:
         axes.axvline(even, color=INK, linestyle="--", linewidth=1)
         axes.text(even, timed.min().min(), " C = 2 S / B", va="bottom", size=9)
         picture.alt += f" The formula's break-even is at {even:.0f} rows."
+    return picture
+
+
+# The calculator
+
+LINKS = {  # MB a millisecond, which is GB a second
+    "Ethernet 1 Gbit/s": 0.125,
+    "10 Gbit/s": 1.25,
+    "100 Gbit/s": 12.5,
+    "400 Gbit/s": 50.0,
+    "NVLink": 400.0,
+}
+RANKS = [2**power for power in range(11)]
+
+
+def play_calculator() -> Play:
+    """The formula for a training of one's own."""
+    return ddp_workbook.play(
+        speed_ups,
+        speed_ups_plot,
+        ranks=None,
+        stills=[
+            {"link": "100 Gbit/s"},
+            {"link": "NVLink"},
+            {"compute": 400},
+            {"bits": 16},
+            {"millions": 7000},
+        ],
+        compute=ddp_workbook.slider("compute C, ms", (10, 25, 50, 100, 200, 400, 1000), 100),
+        millions=ddp_workbook.slider("parameters, millions", (1, 25.6, 100, 340, 1000, 7000), 25.6),
+        bits=ddp_workbook.slider("bits a gradient", (16, 32), 32),
+        link=ddp_workbook.slider("link B", LINKS, "10 Gbit/s"),
+    )
+
+
+def milliseconds(
+    compute: float, gradients: float, bandwidth: float, ranks: int, hidden: float = 0.0
+) -> float:
+    """A step on `ranks` ranks, in ms.
+
+    `compute` is that of one process, in ms; `gradients` are in MB, `bandwidth` in MB a ms (= GB a
+    s). `hidden` is the share of a rank's compute that hides communication.
+    """
+    share = compute / ranks
+    all_reduce = 2 * (ranks - 1) / ranks * gradients / bandwidth
+    return share + max(0.0, all_reduce - hidden * share)
+
+
+def speed_ups(compute: float, millions: float, bits: int, link: str) -> pd.DataFrame:
+    """How many times as fast as one process N ranks are: a row a number of ranks."""
+    gradients = millions * bits / 8
+    columns = {"nothing hidden": 0.0, "hidden by backward": 1 - FORWARD}
+    return pd.DataFrame(
+        {
+            name: [
+                compute / milliseconds(compute, gradients, LINKS[link], ranks, hidden)
+                for ranks in RANKS
+            ]
+            for name, hidden in columns.items()
+        },
+        index=pd.Index(RANKS, name="ranks"),
+    )
+
+
+@figures.drawn
+def speed_ups_plot(
+    table: pd.DataFrame, compute: float, millions: float, bits: int, link: str
+) -> figures.Picture:
+    """Times as fast as one process against the ranks, and on which side of the rule it is."""
+    needed = 2 * millions * bits / 8 / LINKS[link]
+    pays = "DDP pays" if compute > needed else "without overlap DDP does not pay"
+    words = f"C is {compute:g} ms, 2 S / B is {figures.number(needed)} ms: {pays}"
+    picture = figures.lines(table, "times as fast as one process", "N ranks", log="xy")
+    axes = picture.axes
+    axes.axhline(1, color=INK, linewidth=1.2)
+    axes.set_ylim(min(0.5, table.min(axis=None) / 1.2), max(2, table.max(axis=None) * 1.2))
+    axes.set_xticks(RANKS, [str(ranks) for ranks in RANKS])
+    axes.minorticks_off()
+    axes.yaxis.set_major_locator(figures.LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_title(words)
+    picture.alt += f" {words}."
     return picture
