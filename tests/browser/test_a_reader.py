@@ -78,6 +78,37 @@ def test_an_exercise_wrongly_and_then_rightly(notebook):
     assert notebook.faults() == []
 
 
+def test_a_guess_by_keyboard_and_by_mouse(notebook):
+    """Tab to a button, another one by mouse; the answer stands below, and no button works then."""
+    cell = "predict-order-of-greetings"
+    notebook.run(cell)
+    question = notebook.cell(cell)[1]
+    first, *_, last = (
+        question.get_by_role("button", name="0, 1")
+        .or_(question.get_by_role("button", name="another one"))
+        .all()
+    )
+    first.focus()
+    notebook.page.keyboard.press("Enter")
+    question.get_by_text("Your guess: a.").wait_for()
+    last.click()
+    question.get_by_text("Your guess: c.").wait_for()
+    assert "You expected it: some order, perhaps another" in notebook.run("greeting")
+    question.get_by_text("You expected it").wait_for()
+    assert first.is_disabled() and last.is_disabled()
+
+
+def test_a_number_is_guessed_in_a_field_and_the_page_ends_with_the_surprise(notebook):
+    notebook.run("guess")
+    question = notebook.cell("guess")[1]
+    question.get_by_role("textbox", name="your guess").fill("15")
+    notebook.page.keyboard.press("Enter")
+    question.get_by_text("Your guess: 15.").wait_for()
+    notebook.run("guess-file")
+    assert "You expected: 15. It was: 21." in notebook.run("guess-reveal")
+    assert "You expected: 15. It was: 21." in notebook.run("progress")
+
+
 def test_a_stub_comes_back_when_the_page_is_loaded_again(notebook, checkout):
     """An answer that is beyond repair: save, `ddp-workbook reset`, Reload Notebook from Disk."""
     cell = "ex-mean-over-ranks"
