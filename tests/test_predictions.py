@@ -80,7 +80,7 @@ def test_buttons_can_be_read_and_reached():
     """By a screen reader, which reads a button's words, and by the tab key."""
     asked = predict(CHOICE)
     words = [one.description for one in asked.buttons.values()]
-    assert words[0] == "a   0, 1, 2, 3"
+    assert words[0] == "a) 0, 1, 2, 3"
     assert all(one.tabbable is not False for one in asked.buttons.values())
     assert predict(NUMBER).field.description == "your guess"
 
@@ -222,8 +222,8 @@ def test_the_end_of_a_page_tells_the_surprises():
     reveal(CHOICE)
     shown = progress("start_here")
     assert "2 of 3 guessed, 1 right." in repr(shown)
-    assert repr(shown).endswith(f"You expected: 15. It was: 21. ({find(NUMBER).ask})")
-    assert "<li>You expected: 15. It was: 21." in shown._repr_html_()
+    assert repr(shown).endswith(f"{find(NUMBER).ask} You expected: 15. It was: 21.")
+    assert f"<li>{find(NUMBER).ask} You expected: 15. It was: 21.</li>" in shown._repr_html_()
 
 
 def test_a_cell_on_ranks_shows_the_answer_below_what_they_did_or_above_their_error(capsys):

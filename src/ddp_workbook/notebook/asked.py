@@ -27,7 +27,7 @@ class Asked:
     def __init__(self, question: Question):
         self.question, self.told = question, ""
         self.buttons = {
-            letter: button(f"{letter}   {choice}")
+            letter: button(f"{letter}) {choice}")
             for letter, choice in zip(question.letters, question.choices, strict=True)
         }
         self.field = None if question.choices else field("your guess", question.unit)
@@ -63,7 +63,7 @@ class Asked:
         over = is_answered(self.question.name, guess)
         for letter, one in self.buttons.items():
             chosen = guess is not None and guess.now == letter
-            one.icon, one.button_style = ("check", "info") if chosen else ("", "")
+            one.icon, one.button_style = ("check", "primary") if chosen else ("", "")
             one.disabled = over
         if self.field:
             self.field.disabled = over

@@ -98,7 +98,7 @@ class Guesses:
             return []
         count = f"Questions of this page: {len(self.made)} of {len(self.asked)} guessed"
         first = f"{count}, {self.right} right." if self.made else f"{count}."
-        return [first, *(f"{one.comparison} ({one.question.ask})" for one in self.surprises)]
+        return [first, *(f"{one.question.ask} {one.comparison}" for one in self.surprises)]
 
     def as_html(self) -> str:
         """The same as a paragraph and a list."""
