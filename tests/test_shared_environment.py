@@ -96,6 +96,14 @@ def test_an_environment_that_has_gone_is_seen(owner, attendee, tmp_path):
     refused(make(attendee, "setup"), "no environment")
 
 
+def test_a_newer_edition_does_not_stop_those_who_have_an_environment(owner, attendee):
+    """After `ddp-workbook update` in the morning, they go on; all are told what to do."""
+    assert make(attendee, "setup", SHARED=str(owner.venv)).returncode == 0
+    attendee.pins.write_text(attendee.pins.read_text() + "# new\n")
+    done = make(attendee, "setup")
+    assert done.returncode == 0 and "let its owner run `make setup` in" in done.stdout
+
+
 def test_programs_that_name_no_python_are_links(tmp_path):
     """Such as ruff, which is not written in Python."""
     (tmp_path / "ruff").write_bytes(b"\x7fELF")

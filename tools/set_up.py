@@ -295,14 +295,19 @@ def use(shared, dev):
             f"SHARED={shared}: there is no environment that `make setup` has finished, or you may "
             "not read it. Name the folder .venv of the copy in which it was set up."
         )
+    env = variables(theirs["torch"])
     if theirs["inputs"] != inputs():
-        sys.exit(
+        words = (
             f"SHARED={shared} was made for another edition of the workbook: take the same one in "
             f"both copies, and let its owner run `make setup` in {theirs['root']}."
         )
+        if read_stamp().get("shared") != str(shared) or not thin.finds_both(VENV, ROOT, env):
+            sys.exit(words)
+        print(f"{words} Until then, the packages are those of the earlier edition.", flush=True)
+        return
     if dev and not theirs["dev"]:
         sys.exit(f"SHARED={shared} has no packages for tests: its owner runs `make test` once.")
-    new, env = dict(theirs, root=str(ROOT), shared=str(shared)), variables(theirs["torch"])
+    new = dict(theirs, root=str(ROOT), shared=str(shared))
     print(f"torch: {theirs['torch']}, from {shared}.", flush=True)
     if read_stamp() == new and thin.finds_both(VENV, ROOT, env):
         return
