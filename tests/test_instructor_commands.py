@@ -427,8 +427,11 @@ def test_pages_of_ones_own_on_a_clock(copy):
     first, *_ = clock_of(output)
     assert first == "9:05"
     assert "Break, 15 min" not in run("time", "00", "--start", "9:00")[1]
-    starts = clock_of(run("time", "00", "02", "04", "05", "--start", "9:00")[1])
+    words = "time", "00", "02", "04", "05", "--start", "9:00"
+    starts = clock_of(run(*words)[1])
     assert len(starts) == 4 + 1 + 3, "one break"
+    code, output = run("time", "04", "--start", "11:40", "--no-set-up", "--until", "12:10")
+    assert code == 1 and "│ 11:40 │ 04 Samplers" in output and "`my_indices` (" in output
 
 
 def test_a_day_that_does_not_fit_says_what_to_leave_out(copy):

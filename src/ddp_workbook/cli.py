@@ -282,13 +282,17 @@ def time_pages(
     until: Annotated[
         str | None, typer.Option(help="With --plan or --start: when it must be over.")
     ] = None,
+    set_up: Annotated[
+        bool, typer.Option("--set-up/--no-set-up", help="With --start: set-up comes first.")
+    ] = True,
 ) -> None:
     """Show the minutes that pages take, and how long their cells run here.
 
     With --start, show the pages as a day, with a clock: set-up, two
     questions a chapter for the whole room, 10 % to spare. The words
     break and lunch may stand between pages. With --plan, show a plan
-    of the instructor's guide.
+    of the instructor's guide. If you are late, name the pages that are
+    left, with --no-set-up, the time and --until.
 
     The exit code is 1 if a cell failed, or if the day does not fit,
     and 2 if a page, a plan or a time cannot be used.
@@ -296,7 +300,7 @@ def time_pages(
     from ddp_workbook.instructor.page_times import page_times
 
     if (plan, start, until) != (None, None, None):
-        show_day(names or [], plan, start, until)
+        show_day(names or [], plan, start, until, set_up)
         return
     headings = ["page", "teaching", "exercises", "page says", *(["its cells run"] if run else [])]
     caption = "minutes, computed from words, code, questions and exercises"
@@ -316,7 +320,9 @@ def time_pages(
     raise typer.Exit(int(bool(failed)))
 
 
-def show_day(names: list[str], plan: str | None, start: str | None, until: str | None) -> None:
+def show_day(
+    names: list[str], plan: str | None, start: str | None, until: str | None, set_up: bool
+) -> None:
     """Print a plan or a list of pages on a clock, and what to leave out if it does not fit."""
     from ddp_workbook.instructor import plans
 
@@ -326,7 +332,7 @@ def show_day(names: list[str], plan: str | None, start: str | None, until: str |
         if plan is not None and names:
             raise plans.BadPlan("Give a --plan of the guide, or pages of your own, not both.")
         limit, rows = (
-            (None, plans.own_list(names, known))
+            (None, plans.own_list(names, known, set_up))
             if plan is None
             else plans.named_plan(plan, text, known)
         )

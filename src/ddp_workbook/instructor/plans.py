@@ -246,18 +246,18 @@ def name_of(heading: str) -> str:
     return "-".join(word for word in heading.lower().split() if word != "a")
 
 
-def own_list(names: Sequence[str], known: Minutes) -> list[Row]:
+def own_list(names: Sequence[str], known: Minutes, set_up: bool = True) -> list[Row]:
     """A day with these pages; "break" and "lunch" may stand between them.
 
-    Without either, a break stands before each page that would keep people for more than 100
-    minutes. Raises BadPlan for an empty list or a page that is named twice, and BadPage for an
+    Without `set_up` it begins with the first of them, as in the middle of a day. Without pauses, a
+    break stands before each page that would keep people for more than 100 minutes. Raises BadPlan for an empty list or a page that is named twice, and BadPage for an
     unknown one.
     """
     pauses = {"break": f"Break, {BREAK} min", "lunch": f"Lunch, {LUNCH} min"}
     if not set(names) - set(pauses):
         raise BadPlan("Name at least one page, such as 02, or a --plan of the guide.")
-    rows = [Row("", f"Set-up and welcome, {SET_UP} min", 0, 0)]
-    sitting = SET_UP
+    rows = [Row("", f"Set-up and welcome, {SET_UP} min", 0, 0)] if set_up else []
+    sitting = sum(row.length for row in rows)
     for name in names:
         if name in pauses:
             rows.append(Row("", pauses[name], 0, 0))
@@ -267,7 +267,7 @@ def own_list(names: Sequence[str], known: Minutes) -> list[Row]:
             raise BadPlan(f"{path.stem} is named twice.")
         row = Row("", f"[{pages.title(pages.load(path))}]({path.name})", 0, 0).with_minutes(known)
         sitting += row.length
-        if sitting > SITTING and not set(names) & set(pauses) and rows[-1].page:
+        if sitting > SITTING and not set(names) & set(pauses) and rows and rows[-1].page:
             rows.append(Row("", pauses["break"], 0, 0))
             sitting = row.length
         rows.append(row)
