@@ -29,7 +29,11 @@ def test_commands_exist():
         assert all(map(find_spec, re.findall(r"-m ((?:tools|tests)[\w.]*\w)", text)))
         assert {*re.findall(r'(?m)(?:^|`|run: |")make ([a-z-]+)', text)} <= {*targets}
         for name, rest in re.findall(r"(?:bin/|`)ddp-workbook ([a-z]+)((?: [^`\n|]*)?)", text):
-            options = {option for one in commands[name].params for option in one.opts}
+            options = {
+                option
+                for one in commands[name].params
+                for option in [*one.opts, *one.secondary_opts]
+            }
             assert {*re.findall(r"--[a-z-]+", rest)} <= options | {"--help"}, name
 
 

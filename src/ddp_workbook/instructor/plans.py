@@ -250,8 +250,8 @@ def own_list(names: Sequence[str], known: Minutes, set_up: bool = True) -> list[
     """A day with these pages; "break" and "lunch" may stand between them.
 
     Without `set_up` it begins with the first of them, as in the middle of a day. Without pauses, a
-    break stands before each page that would keep people for more than 100 minutes. Raises BadPlan for an empty list or a page that is named twice, and BadPage for an
-    unknown one.
+    break stands before each page that would keep people for more than 100 minutes. Raises BadPlan
+    for an empty list or a page that is named twice, and BadPage for an unknown one.
     """
     pauses = {"break": f"Break, {BREAK} min", "lunch": f"Lunch, {LUNCH} min"}
     if not set(names) - set(pauses):
