@@ -108,5 +108,6 @@ def index(titles: dict[str, str], known: dict[str, About]) -> str:
         f"<title>{NAME}</title>\n<style>{CONTENTS}\n"
         "body { max-width: 40rem; margin: 3rem auto; padding: 0 1rem }</style></head>\n"
         f'<body><main class="book-contents">\n<h1>{NAME}</h1>\n{FORM}'
+        "<p><small>Minutes are those for teaching, plus those for exercises.</small></p>\n"
         f"{listed(titles, known=known)}\n{made(known)}</main>\n</body>\n</html>\n"
     )
