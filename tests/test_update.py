@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_workbook import cli
+from ddp_workbook.instructor import updating
 from ddp_workbook.notebook import pages
 
 PAGE, OTHER = "notebooks/00_a.ipynb", "notebooks/01_b.ipynb"
@@ -223,6 +224,40 @@ def test_a_whole_page_comes_back_as_the_folder_had_it(shipped, mine, tmp_path, m
     monkeypatch.setattr(pages, "FOLDER", mine / "notebooks")
     assert CliRunner().invoke(cli.app, ["reset", "--page", "00"]).exit_code == 0
     assert texts(mine) == ["1, mended"]
+
+
+def test_a_page_that_is_saved_while_it_is_renewed_is_left_alone(shipped, mine, monkeypatch):
+    """What was saved since it was looked at is kept, and the next update takes it along."""
+    commit(shipped, {PAGE: page(cell("one", "1, mended"), *SHIPPED[1:])})
+    look = updating.changes
+
+    def saved_meanwhile(*words):
+        found = look(*words)
+        answered(mine, three="my answer")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(updating, "changes", saved_meanwhile)
+        code, said = update()
+    assert code == 1 and "It was saved in this moment. Save it, and run `update` again." in said
+    assert update()[0] == 0 and texts(mine) == ["1, mended", "2", "my own", "my answer"]
+
+
+def test_a_script_that_has_become_a_program(shipped, mine):
+    (shipped / "tools/b.sh").chmod(0o755)
+    commit(shipped, {})
+    assert update()[0] == 0 and os.access(mine / "tools/b.sh", os.X_OK)
+    assert update()[1] == NEWEST + "\n"
+
+
+def test_a_shallow_clone(shipped, tmp_path, monkeypatch):
+    git(tmp_path, "clone", "-q", "--depth", "1", shipped.as_uri(), "mine")
+    monkeypatch.setattr(pages, "CHECKOUT", tmp_path / "mine")
+    answered(tmp_path / "mine", three="my answer")
+    for text in ("1, mended", "1, better"):
+        commit(shipped, {PAGE: page(cell("one", text), *SHIPPED[1:])})
+    assert update()[0] == 0
+    assert texts(tmp_path / "mine") == ["1, better", "2", "my own", "my answer"]
 
 
 # What is refused

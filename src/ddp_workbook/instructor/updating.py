@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddp_workbook.errors import WorkbookError
@@ -27,6 +27,7 @@ BUSY = {  # files of git while it is in the middle of something -> how to leave 
     "rebase-apply": "git rebase --abort",
     "CHERRY_PICK_HEAD": "git cherry-pick --abort",
 }
+JUST_SAVED = "It was saved in this moment."
 AGAIN = "Nothing was changed."
 
 
@@ -62,6 +63,7 @@ class Change:
     path: str
     old: str
     new: str
+    runs: bool = False  # whether the new one is a program
     mine: str = ""  # what stands in the checkout
 
     @property
@@ -247,12 +249,18 @@ def changes(checkout: Path, old: str, new: str) -> list[Change]:
     words = git(checkout, "diff-tree", "-r", "-z", "--no-renames", "--raw", old, new).split("\0")
     found = []
     for about, path in zip(words[::2], words[1::2], strict=False):
-        _, _, was, becomes, _ = about.split(" ")
-        found.append(Change(path, was.strip("0") and was, becomes.strip("0") and becomes))
-    present = [one.path for one in found if (checkout / one.path).is_file()]
+        _, mode, was, becomes, _ = about.split(" ")
+        known = [one.strip("0") and one for one in (was, becomes)]  # only zeros: there is none
+        found.append(Change(path, *known, runs=mode == "100755"))
+    here = _ids(checkout, [one.path for one in found])
+    return [replace(one, mine=here.get(one.path, "")) for one in found]
+
+
+def _ids(checkout: Path, paths: list[str]) -> dict[str, str]:
+    """git's ids of what stands in the checkout; files that are not there are left out."""
+    present = [path for path in paths if (checkout / path).is_file()]
     ids = git(checkout, "hash-object", "--stdin-paths", given="\n".join(present)).split()
-    here = dict(zip(present, ids, strict=True))
-    return [Change(one.path, one.old, one.new, here.get(one.path, "")) for one in found]
+    return dict(zip(present, ids, strict=True))
 
 
 # What becomes of the files
@@ -261,16 +269,16 @@ def changes(checkout: Path, old: str, new: str) -> list[Change]:
 def _bring(checkout: Path, changed: list[Change], target: str, outcome: Outcome) -> None:
     """Write the new edition over the old one; what only the reader has is laid beside first."""
     merged: dict[str, tuple[bytes, dict]] = {}
-    plain: list[str] = []
+    plain: dict[str, str] = {}
     for one in changed:
         file = checkout / one.path
-        if one.mine == one.new:
+        if one.mine == one.new and os.access(file, os.X_OK) == one.runs:
             continue  # also if both are gone
         if not one.new:
             if one.mine == one.old:  # otherwise it stays, as a file of the reader's own
                 outcome.removed.append(one.path)
             continue
-        if one.mine not in ("", one.old) and one.is_page:
+        if one.is_page and one.mine not in (one.old, one.new):
             read = file.read_bytes()
             try:
                 page, lost = merge(_page(checkout, one.old), _own(file), _page(checkout, one.new))
@@ -282,14 +290,17 @@ def _bring(checkout: Path, changed: list[Change], target: str, outcome: Outcome)
                 outcome.aside[one.path] = len(lost), _beside(checkout, file, _text(aside))
             merged[one.path] = read, page
             continue
-        if one.mine not in ("", one.old):
+        if one.mine not in ("", one.old, one.new):
             outcome.aside[one.path] = 0, _beside(checkout, file, file.read_bytes())
-        plain.append(one.path)
-    _check_out(checkout, target, plain)
-    outcome.written += plain
+        plain[one.path] = one.mine
+    now = _ids(checkout, [*plain])
+    saved = {path for path, mine in plain.items() if now.get(path, "") != mine}
+    outcome.left |= dict.fromkeys(saved, JUST_SAVED)
+    outcome.written += [path for path in plain if path not in saved]
+    _check_out(checkout, target, outcome.written)
     for path, (read, page) in merged.items():
         if (checkout / path).read_bytes() != read:
-            outcome.left[path] = f"{checkout / path} was saved in this moment."
+            outcome.left[path] = JUST_SAVED
             continue
         pages.save(checkout / path, page)
         outcome.written.append(path)
