@@ -17,6 +17,7 @@ from ddp_workbook.exercises.judging.source import same_code
 from ddp_workbook.instructor import minutes, plans
 from ddp_workbook.instructor.certificates import safe
 from ddp_workbook.instructor.execution import copy_layout
+from ddp_workbook.instructor.grading import whose
 from ddp_workbook.instructor.sandbox import sandbox
 from ddp_workbook.notebook import pages
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
@@ -323,6 +324,8 @@ def test_several_folders_are_one_table(copy):
     found = json.loads(run("grade", *words, "--format", "json")[1])
     assert [row["verdict"] for row in found] == ["solved", "not yet"]
     assert {row["sandbox"] for row in found} == {sandbox().name}
+    (own,) = whose([copy / "ann"]).values()
+    assert own == str(copy / "ann")
     assert run("grade", "--format", "xml")[0] == 2
 
 

@@ -60,8 +60,8 @@ def whose(folders: Sequence[Path]) -> dict[Path, str]:
     parts = {folder: folder.parts for folder in folders}
     first, *others = parts.values()
     same = [all(part in other for other in others) for part in first]
-    common = {part for part, shared in zip(first, same, strict=True) if shared and others}
-    return {
+    common = {part for part, shared in zip(first, same, strict=True) if shared}
+    return {  # of one folder, all is common
         folder: "/".join(part for part in own if part not in common) or str(folder)
         for folder, own in parts.items()
     }

@@ -250,8 +250,8 @@ def changes(checkout: Path, old: str, new: str) -> list[Change]:
     found = []
     for about, path in zip(words[::2], words[1::2], strict=False):
         _, mode, was, becomes, _ = about.split(" ")
-        known = [one.strip("0") and one for one in (was, becomes)]  # only zeros: there is none
-        found.append(Change(path, *known, runs=mode == "100755"))
+        had, has = (one.strip("0") and one for one in (was, becomes))  # only zeros: there is none
+        found.append(Change(path, had, has, mode == "100755"))
     here = _ids(checkout, [one.path for one in found])
     return [replace(one, mine=here.get(one.path, "")) for one in found]
 
