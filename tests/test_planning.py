@@ -693,8 +693,8 @@ def test_pictures_show_every_part_and_the_memory():
 
 
 def test_controls_plan_anew():
-    made = on_page.explore("8B", gpus=64)
-    assert "Llama 3 8B. Fits" in made.answer.words
+    made = on_page.play_plan()
+    assert "Llama 3 70B. Fits" in made.answer.words
     for name, value in {"parameters": "405B", "strategy": "DDP"}.items():
         made.controls[name].value = value
     made.wait()
@@ -715,7 +715,7 @@ def test_the_ends_of_all_sliders_make_a_plan(strategy):
 
 
 def test_a_choice_that_makes_no_sense_is_explained_in_place():
-    made = on_page.explore("8B", gpus=2)
+    made = on_page.play_plan()
     answer = made.answer_to(made.values | {"gpus": 12, "strategy": "HSDP"})
     assert answer.picture == "" and "does not divide 12" in answer.report()
 

@@ -13,9 +13,9 @@ from ddp_workbook.experiments.start_here import (
     NEVER,
     SHAPE,
     Held,
-    meeting,
     one_sum,
     one_sum_plot,
+    play_sum,
 )
 from tests.cells import python_of
 from tools import book
@@ -54,7 +54,7 @@ def test_each_rank_brings_what_its_slider_says():
     ],
 )
 def test_each_way_of_rank_3_has_its_report(how, words):
-    made = meeting()
+    made = play_sum()
     made.controls["rank_3"].value = how
     made.wait()
     assert words in made.shown.value and "Afterwards the ranks have 10" in made.answer.words

@@ -65,7 +65,7 @@ def misbehave(how: str, x: torch.Tensor) -> torch.Tensor:
     return torch.cat([x, x]) if how == SHAPE else x
 
 
-def meeting() -> Play:
+def play_sum() -> Play:
     """One sum, played with: what each of four ranks brings, and how rank 3 behaves."""
     brought = {
         f"x_{rank}": ddp_workbook.slider(f"rank {rank} brings", range(-5, 21), rank + 1)

@@ -172,15 +172,8 @@ def published() -> pd.DataFrame:
 # To play with
 
 
-def explore(
-    parameters: str = "70B",
-    gpus: int = 64,
-    memory: str = "80GB",
-    batch: int = 1,
-    strategy: str = "fully_shard",
-    link: str = "InfiniBand NDR",
-) -> Play:
-    """Controls over `plan`, beginning with these values."""
+def play_plan() -> Play:
+    """Controls over `plan`."""
     return ddp_workbook.play(
         plan,
         planned,
@@ -192,12 +185,12 @@ def explore(
             {"link": "Ethernet 10G"},
             {"parameters": "405B"},
         ],
-        parameters=ddp_workbook.slider("parameters", SIZES, parameters),
-        gpus=ddp_workbook.slider("GPUs", GPUS, gpus),
-        memory=ddp_workbook.slider("memory of a GPU", MEMORIES, memory),
-        batch=ddp_workbook.slider("sequences a GPU", BATCHES, batch),
-        strategy=ddp_workbook.choice("strategy", STRATEGIES, strategy),
-        link=ddp_workbook.choice("network", LINKS, link),
+        parameters=ddp_workbook.slider("parameters", SIZES, "70B"),
+        gpus=ddp_workbook.slider("GPUs", GPUS, 64),
+        memory=ddp_workbook.slider("memory of a GPU", MEMORIES, "80GB"),
+        batch=ddp_workbook.slider("sequences a GPU", BATCHES),
+        strategy=ddp_workbook.choice("strategy", STRATEGIES, "fully_shard"),
+        link=ddp_workbook.choice("network", LINKS),
     )
 
 

@@ -1,0 +1,57 @@
+"""What the pages have to play with: every control, at both ends, is answered by real ranks."""
+
+import pytest
+
+from benchmarks.players import PLAYED, Player, players
+from ddp_workbook.errors import RankFailed, RanksHung, WorkbookError
+from ddp_workbook.notebook import pages
+from ddp_workbook.notebook.play import Play
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+
+TO_BE_SEEN = (RankFailed, RanksHung)  # what rank 3 of page 00 does on purpose
+
+
+@pytest.fixture(scope="module", params=players(), ids=lambda one: f"{one.page}-{one.function}")
+def player(request) -> Player:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def made(player) -> Play:
+    return player.make()
+
+
+def test_every_core_page_has_something_to_play_with():
+    found = [player.page for player in players()]
+    core = [path.stem for path in pages.all_pages() if "further" not in path.stem]
+    assert [stem for stem in core if found.count(stem) < 1 + stem.startswith("02")] == []
+
+
+def test_a_page_tells_its_readers_what_to_try():
+    for path in pages.all_pages():
+        text = path.read_text(encoding="utf-8")
+        assert len(PLAYED.findall(text)) == text.count("**Play.**"), path.stem
+
+
+def test_every_control_is_answered_at_both_of_its_ends(made, player):
+    for control in made.controls.values():
+        start = control.value
+        ends = [False, True] if isinstance(start, bool) else control.options
+        for end in (ends[0], ends[-1]) if player.page[:2] != "00" else ends:
+            control.value = end if isinstance(start, bool) else end[1]
+            made.wait()
+            error = made.answer.error
+            assert error is None or isinstance(error, (*TO_BE_SEEN, WorkbookError)), error
+            assert made.answer.picture and made.answer.printed == "", made.answer.printed
+        control.value = start
+        made.wait()
+        assert made.answer.error is None
+
+
+def test_its_labels_are_there_and_its_stills_are_values_of_its_controls(made):
+    assert all(control.description for control in made.controls.values())
+    assert 3 <= len(made.stills) <= 6
+    for still in made.stills:
+        for name, value in still.items():
+            options = getattr(made.controls[name], "options", [("off", False), ("on", True)])
+            assert value in [one for _, one in options]
