@@ -452,6 +452,23 @@ def test_a_day_that_does_not_fit_says_what_to_leave_out(copy):
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("cell-id=win-look)", "cell-id=gone)", "leaves out gone of 01_data_parallel: no such cell"),
+        ("(05_collectives.ipynb)", "(05_gone.ipynb)", "05_gone.ipynb: there is no such page"),
+    ],
+)
+def test_a_plan_that_somebody_has_changed_says_what_is_not_there(copy, old, new, told):
+    guide = copy / "notebooks" / "README.md"
+    guide.write_text(guide.read_text().replace(old, new))
+    code, output = run("time", "--plan", "half-day")
+    assert code == 2 and told in output
+    guide.unlink()
+    code, output = run("time", "--plan", "half-day")
+    assert code == 2 and "README.md cannot be read" in output
+
+
+@pytest.mark.parametrize(
     ("line", "told"),
     [
         ("time 00 --start 25:00", "'25:00' is no time of the day"),

@@ -78,6 +78,8 @@ class Row:
         """The row with what its page takes now, without what it leaves out."""
         if self.page is None:
             return self
+        if self.page.stem not in known:
+            raise BadPlan(f"The guide has a plan with {self.page.name}: there is no such page.")
         teaching, exercises = known[self.page.stem]
         less = cost(self.page, self.left_out, teaching)
         return replace(self, teaching=teaching - less[0], exercises=exercises - less[1])
@@ -150,7 +152,7 @@ def all_minutes() -> dict[str, tuple[int, int]]:
 def cost(path: Path, words: str, teaching: int) -> tuple[int, int]:
     """Minutes of teaching and of exercises that these words name, by links to cells and by names.
 
-    `teaching` is what the whole page takes.
+    `teaching` is what the whole page takes. Raises BadPlan for a cell that the page does not have.
     """
     if not words:
         return 0, 0
@@ -158,6 +160,10 @@ def cost(path: Path, words: str, teaching: int) -> tuple[int, int]:
     ids = [cell.id for cell in notebook.cells]
     named = set()
     for first, last in spans(words):
+        if missing := {first, last} - {*ids}:
+            raise BadPlan(
+                f"The guide leaves out {', '.join(missing)} of {path.stem}: no such cell."
+            )
         named |= {*ids[ids.index(first) : ids.index(last) + 1]}
     own = [name for name, _ in pages.exercises(notebook)]
     chosen = [name for name in own if f"`{name}`" in words]
