@@ -24,6 +24,7 @@ def revealed(name: str, answer: object = None) -> str:
     return repr(settle(question, answer if answer is None else question.answer(answer)))
 
 
+WORDS = "function_of_a_cell"
 CHOICE, NUMBER = "order_of_greetings", "sum_of_six_ranks"  # c is right, and 21
 
 
@@ -85,9 +86,17 @@ def test_buttons_can_be_read_and_reached():
     assert predict(NUMBER).field.description == "your guess"
 
 
-@pytest.mark.parametrize("guess", ["c", "C", 3, "3", find(CHOICE).choices[2]], ids=repr)
+@pytest.mark.parametrize("guess", ["c", "C", 3, "3"], ids=repr)
 def test_a_guess_can_be_typed(guess):
-    assert "Your guess: c." in repr(predict(CHOICE, guess))
+    assert "Your guess: c." in repr(predict(WORDS, guess))
+    assert "Your guess: c." in repr(predict(WORDS, find(WORDS).choices[2]))
+
+
+def test_a_number_is_no_place_in_a_list_of_numbers():
+    """2 is the second of the choices 1, 2 and 4; 3 is none of them."""
+    assert "Your guess: b." in repr(predict("norm_of_the_whole", 2))
+    with pytest.raises(QuestionError):
+        predict("norm_of_the_whole", 3)
 
 
 @pytest.mark.parametrize("guess", [-1.5, 2**70, "0.5", torch.tensor(3.0).item()])

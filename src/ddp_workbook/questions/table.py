@@ -59,7 +59,8 @@ class Question:
         for letter, choice in zip(self.letters, self.choices, strict=True):
             if words in (letter, choice.lower()):
                 return letter
-        if words.isdecimal() and 1 <= int(words) <= len(self.choices):
+        numbered = not any(choice[0].isdecimal() for choice in self.choices)  # else ambiguous
+        if numbered and words.isdecimal() and 1 <= int(words) <= len(self.choices):
             return self.letters[int(words) - 1]
         raise QuestionError(
             f"{reprlib.repr(given)} is no answer to {self.name}. Choose one letter:\n{self.listed}"
