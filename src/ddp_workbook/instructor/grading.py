@@ -17,10 +17,9 @@ from ddp_workbook.exercises.judging.verdict import (
     UNDECIDED,
     Verdict,
 )
+from ddp_workbook.instructor import judging_apart
 from ddp_workbook.instructor.sandbox import Apart, Stopped
 from ddp_workbook.notebook.pages import CHECKOUT
-
-JUDGE = "ddp_workbook.instructor.judging_apart"
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Judge:
 
     def __call__(self, exercise: Exercise, code: str) -> Verdict:
         """The verdict on an attempt."""
-        self.apart = self.apart or Apart(JUDGE)
+        self.apart = self.apart or Apart(judging_apart.__name__)
         asked = json.dumps({"name": exercise.name, "code": code})
         try:
             found = json.loads(self.apart.answer(asked))
