@@ -77,6 +77,22 @@ def test_its_sliders_move_by_keyboard_and_by_mouse(page, request):
         page.wait_for(lambda area=area, seen=seen: shown(area) not in seen[1:])
 
 
+def test_its_choices_and_switches_move_by_keyboard_and_by_mouse(page):
+    """The arrow keys choose, the space bar switches; a click takes it back."""
+    for box in page.page.locator(".widget-radio-box, .widget-checkbox").all():
+        area = page.page.locator(".jp-OutputArea-output").filter(has=box).last
+        first = box.locator("input").first
+        seen = [shown(area)]
+        first.focus()
+        page.page.keyboard.press(
+            "ArrowRight" if first.get_attribute("type") == "radio" else "Space"
+        )
+        page.wait_for(lambda area=area, seen=seen: shown(area) != seen[-1])
+        seen.append(shown(area))
+        first.click()
+        page.wait_for(lambda area=area, seen=seen: shown(area) != seen[-1])
+
+
 def shown(area) -> str:
     """The words of the pictures in an output, and of its status."""
     pictures = [picture.get_attribute("alt") for picture in area.locator("img").all()]
