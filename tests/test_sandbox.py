@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import sys
 import tempfile
 from pathlib import Path
 
@@ -179,6 +180,15 @@ def test_a_machine_without_a_sandbox(tmp_path, monkeypatch, program, why):
         (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere")
     assert TRIED() == sandbox.Sandbox("none", why)
+
+
+def test_a_python_behind_several_links_is_found(tmp_path, monkeypatch):
+    """As uv makes them: .venv's Python is a link to a link in another folder."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3.12").symlink_to(sys.executable)
+    (tmp_path / "python").symlink_to(Path("bin", "python3.12"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert tmp_path / "bin" in sandbox.needed_folders()
 
 
 def test_a_judge_that_does_not_start(kind):

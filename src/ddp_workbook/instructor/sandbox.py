@@ -106,13 +106,18 @@ def walls(bwrap: str) -> list[str]:
 def hidden_folders() -> list[Path]:
     """Folders that are empty in the sandbox, and can be written there."""
     homes = {Path.home().resolve(), Path(pwd.getpwuid(os.getuid()).pw_dir).resolve()}
-    return [Path("/tmp"), Path("/run"), Path("/var/tmp"), *sorted(homes - {Path("/")})]
+    folders = {Path("/home"), Path("/tmp"), Path("/run"), Path("/var/tmp"), *homes}
+    return sorted(folders - {Path("/")})  # outer folders before inner ones
 
 
 def needed_folders() -> list[Path]:
     """What Python, torch and the workbook are read from."""
-    named = [sys.prefix, sys.base_prefix, site.getuserbase(), str(CHECKOUT), *sys.path]
+    named = [sys.prefix, sys.base_prefix, site.getusersitepackages(), str(CHECKOUT), *sys.path]
     named += [one for one in os.environ.get("LD_LIBRARY_PATH", "").split(":") if one]
+    program = Path(sys.executable)
+    while program.is_symlink():  # .venv's Python may lead through a folder of links
+        program = program.parent / program.readlink()
+        named.append(str(program.parent))
     found = {path for one in named if one for path in (Path(one).absolute(), Path(one).resolve())}
     return sorted(path for path in found if path.exists())  # outer folders before inner ones
 
