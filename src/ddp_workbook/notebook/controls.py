@@ -29,6 +29,7 @@ def slider(label: str, options: Iterable, value: Any = None) -> ipywidgets.Selec
 def choice(label: str, options: Iterable, value: Any = None) -> ipywidgets.RadioButtons:
     """One of a few words, all of them in sight; starts at `value`, or at the first.
 
+    The Tab key goes from one to the next, and the space bar chooses: JupyterLab keeps the arrows.
     Raises ControlRefused as `slider` does.
     """
     return ipywidgets.RadioButtons(
