@@ -9,6 +9,7 @@ import time
 import pytest
 
 from ddp_workbook.progress_board import board, views
+from ddp_workbook.questions.table import find
 from tests.browser.accessibility import book_findings
 from tests.browser.lab import CHROMIUM_OPTIONS
 from tests.conftest import chromium
@@ -17,12 +18,13 @@ pytestmark = pytest.mark.browser
 PEOPLE, UPDATES, EXERCISES = 20, 200, 10
 ATTENDEE = f"""
 import sys
-from ddp_workbook.progress_board.report import join, note_page, note_verdict
+from ddp_workbook.progress_board.report import join, note_guess, note_page, note_verdict
 
 print(join(*sys.argv[1:]), flush=True)
 sys.stdin.readline()
 for number in range({UPDATES}):
     note_page("04_samplers")
+    note_guess("held_by_a_rank", "b", "ba"[number % 2])
     solved = number >= {UPDATES - EXERCISES} and sys.argv[3].endswith("even")
     note_verdict(f"exercise_{{number % {EXERCISES}}}", "solved" if solved else "not yet", "Count.")
 """
@@ -88,6 +90,8 @@ def test_twenty_attendees_on_the_projector(invited, attendees):
             one.stdin.flush()
         assert [one.wait(600) for one in attendees] == [0] * PEOPLE
         page.wait_for_selector("text=10 of 20 have solved exercise_9", timeout=60_000)
+        page.wait_for_selector("text=20 (at first 0)", timeout=60_000)
+        assert page.inner_text("h2") == find("held_by_a_rank").ask
         assert code in page.inner_text("body")
         # it is projected and has nothing to fill in, so it may load itself again
         findings = [one for one in book_findings(page) if not one.startswith("meta-refresh")]

@@ -15,7 +15,7 @@ from ddp_workbook.files import write_whole
 from ddp_workbook.progress_board.board import Board, Spread, read_board
 from ddp_workbook.progress_board.shared import Attendee
 
-LATEST = 3  # questions in a terminal
+LATEST = 3  # questions in a terminal; exercises on a projector, below the answers to a question
 AWAY = 10  # minutes without a cell
 HEADINGS = ("who", "page", "solved", "working on", "attempts", "minutes ago")
 MOST_BARS, MOST_STUCK = 8, 3  # on a projector with 720 lines: the latest; where most are stuck
@@ -154,13 +154,15 @@ def projected(
             "<p>To join, in any page: <code>from ddp_workbook import join</code><br>"
             f"<code>{html.escape(invitation.line())}</code></p>"
         )
+    answers = 0
     for spread in board.spreads()[-1:]:
         parts.append(f"<h2>{html.escape(spread.question.ask)}</h2>")
         meters = [(count, spread.people, words) for count, words in guess_lines(spread)]
         parts.append(bar_list(meters))
+        answers = len(meters)
     meters = [
         (count, there, f"{count} of {there} have solved {name}")
-        for name, count in board.solved()[-MOST_BARS:]
+        for name, count in board.solved()[-max(LATEST, MOST_BARS - answers) :]
     ]
     parts.append(bar_list(meters))
     stuck = sentences(board, names=False)
