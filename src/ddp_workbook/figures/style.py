@@ -51,6 +51,11 @@ STYLE = {
     "svg.fonttype": "path",
 }
 DRAWING = threading.RLock()
+# In a dark theme the card is dark and the ink light; the second step gives the hues back.
+DARK = (
+    "<style>[data-jp-theme-light=false] .ddpw-picture,.vscode-dark .ddpw-picture"
+    "{filter:invert(.93) hue-rotate(180deg)}</style>"
+)
 
 
 class Picture:
@@ -97,7 +102,7 @@ class Picture:
         # IPython.display.Image(alt=...) loses the alt text in JupyterLab; an <img> keeps it.
         data = base64.b64encode(self.svg.encode()).decode()
         return (
-            f'<img alt="{html.escape(self.alt)}" width="{self.width}" '
+            f'{DARK}<img class="ddpw-picture" alt="{html.escape(self.alt)}" width="{self.width}" '
             f'src="data:image/svg+xml;base64,{data}">'
         )
 

@@ -1,14 +1,19 @@
 """What pages show besides pictures: the values of all ranks side by side, and text tables."""
 
+from __future__ import annotations
+
 import html
 import io
 import shutil
+from typing import TYPE_CHECKING
 
 import pandas as pd
-from IPython.core.formatters import DisplayFormatter
 from pandas.io.formats.style import Styler
 
 from ddp_workbook.rank_colours import rank_colour
+
+if TYPE_CHECKING:
+    from IPython.core.formatters import DisplayFormatter
 
 ROW = "display:flex; flex-wrap:wrap; gap:0.6em 1.4em; margin:0.3em 0"
 BOX = "border-left:4px solid {colour}; padding-left:0.6em; max-width:100%; overflow-x:auto"
