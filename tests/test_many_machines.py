@@ -407,6 +407,20 @@ def test_the_recorded_study_is_complete_and_drawn():
         tables["weak"].iloc[-1]["samples_per_second"]
     )
     picture = scaling.scaling_plot(tables)
-    assert "strong: 1 ranks 1.00 times and 100%" in picture.alt
+    assert "strong: 1 rank 100%, 2 ranks" in picture.alt
     assert len(picture.figure.axes) == 2
     assert len(scaling.side_by_side(tables)) == 8
+
+
+def test_two_schedulers_side_by_side_and_all_other_lines_are_the_same():
+    table = jobs.side_by_side("distributed_data_parallel_nodes")
+    assert list(table.loc["nodes"]) == ["--nodes=2", "select=2"]
+    assert table.notna().all(axis=None) and (table["Slurm"] != table["PBS"]).all()
+    code = [
+        [line for line in jobs.job_script(name).read_text().splitlines() if line[:1] not in "#"]
+        for name in (f"distributed_data_parallel_nodes{end}" for end in jobs.ENDINGS.values())
+    ]
+    assert [pair for pair in zip(*code, strict=True) if pair[0] != pair[1]] == [
+        (code[0][0], code[1][0]),
+        ("source ./start_ranks.sh slurm", "source ./start_ranks.sh pbs"),
+    ]

@@ -1,8 +1,11 @@
 """From the notebook to a scheduler: which command, and submitting only where the reader says so."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
+
+import pandas as pd
 
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.many_machines.launchers import CHECKOUT
@@ -20,6 +23,34 @@ def job_script(name: str) -> Path:
     if not path.is_file():
         raise WorkbookError(f"There is no {name} in {JOB_SCRIPTS}.")
     return path
+
+
+LINES = {  # what it is for: where it stands in a script for Slurm, and in one for PBS
+    "nodes": (r"--nodes=\d+", r"select=\d+"),
+    "GPUs of a node": (r"--gpus-per-node=\d+", r"ngpus=\d+"),
+    "cores of a node": (r"--cpus-per-task=\d+", r"ncpus=\d+"),
+    "time limit": (r"--time=\S+", r"walltime=\S+"),
+    "account": (r"--account=\S+", r"-A \S+"),
+    "where it waits": (r"--partition=\S+", r"-q \S+"),
+    "name": (r"--job-name=\S+", r"-N \S+"),
+    "output and errors": (r"--output=\S+", r"-j oe"),
+    "one torchrun on each node": (r"--ntasks-per-node=1", r"place=scatter"),
+    "folder of submission": (r"\$\{SLURM_SUBMIT_DIR", r"\$\{PBS_O_WORKDIR"),
+    "who starts the ranks": (r"start_ranks.sh slurm", r"start_ranks.sh pbs"),
+}
+
+
+def side_by_side(job: str) -> pd.DataFrame:
+    """What the job's two scripts say in other words: a row a purpose, a column a scheduler."""
+    scripts = [job_script(job + ending).read_text(encoding="utf-8") for ending in ENDINGS.values()]
+    return pd.DataFrame(
+        [
+            [re.findall(pattern, script)[0].lstrip("${") for pattern, script in pairs]
+            for pairs in (zip(words, scripts, strict=True) for words in LINES.values())
+        ],
+        index=pd.Index(LINES, name="what"),
+        columns=["Slurm", "PBS"],
+    )
 
 
 def submit(job: str, really: bool = False) -> Said:

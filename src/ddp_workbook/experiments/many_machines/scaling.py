@@ -11,7 +11,6 @@ from ddp_workbook import figures
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.many_machines.jobs import JOB_SCRIPTS
 from ddp_workbook.experiments.many_machines.launchers import RECORDED
-from ddp_workbook.figures.palette import FAINT
 from ddp_workbook.results import read_results
 
 STUDY = RECORDED / "scaling.csv"
@@ -79,33 +78,28 @@ def side_by_side(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 @figures.drawn
 def scaling_plot(tables: Mapping[str, pd.DataFrame]) -> figures.Picture:
-    """Speed-up and efficiency over the ranks, a line for each named table of `scaling`."""
-    by_ranks = {name: table.set_index("ranks") for name, table in tables.items()}
-    panels = {
-        "speed-up, times one rank": pd.DataFrame({n: t["speed-up"] for n, t in by_ranks.items()}),
-        "efficiency, share of perfect": pd.DataFrame(
-            {n: t["efficiency"] for n, t in by_ranks.items()}
-        ),
-    }
-    picture = figures.lines(panels, "", "Speed-up and efficiency over the ranks", share=False)
-    left, right = picture.figure.axes
-    ranks = list(panels["efficiency, share of perfect"].index)
-    perfect = {"color": FAINT, "linestyle": "--", "linewidth": 1.6, "zorder": 0}
-    left.plot([1, max(ranks)], [1, max(ranks)], **perfect)
-    left.annotate("perfect", (max(ranks),) * 2, (-6, 2), textcoords="offset points", ha="right")
-    right.axhline(1, **perfect)
-    right.set_ylim(0, 1.15)
-    left.set_ylim(0)
-    for axes in (left, right):
-        axes.set_xticks(ranks)
-    lines = []
+    """Milliseconds of a step by ranks, a panel for each table of `scaling`.
+
+    The first part of a bar is what perfect ranks would need; its share is the efficiency.
+    """
+    panels, words = {}, []
     for name, table in tables.items():
-        points = [
-            f"{row['ranks']:.0f} ranks {row['speed-up']:.2f} times and {row['efficiency']:.0%}"
-            for _, row in table.iterrows()
-        ]
-        lines.append(f"{name}: " + ", ".join(points))
-    picture.alt = "Speed-up and efficiency over the number of ranks. " + "; ".join(lines) + "."
+        taken = 1e3 * table["batch_size"] / table["samples_per_second"]
+        ideal = taken * table["efficiency"]
+        bars = pd.DataFrame({"ideal": ideal, "lost": (taken - ideal).clip(lower=0)})
+        bars.index = [f"{ranks} rank{'s' * (ranks != 1)}" for ranks in table["ranks"]]
+        panels[name] = bars
+        words.append(
+            f"{name}: "
+            + ", ".join(
+                f"{rank} {share:.0%}"
+                for rank, share in zip(bars.index, table["efficiency"], strict=True)
+            )
+        )
+    picture = figures.bars(
+        panels, "milliseconds a step", "Time of a step", totals=lambda end: f"{end:.0f}"
+    )
+    picture.alt += f" Efficiency, {'; '.join(words)}."
     return picture
 
 
