@@ -10,7 +10,7 @@ from ddp_workbook.diagnostics import advice
 from ddp_workbook.experiments.start_here import (
     DIES,
     LATE,
-    NEVER,
+    OTHER,
     SHAPE,
     Held,
     one_sum,
@@ -33,7 +33,7 @@ def test_picture_and_words_have_the_values_that_they_are_given():
     of_ranks = [Held(71, 1.5, 4.0, 0.25), Held(72, 2.5, 4.0, 2.01)]
     picture = one_sum_plot(of_ranks)
     shown = [text.get_text() for text in picture.axes.texts]
-    assert "rank 1, process 72: x = 2.5" in shown and shown.count("x = 4 in 0.25 s") == 1
+    assert "rank 1, process 72: x = 2.5" in shown and shown.count("x = 4 after 0.25 s") == 1
     assert "numbered 71, 72" in picture.alt and "begin with 1.5, 2.5" in picture.alt
     assert "longest call of all_reduce took 2.01 s" in picture.alt
 
@@ -48,9 +48,9 @@ def test_each_rank_brings_what_its_slider_says():
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        (NEVER, "rank 3  waits in recv"),
+        (OTHER, "rank 3  waits in barrier"),
         (DIES, "Rank 3 of 4 was ended by SIGKILL"),
-        (SHAPE, "rank 3 called all_reduce of float [2]"),
+        (SHAPE, "different shapes or dtypes"),
     ],
 )
 def test_each_way_of_rank_3_has_its_report(how, words):

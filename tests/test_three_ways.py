@@ -1,5 +1,7 @@
 """An all-reduce by ring, by tree and through rank 0: right sums, and the messages of each."""
 
+import re
+
 import pytest
 
 from ddp_workbook import launch
@@ -43,3 +45,5 @@ def test_a_picture_to_play_with_has_each_message_in_words():
     made.wait()
     assert "everyone to rank 0: 6 rounds; the busiest rank sends 3.00 S" in made.answer.words
     assert "Round 3: 3 to 0. Round 4: 0 to 1." in made.answer.words
+    times = re.findall(r"([\d.]+) ms by the formula, ([\d.]+) ms measured", made.answer.words)
+    assert len(times) == 3 and all(float(time) > 0 for pair in times for time in pair)

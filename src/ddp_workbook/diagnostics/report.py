@@ -11,7 +11,7 @@ from dataclasses import replace
 from ddp_workbook.diagnostics import advice, missing
 from ddp_workbook.diagnostics.evidence import Crash, Ending, Evidence
 from ddp_workbook.diagnostics.handling import ThreadError
-from ddp_workbook.diagnostics.mismatches import Mismatch, mismatches, ranks_in_words
+from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, mismatches, ranks_in_words
 from ddp_workbook.diagnostics.positions import Position, line_in_words, position, standing
 from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
 
@@ -181,6 +181,7 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     sentence = (
         advice.for_handled(places)
         or advice.for_exit(said)
+        or (advice.UNLIKE_TENSORS if any(one.kind is Kind.TENSORS for one in found) else "")
         or transfer
         or advice.for_error(error["type"], error["reason"], own.file)
     )

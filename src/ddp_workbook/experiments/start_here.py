@@ -17,7 +17,7 @@ from ddp_workbook import figures
 if TYPE_CHECKING:
     from ddp_workbook.notebook.play import Play
 
-PROGRAM = "x = rank + 1\nall_reduce(x)\nx"
+PROGRAM = "x = its number\nall_reduce(x)\nx"
 LANE, TOP, BOX = 0.52, 0.5, 0.4  # inches
 COLUMNS = {  # heading: left edge, width
     "one program": (0.1, 1.55),
@@ -27,7 +27,7 @@ COLUMNS = {  # heading: left edge, width
 }
 
 
-JOINS, LATE, NEVER, DIES = "joins", "sleeps 2 s", "never comes", "dies"
+JOINS, LATE, OTHER, DIES = "joins", "sleeps 2 s", "calls barrier instead", "is killed"
 SHAPE = "brings another shape"
 
 
@@ -54,12 +54,11 @@ def one_sum(rank_3: str = JOINS, **brought: float) -> Held:
 
 
 def misbehave(how: str, x: torch.Tensor) -> torch.Tensor:
-    """Be late, leave, or return another tensor."""
+    """Be late, call something else, be killed, or return another tensor."""
     if how == LATE:
         time.sleep(2)
-    if how == NEVER:
-        # Rank 0 sends nothing, because it waits in all_reduce for this rank.
-        dist.recv(x, src=0)
+    if how == OTHER:
+        dist.barrier()
     if how == DIES:
         os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory runs out
     return torch.cat([x, x]) if how == SHAPE else x
@@ -71,8 +70,8 @@ def play_sum() -> Play:
         f"x_{rank}": ddp_workbook.slider(f"rank {rank} brings", range(-5, 21), rank + 1)
         for rank in range(4)
     }
-    behaves = ddp_workbook.choice("rank 3", (JOINS, LATE, NEVER, DIES, SHAPE))
-    stills = [{"x_3": 20}, *({"rank_3": how} for how in (LATE, DIES, SHAPE, NEVER))]
+    behaves = ddp_workbook.choice("rank 3", (JOINS, LATE, OTHER, DIES, SHAPE))
+    stills = [{"x_3": 20}, *({"rank_3": how} for how in (LATE, DIES, SHAPE, OTHER))]
     return ddp_workbook.play(
         one_sum, one_sum_plot, ranks=4, stills=stills, **brought, rank_3=behaves
     )
@@ -98,7 +97,11 @@ def one_sum_plot(of_ranks: Sequence[Held], **_: object) -> figures.Picture:
         words = f"rank {rank}, process {held.process}: x = {held.before:g}"
         figures.box(axes, (rank_at, top), (rank_wide, BOX), words, rank)
         figures.box(
-            axes, (last, top), (last_wide, BOX), f"x = {held.after:g} in {held.waited:.2f} s", rank
+            axes,
+            (last, top),
+            (last_wide, BOX),
+            f"x = {held.after:g} after {held.waited:.2f} s",
+            rank,
         )
         figures.arrow(axes, (code + code_wide, middle), (rank_at, y))
         figures.arrow(axes, (rank_at + rank_wide, y), (sum_at, y), rank)

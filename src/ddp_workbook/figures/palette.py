@@ -28,7 +28,7 @@ PARTS = {
     **{"all-reduce not hidden": (5, 5), "constructor": (0, 0), "step": (4, 4)},
     **{"add gradients": (5, 6), "backward and optimizer": (4, 4)},
     **{"network": (3, 3), "forward": (1, 0), "backward": (2, 0)},
-    **{"ideal": (2, 2), "lost": (5, 5)},
+    **{"ideal": (2, 2), "lost": (5, 5), "sleeps": (3, 7)},
 }
 
 

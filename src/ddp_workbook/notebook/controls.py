@@ -21,9 +21,11 @@ def slider(label: str, options: Iterable, value: Any = None) -> ipywidgets.Selec
     The arrow keys move it. A value counts when the handle is let go. The label ends with the unit:
     "bucket limit, MB". Raises ControlRefused for no options, or a value that is none of them.
     """
-    return ipywidgets.SelectionSlider(
+    made = ipywidgets.SelectionSlider(
         continuous_update=False, layout=SLIDER, **_asked(label, options, value)
     )
+    made.add_class("ddpw-slider")
+    return made
 
 
 def choice(label: str, options: Iterable, value: Any = None) -> ipywidgets.RadioButtons:

@@ -34,7 +34,12 @@ PATIENCE = 60.0  # seconds until a run is given up for which nothing proves that
 MOST_LINES = 20  # printed lines that are shown
 ROW = ipywidgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0.2em 2em")
 REPORT = "border-left:4px solid #c30c45; padding-left:0.6em; white-space:pre-wrap; margin:0.3em 0"
-EARLIER = '<div style="opacity:0.35" aria-label="the picture of an earlier run">{}</div>'
+EARLIER = (
+    '<p style="margin:1em 0 0.3em">The picture of the last run that got to its end:</p>'
+    '<div style="opacity:0.35">{}</div>'
+)
+# The number beside a slider can be edited, and is lost then (ipywidgets 8.1).
+STYLE = "<style>.ddpw-slider .widget-readout{pointer-events:none}</style>"
 SIDES = ("left", "center", "right")  # a title stands at one of them
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -192,7 +197,7 @@ class Play:
             words = "stopped: see below"
         else:
             words = f"{who} answered in {answer.seconds:.2f} s" if who else ""
-        return f'<div role="status" style="font-size:90%">{words}&nbsp;</div>'
+        return f'{STYLE}<div role="status" style="font-size:90%">{words}&nbsp;</div>'
 
     def _recorded(self) -> str:
         """A player of the first picture and the stills, each from a run of its own."""

@@ -8,6 +8,7 @@ choice, or a number), and why it is so (`because`). Without `right`, the page me
 import difflib
 import math
 import numbers
+import re
 import reprlib
 import string
 import tomllib
@@ -67,7 +68,9 @@ class Question:
         )
 
     def _number(self, given: object) -> float:
-        value = given.replace(",", "").replace("_", "") if isinstance(given, str) else given
+        value = given
+        if isinstance(given, str) and re.fullmatch(r"\s*-?\d{1,3}([,_]\d{3})+(\.\d+)?\s*", given):
+            value = given.replace(",", "").replace("_", "")
         try:
             if isinstance(value, str | numbers.Real) and not isinstance(value, bool):
                 number = float(value)

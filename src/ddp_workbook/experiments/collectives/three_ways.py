@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,16 +14,16 @@ from torch import Tensor
 import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.figures.palette import FAINT
+from ddp_workbook.launcher.limits import usable_cores
 from ddp_workbook.launcher.process_group import set_up
 
 if TYPE_CHECKING:
     from ddp_workbook.notebook.play import Play
 
 RING, TREE, STAR = "ring", "tree", "everyone to rank 0"
-ENOUGH, MOST = 0.1, 30  # seconds and repeats; the quickest counts: other programs only add to one
+ENOUGH, MOST = 0.05, 20  # seconds and repeats; the quickest counts: other programs only add to one
 PINGS, LEAST = 10, 256  # messages to measure a link with, and KiB to measure its bandwidth
-LANE, TOP, LEFT = 0.42, 0.75, 0.75  # inches
-THINNEST, THICKEST = 1.2, 4.5  # points: of an arrow that carries nothing, and the whole tensor
+LANE, TOP, LEFT = 0.42, 0.6, 0.75  # inches
 
 
 class Message(NamedTuple):
@@ -37,8 +38,8 @@ class Message(NamedTuple):
 class Measured(NamedTuple):
     """What one rank saw of an all-reduce, and of a link."""
 
-    sent: list[list[int]]  # in each round, the ranks that it sent to
-    seconds: float
+    sent: list[list[int]]  # in each round of the chosen algorithm, the ranks that it sent to
+    seconds: dict[str, float]  # of each algorithm
     latency: float  # seconds of one message; of rank 0
     bandwidth: float  # bytes a second; of rank 0
 
@@ -112,22 +113,27 @@ def all_reduce_by(way: str, numbers: int) -> list[float]:
 
 
 def all_reduce(way: str, kib: int) -> Measured:
-    """The same for a tensor of `kib` KiB, timed; the quickest of a few times."""
-    device = set_up(bare=False)
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    rounds, times = WAYS[way](ranks), [0.0]
+    """The same for a tensor of `kib` KiB by each of the algorithms, timed; the messages of one."""
+    vector = torch.ones(kib * 256, device=set_up(bare=False))
+    seconds = {name: timed(vector, name) for name in WAYS}
+    sent = [one_round(vector, messages) for messages in WAYS[way](dist.get_world_size())]
+    size = max(kib, LEAST) * 1024
+    small, large = (ping(torch.zeros(n, device=vector.device)) for n in (1, size // 4))
+    return Measured(sent, seconds, small, size / max(large - small, 1e-9))
+
+
+def timed(vector: Tensor, way: str) -> float:
+    """Seconds of the quickest of a few all-reduces, on the slowest rank."""
+    rounds, times = WAYS[way](dist.get_world_size()), [0.0]
     while sum(times) < ENOUGH and len(times) <= MOST:
-        vector = torch.full((kib * 256,), float(rank + 1), device=device)
         dist.barrier()
         begun = time.perf_counter()
-        sent = [one_round(vector, messages) for messages in rounds]
+        for messages in rounds:
+            one_round(vector, messages)
         spent = torch.tensor(time.perf_counter() - begun)
         dist.all_reduce(spent, op=dist.ReduceOp.MAX)
         times.append(spent.item())  # the same on all ranks, so all of them stop together
-    size = max(kib, LEAST) * 1024
-    small, large = (ping(torch.zeros(n, device=device)) for n in (1, size // 4))
-    bandwidth = size / max(large - small, 1e-9)
-    return Measured(sent, min(times[1:]), small, bandwidth)
+    return min(times[1:])
 
 
 def one_round(vector: Tensor, messages: Sequence[Message]) -> list[int]:
@@ -183,53 +189,59 @@ def seconds_by_formula(way: str, ranks: int, size: float, latency: float, rate: 
 def messages_plot(
     of_ranks: Sequence[Measured], ranks: int, way: str, kib: int, **_: object
 ) -> figures.Picture:
-    """A lane a rank, a column a round, an arrow a message; the time, and that of the formula."""
+    """A lane a rank, a column a round, an arrow a message; below, the times of all algorithms."""
     rounds = len(of_ranks[0].sent)
-    axes = figures.sheet(figures.WIDTH, TOP + ranks * LANE + 0.35)
+    lines = in_words(of_ranks[0], ranks, way, kib)
+    bottom = TOP + ranks * LANE
+    axes = figures.sheet(figures.WIDTH, bottom + 0.25 * (len(lines) + 1))
     step = (figures.WIDTH - LEFT - 0.2) / rounds
     figures.label_ranks(axes, ranks, TOP, LANE)
-    share = 1 / ranks if way == RING else 1.0
-    thick = THINNEST + share * (THICKEST - THINNEST)
     for rank in range(ranks):
         y = TOP + rank * LANE
         axes.plot([LEFT, figures.WIDTH - 0.2], [y, y], color=FAINT, zorder=0)
+    axes.text(LEFT - 0.15, bottom - 0.05, "round", ha="right", size=9)
     for number in range(rounds):
         left = LEFT + number * step
-        axes.text(left + step / 2, TOP + ranks * LANE - 0.05, str(number + 1), ha="center", size=9)
+        axes.text(left + step / 2, bottom - 0.05, str(number + 1), ha="center", size=9)
         for rank, measured in enumerate(of_ranks):
             for other in measured.sent[number]:
-                ends = (
-                    (left + 0.05 * step, TOP + rank * LANE),
-                    (left + 0.9 * step, TOP + other * LANE),
-                )
-                figures.arrow(axes, *ends, rank, linewidth=thick)
-    axes.text(LEFT - 0.15, TOP + ranks * LANE - 0.05, "round", ha="right", size=9)
-    words = in_words(of_ranks, way, kib)
-    axes.text(0.05, 0.25, words, weight="bold", va="center")
-    return figures.Picture(axes.figure, f"{words}. {listed(of_ranks)}")
-
-
-def in_words(of_ranks: Sequence[Measured], way: str, kib: int) -> str:
-    """Rounds, what the busiest rank sends, the time of all, and that of the formula."""
-    first, ranks = of_ranks[0], len(of_ranks)
+                start = left + 0.05 * step, TOP + rank * LANE
+                end = left + 0.9 * step, TOP + other * LANE
+                figures.arrow(axes, start, end, rank)
     most = max(sum(map(len, one.sent)) for one in of_ranks) / (ranks if way == RING else 1)
-    formula = seconds_by_formula(way, ranks, kib * 1024, first.latency, first.bandwidth)
-    return (
-        f"{way}: {len(first.sent)} rounds; the busiest rank sends {most:.2f} S\n"
-        f"measured {figures.number(first.seconds * 1e3)} ms, "
-        f"by the formula {figures.number(formula * 1e3)} ms"
-    )
+    title = f"{way}: {rounds} rounds; the busiest rank sends {most:.2f} S"
+    axes.text(0.1, 0.2, title, weight="bold", va="center")
+    for number, line in enumerate(lines):
+        bold = {"weight": "bold"} if line.startswith(way) else {}
+        axes.text(0.1, bottom + 0.25 * (number + 1), line, va="center", size=9.5, **bold)
+    return figures.Picture(axes.figure, f"{title}. {'. '.join(lines)}. {listed(of_ranks)}")
+
+
+def in_words(measured: Measured, ranks: int, way: str, kib: int) -> list[str]:
+    """The time of each algorithm, measured and by the formula; and what the formula knows."""
+    number, latency, rate = figures.number, measured.latency, measured.bandwidth
+    lines = []
+    for name, seconds in measured.seconds.items():
+        formula = seconds_by_formula(name, ranks, kib * 1024, latency, rate)
+        times = f"{number(formula * 1e3)} ms by the formula, {number(seconds * 1e3)} ms measured"
+        lines.append(f"{name}: {times}")
+    return [
+        *lines,
+        f"Measured with {usable_cores()} cores for {ranks} ranks. One message between ranks 0 and "
+        f"1: latency {number(latency * 1e3)} ms, {number(rate / 1e9)} GB/s",
+    ]
 
 
 def listed(of_ranks: Sequence[Measured]) -> str:
-    """Who sends to whom, round by round."""
-    return " ".join(
-        f"Round {number}: "
-        + ", ".join(
-            f"{rank} to {other}"
-            for rank, one in enumerate(of_ranks)
-            for other in one.sent[number - 1]
-        )
-        + "."
-        for number in range(1, len(of_ranks[0].sent) + 1)
-    )
+    """Who sends to whom, round by round; equal rounds together."""
+    rounds = [
+        ", ".join(f"{rank} to {other}" for rank, others in enumerate(sent) for other in others)
+        for sent in zip(*(one.sent for one in of_ranks), strict=True)
+    ]
+    words, number = [], 1
+    for messages, same in itertools.groupby(rounds):
+        last = number + len(list(same)) - 1
+        which = f"Round {number}" if last == number else f"Rounds {number} to {last}"
+        words.append(f"{which}: {messages}.")
+        number = last + 1
+    return " ".join(words)

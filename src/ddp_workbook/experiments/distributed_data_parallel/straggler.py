@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 LATE = 50  # milliseconds
 STEPS = 4
-NOTHING, PARTS = "nothing", ("constructor", "forward", "backward", "step")
+NOTHING, ASLEEP, SCALE = "nothing", "sleeps", 250  # ms that the axis has at least
+PARTS = ("constructor", "forward", "backward", "step")
 
 
 class Part(NamedTuple):
@@ -68,6 +69,8 @@ def timed_steps(late: str = NOTHING, who: int = 1, by: float = LATE) -> list[Par
         start = time.perf_counter()
         if name == late and sleeps:
             time.sleep(by / 1e3)
+            parts.append(Part(ASLEEP, 1e3 * (start - began), 1e3 * (time.perf_counter() - began)))
+            start = time.perf_counter()
         result = work()
         synchronise()
         parts.append(Part(name, 1e3 * (start - began), 1e3 * (time.perf_counter() - began)))
@@ -114,5 +117,6 @@ def timeline(
             most = max(times, key=lambda name: times[name])
             words += f"\nrank {rank}: {times[most]:.0f} of {sum(times.values()):.0f} ms in {most}"
     picture.axes.set_title(words)
+    picture.axes.set_xlim(0, max(SCALE, picture.axes.get_xlim()[1]))
     picture.alt += f" {words}.".replace("\n", ". ")
     return picture
