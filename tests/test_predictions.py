@@ -99,14 +99,28 @@ def test_a_number_is_no_place_in_a_list_of_numbers():
         predict("norm_of_the_whole", 3)
 
 
-@pytest.mark.parametrize("guess", [-1.5, 2**70, "0.5", torch.tensor(3.0).item()])
+@pytest.mark.parametrize("guess", [-1.5, 2**70, "0.5", "52,520", torch.tensor(3.0).item()])
 def test_a_number_can_be_typed(guess):
     predict(NUMBER, guess)
-    assert kept(NUMBER).now == float(guess)
+    assert kept(NUMBER).now == float(str(guess).replace(",", ""))
 
 
 @pytest.mark.parametrize(
-    "nonsense", [True, float("nan"), "inf", 1j, "", "b", [1], {"a": 1}, torch.zeros(9), predict]
+    "nonsense",
+    [
+        True,
+        float("nan"),
+        "inf",
+        1j,
+        "",
+        "b",
+        "21,0",
+        "1,23",
+        [1],
+        {"a": 1},
+        torch.zeros(9),
+        predict,
+    ],
 )
 def test_nonsense_is_refused_in_words_and_nothing_is_kept(nonsense, tmp_path):
     with pytest.raises(QuestionError) as error:
