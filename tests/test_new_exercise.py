@@ -103,7 +103,7 @@ def test_any_cells_can_be_tried(tmp_path, monkeypatch, capsys):
         (["two words", "--page", "02"], "cannot be the name of a function"),
         (["another", "--page", "sampler"], "no page called 'sampler'. Did you mean samplers?"),
         (["another", "--page", "02", "--after", "my_indices"], "is not on 02_distributed_data"),
-        (["another", "--page", "03"], "minutes; half a day has 200"),
+        (["another", "--page", "03"], "The plan 'Half a day' would end"),
         (["another", "--page", "03"], "In no plan are: 01_further_inside_data_parallel, "),
         (["another", "--page", "further_stores", "--minutes", "30"], "a page may take 45"),
         (["another"], "Give --page"),

@@ -423,7 +423,7 @@ def test_cells_that_fail_on_purpose_are_these(pages):
 def test_cells_that_hang_on_purpose_are_stopped_soon(pages):
     cells = [cell for page in pages.values() for cell in page.cells if cell.id.endswith("-hang")]
     assert len(cells) == 2
-    assert all(re.search(r"--timeout 1\.5$", cell.source.splitlines()[0]) for cell in cells)
+    assert all(re.search(r"--timeout 1\.5( |$)", cell.source.splitlines()[0]) for cell in cells)
 
 
 def test_no_cell_writes_where_another_kernel_of_the_folder_reads(pages):

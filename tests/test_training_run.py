@@ -324,11 +324,14 @@ def test_two_torchruns_refuse_with_one_sentence(tmp_path):
 def test_torchruns_report_has_the_error_of_the_rank_that_failed_first(tmp_path):
     worker = program(
         tmp_path,
-        "import torch.distributed as dist\n"
+        "import time\nimport torch.distributed as dist\n"
         "dist.init_process_group('gloo')\n"
         "if dist.get_rank() == 1:\n"
         "    raise ZeroDivisionError('too few rows')\n"
-        "dist.barrier()",
+        "try:\n"
+        "    dist.barrier()\n"
+        "finally:\n"
+        "    time.sleep(2)",  # torchrun compares times in whole seconds
     )
     ((code, _, err),) = torchrun(worker, agents=1)
     assert code == 1

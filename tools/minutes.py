@@ -23,7 +23,6 @@ from tools.set_up import ROOT
 
 README, GUIDE = ROOT / "README.md", ROOT / "notebooks" / "README.md"
 LONGEST_PAGE = 45  # minutes that a room stays with one page
-HALF_DAY = 200  # for chapters 00 to 05; the plan of four hours leaves out a part of them
 
 
 def renewed_guide(known: Minutes) -> str:
@@ -54,9 +53,6 @@ def too_long(known: Minutes) -> Iterator[str]:
     for stem, both in known.items():
         if sum(both) > LONGEST_PAGE:
             yield f"{stem} would take {sum(both)} minutes; a page may take {LONGEST_PAGE}."
-    core = sum(sum(known[stem]) for stem in known if stem < "06" and pages.FURTHER not in stem)
-    if core > HALF_DAY:
-        yield f"Chapters 00 to 05 would take {core} minutes; half a day has {HALF_DAY}."
     for heading, (limit, rows) in plans.plans(renewed_guide(known)).items():
         late = plans.in_minutes(rows[-1].start) - limit
         if late > 0:
