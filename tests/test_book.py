@@ -185,13 +185,17 @@ def test_one_execution_makes_both_books_and_what_has_not_changed_is_not_run_agai
     ]  # fmt: skip
 
 
-def test_chosen_pages_link_to_each_other_only(checkout, capsys):
-    assert checkout.build("--pages", "00", "02") == (0, ["00_a", "02_c"])
+def test_chosen_pages_link_to_each_other_only_and_leave_the_book_alone(checkout, capsys):
+    assert checkout.build()[0] == 0
+    whole = checkout.books()
+    assert checkout.build("--pages", "00", "02") == (0, [])
+    assert {name: checkout.books()[name] for name in whole} == whole
     files = checkout.books()
-    assert [one for one in files if "01_b" in one] == []
-    assert "01_b" not in files["book/00_a.html"] and "next" in files["book/00_a.html"]
-    assert checkout.build("--pages", "00", "01") == (0, ["01_b"])
-    assert 'href="01_b.html#cell-id=code"' in checkout.books()["book/00_a.html"]
+    assert [one for one in files if "chosen" in one and "01_b" in one] == []
+    chosen = "book_chosen/00_a.html"
+    assert "01_b" not in files[chosen] and "next" in files[chosen]
+    assert checkout.build("--pages", "00", "01") == (0, [])
+    assert 'href="01_b.html#cell-id=code"' in checkout.books()[chosen]
     before = checkout.books()
     assert checkout.build("--pages", "77") == (2, [])
     assert "There is no page called '77'" in capsys.readouterr().err
@@ -226,7 +230,7 @@ def test_a_build_that_is_stopped_or_fails_leaves_the_earlier_book(checkout, monk
             checkout.build()
     assert {name: text for name, text in checkout.books().items() if name in before} == before
     (checkout.root / "build/book").rename(checkout.root / "build/book.earlier")  # kill -9
-    assert checkout.build("--pages", "00") == (0, [])
+    assert checkout.build() == (0, [])
     assert not (checkout.root / "build/book.earlier").exists()
 
 

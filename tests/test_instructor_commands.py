@@ -236,6 +236,9 @@ def test_a_lost_page_comes_back_and_what_it_was_is_kept(copy):
         kept = page.parent / "work" / "pages" / f"00_start_here.{number}.ipynb"
         assert code == 0 and str(kept) in output
         assert (page.read_text(), kept.read_text()) == (shipped, text)
+    page.unlink()
+    code, output = run("reset", "--page", "start_here")
+    assert code == 0 and "It was gone." in output and page.read_text() == shipped
 
 
 def test_reset_takes_an_exercise_or_a_page(copy):

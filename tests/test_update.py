@@ -140,6 +140,14 @@ def test_own_cells_stay_where_only_the_attendee_changed_them(shipped, mine, wher
     assert update(*where) == (0, NEWEST + "\n") and everything(mine) == before
 
 
+def test_of_a_clone_only_what_git_knows_is_taken(shipped, mine):
+    """Not what lies about in the folder of whoever mended it."""
+    commit(shipped, {PAGE: page(cell("one", "mended"))})
+    (shipped / "Ann Lee.tar.gz").write_text("attempts")
+    assert update("--from", shipped)[0] == 0
+    assert texts(mine) == ["mended"] and not (mine / "Ann Lee.tar.gz").exists()
+
+
 def test_a_later_edition_after_one_from_a_folder(shipped, mine, tmp_path):
     """The stick in the morning, the network at noon: git knows what lies over its own commit."""
     answered(mine, three="my answer")

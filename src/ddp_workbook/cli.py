@@ -218,7 +218,8 @@ def reset(
     with plain_errors():
         if page is not None:
             path, copy = reset_page(page)
-            typer.echo(f"{path} is as it was shipped. What it was is kept in {copy}.")
+            was = f"What it was is kept in {copy}." if copy else "It was gone."
+            typer.echo(f"{path} is as it was shipped. {was}")
             typer.echo("Reload the notebook if it is open. Saved attempts have not changed.")
             return
         kept = put_back(str(name), notebook)

@@ -41,8 +41,10 @@ def main(words: list[str] | None = None) -> int:
     except BadPage as error:
         print(error, file=sys.stderr)
         return 2
-    for name in FORMS:
-        restore(BUILD / name)
+    # Chosen pages have a place of their own, and leave a complete book alone.
+    places = {name: BUILD / (f"{name}_chosen" if options.pages else name) for name in FORMS}
+    for place in places.values():
+        restore(place)
     failed: list[str] = []
     executed = dict(run_all(sorted(set(wanted)), failed, fresh=options.fresh))
     BUILD.mkdir(exist_ok=True)
@@ -54,13 +56,13 @@ def main(words: list[str] | None = None) -> int:
         if failed:
             replace(Path(folder), BUILD / WITH_ERRORS)
         for name in () if failed else FORMS:
-            replace(Path(folder, name), BUILD / name)
+            replace(Path(folder, name), places[name])
     if failed:
         print("\n".join(dict.fromkeys(failed)))
         print(f"The new book is in {BUILD / WITH_ERRORS}, and an earlier one was not replaced.")
         return 1
     for name, without in FORMS.items():
-        print(f"The book {'without' if without else 'with'} answers: {BUILD / name / 'index.html'}")
+        print(f"The book {'without' if without else 'with'} answers: {places[name] / 'index.html'}")
     return 0
 
 

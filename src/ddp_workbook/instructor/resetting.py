@@ -45,24 +45,28 @@ def reset(name: str, path: Path | None = None) -> Path | None:
     return kept
 
 
-def reset_page(name: str) -> tuple[Path, Path]:
+def reset_page(name: str) -> tuple[Path, Path | None]:
     """Put a whole page back as it was shipped; return it, and the file that keeps what it was.
 
-    Saved attempts are files of their own, and stay. The copy is beside them, in work/pages.
+    Saved attempts are files of their own, and stay. The copy is beside them, in work/pages; None if
+    the page was gone.
 
     Raises:
         BadPage: there is no such page, git does not have it, or it cannot be written.
         WorkbookError: the page cannot be kept; then it has not changed.
     """
-    (path,) = pages.find_pages([name])
     try:
-        shipped = git(path.parent, "show", f"{edition(path.parent)}:./{path.name}")
+        shipped_in = edition(pages.FOLDER)
+        names = git(pages.FOLDER, "ls-tree", "--name-only", shipped_in).splitlines()
+        shipped_pages = [pages.FOLDER / one for one in names if one.endswith(".ipynb")]
+        (path,) = pages.find_pages([name], shipped_pages)
+        shipped = git(pages.FOLDER, "show", f"{shipped_in}:./{path.name}")
     except CannotUpdate as error:
         raise pages.BadPage(
-            f"git cannot show {path.name} as it was shipped: {error} Take it from "
+            f"git cannot show the page as it was shipped: {error} Take it from "
             "the repository by hand. Nothing was changed."
         ) from None
-    kept = _copied(path)
+    kept = _copied(path) if path.exists() else None
     try:
         write_whole(path, shipped)
     except OSError as error:

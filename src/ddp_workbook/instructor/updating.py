@@ -219,7 +219,7 @@ def _contains(checkout: Path, commit: str, other: str) -> bool:
 
 
 def _tree_of(checkout: Path, source: Path, head: str) -> str:
-    """The files of a folder as a tree of this repository, without what git is told to ignore."""
+    """The files of a folder as a tree of this repository; of a clone, those that git knows."""
     folder = source.expanduser().absolute()
     if not (folder / "src" / "ddp_workbook").is_dir() or not (folder / "notebooks").is_dir():
         raise CannotUpdate(
@@ -236,7 +236,13 @@ def _tree_of(checkout: Path, source: Path, head: str) -> str:
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-") as own:
         index = str(Path(own, "index"))
         there = ("--git-dir", _git_dir(checkout), "--work-tree", str(folder))
-        git(folder, *there, "add", "--all", ".", index=index)
+        if theirs:
+            known = git(folder, "ls-files", "-z").split("\0")
+            paths = "\0".join(path for path in known if path and Path(folder, path).exists())
+            words = ("add", "--pathspec-from-file=-", "--pathspec-file-nul")
+            git(folder, *there, *words, given=paths, index=index)
+        else:
+            git(folder, *there, "add", "--all", ".", index=index)
         return git(folder, *there, "write-tree", index=index).strip()
 
 

@@ -37,12 +37,14 @@ def all_pages() -> list[Path]:
     return found
 
 
-def find_pages(names: Sequence[str]) -> list[Path]:
+def find_pages(names: Sequence[str], among: list[Path] | None = None) -> list[Path]:
     """The pages with these names, such as 02, samplers, 04_samplers or a path; all without names.
+
+    They are looked for `among` these, by default among those of this checkout.
 
     Raises BadPage for a name that fits no page, with the nearest one.
     """
-    pages = all_pages()
+    pages = all_pages() if among is None else among
     return [_find(name, pages) for name in names] if names else pages
 
 
