@@ -42,7 +42,8 @@ ROOMS["exercises"] = {"notebook", "progress_board", *ROOMS["notebook"]} - {"figu
 ROOMS["experiments"] = {"exercises", "chapters", "planning", "figures", "results", "digits"}
 ROOMS["experiments"] |= ROOMS["exercises"]
 ROOMS["instructor"] = {"exercises", "digits", *ROOMS["exercises"]}
-ROOMS["cli"] = {"instructor", "planning", *ROOMS["instructor"]}
+ROOMS["program"] = {"errors", "files"}
+ROOMS["cli"] = {"program", "instructor", "planning", *ROOMS["instructor"]}
 
 
 def name(path: Path) -> str:
