@@ -438,6 +438,8 @@ def test_pages_of_ones_own_on_a_clock(copy):
     assert len(starts) == 4 + 1 + 3, "one break"
     code, output = run("time", "04", "--start", "11:40", "--no-set-up", "--until", "12:10")
     assert code == 1 and "│ 11:40 │ 04 Samplers" in output and "`my_indices` (" in output
+    assert "Break, 5 min" in run("time", "02", "break:5", "04", "--start", "9:05")[1]
+    assert run("time", "02", "break:x", "04", "--start", "9:05")[0] == 2
 
 
 def test_a_day_that_does_not_fit_says_what_to_leave_out(copy):

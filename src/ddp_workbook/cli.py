@@ -310,8 +310,8 @@ def time_pages(
 
     With --start, show the pages as a day, with a clock: set-up, two
     questions a chapter for the whole room, 10 % to spare. The words
-    break and lunch may stand between pages. With --plan, show a plan
-    of the instructor's guide. If you are late, name the pages that are
+    break, lunch and break:10 (minutes) may stand between pages. With
+    --plan, show a plan of the instructor's guide. If you are late, name the pages that are
     left, with --no-set-up, the time and --until.
 
     The exit code is 1 if a cell failed, or if the day does not fit,

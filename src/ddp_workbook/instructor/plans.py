@@ -22,6 +22,7 @@ SET_UP, CLOSE, BREAK, LUNCH = 10, 5, 15, 60  # minutes
 QUESTIONS = 2  # that the whole room discusses, on a chapter's own page
 QUESTION = 2  # minutes that a discussion adds to the half minute of the guess
 SLACK = 0.1  # of a page, for those who read slowly and for what goes wrong
+PAUSE = re.compile(r"(break|lunch)(?::(\d+))?")
 SITTING = 100  # minutes after which a list of pages gets a break
 PLAN = re.compile(r"#+ (.*) \((\d+:\d\d)\)")
 CELL = r"\[[^\]]*\]\([^)\s]*#cell-id=([\w-]+)\)"
@@ -253,13 +254,13 @@ def name_of(heading: str) -> str:
 
 
 def own_list(names: Sequence[str], known: Minutes, set_up: bool = True) -> list[Row]:
-    """A day with these pages; "break" and "lunch" may stand between them.
+    """A day with these pages; "break", "lunch" or "break:10" may stand between them.
 
     Without `set_up` it begins with the first of them, as in the middle of a day. Without pauses, a
     break stands before each page that would keep people for more than 100 minutes. Raises BadPlan
     for an empty list or a page that is named twice, and BadPage for an unknown one.
     """
-    pauses = {"break": f"Break, {BREAK} min", "lunch": f"Lunch, {LUNCH} min"}
+    pauses = {name: pause(found) for name in names if (found := PAUSE.fullmatch(name))}
     if not set(names) - set(pauses):
         raise BadPlan("Name at least one page, such as 02, or a --plan of the guide.")
     rows = [Row("", f"Set-up and welcome, {SET_UP} min", 0, 0)] if set_up else []
@@ -274,10 +275,16 @@ def own_list(names: Sequence[str], known: Minutes, set_up: bool = True) -> list[
         row = Row("", f"[{pages.title(pages.load(path))}]({path.name})", 0, 0).with_minutes(known)
         sitting += row.length
         if sitting > SITTING and not set(names) & set(pauses) and rows and rows[-1].page:
-            rows.append(Row("", pauses["break"], 0, 0))
+            rows.append(Row("", f"Break, {BREAK} min", 0, 0))
             sitting = row.length
         rows.append(row)
     return [*rows, Row("", f"Close, {CLOSE} min", 0, 0), Row("", "End", 0, 0)]
+
+
+def pause(found: re.Match) -> str:
+    """A pause as the plans write it: "Break, 15 min"."""
+    usual = {"break": BREAK, "lunch": LUNCH}[found[1]]
+    return f"{found[1].capitalize()}, {int(found[2] or usual)} min"
 
 
 def time_of_day(words: str) -> int:
