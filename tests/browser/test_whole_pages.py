@@ -15,6 +15,8 @@ from tests.browser.accessibility import JUPYTERLABS_OWN, findings
 from tests.browser.lab import THEMES, lab
 from tools import book
 
+# Of a control: the output of a cell that it stands in.
+OUTPUT = "xpath=ancestor::*[contains(@class, 'jp-OutputArea-output')][1]"
 pytestmark = pytest.mark.browser
 in_full = pytest.mark.release("whole pages in a browser")
 # The first page, and one with a slider.
@@ -63,9 +65,11 @@ def test_its_sliders_move_by_keyboard_and_by_mouse(page, request):
     """Each move shows something else, in words too; a page without sliders shows none."""
     text = request.node.callspec.params["page"].read_text(encoding="utf-8")
     sliders = page.page.locator(".noUi-target").all()
-    assert bool(sliders) == any(name in text for name in ("stepper(", "slider(", ".play_"))
+    choices = page.page.locator(".widget-radio-box").all()
+    moves = any(name in text for name in ("stepper(", "slider(", ".play_"))
+    assert bool(sliders + choices) == moves
     for slider in sliders:
-        area = page.page.locator(".jp-OutputArea-output").filter(has=slider).last
+        area = slider.locator(OUTPUT)
         seen = [shown(area)]
         slider.locator(".noUi-handle").focus()
         for key in ("End", "ArrowLeft"):
@@ -80,7 +84,7 @@ def test_its_sliders_move_by_keyboard_and_by_mouse(page, request):
 def test_its_choices_and_switches_move_by_keyboard_and_by_mouse(page):
     """The space bar chooses and switches; a click takes it back."""
     for box in page.page.locator(".widget-radio-box, .widget-checkbox").all():
-        area = page.page.locator(".jp-OutputArea-output").filter(has=box).last
+        area = box.locator(OUTPUT)
         inputs = box.locator("input").all()
         seen = [shown(area)]
         inputs[-1].focus()
