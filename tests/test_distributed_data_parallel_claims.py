@@ -327,14 +327,14 @@ def test_the_break_even_is_marked_where_it_is_in_the_picture():
 
 def test_the_calculator_says_what_the_page_says():
     """On 10 Gbit/s no number of ranks pays; on 100 eight are 3.7 or 5.4 times as fast."""
-    links = "10 Gbit/s", "100 Gbit/s"
+    links = "Ethernet 10G", "Ethernet 100G"
     slow, fast = (does_it_pay.speed_ups(100, 25.6, 32, link) for link in links)
     assert slow["nothing hidden"].iloc[1:].max() < 1 and slow.at[64, "nothing hidden"] < 1
     assert slow.at[8, "hidden by backward"] < 1
     assert fast.loc[8].round(1).tolist() == [3.7, 5.4]
     made = does_it_pay.play_calculator()
     assert "2 S / B is 164 ms: without overlap DDP does not pay" in made.answer.words
-    made.controls["link"].value = "NVLink"
+    made.controls["link"].value = "NVLink 4"
     made.wait()
     assert made.answer.words.endswith("DDP pays.")
 

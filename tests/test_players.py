@@ -3,12 +3,16 @@
 import pytest
 
 from benchmarks.players import PLAYED, Player, players
-from ddp_workbook.errors import RankFailed, RanksHung, WorkbookError
+from ddp_workbook.errors import RankFailed, RanksHung
 from ddp_workbook.notebook import pages
 from ddp_workbook.notebook.play import Play
+from ddp_workbook.planning.sizes import PlanRefused
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
-TO_BE_SEEN = (RankFailed, RanksHung)  # what rank 3 of page 00 does on purpose
+TO_BE_SEEN = {  # what a control shows on purpose
+    "play_sum": (RankFailed, RanksHung),  # rank 3 is killed, or makes the others wait
+    "play_plan": (PlanRefused,),  # a strategy that the GPUs do not divide
+}
 
 
 @pytest.fixture(scope="module", params=players(), ids=lambda one: f"{one.page}-{one.function}")
@@ -41,7 +45,7 @@ def test_every_control_is_answered_at_both_of_its_ends(made, player):
             control.value = end if isinstance(start, bool) else end[1]
             made.wait()
             error = made.answer.error
-            assert error is None or isinstance(error, (*TO_BE_SEEN, WorkbookError)), error
+            assert error is None or isinstance(error, TO_BE_SEEN.get(player.function, ())), error
             assert made.answer.picture and made.answer.printed == "", made.answer.printed
         control.value = start
         made.wait()

@@ -18,6 +18,7 @@ from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.data_parallel.step_times import in_fresh_processes
 from ddp_workbook.figures.palette import INK, series_colour, tint
+from ddp_workbook.planning.hardware import BETWEEN, GB, INSIDE
 from ddp_workbook.planning.scaling import FORWARD
 from ddp_workbook.recording.timing import time_step
 
@@ -166,13 +167,8 @@ def break_even(steps: pd.DataFrame, even: float) -> figures.Picture:
 
 # The calculator
 
-LINKS = {  # MB a millisecond, which is GB a second
-    "Ethernet 1 Gbit/s": 0.125,
-    "10 Gbit/s": 1.25,
-    "100 Gbit/s": 12.5,
-    "400 Gbit/s": 50.0,
-    "NVLink": 400.0,
-}
+SLOWEST_FIRST = sorted((*BETWEEN, *INSIDE), key=lambda link: link.bytes_per_second)
+LINKS = {link.name: link.bytes_per_second / GB for link in SLOWEST_FIRST}  # MB a ms, or GB a s
 RANKS = [2**power for power in range(11)]
 
 
@@ -183,8 +179,8 @@ def play_calculator() -> Play:
         speed_ups_plot,
         ranks=None,
         stills=[
-            {"link": "100 Gbit/s"},
-            {"link": "NVLink"},
+            {"link": "Ethernet 100G"},
+            {"link": "NVLink 4"},
             {"compute": 400},
             {"bits": 16},
             {"millions": 7000},
@@ -192,7 +188,7 @@ def play_calculator() -> Play:
         compute=ddp_workbook.slider("compute C, ms", (10, 25, 50, 100, 200, 400, 1000), 100),
         millions=ddp_workbook.slider("parameters, millions", (1, 25.6, 100, 340, 1000, 7000), 25.6),
         bits=ddp_workbook.slider("bits a gradient", (16, 32), 32),
-        link=ddp_workbook.slider("link B", LINKS, "10 Gbit/s"),
+        link=ddp_workbook.slider("link B", LINKS, "Ethernet 10G"),
     )
 
 

@@ -5,25 +5,25 @@ import re
 import pytest
 
 from ddp_workbook import launch
-from ddp_workbook.experiments.collectives import three_ways
+from ddp_workbook.experiments.collectives import algorithms
 
-ROUNDS = {three_ways.RING: 8, three_ways.TREE: 6, three_ways.STAR: 8}  # for five ranks
+ROUNDS = {algorithms.RING: 8, algorithms.TREE: 6, algorithms.STAR: 8}  # for five ranks
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5])
-@pytest.mark.parametrize("way", three_ways.WAYS)
+@pytest.mark.parametrize("way", algorithms.WAYS)
 def test_every_rank_gets_the_sum(way, ranks):
     """Of whole tensors, also where they cannot be cut into equal pieces."""
-    results = launch(three_ways.all_reduce_by, way, 256 * 7 + 1, ranks=ranks)
+    results = launch(algorithms.all_reduce_by, way, 256 * 7 + 1, ranks=ranks)
     total = ranks * (ranks + 1) / 2
     assert results == [[total, total]] * ranks
 
 
-@pytest.mark.parametrize("way", three_ways.WAYS)
+@pytest.mark.parametrize("way", algorithms.WAYS)
 def test_the_messages_are_those_of_the_rounds(way):
-    measured = launch(three_ways.all_reduce, way, 1, ranks=5)
+    measured = launch(algorithms.all_reduce, way, 1, ranks=5)
     assert [len(one.sent) for one in measured] == [ROUNDS[way]] * 5
-    for number, messages in enumerate(three_ways.WAYS[way](5)):
+    for number, messages in enumerate(algorithms.WAYS[way](5)):
         sent = {(rank, other) for rank in range(5) for other in measured[rank].sent[number]}
         assert sent == {(one.sender, one.receiver) for one in messages}
 
@@ -31,17 +31,17 @@ def test_the_messages_are_those_of_the_rounds(way):
 def test_the_formula_counts_rounds_and_bytes():
     ms, mb_a_second = 1e-3, 1e6
     by = {
-        way: three_ways.seconds_by_formula(way, 4, 1e6, ms, mb_a_second) for way in three_ways.WAYS
+        way: algorithms.seconds_by_formula(way, 4, 1e6, ms, mb_a_second) for way in algorithms.WAYS
     }
-    assert by[three_ways.RING] == pytest.approx(6 * (0.001 + 0.25))
-    assert by[three_ways.TREE] == pytest.approx(4 * (0.001 + 1))
-    assert by[three_ways.STAR] == pytest.approx(6 * (0.001 + 1))
+    assert by[algorithms.RING] == pytest.approx(6 * (0.001 + 0.25))
+    assert by[algorithms.TREE] == pytest.approx(4 * (0.001 + 1))
+    assert by[algorithms.STAR] == pytest.approx(6 * (0.001 + 1))
 
 
 def test_a_picture_to_play_with_has_each_message_in_words():
-    made = three_ways.play_all_reduce()
+    made = algorithms.play_all_reduce()
     assert "ring: 6 rounds; the busiest rank sends 1.50 S" in made.answer.words
-    made.controls["way"].value = three_ways.STAR
+    made.controls["way"].value = algorithms.STAR
     made.wait()
     assert "everyone to rank 0: 6 rounds; the busiest rank sends 3.00 S" in made.answer.words
     assert "Round 3: 3 to 0. Round 4: 0 to 1." in made.answer.words
