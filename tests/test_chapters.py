@@ -18,6 +18,7 @@ from torch import nn
 
 from ddp_workbook import launch
 from ddp_workbook.chapters import (
+    checkpoint_and_recover,
     collectives,
     data_parallel,
     distributed_data_parallel,
@@ -43,10 +44,11 @@ CHAPTERS = [
     fully_sharded_by_hand,
     fully_sharded,
     many_machines,
+    checkpoint_and_recover,
 ]
 SHARDED = CHAPTERS[6:8]  # a transformer and AdamW
-WITH_THE_MLP = [*CHAPTERS[:6], many_machines]
-REPLICATED = [distributed_data_parallel, process_groups, samplers, collectives, many_machines]
+WITH_THE_MLP = [*CHAPTERS[:6], *CHAPTERS[8:]]
+REPLICATED = [*CHAPTERS[2:6], *CHAPTERS[8:]]
 ON_RANKS = REPLICATED + SHARDED
 CPUS = [torch.device("cpu")] * 8
 SHARED = ["EPOCHS", "BATCH_SIZE", "WIDTH", "SEED"]
@@ -66,21 +68,26 @@ RUNS_OF_SAMPLERS = [
     {"epochs": 0, "batch_size": 12},
 ]
 # 20 steps, the last one with 87 rows; last batches of 1 and of 0 rows as above.
+SMALL = {"width": 16, "depth": 1}
 RUNS_OF_SHARDED = [
     {"epochs": 1, "batch_size": 90},
-    {"epochs": 2, "batch_size": 449},
-    {"epochs": 1, "batch_size": 599},
+    {"epochs": 2, "batch_size": 449} | SMALL,
+    {"epochs": 1, "batch_size": 599} | SMALL,
     {"epochs": 1, "batch_size": 200, "width": 32, "depth": 2},
-    {"epochs": 0},
+    {"epochs": 0} | SMALL,
 ]
-OWN_RUNS = {samplers: RUNS_OF_SAMPLERS, many_machines: [{}, {"epochs": 0}]}
+OWN_RUNS = {
+    samplers: RUNS_OF_SAMPLERS,
+    checkpoint_and_recover: RUNS_OF_SAMPLERS,
+    many_machines: [{}, {"epochs": 0}],
+}
 OWN_RUNS |= dict.fromkeys(SHARDED, RUNS_OF_SHARDED)
 CASES = [
     (chapter, ranks, run)
     for chapter in ON_RANKS
     for run in OWN_RUNS.get(chapter, RUNS)
     for ranks in (1, 2, 3, 4)
-    if chapter is not samplers or run["batch_size"] % ranks == 0
+    if OWN_RUNS.get(chapter) is not RUNS_OF_SAMPLERS or run["batch_size"] % ranks == 0
 ]
 
 
@@ -194,6 +201,11 @@ def test_train_changes_little_from_chapter_to_chapter(old, new):
     assert 0 < what_changed(CHAPTERS[old].train, CHAPTERS[new].train).changed_lines <= 16
 
 
+def test_saving_changes_little_too():
+    """And four lines more, which stand one level further out: one loop over all epochs."""
+    assert 0 < what_changed(samplers.train, checkpoint_and_recover.train).changed_lines <= 20 + 4
+
+
 def test_the_files_end_alike():
     """So that no chapter shows a change there."""
     ends = [inspect.getsource(chapter).partition("\nif __name__")[2] for chapter in CHAPTERS]
@@ -212,7 +224,8 @@ def test_a_chapter_imports_from_earlier_chapters_alone(chapter):
         if isinstance(node, ast.Import | ast.ImportFrom)
     ]
     names = {name for node in imports for name in re.findall(r"chapters\.(\w+)", ast.unparse(node))}
-    assert names <= set(order[: order.index(stem(chapter))])
+    parts = {"checkpointing", "locking", "stopping"} if chapter is checkpoint_and_recover else set()
+    assert names <= set(order[: order.index(stem(chapter))]) | parts
 
 
 @pytest.mark.parametrize(
@@ -265,6 +278,7 @@ OTHERS = pytest.mark.release("the other chapters under torchrun")
 def test_the_file_runs_and_reports(chapter, starter):
     """On rank 0 alone; without options where that takes no time: one process, the smaller model."""
     short = {} if chapter in WITH_THE_MLP and not starter else {"epochs": 2, "batch_size": 450}
+    short |= SMALL if chapter in SHARDED else {}
     done = run_file(chapter, *starter, **short)
     assert done.returncode == 0, done.stderr
     expected = (
@@ -283,11 +297,11 @@ def test_the_docstring_names_the_command_that_runs_the_file(chapter):
 
 @pytest.mark.parametrize("chapter", ON_RANKS, ids=stem)
 def test_train_leaves_no_process_group_behind_and_can_run_again(chapter):
-    run = {"epochs": 1, "batch_size": 450}
+    run = {"epochs": 1, "batch_size": 450} | (SMALL if chapter in SHARDED else {})
     assert_same(chapter.train(**run), one_process(chapter, **run))
     assert not dist.is_initialized()
     assert "RANK" not in os.environ
-    chapter.train(epochs=0)
+    chapter.train(**run | {"epochs": 0})
 
 
 @pytest.mark.parametrize(
@@ -465,4 +479,6 @@ def test_a_rank_takes_its_own_gpu_only_if_all_have_one(monkeypatch, gpus, local_
 def test_every_chapters_file_is_in_the_list_above():
     """A new chapter is held to all of these tests, or this one fails."""
     files = {path.stem for path in Path(single_process.__file__).parent.glob("*.py")}
-    assert files - {"__init__"} == {Path(chapter.__file__).stem for chapter in CHAPTERS}
+    files -= {"__init__", "fully_sharded_real_run"}  # the latter has tests/test_real_run.py
+    files -= {"checkpointing", "locking", "stopping"}  # parts of checkpoint_and_recover
+    assert files == {Path(chapter.__file__).stem for chapter in CHAPTERS}

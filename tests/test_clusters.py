@@ -162,6 +162,6 @@ def test_what_a_job_leaves_running_stays_and_is_seen(tmp_path):
     (tmp_path / "job.slurm").write_text("#!/bin/bash\nsetsid sleep 63 > /dev/null 2>&1 &\n")
     with Slurm(1) as slurm:
         job = slurm.submit("job.slurm", folder=tmp_path)
-        assert slurm.wait(job, timeout=60) == "COMPLETED"
+        assert slurm.wait(job, timeout=300) == "COMPLETED"
         (left,) = slurm.processes()
         assert left.cmdline() == ["sleep", "63"]

@@ -6,6 +6,7 @@ import pytest
 
 from ddp_workbook import launch
 from ddp_workbook.experiments.collectives import algorithms
+from tests.workers import collectives_workers as workers
 
 ROUNDS = {algorithms.RING: 8, algorithms.TREE: 6, algorithms.STAR: 8}  # for five ranks
 
@@ -14,7 +15,7 @@ ROUNDS = {algorithms.RING: 8, algorithms.TREE: 6, algorithms.STAR: 8}  # for fiv
 @pytest.mark.parametrize("way", algorithms.WAYS)
 def test_every_rank_gets_the_sum(way, ranks):
     """Of whole tensors, also where they cannot be cut into equal pieces."""
-    results = launch(algorithms.all_reduce_by, way, 256 * 7 + 1, ranks=ranks)
+    results = launch(workers.all_reduce_by, way, 256 * 7 + 1, ranks=ranks)
     total = ranks * (ranks + 1) / 2
     assert results == [[total, total]] * ranks
 

@@ -42,7 +42,7 @@ def test_the_weight_of_a_row_is_found_from_gradients():
     assert found.loc["plain"].tolist() == pytest.approx([1 / 12] * 9 + [1 / 4], abs=1e-3)
     assert found.loc["right"].tolist() == pytest.approx([1 / 10] * 10, abs=1e-3)
     picture = weighting.row_weights(found, THIRDS)
-    assert "plain: 0.08, 0.08, 0.08, 0.25; right: 0.10, 0.10, 0.10, 0.10" in picture.alt
+    assert "8: device 2 0.0833; 9: device 3 0.25. right: 0: device 0 0.1; " in picture.alt
     heights = [bar.get_height() for bar in picture.axes.patches if bar.get_height()]
     assert heights == pytest.approx(found.loc["plain"].tolist())
 

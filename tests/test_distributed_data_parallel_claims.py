@@ -19,17 +19,13 @@ from ddp_workbook.experiments.distributed_data_parallel import (
     batch_size,
     does_it_pay,
     filling,
-    five_rows,
     hooks,
-    losses,
     memory,
-    one_file,
     one_step,
     step_times,
     straggler,
     wire,
 )
-from ddp_workbook.figures import palette
 from ddp_workbook.recording.collectives import record_collectives
 from tests.drawn import words
 from tests.workers import ddp_claims as workers
@@ -87,19 +83,6 @@ def test_what_three_steps_send_line_by_line():
     assert len(list(DigitsMLP(depth=3).parameters())) == 8
 
 
-def test_what_leaves_the_sockets_is_what_a_ring_sends():
-    """Under load TCP sends some bytes twice."""
-    table = wire.payload_and_wire(ranks=[2, 3, 4])
-    assert list(table["payload of the call"]) == [4.0] * 3
-    measured = table["sent by a rank"] / table["2 (N-1)/N · payload"]
-    assert measured.between(0.99, 1.1).all()
-
-
-def test_sockets_that_nobody_counts_are_not_a_number(monkeypatch):
-    monkeypatch.delattr(wire.socket, "TCP_INFO")
-    assert math.isnan(wire.bytes_sent())
-
-
 def test_logging_once_costs_one_all_reduce_an_epoch():
     """29 batches, a bucket each, and the losses."""
     sent = record_collectives(distributed_data_parallel.train, ranks=2, epochs=1)
@@ -141,22 +124,7 @@ def test_the_picture_of_buckets_marks_the_last_gradient(backward):
     assert f"ready at {backward.last_gradient:.1f}" in picture.alt
 
 
-# Mean, losses, waiting
-
-
-def test_five_rows_are_off_by_a_quarter_without_the_factor():
-    off = five_rows.off_by()
-    assert off["mean of the ranks' means"] == pytest.approx(0.25, abs=0.03)
-    assert off["as in the chapter"] < 1e-5
-
-
-def test_losses_of_ranks_have_their_colours_and_the_short_batch_is_marked():
-    table = pd.DataFrame({"rank 0": [2.0, 1.0], "rank 1": [2.2, 1.4], "whole batch": [2.1, 1.2]})
-    picture = losses.own_losses(table.rename_axis("step"))
-    assert losses.LAST_BATCH in words(picture)
-    colours = [line.get_color() for line in picture.axes.lines]
-    assert colours == ["#004ffe", "#cc8200", palette.INK]
-    assert "whole batch from 2.1 to 1.2" in picture.alt
+# Waiting
 
 
 @pytest.mark.parametrize("who", [0, 1])
@@ -166,12 +134,12 @@ def test_any_rank_can_be_the_one_that_all_wait_for(who):
         if rank == who:
             assert spent[straggler.ASLEEP] > 190
         else:
-            assert spent["step"] < 100 < spent["forward"] + spent["backward"]
+            assert max(spent["step"], 100) < spent["forward"] + spent["backward"]
 
 
 def test_a_late_constructor_is_waited_for_in_the_constructor():
-    waited = straggler.waits_of_rank_0(["constructor"])
-    assert waited.loc["constructor", "constructor"] > 45
+    spent = straggler.spent(launch(straggler.timed_steps, late="constructor", ranks=2)[0])
+    assert max(spent, key=spent.get) == "constructor"
 
 
 def test_the_timeline_has_a_lane_for_each_rank():
@@ -197,29 +165,18 @@ def test_pages_controls_change_the_buckets_and_the_straggler():
     assert int(lost[1]) > 300 and lost[2] == "backward"
 
 
-# Memory and files
+# Memory, and who writes
 
 
 def test_a_rank_has_fewer_activations_and_everything_else_whole():
-    table = memory.held_by_one_rank(ranks=[2, 4])
+    ways = {1: memory.ALONE, 2: memory.DDP, 4: memory.DDP}
+    found = {n: launch(memory.held_in_a_step, way, ranks=n)[0][0] for n, way in ways.items()}
+    table = memory.by_part(found)
     for part in ("parameters", "gradients", "optimizer state"):
         assert table[part].nunique() == 1
     assert list(table["buckets"]) == [0, *table["gradients"][1:]]
     shares = table["activations"] / table["activations"].iloc[0]
     assert list(shares) == pytest.approx([1, 1 / 2, 1 / 4], rel=0.01)
-    picture = memory.held(table)
-    assert {"one process", "each of 4 ranks", "buckets"} <= set(words(picture))
-    assert "activations 2.12" in picture.alt
-
-
-def test_all_ranks_writing_leave_no_log():
-    written = one_file.logged_by(one_file.all_ranks_log, ranks=4)
-    meant = {one_file.line(step, rank) for step in range(one_file.STEPS) for rank in range(4)}
-    assert not set(written.splitlines()) <= meant
-
-
-def test_all_ranks_read_what_rank_0_wrote(tmp_path):
-    assert launch(one_file.rank_0_logs, str(tmp_path / "log"), ranks=3) == ["written once\n"] * 3
 
 
 def test_a_barrier_inside_the_if_is_reported():
@@ -270,12 +227,6 @@ def test_with_the_flag_set_late_the_first_micro_batch_is_the_one_that_is_sent():
     assert launch(workers.flag_set_late, ranks=2) == [1111.5, 2221.5]
 
 
-def test_tables_have_as_many_digits_as_matter():
-    row = {"a": 4.0, "b": 76.96, "c": 7.4e-9, "d": 0.0}
-    shown = accumulation.in_digits(pd.DataFrame([row]))
-    assert list(shown.iloc[0]) == ["4", "77.0", "7e-09", "0e+00"]
-
-
 def test_trainings_that_leave_the_picture_are_cut_off():
     curves = pd.DataFrame({"mean": [2.0, 1.0], "sum": [2.0, 300.0]}).rename_axis("step")
     picture = batch_size.trainings({"SGD": curves, "Adam": curves}, highest=20)
@@ -306,8 +257,8 @@ NUMBERS = [  # ranks, rows, compute, update, gradients, all_reduce, step
 
 
 def test_the_formula_is_filled_in():
-    assert list(does_it_pay.table(NUMBERS)["bandwidth B"]) == [0.5, 0.5]
-    assert list(does_it_pay.table(NUMBERS)["2 S / B"]) == [12.0, 12.0]
+    assert list(does_it_pay.table(NUMBERS)["bandwidth B, GB/s"]) == [0.5, 0.5]
+    assert list(does_it_pay.table(NUMBERS)["2 S / B, ms"]) == [12.0, 12.0]
     steps = does_it_pay.against_formula(NUMBERS)
     assert list(steps["one process"]) == [4.5, 16.5] and list(steps["DDP"]) == [9.0, 14.0]
     assert list(steps["nothing hidden"]) == [8.5, 14.5]
@@ -332,6 +283,7 @@ def test_the_calculator_says_what_the_page_says():
     assert slow["nothing hidden"].iloc[1:].max() < 1 and slow.at[64, "nothing hidden"] < 1
     assert slow.at[8, "hidden by backward"] < 1
     assert fast.loc[8].round(1).tolist() == [3.7, 5.4]
+    assert fast.max(axis=None) < 6.1 < 100 / (2 * 4 * 25.6 / 12.5)  # the ceiling, C / (2 S / B)
     made = does_it_pay.play_calculator()
     assert "2 S / B is 164 ms: without overlap DDP does not pay" in made.answer.words
     made.controls["link"].value = "NVLink 4"
@@ -345,9 +297,31 @@ def test_a_batch_of_64_trains_as_one_process_however_it_is_made():
         choice = {"ranks": ranks, "micro_batches": micro_batches, "rows": rows, "rate": "lr "}
         losses = launch(batch_size.losses_with_accumulation, **choice, optimizer="SGD")
         assert losses[0] == pytest.approx(batch_size.first_training("SGD"), abs=1e-4)
-    made.controls["micro_batches"].value = 8
+    assert "32 · 8 · 2 = 512 rows a step, 4 steps an epoch" in made.answer.words
+    made.controls["micro_batches"].value = 1
     made.wait()
-    assert "2 · 8 · 32 = 512 rows a step, 4 steps an epoch" in made.answer.words
+    assert "32 · 1 · 2 = 64 rows a step, 29 steps an epoch" in made.answer.words
+
+
+@pytest.mark.parametrize("optimizer", batch_size.RATES)
+def test_eight_times_the_rate_makes_up_for_eight_times_the_rows(optimizer):
+    """One process trains, because N ranks with the same batch give the same."""
+    small = batch_size.first_training(optimizer)
+    rate, rows = batch_size.RATES[optimizer], 8 * batch_size.SMALL
+    same, by_root, by_size = (
+        batch_size.losses_of_one_process(optimizer, rows, rate * factor, batch_size.PLAYED)
+        for factor in (1, 8**0.5, 8)
+    )
+    assert same[-1] > 2 * by_root[-1] > 2 * by_size[-1] and by_size[-1] < 1.2 * small[-1]
+    if optimizer == "SGD":
+        assert all(large > one for large, one in zip(by_size[1:4], small[1:4], strict=True))
+        far, jumps = (
+            batch_size.losses_of_one_process(optimizer, some, rate * 16, batch_size.PLAYED)
+            for some in (rows, batch_size.SMALL)
+        )
+        assert far[-1] < small[-1] and all(jumps[epoch] > small[epoch] for epoch in (2, 3))
+        said = f"(a loss of {by_size[-1]:.2f}, against {small[-1]:.2f})"
+        assert said in prose("02_further_the_batch")
 
 
 def test_the_numbers_are_measured_for_each_number_of_rows():
@@ -355,6 +329,18 @@ def test_the_numbers_are_measured_for_each_number_of_rows():
     size = sum(p.numel() for p in DigitsMLP(does_it_pay.WIDTH, does_it_pay.DEPTH).parameters())
     assert (one.ranks, one.rows, one.gradients) == (2, 16, pytest.approx(4 * size / 1e6))
     assert min(one.compute, one.update, one.all_reduce, one.step) > 0
+
+
+def test_the_published_figures_scale_as_the_page_says():
+    found = does_it_pay.published()
+    of_eight = found[found["GPUs"].str.startswith("8")].set_index("precision")["scaling"]
+    assert list(of_eight.drop("16 bits")) == ["0.97", "0.97"]
+    assert list(of_eight["16 bits"]) == ["0.87", "0.84"]
+    fast, slow = map(float, found.loc[found["GPUs"] == "2 TITAN RTX", "all GPUs"])
+    assert f"{fast / slow:.1f}" == "1.3"
+    assert (fast, slow) == tuple(round(200 * 8 / taken, 1) for taken in (101.9003, 131.4367))
+    said = "97 % in float32 and TF32", "84 to 87 % in 16 bits", "1.3 times as fast"
+    assert [one for one in said if one not in prose("02_further_does_it_pay")] == []
 
 
 # The recorded run
@@ -372,14 +358,8 @@ DP, DDP = "DataParallel, 2 replicas (stand-in: CPU threads)", "DDP, 2 ranks"
 
 def test_the_recorded_milliseconds_are_those_that_the_page_names(recorded):
     ms = (recorded["median"] * 1e3).map("{:.1f}".format)
-    text = prose("02_further_does_it_pay")
-    assert ms[64, 64, "one process, 1 thread"] == "2.4" and "takes 2.4 ms" in text
-    said = f"{ms[1024, 256, DDP]} and {ms[1024, 256, DP]} ms"
-    assert said == "54.7 and 54.0 ms" and said in text
-    large = [f"{recorded['median'][1024, 1024, one] * 1e3:.0f}" for one in (DDP, DP)]
-    assert f"({large[0]} ms against {large[1]})" in text
-    quartiles = [recorded.loc[(1024, 256, one), ["q1", "q3"]] for one in (DDP, DP)]
-    assert max(q["q1"] for q in quartiles) < min(q["q3"] for q in quartiles)
+    assert ms[64, 64, "one process, 1 thread"] == "2.4"
+    assert "takes 2.4 ms" in prose("02_further_does_it_pay")
 
 
 def test_the_recorded_speed_ups_are_those_that_the_pages_name():
@@ -391,7 +371,7 @@ def test_the_recorded_speed_ups_are_those_that_the_pages_name():
     assert f"{of_dp[1024, 256]:.2f}" == "1.17"
     for stem, said in {
         "02_distributed_data_parallel": ("1.73 times as fast", "(1.17 and 1.13"),
-        "02_further_does_it_pay": ("1.13 and 1.73 times as fast",),
+        "02_further_does_it_pay": ("1.73 times as fast", "(1.13)"),
     }.items():
         assert [one for one in said if one not in prose(stem)] == []
 
@@ -431,7 +411,7 @@ def test_an_outlier_does_not_squeeze_the_bars():
     rows = [("one", 1, 0.001), ("one", 2, 0.002), ("one", 3, 5.0), ("two", 1, 0.003)]
     frame = pd.DataFrame(rows, columns=["candidate", "round", "seconds"])
     picture = step_time_plot(frame)
-    assert picture.axes.get_xlim()[1] < 6 and "one 2, two 3" in picture.alt
+    assert picture.axes.get_xlim()[1] < 6 and "one 2; two 3" in picture.alt
 
 
 def test_each_rank_keeps_its_own_scores():

@@ -90,14 +90,6 @@ def test_two_gpus_are_measured_and_named(gpus):
     ]
 
 
-def test_chapter_01_leaves_ddp_out(gpus):
-    gpus(0)
-    frame = of_chapter_01.dp_against_one_process(SMALL[:1], rounds=1, seconds=0.01)
-    names = list(frame["candidate"])
-    assert names[-1] == "DataParallel, 2 replicas (stand-in: CPU threads)"
-    assert all(name.startswith("one process") for name in names[:-1])
-
-
 def test_one_core_has_one_candidate_of_one_process(gpus, monkeypatch):
     gpus(0)
     monkeypatch.setattr(of_chapter_01, "usable_cores", lambda: 1)

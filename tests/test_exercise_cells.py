@@ -11,7 +11,7 @@ import pytest
 
 from ddp_workbook.errors import TooBusyToTell, WorkbookError
 from ddp_workbook.exercises import CHAPTERS
-from ddp_workbook.exercises.judging import attempts, on_ranks, reader
+from ddp_workbook.exercises.judging import attempts, judge, on_ranks, reader
 from ddp_workbook.exercises.judging.catalogue import UnknownExercise, find, names
 from ddp_workbook.exercises.judging.judge import examine
 from ddp_workbook.exercises.judging.magics import ExerciseMagics
@@ -60,12 +60,10 @@ def saved(folder: Path = FOLDER) -> dict[str, str]:
 
 
 def test_an_attempt_is_saved_before_anything_of_it_runs(own_folder, monkeypatch):
-    class ACheckThatLooks:
-        name, stub = NAME, EXERCISE.stub
-        check = staticmethod(lambda attempt: found.append((saved(), attempt.path.read_text())))
-
     found = []
-    examine(ACheckThatLooks, "x = 1\n")
+    look = lambda check, attempt, sizes: found.append((saved(), attempt.path.read_text()))  # noqa: E731
+    monkeypatch.setattr(judge, "examine_calls", look)
+    examine(EXERCISE, "x = 1\n")
     [(files, of_this_check)] = found
     assert files == {f"{NAME}.py": "x = 1\n", f"{NAME}.1.py": "x = 1\n"}
     assert of_this_check == f"# %%exercise {NAME}\nx = 1\n"
@@ -170,10 +168,9 @@ def test_a_folder_that_cannot_be_made_is_no_obstacle(own_folder, monkeypatch):
 
 def test_where_nothing_can_be_written_nothing_runs_and_it_says_why(own_folder, monkeypatch):
     full_disk(monkeypatch, all_of_it=True)
-    ran = type("Module", (), {"check": lambda attempt: pytest.fail("it ran")})
-    exercise = type("One", (), {"name": NAME, "stub": EXERCISE.stub, "module": ran})
+    monkeypatch.setattr(judge, "examine_calls", lambda *_: pytest.fail("it ran"))
     with pytest.raises(WorkbookError, match=r"could not be saved, so it was not run.*No space"):
-        examine(exercise, "x = 1\n")
+        examine(EXERCISE, "x = 1\n")
 
 
 def test_half_an_attempt_is_not_left(own_folder, monkeypatch):
@@ -462,12 +459,12 @@ def test_interrupt_an_edit_and_an_unknown_name(kernel):
     assert "is solved" in shown(kernel, f"%%exercise {NAME}\n{EXERCISE.solution}")["text/plain"]
     before = set(kernel.below())
     request = kernel.send(f"%%exercise {NAME}\n{HANG}")
-    assert wait_until((kernel.folder / "reached").exists, 20)
+    assert wait_until((kernel.folder / "reached").exists)
     ranks = list(set(kernel.below()) - before)
     kernel.manager.interrupt_kernel()
     start = time.monotonic()
     text = kernel.answer(request)
-    assert time.monotonic() - start < 20 and wait_until(lambda: not alive(ranks), 20)
+    assert time.monotonic() - start < 20 and wait_until(lambda: not alive(ranks))
     assert (
         "Interrupted." in text
         and "Traceback" not in text

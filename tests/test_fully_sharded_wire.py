@@ -12,7 +12,7 @@ from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.fully_sharded import by_hand, memory, step
 from ddp_workbook.experiments.fully_sharded.one_process import one_process
-from ddp_workbook.experiments.fully_sharded.step import WHOLE, moments_of_a_step
+from ddp_workbook.experiments.fully_sharded.step import FULL, moments_of_a_step
 from ddp_workbook.experiments.fully_sharded.wire import (
     AS_ONE,
     BY_BLOCK,
@@ -34,32 +34,32 @@ def moments():
 
 def test_a_block_is_whole_for_its_forward_and_for_its_backward_and_never_two_at_once(moments):
     for of_rank in moments:
-        whole = [[b for b, held in enumerate(m.weights) if held == WHOLE] for m in of_rank]
+        whole = [[b for b, held in enumerate(m.weights) if held == FULL] for m in of_rank]
         assert max(map(len, whole)) == 1
         forwards = [m for m in of_rank if m.doing.startswith(("forward", "backward"))]
         assert [m.block for m in forwards] == [0, 1, 2, 2, 1, 0]
-        assert all(m.weights[m.block] == WHOLE for m in forwards)
-        assert set(of_rank[0].weights) == set(of_rank[-1].weights) == {"piece"}
+        assert all(m.weights[m.block] == FULL for m in forwards)
+        assert set(of_rank[0].weights) == set(of_rank[-1].weights) == {"shard"}
 
 
 def test_a_whole_gradient_lives_until_its_reduce_scatter(moments):
     for of_rank in moments:
         for before, after in itertools.pairwise(of_rank):
             if after.doing.startswith("reduce-scatter"):
-                assert before.gradients[after.block] == WHOLE
-                assert after.gradients[after.block] == "piece"
-        assert set(of_rank[-1].gradients) == set(of_rank[-1].states) == {"piece"}
+                assert before.gradients[after.block] == FULL
+                assert after.gradients[after.block] == "shard"
+        assert set(of_rank[-1].gradients) == set(of_rank[-1].states) == {"shard"}
         assert set(of_rank[-2].states) == {"none"}
 
 
 def test_the_pictures_say_in_words_what_they_show(moments):
     strip = step.strip(moments)
-    assert "At most 1 block is whole at a time" in strip.alt and "1, 2, 3, 3, 2, 1" in strip.alt
+    assert "At most 1 block is unsharded at a time" in strip.alt and "1, 2, 3, 3, 2, 1" in strip.alt
     backward = next(n for n, m in enumerate(moments[0]) if m.doing == "backward, block 3")
     frame = step.frame(moments, backward)
-    assert "the whole weights of block 3" in frame.alt
-    assert "the whole gradient of block 3" in frame.alt
-    assert "its piece of the gradient of block 3" in step.frame(moments, backward + 1).alt
+    assert "the full weights of block 3" in frame.alt
+    assert "the full gradient of block 3" in frame.alt
+    assert "its shard of the gradient of block 3" in step.frame(moments, backward + 1).alt
 
 
 def test_calls_and_bytes_are_those_of_the_formulas(ranks=3):
@@ -98,17 +98,18 @@ def test_show_code_reads_the_file_as_it_is_now():
 
 @pytest.fixture(scope="module")
 def steps():
-    """On 3 ranks, whose pieces are not equally long; the page measures 4."""
+    """On 3 ranks, whose shards are not equally long; the page measures 4."""
     return memory.measured_steps(ranks=3)
 
 
 def test_what_is_measured_is_what_the_formulas_say(steps):
     """Every part that has a formula, within 2 %."""
-    table = memory.memory_table(steps)
-    known = table.dropna()
-    assert len(known) == len(table) - 1
-    apart = (known["measured"] - known["by formula"]).abs()
-    assert (apart <= 0.02 * known["by formula"]).all(), known
+    for way, of_ranks in steps.items():
+        by_formula = memory.predicted(way, len(of_ranks))
+        for part in memory.PARTS:
+            if (way, part) != (BY_HAND, "unsharded"):
+                held = getattr(of_ranks[0].held, part)
+                assert held == pytest.approx(getattr(by_formula, part), rel=0.02), (way, part)
 
 
 def test_only_what_is_unsharded_does_not_shrink(steps):
@@ -175,7 +176,7 @@ def test_messages_come_in_the_order_that_the_page_shows(steps):
 
 
 def test_a_model_on_meta_is_sharded_before_it_has_memory():
-    """Built without memory, sharded, given memory for its pieces, then loaded."""
+    """Built without memory, sharded, given memory for its shards, then loaded."""
     for shapes, whole_bytes, right in launch(sharded_from_meta, ranks=2):
         assert shapes == (128, 64) and whole_bytes == 0 and right
 

@@ -84,7 +84,7 @@ def test_a_part_that_waits_for_ever_is_ended_with_all_that_it_started(tmp_path):
     assert (hung.state, fine.state) == (FAILED, OK)
     assert hung.reason == "took more than 2 s, and was ended"
     (child,) = running.last_lines("hangs", tmp_path)
-    assert wait_until(lambda: not alive([int(child)]), 5)
+    assert wait_until(lambda: not alive([int(child)]))
 
 
 def test_no_part_begins_when_the_budget_is_used_up(tmp_path, monkeypatch):

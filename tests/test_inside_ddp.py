@@ -14,6 +14,7 @@ from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.exercises import bucketed_average
 from ddp_workbook.exercises.judging.advice import for_failure
+from ddp_workbook.experiments import arguments
 from ddp_workbook.experiments.distributed_data_parallel import (
     constructor,
     hooks,
@@ -21,7 +22,7 @@ from ddp_workbook.experiments.distributed_data_parallel import (
     two_parts,
     unused,
 )
-from ddp_workbook.experiments.distributed_data_parallel.hooks import Backward, Bucket, Gradient
+from ddp_workbook.experiments.distributed_data_parallel.hooks import Backward
 from ddp_workbook.experiments.distributed_data_parallel.messages import (
     BUFFERS,
     GRADIENTS,
@@ -90,14 +91,6 @@ def test_a_bucket_leaves_with_its_last_gradient_and_before_later_ones(watched):
 
 def test_a_hook_on_a_parameter_sees_the_gradient_before_it_is_averaged():
     assert launch(workers.seen_by_a_hook, ranks=2) == [(0.0, 0.5), (1.0, 0.5)]
-
-
-def test_the_picture_of_a_backward_says_what_it_shows():
-    ready = [Gradient("b", 8, 0, 1.0), Gradient("a", 8, 1, 4.0)]
-    backward = Backward(ready, [Bucket(8, 1.5, 3.0), Bucket(8, 4.5, 6.0)])
-    alt = hooks.lanes([backward, backward]).alt
-    assert "rank 1, bucket 1: travels from 4.5 to 6" in alt
-    assert "the last one at 4.0 ms" in alt and "the exposed part is 2.0 ms" in alt
 
 
 # What is sent, call by call
@@ -179,7 +172,7 @@ def test_a_model_in_two_parts_has_the_gradients_of_one_process():
 
 def test_every_argument_is_explained():
     assert [name for name in ARGUMENTS if name not in constructor.EXPLAINED] == []
-    assert constructor.NEWER not in set(constructor.argument_table()["what it does"])
+    assert arguments.NEWER not in set(constructor.argument_table()["what it does"])
 
 
 @pytest.fixture(scope="module")

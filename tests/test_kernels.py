@@ -86,7 +86,7 @@ def test_interrupt_ends_the_ranks_says_where_they_stood_and_leaves_a_working_ker
     request, ranks, _ = deadlocked(shared)
     shared.manager.interrupt_kernel()
     page = shared.answer(request, patience=30)  # the ranks alone would take 100 s
-    assert wait_until(lambda: not alive(ranks), 20)
+    assert wait_until(lambda: not alive(ranks))
     assert page.count("Interrupted.") == 1 and "Traceback" not in page
     assert "rank 0  waits in all_reduce" in page and "in_kernels.py" in page
     assert "rank 1 called barrier" in page
@@ -99,7 +99,7 @@ def test_two_interrupts_in_a_row_leave_nothing_either(shared):
         shared.manager.interrupt_kernel()
         time.sleep(0.05)
     shared.answer(request)
-    assert wait_until(lambda: not alive(ranks), 20)
+    assert wait_until(lambda: not alive(ranks))
     assert "[3, 3]" in shared.run("print(launch(in_kernels.total, ranks=2, timeout=30))")
 
 
@@ -119,9 +119,7 @@ def test_interrupt_while_the_fork_server_still_imports_torch(kernel):
 def test_restart_leaves_nothing(kernel):
     _, _, processes = deadlocked(kernel)
     kernel.manager.restart_kernel(now=True)
-    assert wait_until(lambda: not alive(processes), 20), [
-        psutil.Process(p) for p in alive(processes)
-    ]
+    assert wait_until(lambda: not alive(processes)), [psutil.Process(p) for p in alive(processes)]
 
 
 def test_death_of_the_kernel_leaves_nothing(kernel):
@@ -129,9 +127,7 @@ def test_death_of_the_kernel_leaves_nothing(kernel):
     _, _, processes = deadlocked(kernel)
     assert len(processes) >= 6
     os.kill(kernel.pid, signal.SIGKILL)
-    assert wait_until(lambda: not alive(processes), 20), [
-        psutil.Process(p) for p in alive(processes)
-    ]
+    assert wait_until(lambda: not alive(processes)), [psutil.Process(p) for p in alive(processes)]
 
 
 def test_death_of_the_kernel_ends_a_rank_that_holds_the_gil(kernel):
@@ -141,7 +137,7 @@ def test_death_of_the_kernel_ends_a_rank_that_holds_the_gil(kernel):
     assert wait_until(lambda: file.exists() and file.read_text(), 60)
     processes = kernel.below()
     os.kill(kernel.pid, signal.SIGKILL)
-    assert wait_until(lambda: not alive(processes), 20)
+    assert wait_until(lambda: not alive(processes))
 
 
 def test_nothing_listens_beyond_loopback(shared):

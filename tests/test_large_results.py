@@ -1,4 +1,4 @@
-"""Results of ranks: sent without copies, told while they are sent, read within the time limit."""
+"""Results of ranks: sent without copies, told while they are sent, and read."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ import torch
 
 from ddp_workbook.diagnostics import advice
 from ddp_workbook.errors import LaunchInterrupted, RankFailed, RanksHung
-from ddp_workbook.launcher import framing, limits, serialization, unpickling
+from ddp_workbook.launcher import framing, limits, serialization
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.fork_server import CONTEXT
 from ddp_workbook.launcher.launch import run_ranks
@@ -199,70 +199,27 @@ def test_a_rank_that_is_killed_while_it_sends(slow_reading):
 
 def test_a_rank_that_is_stopped_while_it_sends_holds_up_no_other(slow_reading):
     error = failure(results.gets_a_signal_while_sending, MEDIUM, signal.SIGSTOP, timeout=4)
-    assert re.search(r"rank 0 +is stopped", str(error))
+    assert re.search(r"rank 0 +is sending its result", str(error))
     assert re.search(r"rank 1 +has returned", str(error))
 
 
-# Read here within the time limit
+# Read here
 
 
-def reading_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if isinstance(thread, unpickling.Reading)]
-
-
-def reads_endlessly() -> bool:
-    """True once a reading thread has come to the loop that does not end."""
-    stacks = [results.outwards(thread.ident) for thread in reading_threads() if thread.ident]
-    return any(frame.f_code.co_name == "__setstate__" for stack in stacks for frame in stack)
-
-
-@pytest.fixture
-def no_thread_left():
-    yield
-    assert wait_until(lambda: not reading_threads(), 10)
-
-
-def test_a_result_whose_reading_never_ends(no_thread_left):
-    start = time.monotonic()
-    error = failure(results.endless, 1, timeout=2)
-    assert isinstance(error, RanksHung) and time.monotonic() - start < 30  # seen: 2.1
-    lines = str(error).splitlines()
-    assert lines[0].startswith("All ranks returned, but their results had not been read here when")
-    assert lines[0].endswith("the time limit of 2 s was reached.")
-    assert re.fullmatch(r"  rank 0 +has returned", lines[1])
-    assert re.search(r"rank 1 +has returned; its result is being read here  .*sleep\(", lines[2])
-    assert advice.LOOP in lines[3]
-
-
-def test_an_interrupt_ends_the_reading_of_a_result(no_thread_left):
-    start = time.monotonic()
-    threading.Thread(target=interrupt_the_reading).start()
+def test_an_interrupt_ends_the_reading_of_a_result():
+    """Reading runs code of the reader's, which may never end."""
+    threading.Thread(target=interrupt_the_reading, args=(threading.get_ident(),)).start()
     with pytest.raises(LaunchInterrupted) as caught:
         returned(results.endless)
-    assert time.monotonic() - start < 20  # seen: 0.3
-    assert "rank 0  has returned; its result is being read here" in str(caught.value)
+    assert "rank 0  has returned" in str(caught.value)
 
 
-def interrupt_the_reading():
-    wait_until(reads_endlessly, 20)
+def interrupt_the_reading(thread: int):
+    def reads() -> bool:
+        return "__setstate__" in {frame.f_code.co_name for frame in results.outwards(thread)}
+
+    assert wait_until(reads)
     os.kill(os.getpid(), signal.SIGINT)
-
-
-def test_a_launch_in_a_thread_stops_reading_when_it_is_cancelled(no_thread_left):
-    cancelled, seen = threading.Event(), []
-
-    def run():
-        try:
-            run_ranks(Call(results.endless), 1, 60, quiet=True, cancelled=cancelled)
-        except KeyboardInterrupt as error:
-            seen.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert wait_until(reads_endlessly, 20)
-    cancelled.set()
-    thread.join(20)
-    assert [type(error) for error in seen] == [LaunchInterrupted]
 
 
 # More than memory holds

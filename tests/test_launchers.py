@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.experiments.distributed_data_parallel import launchers, told
+from ddp_workbook.experiments import who
+from ddp_workbook.experiments.distributed_data_parallel import launchers
 from ddp_workbook.launcher.rendezvous import free_port
 from tests.workers import ddp_claims as workers
 
@@ -44,13 +45,13 @@ def test_torchrun_keeps_hold_of_the_port():
 
 def test_a_port_that_is_taken_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = torchrun("--master-port", str(taken.getsockname()[1]), told.__file__)
+        done = torchrun("--master-port", str(taken.getsockname()[1]), who.__file__)
     assert done.returncode != 0 and "EADDRINUSE" in done.stderr
 
 
 def on_two_hosts(*lines: list[str]) -> list[list[dict]]:
     """What the ranks find that two torchruns start together, two each; in the order of `lines`."""
-    words = [["--nnodes", "2", "--nproc-per-node", "2", *line, told.__file__] for line in lines]
+    words = [["--nnodes", "2", "--nproc-per-node", "2", *line, who.__file__] for line in lines]
     with ThreadPoolExecutor() as pool:
         return list(pool.map(launchers._told, ["torch.distributed.run"] * 2, words, [{}] * 2))
 
@@ -74,7 +75,7 @@ def test_c10d_needs_no_node_rank_and_the_run_has_the_name_that_it_is_given():
 
 
 def test_a_standalone_run_has_a_name_of_its_own():
-    words = ["--standalone", "--nproc-per-node", "2", told.__file__]
+    words = ["--standalone", "--nproc-per-node", "2", who.__file__]
     runs = [launchers._told("torch.distributed.run", words, {}) for _ in range(2)]
     names = [{one["TORCHELASTIC_RUN_ID"] for one in found} for found in runs]
     assert len(names[0]) == len(names[1]) == 1 and names[0] != names[1]

@@ -18,8 +18,8 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 NOTEBOOKS = sorted(CHECKOUT.glob("notebooks/*.ipynb"))
 CHAPTERS = [path for path in NOTEBOOKS if not path.stem.startswith("00_")]
 
-# room of the package -> the rooms that it may import from; every other import is a wrong arrow
-ROOMS = {
+# part of the package -> the parts that it may import from; every other import is a wrong arrow
+MAY_IMPORT = {
     "errors": set(),
     "files": set(),
     "source_tree": set(),
@@ -36,14 +36,15 @@ ROOMS = {
     "questions": {"errors"},
     "progress_board": {"errors", "files", "questions"},
 }
-ROOMS["notebook"] = {"recording", "figures", "launcher", *ROOMS["launcher"]}
-ROOMS["notebook"] |= {"progress_board", *ROOMS["progress_board"]}
-ROOMS["exercises"] = {"notebook", "progress_board", *ROOMS["notebook"]} - {"figures"}
-ROOMS["experiments"] = {"exercises", "chapters", "planning", "figures", "results", "digits"}
-ROOMS["experiments"] |= ROOMS["exercises"]
-ROOMS["instructor"] = {"exercises", "digits", *ROOMS["exercises"]}
-ROOMS["program"] = {"errors", "files"}
-ROOMS["cli"] = {"program", "instructor", "planning", *ROOMS["instructor"]}
+MAY_IMPORT["notebook"] = {"recording", "figures", "launcher", *MAY_IMPORT["launcher"]}
+MAY_IMPORT["notebook"] |= {"progress_board", *MAY_IMPORT["progress_board"]}
+MAY_IMPORT["exercises"] = {"notebook", "progress_board", *MAY_IMPORT["notebook"]} - {"figures"}
+MAY_IMPORT["experiments"] = {"exercises", "chapters", "planning", "figures", "results", "digits"}
+MAY_IMPORT["experiments"] |= MAY_IMPORT["exercises"]
+MAY_IMPORT["instructor"] = {"exercises", "digits", *MAY_IMPORT["exercises"]}
+MAY_IMPORT["testing"] = {"launcher", *MAY_IMPORT["launcher"]}
+MAY_IMPORT["program"] = {"errors", "files", "chapters"}
+MAY_IMPORT["cli"] = {"program", "instructor", "planning", *MAY_IMPORT["instructor"]}
 
 
 def name(path: Path) -> str:
@@ -71,20 +72,22 @@ def imports(path: Path, inside: bool = True) -> set[str]:
     return {module for module in found if module.startswith("ddp_workbook.")}
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_arrows_point_one_way(room):
-    """A room imports only from itself and the rooms named above: none of them knows its users."""
-    files = sorted(PACKAGE.glob(f"{room}/**/*.py")) or [PACKAGE / f"{room}.py"]
+@pytest.mark.parametrize("part", MAY_IMPORT)
+def test_arrows_point_one_way(part):
+    """A part imports only from itself and the parts named above: none of them knows its users."""
+    files = sorted(PACKAGE.glob(f"{part}/**/*.py")) or [PACKAGE / f"{part}.py"]
     arrows = {(name(path), module) for path in files for module in imports(path)}
-    allowed = {room, *ROOMS[room]}
+    allowed = {part, *MAY_IMPORT[part]}
     assert {(path, m) for path, m in arrows if m.split(".")[1] not in allowed} == set()
 
 
-def test_every_room_has_its_row():
-    """A new folder or module says above what it may import, and no two rooms import each other."""
+def test_every_part_has_its_row():
+    """A new folder or module says above what it may import, and no two parts import each other."""
     ours = ("__init__", "__pycache__")
-    assert {path.stem for path in PACKAGE.iterdir() if path.stem not in ours} == set(ROOMS)
-    assert {(one, two) for one in ROOMS for two in ROOMS[one] if one in ROOMS[two]} == set()
+    assert {path.stem for path in PACKAGE.iterdir() if path.stem not in ours} == set(MAY_IMPORT)
+    assert {
+        (one, two) for one in MAY_IMPORT for two in MAY_IMPORT[one] if one in MAY_IMPORT[two]
+    } == set()
 
 
 def test_no_two_modules_import_each_other():
@@ -101,7 +104,7 @@ def test_no_two_modules_import_each_other():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names them
 
 
-def test_the_picture_of_the_rooms_is_true():
+def test_the_picture_of_the_parts_is_true():
     """CONTRIBUTING's has each of them, and no arrow leads up."""
     text = (CHECKOUT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     picture = re.search(r"(?s)```\n(notebooks/.*?)```", text)[1]
@@ -111,8 +114,8 @@ def test_the_picture_of_the_rooms_is_true():
         for level, line in enumerate(lines)
         for one in re.findall(r"(\w+)(?:/|\.py)", line[1] if line else "")
     }
-    assert levels.keys() == ROOMS.keys()
-    up = [(one, two) for one in ROOMS for two in ROOMS[one] if levels[one] > levels[two]]
+    assert levels.keys() == MAY_IMPORT.keys()
+    up = [(one, two) for one in MAY_IMPORT for two in MAY_IMPORT[one] if levels[one] > levels[two]]
     assert up == []
 
 

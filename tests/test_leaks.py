@@ -29,7 +29,7 @@ def belongings() -> dict:
 
 def as_before(before: dict) -> bool:
     """True once all is as it was; the fork server closes a pipe just after it tells of an end."""
-    if wait_until(lambda: belongings() == before, 2):
+    if wait_until(lambda: belongings() == before):
         return True
     after = belongings()
     raise AssertionError(

@@ -41,7 +41,15 @@ def test_the_recorded_bytes_are_those_that_ranks_hold(ranks):
 
 def test_every_strategy_was_measured():
     strategies = {case.strategy for case in CASES}
-    assert strategies == {"ddp", "zero_1", "blocks_stay_whole", "zero_3", "whole", "hsdp", "bf16"}
+    assert strategies == {
+        "ddp",
+        "zero_1",
+        "blocks_stay_gathered",
+        "zero_3",
+        "one_unit",
+        "hsdp",
+        "bf16",
+    }
 
 
 def test_one_of_the_models_is_the_chapters_own():

@@ -56,6 +56,11 @@ SURVIVORS = {  # exercise -> mutant -> why it is as right as the solution
             "the same samples in the same order, one at a time; the result holds no batches"
         ),
     },
+    "save_atomically": {
+        "argument: new.unlink(missing_ok=True) -> new.unlink()": (
+            "an error is raised all the same, with the first one as its context"
+        ),
+    },
     "even_work": {
         "constant: 0 -> 1": "totals that all begin at 1 differ by as much as if they began at 0",
     },

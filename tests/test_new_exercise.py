@@ -79,7 +79,7 @@ def test_what_follows_from_an_exercise_is_written_everywhere(tree):
     late = [
         60 * (int(b[0]) - int(a[0])) + int(b[1]) - int(a[1]) for a, b in zip(*ends, strict=True)
     ]
-    assert late == [0, 3, 3, 0]
+    assert late[0] == late[3] == 0 and {*late[1:3]} <= {3, 4}, "and a tenth to spare"
     assert run(tree, "-m", "tools.new_exercise", "--sync") == ""
 
 
@@ -105,7 +105,7 @@ def test_any_cells_can_be_tried(tmp_path, monkeypatch, capsys):
         (["another", "--page", "02", "--after", "my_indices"], "is not on 02_distributed_data"),
         (["another", "--page", "03"], "The plan 'Half a day' would end"),
         (["another", "--page", "03"], "In no plan are: 01_further_inside_data_parallel, "),
-        (["another", "--page", "further_stores", "--minutes", "30"], "a page may take 45"),
+        (["another", "--page", "further_stores", "--minutes", "40"], "a page may take 50"),
         (["another"], "Give --page"),
         (["another", "--try", "x.py"], "There is no exercise called 'another'"),
         (["mean_over_ranks", "--try", "x.py"], "No such file"),

@@ -1,17 +1,30 @@
-"""`ddp-workbook new`: a program of one's own, which passes its own tests."""
+"""`ddp-workbook new`: a program of one's own that passes its own tests, and its stages."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.utils.data import DistributedSampler
 from typer.testing import CliRunner
 
+from ddp_workbook import RankFailed, launch
 from ddp_workbook.cli import app
+from ddp_workbook.exercises.judging.directives import asked_by
+from ddp_workbook.notebook.code_diff import what_changed
+from ddp_workbook.program import train_02, train_04, train_06, train_07
 from ddp_workbook.program.new import CLUSTERS, STRATEGIES, NewRefused, files, write
+from tests.clusters.slurm import Slurm
+from tests.leftovers import wait_until
 
+EPOCHS = 40  # long enough for a signal to come before the end
 LONGEST = 120  # lines of train.py that are not empty
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # more of them wait for each other on a busy machine
 
 
 def run(folder, *words: str) -> subprocess.CompletedProcess:
@@ -20,11 +33,29 @@ def run(folder, *words: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, *words],
         cwd=folder,
-        env=without,
+        env=without | ONE_THREAD,
         capture_output=True,
         text=True,
         timeout=540,
     )
+
+
+def weights(saved: Path) -> dict[str, torch.Tensor]:
+    """Those of a file, or of a folder's newest save: a file, or a folder of shards."""
+    if saved.is_dir():
+        newest = max(saved.glob("step_*"))
+        if newest.is_dir():
+            dcp_to_torch_save(newest, saved / "whole.pt")
+            newest = saved / "whole.pt"
+        saved = newest
+    state = torch.load(saved, weights_only=True)
+    return state.get("model", state)
+
+
+def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, atol=1e-4, rtol=1e-4, msg=name)
 
 
 @pytest.fixture(scope="module", params=STRATEGIES)
@@ -35,30 +66,173 @@ def project(request, tmp_path_factory):
     return folder
 
 
+# What it grows from
+
+
+def stops_after_an_epoch(saved: str) -> None:
+    """Page 07's program, in a job that ends too early."""
+
+    def stop(sampler: DistributedSampler, epoch: int) -> None:
+        if epoch == 1:
+            raise TimeoutError("stopped")
+        sampler.epoch = epoch
+
+    DistributedSampler.set_epoch = stop  # in a rank, which ends with it
+    train_07.main(saved)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """The weights of page 02's program, in one process."""
+    saved = tmp_path_factory.mktemp("first") / "saved"
+    launch(train_02.main, str(saved), ranks=1)
+    return weights(saved)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("stage", [train_04, train_06, train_07], ids=["04", "06", "07"])
+def test_each_stage_trains_as_the_first_one_does_alone(stage, ranks, first, tmp_path):
+    launch(stage.main, str(tmp_path / "saved"), ranks=ranks)
+    assert_same(weights(tmp_path / "saved"), first)
+
+
+def test_the_first_one_trains_with_a_larger_batch_on_more_ranks(first, tmp_path):
+    launch(train_02.main, str(tmp_path / "saved"), ranks=2)
+    with pytest.raises(AssertionError):
+        assert_same(weights(tmp_path / "saved"), first)
+
+
+def test_the_steps_from_stage_to_stage_are_small():
+    pairs = (train_02, train_04), (train_04, train_06), (train_04, train_07)
+    steps = [what_changed(old.main, new.main).changed_lines for old, new in pairs]
+    assert max(steps) <= 12
+
+
+def test_a_later_job_continues_on_another_number_of_ranks(first, tmp_path):
+    """One epoch on two ranks, the rest on four."""
+    saved = tmp_path / "saved"
+    with pytest.raises(RankFailed, match="stopped"):
+        launch(stops_after_an_epoch, str(saved), ranks=2)
+    assert torch.load(saved, weights_only=True)["epochs"] == 1
+    launch(train_07.main, str(saved), ranks=4)
+    assert_same(weights(saved), first)
+
+
+# The project
+
+
 def test_its_own_tests_pass(project):
-    """The same weights on 1, 2 and 4 ranks, and after a kill."""
+    """The same weights on 1, 2 and 4 ranks, and after it was killed or told to stop."""
     done = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert done.returncode == 0, done.stdout
-    assert "4 passed" in done.stdout
+    assert "5 passed" in done.stdout
 
 
 def test_it_learns_in_bfloat16_and_needs_nothing_of_the_workbook(project):
-    done = run(project, "train.py", "--bf16", "--checkpoint", "bf16")
+    done = run(project, "train.py", "--bf16", "--saved", "runs/bf16", "--workers", "1")
     assert done.returncode == 0, done.stderr
     first, *_, last = [float(line.split()[3].rstrip(",")) for line in done.stdout.splitlines()]
     assert last < first / 2
-    assert "ddp_workbook" not in "".join(path.read_text() for path in project.glob("*.*y"))
+    assert "ddp_workbook" not in "".join(path.read_text() for path in project.glob("*.*"))
+
+
+def test_sharded_it_trains_to_the_same_weights(tmp_path):
+    """Saving must not change the training: torch's `get_state_dict` can take a step itself."""
+    found = {}
+    for strategy in STRATEGIES:
+        write(tmp_path / strategy, strategy)
+        saved = tmp_path / strategy / "saved"
+        launch(tmp_path / strategy / "train.py", "--epochs", "2", "--saved", saved, ranks=2)
+        found[strategy] = weights(saved)
+    assert_same(found["fsdp"], found["ddp"])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_it_is_short_and_clean(strategy, tmp_path):
-    (tmp_path / "train.py").write_text(files(strategy, "slurm")["train.py"])
-    lines = (tmp_path / "train.py").read_text().splitlines()
+    write(tmp_path / "own", strategy)
+    lines = (tmp_path / "own" / "train.py").read_text().splitlines()
     assert sum(bool(line.strip()) for line in lines) <= LONGEST
-    wide = ["--line-length", "100"]
-    for check in (["ruff", "check", *wide], ["ruff", "format", "--check", *wide], ["mypy"]):
-        done = run(tmp_path, "-m", *check, "train.py")
+    wide = ["--line-length", "100", "."]
+    for check in (
+        ["ruff", "check", *wide],
+        ["ruff", "format", "--check", *wide],
+        ["mypy", "train.py", "task.py"],
+    ):
+        done = run(tmp_path / "own", "-m", *check)
         assert done.returncode == 0, done.stdout
+
+
+def test_a_program_that_trains_on_the_same_rows_fails_its_tests(tmp_path):
+    write(tmp_path / "own")
+    train = tmp_path / "own" / "train.py"
+    wrong = train.read_text().replace("DistributedSampler(data,", "DistributedSampler(data, 1, 0,")
+    assert wrong != train.read_text()
+    train.write_text(wrong)
+    done = run(tmp_path / "own", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
+    assert done.returncode == 1 and "test_more_ranks_end_with_the_same_weights[2]" in done.stdout
+
+
+# Bad input of its own
+
+
+def refused(project: Path, *options: str, ranks: int = 1) -> str:
+    """What it says when it fails."""
+    with pytest.raises(RankFailed) as failed:
+        launch(project / "train.py", *options, ranks=ranks)
+    return str(failed.value)
+
+
+def test_numbers_that_do_not_fit(project):
+    odd = refused(project, "--batch", "62", ranks=4)
+    assert "--batch 62 does not divide by 4 ranks x --accumulate" in odd
+    assert "4096 samples are too few" in refused(project, "--batch", "8192")
+
+
+def test_a_checkpoint_of_another_model_is_named(project, tmp_path):
+    saved = tmp_path / "saved"
+    launch(project / "train.py", "--epochs", "1", "--saved", saved, ranks=2)
+    task = project / "task.py"
+    own = task.read_text()
+    task.write_text(own.replace("width: int = 64", "width: int = 32"))
+    try:
+        said = refused(project, "--saved", str(saved))
+    finally:
+        task.write_text(own)
+    assert "is of another model or optimizer" in said and "size mismatch" in said.lower()
+
+
+def test_sharded_a_model_without_blocks_is_refused(tmp_path):
+    """It would be one unit, which is gathered whole."""
+    write(tmp_path / "own", "fsdp")
+    task = tmp_path / "own" / "task.py"
+    task.write_text(task.read_text().replace("Block(width), Block(width)", "nn.GELU()"))
+    assert "no layer of class Block" in refused(tmp_path / "own", ranks=2)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_all_ranks_follow_rank_0_where_not_all_see_the_checkpoint(strategy, tmp_path):
+    """Rank 1's node sees none: it does not begin again by itself, while rank 0 continues."""
+    write(tmp_path / "own", strategy)
+    train, saved = tmp_path / "own" / "train.py", tmp_path / "saved"
+    launch(train, "--epochs", "1", "--saved", saved, ranks=2)
+    elsewhere = 'Path("elsewhere") if dist.get_rank() else args.saved'
+    own = train.read_text()
+    train.write_text(own.replace("Checkpointer(args.saved,", f"Checkpointer({elsewhere},"))
+    assert train.read_text() != own
+    launch(train, "--epochs", "2", "--saved", saved, ranks=2)  # rank 0 names the save
+    assert [path.name[:11] for path in sorted(saved.glob("step_*"))] == [
+        "step_000064",
+        "step_000128",
+    ]
+
+
+def test_a_checkpoint_that_cannot_be_written_fails_before_training(project, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    said = refused(project, "--saved", str(tmp_path / "file" / "below" / "saved"))
+    assert "Not a directory" in said or "File exists" in said
+
+
+# Its job scripts
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
@@ -69,16 +243,104 @@ def test_its_job_script_is_sound(cluster, tmp_path):
     done = subprocess.run(["shellcheck", "job"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert f"job.{cluster}" in texts["README.md"] and "@" not in texts["README.md"]
+    asked = asked_by(cluster, texts[f"job.{cluster}"])
+    assert (asked.nodes, asked.gpus, asked.seconds, asked.unread) == (1, 4, 3600, [])
 
 
-def test_a_program_that_trains_on_the_same_rows_fails_its_tests(tmp_path):
-    write(tmp_path / "own")
-    train = tmp_path / "own" / "train.py"
-    wrong = train.read_text().replace("DistributedSampler(data,", "DistributedSampler(data, 1, 0,")
-    assert wrong != train.read_text()
-    train.write_text(wrong)
-    done = run(tmp_path / "own", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
-    assert done.returncode == 1 and "test_more_ranks_train_to_the_same_weights[2]" in done.stdout
+def for_the_lab(job: Path, nodes: int, ranks: int, epochs: int) -> None:
+    """Edit a job script as a reader would: this many nodes, ranks on each, and Python's folder."""
+    python = f"export PATH={Path(sys.executable).parent}:/usr/bin:/bin"
+    edits = {
+        r"--nodes=\d": f"--nodes={nodes}",
+        r"--gpus-per-node=\d": f"--gpus-per-node={ranks}",
+        r"--cpus-per-task=\d+": f"--cpus-per-task={ranks}",
+        r'"\$@"|--epochs \d': f"--epochs {epochs}",
+        r"(?m)^# change me: what .*|^export PATH.*": python,
+        r"select=\d:ncpus=\d+:ngpus=\d": f"select={nodes}:ncpus={ranks}:ngpus={ranks}",
+        r"RANKS:-\d": f"RANKS:-{ranks}",
+        r"threads=\d": "threads=1",
+        r'setup=".*"': f'setup="{python}"',
+    }
+    text = job.read_text()
+    for old, new in edits.items():
+        text = re.sub(old, new, text)
+    job.write_text(text)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("strategy", "cluster"),
+    [
+        ("ddp", "slurm"),
+        ("fsdp", "pbs"),
+        pytest.param("ddp", "pbs", marks=pytest.mark.release),
+        pytest.param("fsdp", "slurm", marks=pytest.mark.release),
+    ],
+)
+def test_a_job_on_two_nodes_is_continued_on_one(strategy, cluster, tmp_path):
+    write(tmp_path / "own", strategy, cluster)
+    script = f"job.{cluster}"
+    with Slurm(nodes=2) as slurm:
+        for nodes, ranks, epochs in ((2, 1, 1), (1, 2, 2)):
+            for_the_lab(tmp_path / "own" / script, nodes, ranks, epochs)
+            job = slurm.submit(script, tmp_path / "own")
+            assert slurm.wait(job, timeout=240) == "COMPLETED", slurm.output(job)
+            assert f"epoch {epochs - 1}: loss" in slurm.output(job)
+        assert "64 of 128 steps are done" in slurm.output(job)
+
+
+def trains(said: str, resumed: int) -> bool:
+    """Whether a job that has resumed so many times has done an epoch since."""
+    runs = said.split("steps are done")
+    return len(runs) == resumed + 1 and "epoch " in runs[-1]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.release("sharded, too"))]
+)
+def test_a_job_that_is_told_to_stop_saves_and_queues_again(strategy, tmp_path):
+    """As Slurm tells it before its time is over; on two nodes, in the middle of an epoch."""
+    own = tmp_path / "own"
+    write(own, strategy)
+    with Slurm(nodes=2) as slurm:
+        for_the_lab(own / "job.slurm", 2, 1, EPOCHS)
+        job = slurm.submit("job.slurm", own)
+        for run in range(2):  # its first two are told
+            assert wait_until(lambda run=run: trains(slurm.output(job), run), 120)
+            slurm.run(["scancel", "--batch", "--signal=USR1", job], check=True)
+            assert wait_until(lambda run=run: slurm.job(job)["Restarts"] == str(run + 1), 120)
+        assert slurm.wait(job, timeout=240) == "COMPLETED", slurm.output(job)
+        said = slurm.output(job)
+    saved = re.findall(r"told to stop: saved after (\d+) steps", said)
+    assert len(saved) == 2
+    assert all(f"saved: {steps} of {EPOCHS * 64} steps are done" in said for steps in saved)
+    alone = "--epochs", str(EPOCHS), "--saved", tmp_path / "other"
+    launch(own / "train.py", *alone, ranks=2, timeout=500)
+    assert_same(weights(own / "saved"), weights(tmp_path / "other"))
+
+
+@pytest.mark.cluster
+def test_a_pbs_job_that_is_told_to_stop_saves_and_submits_another(tmp_path):
+    """As its own clock tells it; on two nodes, of which one hears it."""
+    own = tmp_path / "own"
+    write(own, cluster="pbs")
+    with Slurm(nodes=2) as slurm:
+        for_the_lab(own / "job.pbs", 2, 1, EPOCHS)
+        job = slurm.submit("job.pbs", own)
+        assert wait_until(lambda: "epoch 0" in slurm.output(job), 120), slurm.output(job)
+        slurm.run(["scancel", "--batch", "--signal=USR1", job], check=True)
+        assert slurm.wait(job, timeout=240) == "COMPLETED", slurm.output(job)
+        saved = re.search(r"told to stop: saved after (\d+) steps", slurm.output(job))
+        following = str(int(job) + 1)
+        assert slurm.wait(following, timeout=240) == "COMPLETED", slurm.output(following)
+        said = slurm.output(following)
+        assert saved and f"saved: {saved[1]} of {EPOCHS * 64} steps are done" in said
+        assert wait_until(lambda: slurm.processes() == [])
+    assert not list(own.glob("torchrun-*"))
+
+
+# The command
 
 
 def test_the_command_says_what_to_type_and_overwrites_nothing(tmp_path):
@@ -87,14 +349,15 @@ def test_the_command_says_what_to_type_and_overwrites_nothing(tmp_path):
     assert {path.name for path in (tmp_path / "own").iterdir()} == set(files("ddp", "pbs"))
     again = CliRunner().invoke(app, ["new", str(tmp_path / "own")])
     assert again.exit_code == 2 and "is there already" in again.output
-    unknown = CliRunner().invoke(app, ["new", str(tmp_path / "other"), "--strategy", "zero"])
-    assert unknown.exit_code == 2 and "take ddp or fsdp" in unknown.output
+    for wrong in (["--strategy", "zero"], ["--cluster", "lsf"], ["--stategy", "fsdp"]):
+        unknown = CliRunner().invoke(app, ["new", str(tmp_path / "other"), *wrong])
+        assert unknown.exit_code == 2 and wrong[0] in unknown.output
     assert not (tmp_path / "other").exists()
 
 
 def test_where_nothing_can_be_written_it_says_so(tmp_path):
     (tmp_path / "file").write_text("mine")
-    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/own")):
         with pytest.raises(NewRefused, match="Give "):
             write(folder)
     assert (tmp_path / "file").read_text() == "mine"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddp_workbook.diagnostics import advice
-from ddp_workbook.diagnostics.positions import State
+from ddp_workbook.diagnostics.evidence import State
 from ddp_workbook.errors import LaunchRefused, RankFailed, RanksHung
 from ddp_workbook.launcher.calls import call_of
 from ddp_workbook.launcher.launch import launch, run_ranks
@@ -149,7 +149,7 @@ def test_other_parts_of_pytorch_run_as_they_are(worker):
     [
         (spawn_style.nccl, '("gloo", '),
         (spawn_style.to_rank, '.to("cpu")'),
-        (spawn_style.set_device, "write pass"),
+        (spawn_style.set_device, "delete it"),
         (spawn_style.device_ids, "device_ids=None"),
     ],
 )

@@ -85,16 +85,16 @@ def imported(code: str) -> set[str]:
 
 
 def is_for(path: Path, one: str) -> bool:
-    """Comes through the front door, is the data set or a chapter, or has its chapter's stem."""
+    """Comes through the front door, is common to the chapters, or has its chapter's stem."""
     _, room, *rest = one.split(".")
     if room in ("experiments", "figures"):
         return rest[:1] == [pages.find_pages([path.stem[:2]])[0].stem[3:]]
-    return room in ("chapters", "digits") or (not rest and room in ddp_workbook.HOMES)
+    return room in ("chapters", "digits", "program") or (not rest and room in ddp_workbook.HOMES)
 
 
 @each_notebook
 def test_a_notebook_imports_what_is_meant_for_it(path):
-    """The front door, digits, chapters, and the experiments and figures of its own chapter."""
+    """The front door, digits, chapters, the program that grows with them, its own experiments."""
     names = set().union(*map(imported, cells(path, "code")))
     assert {one for one in names if not is_for(path, one)} == set()
 

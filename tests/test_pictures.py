@@ -261,7 +261,7 @@ def test_step_times_name_every_candidate_size_and_the_machine():
     assert {"7.68", "15.4", "23"} <= set(said)  # medians in ms of the small model
     widths = [bar.get_width() for bar in made.axes.patches]
     assert widths == pytest.approx([7.68, 15.36, 23.04])
-    assert "width 64, depth 4, batch 64: one process 7.68, DataParallel (stand-in) 15.4" in made.alt
+    assert "width 64, depth 4, batch 64: one process 7.68; DataParallel (stand-in) 15.4" in made.alt
 
 
 def test_step_times_of_one_size_need_no_size_columns():
@@ -283,7 +283,7 @@ def test_speed_up_has_a_point_for_each_candidate_but_the_baseline():
 
 
 def test_a_table_without_rows_is_not_drawn():
-    with pytest.raises(ValueError, match="no rows to draw"):
+    with pytest.raises(ValueError, match="nothing to draw"):
         figures.step_time_plot(timings().iloc[:0])
 
 
@@ -321,6 +321,18 @@ def test_a_hundred_ranks_are_drawn_and_a_thousand_refused():
         assert "rank 99 99" in made.alt
     with pytest.raises(ValueError, match="1000 bars do not fit into a picture: draw 128 or fewer"):
         figures.bars(pd.concat([table] * 10), "kB", "Held")
+
+
+@pytest.mark.parametrize("count", [1, 100])
+@pytest.mark.filterwarnings("error")
+def test_lanes_and_lines_of_one_rank_and_of_a_hundred(count):
+    names = [f"rank {rank}" for rank in range(count)]
+    events = pd.DataFrame({"lane": names, "what": "works", "start": 0, "end": 1})
+    lanes = figures.lanes(events, "ms", "Ranks", by="rank")
+    losses = pd.DataFrame([range(1, count + 1)], columns=names, index=[1])
+    lines = figures.lines(losses, "loss", "Ranks", by="rank", log="xy")
+    assert len(lanes.axes.patches) == len(lines.axes.lines) == count
+    assert lanes.svg and lines.svg and f"rank {count - 1} from {count} to {count}" in lines.alt
 
 
 def test_nan_is_no_bar_and_is_said():
@@ -401,6 +413,8 @@ def test_a_picture_without_values_is_refused_in_a_sentence(draw):
 def test_an_event_that_ends_before_it_starts_is_refused():
     with pytest.raises(ValueError, match="waits on rank 1 ends before it starts"):
         figures.lanes(EVENTS.assign(end=[3, 1, 0]), "ms", "Two ranks")
+    with pytest.raises(ValueError, match="ends before it starts, or at no known time"):
+        figures.lanes(EVENTS.assign(end=[3, 1, float("nan")]), "ms", "Two ranks")
 
 
 def test_images_are_drawn_side_by_side_with_their_names_and_compared():

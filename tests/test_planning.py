@@ -1,11 +1,13 @@
 """Plans: formulas beside torch's own shards and real steps, known models, bad input."""
 
+import gc
 import json
-import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
-from functools import cache
 from math import prod
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,45 +17,39 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 from typer.testing import CliRunner
 
 from benchmarks import large_plan
-from ddp_workbook import cli, launch
+from ddp_workbook import cli
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.fully_sharded import planning as on_page
+from ddp_workbook.experiments.fully_sharded.strategies import FAKE
+from ddp_workbook.experiments.one_gpu import group
 from ddp_workbook.planning import formulas, hardware, sizes
-from ddp_workbook.planning.activations import at_the_loss, of_loss, saved_by_block
-from ddp_workbook.planning.decoder import (
-    PUBLISHED,
-    Block,
-    DecoderShape,
-    decoder_shape,
-    of_size,
-)
-from ddp_workbook.planning.formulas import Ledger
-from ddp_workbook.planning.fsdp_step import FsdpStep, Message
-from ddp_workbook.planning.messages import ddp_messages, summed, zero_1_messages
-from ddp_workbook.planning.plan import STRATEGIES, estimate, plan, possible_changes
-from ddp_workbook.planning.sharding import fake_group
+from ddp_workbook.planning.activations import Saving, at_the_loss, of_loss, saved_by_block
+from ddp_workbook.planning.config import TYPES
+from ddp_workbook.planning.decoder import PUBLISHED, DecoderShape, decoder_shape, of_size
+from ddp_workbook.planning.formulas import Ledger, Policy
+from ddp_workbook.planning.messages import Message, fsdp_messages, summed
+from ddp_workbook.planning.plan import estimate, plan, possible_changes
+from ddp_workbook.planning.settings import STRATEGIES
 from ddp_workbook.planning.shards import shard_numel, zero_1_parts
 from ddp_workbook.planning.sizes import PlanRefused
 from ddp_workbook.planning.speed import Cluster, call_seconds, flops
 from ddp_workbook.recording.memory import MemoryLedger
-from tests.workers.planning_workers import SMALL, TIED, on_fake_ranks, on_real_ranks
+from tests.workers.planning_workers import SMALL, TIED, Block, Decoder, on_fake_ranks
 
 BF16, FP32 = torch.bfloat16, torch.float32
+MODELS = Path(__file__).parents[1] / "data" / "models"
 H100 = Cluster(
     hardware.named(hardware.INSIDE, "NVLink 4"), hardware.named(hardware.BETWEEN, "InfiniBand NDR")
 )
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left():
-    """Neither a process group nor torch's excepthook, which would prefix every later error."""
-    hook = sys.excepthook
-    yield
-    assert not dist.is_initialized()
-    assert sys.excepthook is hook
+CPU = torch.device("cpu")
 
 
 # Shards
@@ -61,38 +57,28 @@ def nothing_is_left():
 
 def cut_by_torch(shape: list[int], ranks: int, rank: int) -> tuple[int, int]:
     """Elements of the local tensor, and of its storage, that `fully_shard` makes."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend
+
     holder = nn.Module()
     holder.weight = nn.Parameter(torch.empty(shape, device="meta"))
-    with fake_group(ranks, rank):
+    hook = sys.excepthook
+    dist.init_process_group(FAKE, rank=rank, world_size=ranks, store=FakeStore())
+    try:
         fully_shard(holder, mesh=init_device_mesh("cpu", (ranks,)))
         local = holder.weight.to_local()
         return local.numel(), local.untyped_storage().nbytes() // local.element_size()
+    finally:
+        dist.destroy_process_group()
+        sys.excepthook = hook
 
 
-def test_shards_are_those_of_fully_shard():
-    """Any rows, ranks and rank, also fewer rows than ranks, and padding."""
-    pytest.importorskip("hypothesis")
-    from hypothesis import given, settings
-    from hypothesis import strategies as some
-
-    @settings(max_examples=40, deadline=None, database=None)
-    @given(some.data())
-    def check(data):
-        ranks = data.draw(some.integers(1, 1100))
-        rank = data.draw(some.integers(0, ranks - 1))
-        shape = data.draw(some.lists(some.integers(1, 40), min_size=1, max_size=3))
-        shape[0] = data.draw(some.integers(1, 3000 // prod(shape[1:]) + 1))
+@pytest.mark.parametrize("shape", [[1], [7], [37, 3], [40, 2, 2], [1025, 1], [3000]], ids=str)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8, 1024])
+def test_shards_are_those_of_fully_shard(shape, ranks):
+    """Also fewer rows than ranks, and padding."""
+    for rank in {0, ranks // 2, ranks - 1}:
         expected = shard_numel(shape, ranks, rank), shard_numel(shape, ranks)
         assert cut_by_torch(shape, ranks, rank) == expected
-
-    check()
-
-
-def test_the_last_of_1024_ranks_holds_no_row_of_a_vocabulary():
-    """And stores the zeros that it sends."""
-    shapes = [cut_by_torch([128_256, 16], 1024, rank) for rank in (0, 1017, 1018, 1023)]
-    assert [elements // 16 for elements, _ in shapes] == [126, 114, 0, 0]
-    assert {stored // 16 for _, stored in shapes} == {126}
 
 
 def test_a_scalar_parameter_has_no_rows():
@@ -102,12 +88,12 @@ def test_a_scalar_parameter_has_no_rows():
 
 def test_zero_1_deals_whole_tensors_out_as_torch_does():
     """Also more ranks than tensors: some rank then holds nothing."""
+    model = Decoder(SMALL)
     for ranks in (1, 2, 5, 64):
-        model = SMALL.build(device="cpu")
-        with fake_group(ranks):
+        with group(FAKE, ranks, CPU):
             optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW)
             parts = optimizer._partition_parameters()
-        ours = [sum(map(prod, part)) for part in zero_1_parts(SMALL.units, ranks)]
+        ours = [sum(map(prod, part)) for part in zero_1_parts(SMALL.units(), ranks)]
         theirs = [sum(p.numel() for group in part for p in group["params"]) for part in parts]
         assert ours == theirs
 
@@ -120,90 +106,47 @@ WAYS = [
     {"dtypes": (BF16, FP32)},
     {"dtypes": (BF16, None)},
     {"offload": True},
+    {"split_root": True, "dtypes": (BF16, FP32)},
+    {"split_root": True, "reshard_after_forward": False},
 ]
-ON_MANY = [{"reshard_after_forward": 4}, {"shards": 4}]
-CASES = [(ranks, way) for ranks in (1, 2, 3, 8, 1024) for way in WAYS]
-CASES += [(ranks, way) for ranks in (8, 64) for way in ON_MANY]
+CASES = [(ranks, way) for ranks in (1, 2, 3, 1024) for way in WAYS]
+CASES += [(8, {"reshard_after_forward": 4}), (8, {"shards": 4}), (64, {"shards": 4})]
 
 
-def step_of(shape: DecoderShape, ranks: int, way: dict) -> FsdpStep:
-    """The step that should be the same as that of `on_fake_ranks`."""
+def by_formula(
+    shape: DecoderShape, ranks: int, way: dict
+) -> tuple[formulas.Ledger, Counter[tuple[str, int, int]]]:
+    """The ledger and the calls that should be those of `on_fake_ranks`."""
     param_dtype, reduce_dtype = way.get("dtypes", (None, None))
-    shards = way.get("shards", ranks)
-    return FsdpStep(
-        shape.units,
-        shards,
+    shards, split = way.get("shards", ranks), way.get("split_root", False)
+    how = Policy(
         way.get("reshard_after_forward", True),
         param_dtype=param_dtype,
         reduce_dtype=reduce_dtype,
-        replicas=ranks // shards,
-        root_first=shape.root_first,
+        root_first=0 if split else shape.first,
     )
+    units = shape.units(split)
+    calls = fsdp_messages(units, shards, how, ranks // shards)
+    sums = Counter((call.op, call.bytes, call.received) for call in calls)
+    return formulas.fully_sharded(units, shards, how=how), sums
 
 
-@pytest.mark.parametrize(("ranks", "way"), CASES)
+@pytest.mark.parametrize(("ranks", "way"), CASES, ids=str)
 def test_a_real_step_of_fsdp2_holds_and_sends_what_the_formulas_say(ranks, way):
     """To the byte."""
-    held, rows = on_fake_ranks(SMALL, ranks, **way)
-    step = step_of(SMALL, ranks, way)
-    ledger = formulas.of_step(step)
-    assert (held.parameters, held.gradients) == (ledger.parameters, ledger.gradients)
-    assert held.optimizer == ledger.optimizer
-    assert held.unsharded == ledger.unsharded
-    assert rows == [(m.op, m.bytes, m.received) for m in step.messages]
+    held, calls = on_fake_ranks(SMALL, ranks, **way)
+    ledger, expected = by_formula(SMALL, ranks, way)
+    for part in ("parameters", "gradients", "optimizer", "unsharded"):
+        assert getattr(held, part) == getattr(ledger, part)
+    assert Counter(calls) == expected
 
 
 def test_a_tied_embedding_has_half_of_its_gradient_from_the_start():
     """The measurement calls that half temporary: it is no parameter's gradient yet."""
-    held, rows = on_fake_ranks(TIED, 2)
-    step = step_of(TIED, 2, {})
-    half = 4 * TIED.vocabulary * TIED.width
-    assert sum(step.largest.values()) == pytest.approx(held.unsharded + half, rel=0.001)
-    assert rows == [(m.op, m.bytes, m.received) for m in step.messages]
-    assert held.optimizer == formulas.of_step(step).optimizer
-
-
-# The same on real ranks
-
-
-BUCKETS = {"fully_shard": {}, "DDP": {"bucket_cap_mb": 0.01}, "ZeRO-1": {"bucket_cap_mb": 0.01}}
-
-
-@cache
-def of_real_ranks(ranks: int) -> list[list[tuple]]:
-    """All strategies in one launch: what each rank holds and sends, strategy by strategy."""
-    ways = [{"strategy": strategy} | bucket for strategy, bucket in BUCKETS.items()]
-    return launch(on_real_ranks, SMALL, *ways, ranks=ranks)
-
-
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("strategy", BUCKETS)
-def test_real_ranks_hold_and_send_what_the_formulas_say(strategy, ranks):
-    bucket, number = BUCKETS[strategy], list(BUCKETS).index(strategy)
-    units, last = SMALL.units, SMALL.root_last
-    for rank, found in enumerate(of_real_ranks(ranks)):
-        held, rows = found[number]
-        if strategy == "fully_shard":
-            ledger = formulas.fully_sharded(units, ranks, rank, root_first=SMALL.root_first)
-            messages = FsdpStep(units, ranks).messages
-        elif strategy == "DDP":
-            ledger = formulas.ddp(units)
-            messages = ddp_messages(units, ranks, root_first=last, **bucket)
-        else:
-            ledger = formulas.zero_1(units, ranks, rank)
-            messages = zero_1_messages(units, ranks, rank, root_first=last, **bucket)
-        parts = ("parameters", "gradients", "optimizer", "unsharded", "buckets")
-        assert [getattr(held, p) for p in parts] == [getattr(ledger, p) for p in parts]
-        assert rows == [(m.op, m.bytes, m.received) for m in messages]
-
-
-def test_ddp_begins_with_a_small_bucket():
-    """1 MiB, then 25 MiB, as the reducer builds them after the first step."""
-    wide = DecoderShape("wide", 3, 512, 8, 8, 2048, 1000)
-    ([(_, rows)], _) = launch(on_real_ranks, wide, {"strategy": "DDP"}, ranks=2)
-    messages = ddp_messages(wide.units, 2, root_first=1)
-    assert len(messages) == 3 and messages[0].bytes < 3 * 2**20 < messages[1].bytes
-    assert rows == [(m.op, m.bytes, m.received) for m in messages]
+    held, calls = on_fake_ranks(TIED, 2)
+    ledger, expected = by_formula(TIED, 2, {})
+    assert ledger.unsharded == held.unsharded + 4 * TIED.vocabulary * TIED.width
+    assert Counter(calls) == expected and held.optimizer == ledger.optimizer
 
 
 # Activations
@@ -225,23 +168,60 @@ def saved_bytes(block: nn.Module, width: int, dtype: torch.dtype, tokens: int) -
     return sum(t.untyped_storage().nbytes() for key, t in kept.items() if key not in own)
 
 
-@pytest.mark.parametrize("dtype", [FP32, BF16])
-@pytest.mark.parametrize("gpt", [True, False])
-def test_a_block_saves_what_the_formula_says(gpt, dtype):
-    """On a CPU RMSNorm is made of several operations that save more: LayerNorm stands in for it."""
-    shape = DecoderShape("block", 1, 256, 8, 8 if gpt else 2, 1024, 100, gpt=gpt)
+def wide_block(gpt: bool, dtype: torch.dtype) -> tuple[DecoderShape, Block]:
+    """A block 256 wide. On a CPU RMSNorm is made of several operations that save more: LayerNorm
+    stands in for it."""
+    shape = replace(TIED if gpt else SMALL, width=256, heads=8, hidden=1024)
+    shape = replace(shape, kv_heads=8 if gpt else 2)
     block = Block(shape)
     if not gpt:
         for name in ("attention_norm", "forward_norm"):
             setattr(block, name, nn.LayerNorm(shape.width))
-    measured = saved_bytes(block.to(dtype), shape.width, dtype, tokens=128)
-    assert saved_by_block(shape, 128, dtype) == pytest.approx(measured, rel=0.005)
+    return shape, block.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [FP32, BF16])
+@pytest.mark.parametrize("gpt", [True, False])
+def test_a_block_saves_what_the_formula_says(gpt, dtype):
+    shape, block = wide_block(gpt, dtype)
+    measured = saved_bytes(block, shape.width, dtype, tokens=128)
+    assert saved_by_block(shape, 128, Saving(dtype)) == pytest.approx(measured, rel=0.005)
+
+
+def keeps_products(context, op, *args, **kwargs) -> CheckpointPolicy:
+    """Keep what matrix products and attention return; compute the rest again."""
+    kept = ("addmm", "mm", "scaled_dot_product")
+    is_kept = any(word in str(op) for word in kept)
+    return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+@pytest.mark.parametrize("gpt", [True, False])
+def test_selective_checkpointing_keeps_what_the_formula_says(gpt):
+    """The block's input, and what products and attention return, counted where they are made."""
+    shape, block = wide_block(gpt, FP32)
+    tokens = torch.randn(2, 64, shape.width, requires_grad=True)
+    with MemoryLedger(block) as ledger:
+        output = checkpoint(
+            block,
+            tokens,
+            use_reentrant=False,
+            context_fn=lambda: create_selective_checkpoint_contexts(keeps_products),
+        )
+        gc.collect()
+        alive = sum(ledger.sizes.values())
+    kept = alive - output.nbytes - sum(parameter.nbytes for parameter in block.parameters())
+    how = Saving(FP32, "selective")
+    assert saved_by_block(shape, tokens.shape[:2].numel(), how) == pytest.approx(kept, rel=0.005)
 
 
 def test_gpt_saves_what_korthikanti_counts_without_dropout_and_attention_matrix():
-    """34 - 2 bytes a token and unit of width; the statistics of softmax and norms are extra."""
+    """34 - 2 bytes a token and unit of width; the statistics of softmax and norms are extra. With
+    tensor parallelism 10 - 2 stay whole, with sequence parallelism nothing does."""
     shape = decoder_shape("GPT-3 175B")
-    assert saved_by_block(shape, 1) / shape.width == pytest.approx(32, rel=0.002)
+    assert saved_by_block(shape, 1, Saving()) / shape.width == pytest.approx(32, rel=0.002)
+    for sequence, whole in ((False, 8), (True, 0)):
+        saved = saved_by_block(shape, 1024, Saving(tensor=8, sequence=sequence)) / 1024
+        assert saved / shape.width == pytest.approx(whole + (32 - whole) / 8, rel=0.01)
 
 
 @pytest.mark.parametrize(("dtype", "each"), [(BF16, 14), (FP32, 16)])
@@ -254,16 +234,18 @@ def test_the_loss_takes_a_dozen_bytes_for_each_word_of_the_vocabulary(dtype, eac
         F.cross_entropy(logits.float(), torch.zeros(tokens, dtype=torch.int64)).backward()
     weights = 8 * words * dtype.itemsize
     shape = replace(SMALL, vocabulary=words)
-    assert of_loss(shape, tokens, dtype) == each * tokens * words
+    assert of_loss(shape, tokens, Saving(dtype)) == each * tokens * words
     assert ledger.held.peak - weights == pytest.approx(each * tokens * words, rel=0.001)
 
 
 def test_checkpointing_keeps_the_inputs_of_blocks_alone():
     shape = decoder_shape("8B")
-    full, less = (at_the_loss(shape, 8192, BF16, checkpoint=on) for on in (False, True))
+    full, some, less = (
+        at_the_loss(shape, 8192, Saving(checkpoint=on)) for on in (False, "selective", True)
+    )
     inputs = shape.layers * 8192 * shape.width * 2
-    assert less < full / 2
-    assert less == pytest.approx(inputs + of_loss(shape, 8192), rel=0.02)
+    assert less < some < full
+    assert less == pytest.approx(inputs + of_loss(shape, 8192, Saving()), rel=0.02)
 
 
 # Models
@@ -277,9 +259,19 @@ KNOWN = {
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_published_models_have_their_number_of_parameters(name):
-    shape = decoder_shape(name)
-    assert shape.parameters == pytest.approx(KNOWN[name], rel=0.01)
-    assert shape.parameters == sum(p.numel() for p in shape.build().parameters())
+    assert decoder_shape(name).parameters == pytest.approx(KNOWN[name], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [SMALL, TIED, replace(SMALL, name="small_wide", head_dim=10)],
+    ids=lambda shape: shape.name,
+)
+def test_shapes_are_those_of_a_real_decoder(shape):
+    model = Decoder(shape)
+    assert shape.parameters == sum(p.numel() for p in model.parameters())
+    block = Counter(tuple(p.shape) for p in model.blocks[0].parameters())
+    assert Counter(map(tuple, shape.block())) == block
 
 
 def test_a_bare_size_means_the_published_model():
@@ -288,106 +280,210 @@ def test_a_bare_size_means_the_published_model():
     assert decoder_shape("0.35B").name == "GPT-3 350M"
 
 
-def test_any_other_size_gives_a_model_of_about_that_size_and_a_usual_shape():
-    pytest.importorskip("hypothesis")
-    from hypothesis import given, settings
-    from hypothesis import strategies as some
-
-    @settings(max_examples=40, deadline=None, database=None)
-    @given(some.floats(8.0, 12.0))
-    def check(exponent):
-        count = round(10**exponent)
-        shape = of_size(count)
-        assert shape.parameters == pytest.approx(count, rel=0.02)
-        assert 20 < shape.width / shape.layers < 400
-        assert shape.width % shape.heads == shape.heads % shape.kv_heads == 0
-
-    check()
+@pytest.mark.parametrize("count", [10**8, 3 * 10**8, 10**9, 75 * 10**8, 3 * 10**10, 10**12])
+def test_any_other_size_gives_a_model_of_about_that_size_and_a_usual_shape(count):
+    shape = of_size(count)
+    assert shape.parameters == pytest.approx(count, rel=0.02)
+    assert 20 < shape.width / shape.layers < 400
+    assert shape.width % shape.heads == shape.heads % shape.kv_heads == 0
 
 
-def test_a_config_of_hugging_face_is_read(tmp_path):
-    config = {
-        "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
-        "tie_word_embeddings": False, "head_dim": 128,
-    }  # fmt: skip
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(config))
-    for given in (config, type("Config", (), config)(), str(path)):
-        if not isinstance(given, dict | str):
-            given.__dict__.update(config)
-        assert decoder_shape(given).parameters == decoder_shape("8B").parameters
+# Configs: parameters as their model cards and papers say, all and active
+
+CONFIGS = {
+    "llama-3.1-8b": (8.03e9, 8.03e9),
+    "gpt2": (124.4e6, 124.4e6),
+    "gemma-2-9b": (9.24e9, 9.24e9),
+    "mixtral-8x7b": (46.7e9, 12.9e9),
+    "qwen3-30b-a3b": (30.5e9, 3.35e9),
+    "deepseek-v3": (671e9, 37.5e9),
+    "olmo-2-7b": (7.30e9, 7.30e9),
+    "bloom": (176.25e9, 176.25e9),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_published_configs_have_their_parameters_and_make_a_plan(name):
+    """Within 1 %; none is refused, whole or with its embedding apart."""
+    made = plan(str(MODELS / f"{name}.json"), 1024, split_root=True)
+    everything, active = CONFIGS[name]
+    assert made.shape.parameters == pytest.approx(everything, rel=0.01)
+    assert made.shape.active == pytest.approx(active, rel=0.01)
+    assert {path.stem for path in MODELS.glob("*.json")} == set(CONFIGS)
+
+
+ALSO = {  # further ways to spell a decoder, with what their model cards say
+    "phi-2": (2.78e9, {
+        "model_type": "phi", "hidden_size": 2560, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "intermediate_size": 10240, "vocab_size": 51200,
+    }),
+    "Falcon 7B": (6.92e9, {
+        "model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32,
+        "num_attention_heads": 71, "multi_query": True, "parallel_attn": True, "bias": False,
+        "vocab_size": 65024,
+    }),
+    "Falcon 40B": (41.3e9, {
+        "model_type": "falcon", "hidden_size": 8192, "num_hidden_layers": 60,
+        "num_attention_heads": 128, "num_kv_heads": 8, "new_decoder_architecture": True,
+        "multi_query": True, "parallel_attn": True, "bias": False, "vocab_size": 65024,
+    }),
+    "gpt-oss-20b": (20.9e9, {
+        "model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24, "head_dim": 64,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 2880,
+        "num_local_experts": 32, "experts_per_token": 4, "attention_bias": True,
+        "vocab_size": 201088, "tie_word_embeddings": False,
+    }),
+    "Qwen2.5 7B": (7.62e9, {
+        "model_type": "qwen2", "hidden_size": 3584, "num_hidden_layers": 28,
+        "num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18944,
+        "vocab_size": 152064, "tie_word_embeddings": False,
+    }),
+    "Llama 4 Scout": (108e9, {"text_config": {
+        "model_type": "llama4_text", "hidden_size": 5120, "num_hidden_layers": 48, "head_dim": 128,
+        "num_attention_heads": 40, "num_key_value_heads": 8, "intermediate_size": 8192,
+        "intermediate_size_mlp": 16384, "num_local_experts": 16, "num_experts_per_tok": 1,
+        "interleave_moe_layer_step": 1, "vocab_size": 202048,
+    }}),
+    "OPT 6.7B": (6.66e9, {
+        "model_type": "opt", "hidden_size": 4096, "num_hidden_layers": 32, "ffn_dim": 16384,
+        "num_attention_heads": 32, "max_position_embeddings": 2048, "vocab_size": 50272,
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALSO)
+def test_other_spellings_are_read(name):
+    count, config = ALSO[name]
+    assert decoder_shape(config).parameters == pytest.approx(count, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_type_has_as_many_parameters_as_in_transformers(kind):
+    """The default of each, built by transformers on `meta`, tied and not."""
+    transformers = pytest.importorskip("transformers")
+    if kind not in transformers.CONFIG_MAPPING:
+        assert kind in ("internlm2", "baichuan", "kimi_k2")  # their code comes with the weights
+        return
+    config = transformers.CONFIG_MAPPING[kind]()
+    missing = {"pad_token_id": None, "num_experts_per_tok": 2, "num_key_value_heads": 4}
+    for name, value in missing.items():
+        if getattr(config, name, 0) is None or name == "pad_token_id":
+            setattr(config, name, value)
+    if config.hidden_size % config.num_attention_heads:  # its checkpoints say head_dim
+        config.num_attention_heads = 32
+    if getattr(config, "head_dim", 0) is None:
+        config.head_dim = config.hidden_size // config.num_attention_heads
+    for tied in (True, False):
+        config.tie_word_embeddings = tied
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(config)
+        model.tie_weights()
+        count = sum(parameter.numel() for parameter in model.parameters())
+        ours = decoder_shape(config.to_dict() | {"model_type": kind}).parameters
+        assert ours == pytest.approx(count, rel=0.001), kind
+
+
+def test_a_config_is_a_file_a_dict_or_an_object():
+    path = MODELS / "llama-3.1-8b.json"
+    config = json.loads(path.read_text())
+    expected = replace(decoder_shape("8B"), name="8.03B llama")
+    for given in (config, SimpleNamespace(to_dict=lambda: config), str(path), path):
+        assert decoder_shape(given) == expected
+
+
+LLAMA = {
+    "hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32, "vocab_size": 100,
+    "intermediate_size": 9,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"vocab_size": None}, "vocab_size"),
-        ({"num_attention_heads": 33}, "divide"),
-        ({"num_key_value_heads": 7}, "num_key_value_heads=7"),
-        ({"num_local_experts": 8}, "num_local_experts"),
-        ({"head_dim": 64}, "head_dim=64"),
-        ({"hidden_size": -1}, "above 0"),
+        ({"vocab_size": None}, ["vocab_size", "--field vocab_size=128256"]),
+        ({"intermediate_size": None}, ["no intermediate_size,", "--field intermediate_size=14336"]),
+        ({"num_hidden_layers": "many"}, ["num_hidden_layers='many'", "whole number"]),
+        ({"num_attention_heads": 33}, ["33 heads do not divide", "head_dim"]),
+        ({"num_key_value_heads": 7}, ["num_key_value_heads=7"]),
+        ({"num_local_experts": 8}, ["num_experts_per_tok"]),
+        ({"num_local_experts": 8, "num_experts_per_tok": 9}, ["9 is more than the 8"]),
+        ({"hidden_size": -1}, ["hidden_size=-1", "from 1 to"]),
+        ({"model_type": "mamba"}, ["'mamba' is not known", "--field model_type=llama"]),
+        ({"model_type": "t5", "is_encoder_decoder": True}, ["has an encoder"]),
+        ({"kv_lora_rank": 64}, ["qk_rope_head_dim"]),
+        ({"num_hidden_layers": 10**9}, ["num_hidden_layers=1000000000", "10,000"]),
+        (
+            {"num_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": "two"},
+            ["n_shared_experts='two'"],
+        ),
+        ({"model_type": "gpt2"}, ["n_positions", "--field n_positions=1024"]),
+        (
+            {"model_type": "opt", "n_positions": 9, "word_embed_proj_dim": 5},
+            ["word_embed_proj_dim"],
+        ),
     ],
+    ids=str,
 )
-def test_a_config_that_is_no_dense_decoder_is_refused(change, words):
-    config = {"hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32}
-    with pytest.raises(PlanRefused, match=words):
-        decoder_shape(config | {"vocab_size": 100} | change)
+def test_a_config_that_lacks_something_says_what(change, words):
+    with pytest.raises(PlanRefused) as refused:
+        decoder_shape(LLAMA | change)
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_what_a_config_lacks_can_be_added():
+    without = {name: value for name, value in LLAMA.items() if name != "vocab_size"}
+    assert decoder_shape(without, {"vocab_size": 100}) == decoder_shape(LLAMA)
+    strange = LLAMA | {"model_type": "of_tomorrow"}
+    known = decoder_shape(strange, {"model_type": "llama"})
+    assert known.parameters == decoder_shape(LLAMA).parameters
+    with pytest.raises(PlanRefused, match="parameters is none"):
+        plan("8B", 8, fields={"vocab_size": 3})
 
 
 # The plan
 
 
-def test_a_plan_reads_from_torch_what_the_formulas_say():
-    """One block for all, or every block: the same bytes, for one and for two dimensions."""
-    for options in ({}, {"strategy": "HSDP"}, {"offload": True}):
-        quick = plan("1B", 16, **options)
-        thorough = plan("1B", 16, every_block=True, **options)
-        assert quick == thorough
-        by_formula = estimate(quick.shape, quick.settings).ledger
-        assert quick.ledger == by_formula
+def test_fully_shard_cuts_what_a_plan_says():
+    """Every unit of a model, on `meta`, for 48 fake ranks; embedding apart, too."""
+    for split in (False, True):
+        made = plan("1B" if not split else "8B", 48, split_root=split)
+        assert on_page.sharded_by_torch(made) == made.ledger.parameters
 
 
 def test_a_model_of_400_b_for_1024_ranks_takes_seconds_and_little_memory():
-    """In its own process, every block cut; at most ten times 2.2 s of processor time, and 1 GiB."""
-    program = (
-        "import json, time\n"
-        "from ddp_workbook import plan\n"
-        "start = time.process_time()\n"
-        "made = plan('405B', 1024, every_block=True)\n"
-        "seconds = time.process_time() - start\n"
-        f"{large_plan.PEAK}\n"
-        "print(json.dumps([seconds, peak, made.ledger.parameters]))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    seconds, peak, parameters = json.loads(done.stdout)
-    assert seconds < 22
-    assert peak < 2**30
-    assert parameters == pytest.approx(4 * 405.9e9 / 1024, rel=0.001)
+    """Cut by fully_shard in a process of its own: at most ten times 2.2 s, and 1 GiB."""
+    seconds, peak = large_plan.run(large_plan.CUT)
+    assert seconds < 22 and peak < 2**30
 
 
 def test_the_row_of_the_benchmark(monkeypatch):
-    """Seconds and memory, each beside the bare sharding; a slow plan or a large one misses."""
-    found = {large_plan.PLANNED: (3.0, 2**29), large_plan.BARE: (2.5, 2**28)}
+    """Seconds and memory of the cut, beside the plan; a slow or a large one misses."""
+    found = {large_plan.CUT: (3.0, 2**29), large_plan.PLANNED: (0.02, 2**28)}
     monkeypatch.setattr(large_plan, "run", found.__getitem__)
     seconds, memory = large_plan.measure(quick=True)
     assert (seconds.value, memory.value) == (3.0, 0.5) and seconds.met and memory.met
-    assert "2.50 s" in seconds.compared_with and "0.25 GiB" in memory.compared_with
-    found[large_plan.PLANNED] = (5.0, 2**31)
+    assert "0.020 s" in seconds.compared_with or "20" in seconds.compared_with
+    found[large_plan.CUT] = (5.0, 2**31)
     assert not any(line.met for line in large_plan.measure(quick=True))
 
 
 def test_what_fits_and_what_does_not():
     fits = plan("70B", 64, "80GB")
     assert fits.fits and fits.times < 1 and fits.would_fit == ()
-    assert fits.verdict.startswith("fits: ") and "of 80 GB" in fits.verdict
+    assert fits.verdict.startswith("fits: ") and "of 84.9 GB" in fits.verdict
     too_big = plan("70B", 8, "80GB")
     assert not too_big.fits
-    assert f"needs {too_big.times:.1f} x 80 GB; what would: " in too_big.verdict
+    assert f"needs {too_big.times:.1f} x 84.9 GB; what would: " in too_big.verdict
     assert "GPUs" in too_big.verdict
+
+
+def test_a_card_gives_what_torch_finds_on_it():
+    """And other sizes mean what they say."""
+    found = {memory: plan("8B", 8, memory).settings.memory for memory in ("80GB", "75GB", "40GiB")}
+    assert found == {"80GB": round(79.11 * 2**30), "75GB": 75 * 10**9, "40GiB": 40 * 2**30}
+    assert plan("8B", 8, gpu="A100").settings.memory == round(79.15 * 2**30)
+    assert plan("8B", 8, "40GB").settings.memory == round(39.5 * 2**30)
 
 
 def test_a_tight_fit_is_called_so():
@@ -406,7 +502,9 @@ def test_a_tight_fit_is_called_so():
         {"parameters": "405B", "gpus": 8, "batch": 4, "sequence": 131072},
         {"parameters": "8B", "gpus": 8, "precision": "fp32", "memory": "24GB"},
         {"parameters": "8B", "gpus": 8, "reshard_after_forward": False, "memory": "24GB"},
+        {"parameters": "405B", "gpus": 1024, "sequence": 8192},
     ],
+    ids=str,
 )
 def test_what_would_fit_does(options):
     """Each change by itself, or all of them together if they are one entry."""
@@ -415,8 +513,7 @@ def test_what_would_fit_does(options):
     for words in made.would_fit:
         settings = made.settings
         for word in words.split(", "):
-            changes = dict(possible_changes(made.shape, settings))
-            settings = replace(settings, **changes[word])
+            settings = replace(settings, **dict(possible_changes(made.shape, settings))[word])
         assert estimate(made.shape, settings).fits, words
 
 
@@ -428,23 +525,40 @@ def test_more_ranks_than_rows_are_all_padding():
 
 
 def test_where_nothing_helps_it_is_said():
-    made = plan("405B", 8, "24GB", sequence=512, offload=True)
-    assert made.would_fit == () and "tensor parallelism" in made.verdict
+    made = plan("405B", 8, "2GB", sequence=512, offload=True, tensor=8, split_root=True)
+    assert made.would_fit == () and "pipeline parallelism" in made.verdict
 
 
-def test_the_whole_pieces_of_a_plan_are_those_of_its_worst_moment():
-    made = plan("405B", 1024)
-    assert sum(made.whole.values()) == made.ledger.unsharded
-    assert on_page.whole_pieces(made)["GB"].sum() == pytest.approx(made.ledger.unsharded / 1e9)
-    assert any("scatter buffer" in what for what in made.whole)
+def test_embedding_and_output_as_units_make_405_b_fit_with_8192_tokens():
+    """89.8 GB with them in the root, 77.2 GB without."""
+    sizes = [
+        plan("405B", 1024, sequence=8192, split_root=split).ledger.device / 1e9
+        for split in (False, True)
+    ]
+    assert sizes == pytest.approx([89.8, 77.2], abs=0.05)
+
+
+def test_the_unsharded_parts_of_a_plan_are_those_of_its_worst_moment():
+    for split in (False, True):
+        made = plan("405B", 1024, split_root=split)
+        assert sum(made.whole.values()) == made.ledger.unsharded
+        assert on_page.unsharded_parts(made)["GB"].sum() == pytest.approx(
+            made.ledger.unsharded / 1e9
+        )
+        assert any("scatter buffer" in what for what in made.whole)
     assert plan("1B", 2, strategy="DDP").whole == {}
 
 
-def test_offload_moves_what_is_kept_to_the_host():
+def test_offload_moves_what_is_kept_to_the_host_and_takes_time():
+    """Two gathers of float32 shards and a gradient cross PCIe; a node holds eight ranks' bytes."""
     there, here = plan("8B", 8, offload=True), plan("8B", 8)
     assert there.ledger.host == here.ledger.kept and here.ledger.host == 0
+    assert there.host_memory == 8 * there.ledger.host
+    link = hardware.named(hardware.INSIDE, "PCIe 5").bytes_per_second * hardware.LINK_SHARE
+    assert there.host_seconds == pytest.approx(3 * here.ledger.parameters / link)
     assert set(there.on_gpu) == {"unsharded", "activations"}
-    assert "on the host" in str(there)
+    assert "on the host" in str(there) and "offload" in there.bound
+    assert here.host_seconds == here.host_memory == 0
 
 
 def test_strategies_differ_where_they_should():
@@ -476,19 +590,51 @@ def test_the_link_decides_what_a_step_is_bound_by():
     assert larger.compute_seconds == 2 * slow.compute_seconds
 
 
+def test_a_global_batch_is_made_of_micro_batches():
+    """fully_shard sends in each of them, DDP once."""
+    one, four = plan("8B", 8, batch=2), plan("8B", 8, batch=2, global_batch=64)
+    assert four.settings.accumulate == 4 and "4 x 2 x 4,096 tokens" in str(four)
+    assert four.compute_seconds == pytest.approx(4 * one.compute_seconds)
+    assert four.calls["calls"].tolist() == [4 * calls for calls in one.calls["calls"]]
+    assert four.ledger == one.ledger
+    ddp = [plan("1B", 8, strategy="DDP", global_batch=batch) for batch in (8, 32)]
+    assert ddp[0].network_seconds == ddp[1].network_seconds
+
+
+def test_tensor_parallelism_cuts_blocks_and_activations_and_sends_activations():
+    """Eight ranks of a node share a block; eight such groups cut what is left."""
+    alone, shared = plan("70B", 64, checkpoint=False), plan("70B", 64, tensor=8, checkpoint=False)
+    assert shared.ledger.kept == pytest.approx(alone.ledger.kept, rel=0.001)
+    assert shared.ledger.unsharded < alone.ledger.unsharded / 7
+    assert shared.ledger.activations < alone.ledger.activations / 7
+    plain = plan("70B", 64, tensor=8, checkpoint=False, sequence_parallel=False)
+    assert 2 * shared.ledger.activations < plain.ledger.activations
+    calls = shared.calls.set_index(["op", "when"])["calls"]
+    assert calls["all_reduce", "forward"] == calls["all_reduce", "backward"] == 2 * 80
+    assert shared.tensor_seconds > 0 == alone.tensor_seconds
+    assert "tensor parallelism" in shared.bound and "tensor parallelism over 8" in str(shared)
+
+
+def test_mfu_counts_nothing_twice():
+    """Half of the peak is assumed; checkpointing computes 8 for 6."""
+    plain, twice = (plan("8B", 8, checkpoint=on) for on in (False, True))
+    assert plain.bound_by == "compute" and plain.mfu == pytest.approx(0.5)
+    assert twice.mfu == pytest.approx(0.375)
+    assert plan("8B", 8, checkpoint="selective").mfu == pytest.approx(0.5)
+
+
+def test_experts_count_in_memory_and_only_the_active_ones_in_compute():
+    made = plan(str(MODELS / "mixtral-8x7b.json"), 64)
+    dense = flops(made.shape, 1, 4096) / (6 * made.shape.active)
+    assert 1 < dense < 1.2
+    assert made.ledger.parameters == pytest.approx(4 * 46.7e9 / 64, rel=0.01)
+    assert "(12.9 B active)" in str(made)
+
+
 def test_one_gpu_sends_nothing():
     alone = plan("0.1B", 1)
     assert alone.calls.empty and alone.network_seconds == 0 and alone.bound_by == "compute"
     assert "nothing is sent" in alone.bound and "1 GPU " in str(alone)
-
-
-def test_a_process_that_belongs_to_a_group_is_refused():
-    """And keeps its group."""
-    with fake_group(3):
-        with pytest.raises(PlanRefused, match="rank 0 of 3"):
-            plan("1B", 8)
-        assert dist.get_world_size() == 3
-        assert plan("1B", 8, strategy="DDP").ledger.parameters  # needs no group
 
 
 def test_the_page_in_words_has_all_numbers():
@@ -499,6 +645,7 @@ def test_the_page_in_words_has_all_numbers():
     for calls in summed(made.messages).itertuples():
         assert calls.op in text and str(calls.calls) in text
     assert "Fits" in text and "Bound by compute" in text and max(map(len, text.splitlines())) < 110
+    assert f"an MFU of {made.mfu:.0%}" in text
 
 
 # Seconds
@@ -506,18 +653,18 @@ def test_the_page_in_words_has_all_numbers():
 
 def test_a_ring_takes_its_steps_and_its_bytes():
     """Eight GPUs in a node: (N - 1) / N of the bytes over NVLink; an all-reduce twice that."""
-    gather = Message("all_gather_into_tensor", "forward", 0, 10**9, 8 * 10**9, 8)
+    gather = Message("all_gather", "forward", 10**9, 8 * 10**9, 8)
     link = H100.inside.bytes_per_second * hardware.LINK_SHARE
     expected = hardware.CALL + 7 * 3.4e-6 + 7 * 10**9 / link
     assert call_seconds(gather, H100) == pytest.approx(expected)
-    reduce = Message("all_reduce", "backward", 0, 8 * 10**9, 8 * 10**9, 8)
+    reduce = Message("all_reduce", "backward", 8 * 10**9, 8 * 10**9, 8)
     assert call_seconds(reduce, H100) == pytest.approx(2 * expected - hardware.CALL)
 
 
 def test_ports_between_nodes_are_shared_by_those_who_use_them():
     """A node's ranks together have eight ports; a group with one member in each node has one."""
     whole = 8 * 10**9
-    across = Message("all_gather_into_tensor", "forward", 0, whole // 64, whole, 64)
+    across = Message("all_gather", "forward", whole // 64, whole, 64)
     lone = across._replace(ranks=8, bytes=whole // 8, stride=8)
     port = H100.between.bytes_per_second * hardware.LINK_SHARE
     assert call_seconds(across, H100) == pytest.approx(whole * 63 / 64 / (8 * port), rel=0.05)
@@ -530,7 +677,7 @@ def test_ports_between_nodes_are_shared_by_those_who_use_them():
 
 def test_small_messages_cost_latency():
     """1,024 ranks, no bytes: 1,023 steps."""
-    nothing = Message("all_gather_into_tensor", "forward", 0, 0, 0, 1024)
+    nothing = Message("all_gather", "forward", 0, 0, 1024)
     assert call_seconds(nothing, H100) == pytest.approx(896 * 3.4e-6 + 127 * 14e-6, rel=0.01)
 
 
@@ -544,7 +691,11 @@ def test_flops_are_those_that_torchtitan_counts():
 def test_every_number_of_the_hardware_has_its_source():
     for one in (*hardware.GPUS, *hardware.INSIDE, *hardware.BETWEEN):
         assert any(year in one.source for year in map(str, range(2000, 2027))), one.name
-    assert {gpu.inside for gpu in hardware.GPUS} <= {link.name for link in hardware.INSIDE}
+    links = {link.name for link in hardware.INSIDE}
+    assert {name for gpu in hardware.GPUS for name in (gpu.inside, gpu.host)} <= links
+    assert {"V100", "A100 40GB", "A100", "L40S", "H100", "H200", "B200", "MI300X"} <= {
+        gpu.name for gpu in hardware.GPUS
+    }
 
 
 # Bad input
@@ -564,7 +715,7 @@ BAD = [
     ({"parameters": "-70B"}, ["-70B", "above 0"]),
     ({"parameters": "70"}, ["'70'", '"70B"']),
     ({"parameters": "70Q"}, ["70Q", "billion"]),
-    ({"parameters": "9000T"}, ["9000T", "1,000 B"]),
+    ({"parameters": "9000T"}, ["9000T", "2,000 B"]),
     ({"parameters": "llama 9"}, ["llama 9", "Llama 3 8B"]),
     ({"parameters": "many"}, ["many", '"70B"']),
     ({"parameters": "none.json"}, ["none.json"]),
@@ -577,6 +728,12 @@ BAD = [
     ({"link": "Infiniband NRD"}, ["Infiniband NRD", '"InfiniBand NDR"']),
     ({"inside": "NVLink 9"}, ["NVLink 9", "NVLink 4"]),
     ({"offload": True, "strategy": "DDP"}, ["offload", "DDP"]),
+    ({"checkpoint": "some"}, ["some", "selective"]),
+    ({"tensor": 3}, ["tensor=3", "64 heads"]),
+    ({"tensor": 8, "gpus_per_node": 4}, ["tensor=8", "one node"]),
+    ({"tensor": 2, "strategy": "DDP"}, ["tensor", "DDP"]),
+    ({"global_batch": 100}, ["global_batch=100", "64 or 128"]),
+    ({"global_batch": 10, "batch": 2}, ["global_batch=10", "such as 128,"]),
 ]  # fmt: skip
 IN_PYTHON_ALONE = [
     ({"memory": 80}, ["80", '"80GB"']),
@@ -651,16 +808,13 @@ def test_the_command_explains_itself():
 
 
 def test_published_runs_are_within_what_a_plan_can_know():
-    """Memory within 10 %, what is kept within 2 %; tokens a second within 30 %, for a plan takes
-    half of the peak for all GPUs."""
-    large, fast, plain, faster, saved, scaling, kept = on_page.published()["plan"]
-    assert large.startswith("yes, with ") and plain.startswith("yes, with ")
-    assert float(fast) == pytest.approx(331, rel=0.3)
-    assert float(faster.replace(",", "")) == pytest.approx(2162, rel=0.3)
-    assert float(saved.split()[0]) == pytest.approx(15.4, rel=0.1)
-    assert float(scaling.rstrip("%")) == pytest.approx(97, abs=4)
-    one, sharded = (float(word.split()[0]) for word in kept.split(" and "))
-    assert one == pytest.approx(120, rel=0.02) and sharded == pytest.approx(1.9, abs=0.05)
+    """What is kept within 10 %; memory and tokens/s as far off as the page says, and why."""
+    runs = on_page.published()
+    off = runs["off"].str.rstrip("%").astype(int)
+    assert off.abs().max() < 50
+    assert (off.abs() <= 15)[runs["source"] == on_page.FOUNDRY].all()
+    assert off[runs["what"].str.contains("that 128 GPUs save|kept on each")].abs().max() < 10
+    assert (runs["why"] != "")[off.abs() > 15].all()
 
 
 def test_what_torchtitan_could_not_run_does_not_fit():
@@ -670,10 +824,28 @@ def test_what_torchtitan_could_not_run_does_not_fit():
     assert not plan("Llama 2 70B", checkpoint=False, **options).fits
 
 
-def test_405_b_with_8192_tokens_fits_on_no_number_of_gpus():
-    for gpus in (1024, 4096, 65536):
-        made = plan("405B", gpus, "80GB", sequence=8192)
-        assert not made.fits and not any("GPUs" in words for words in made.would_fit)
+def test_the_table_of_strategies_says_what_its_plans_say():
+    """In all three dtypes; HSDP saves bytes between two nodes, and none between many in bf16."""
+    table = on_page.strategies_table("8B", 16)
+    sent, left = table["sent"], table["between nodes"]
+    ratio = (sent.loc["fully_shard"] / sent.loc["DDP", "fp32"]).round(2).tolist()
+    assert ratio == pytest.approx([1.43, 0.97, 0.72], abs=0.01)  # 1.5, 1.0, 0.75 but for the root
+    whole, zero = "blocks stay gathered", "ZeroRedundancyOptimizer"
+    assert (sent.loc[whole] < sent.loc[zero]).all()
+    assert (table.loc[whole, ["kept", "unsharded"]] < table.loc[zero, ["kept", "unsharded"]]).all()
+    assert left.loc["HSDP, a node a copy", "bf16"] < 0.6 * left.loc["fully_shard", "bf16"]
+    many = on_page.strategies_table("8B", 1024)["between nodes"]
+    assert many.loc["HSDP, a node a copy", "bf16"] > many.loc["fully_shard", "bf16"]
+    assert table.loc["fully_shard, CPU offload", ("host", "")] == pytest.approx(64, rel=0.01)
+    assert table.loc["fully_shard, checkpointing", ("compute", "")] == pytest.approx(4 / 3)
+
+
+def test_six_questions_lead_to_the_first_that_fits():
+    answers = [
+        list(on_page.six_questions(model, gpus, sequence=8192)["fits"]).index("yes") + 1
+        for model, gpus in (("1B", 8), ("8B", 16), ("70B", 64), ("405B", 1024))
+    ]
+    assert answers == [1, 2, 5, 6]
 
 
 def test_pictures_show_every_part_and_the_memory():
@@ -685,10 +857,10 @@ def test_pictures_show_every_part_and_the_memory():
     assert labels == named
     widths = sum(bar.get_width() for bar in memory.patches)
     assert widths == pytest.approx(made.ledger.device / 1e9)
-    assert memory.lines[0].get_xdata()[0] == 80
+    assert memory.lines[0].get_xdata()[0] == pytest.approx(84.9, abs=0.1)
     times = [made.compute_seconds, made.network_seconds]
     assert [bar.get_width() for bar in seconds.patches] == times
-    assert "does not fit into 80 GB" in picture.alt
+    assert "does not fit into 85 GB" in picture.alt
     assert f"{times[0]:.2f} s of compute" in picture.alt
 
 

@@ -11,6 +11,7 @@ from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
 TO_BE_SEEN = {  # what a control shows on purpose
     "play_sum": (RankFailed, RanksHung),  # rank 3 is killed, or makes the others wait
+    "play_stop": (RankFailed,),  # a rank leaves alone
     "play_plan": (PlanRefused,),  # a strategy that the GPUs do not divide
 }
 

@@ -46,7 +46,6 @@ def restart(monkeypatch):
     """What a restart of the kernel forgets."""
 
     def restarted() -> None:
-        monkeypatch.setattr(predictions, "KERNEL", "0123abcd")
         monkeypatch.setattr(predictions, "ANSWERED", {})
 
     return restarted
@@ -216,7 +215,7 @@ def test_a_restart_keeps_the_guess_and_what_was_shown(restart):
 
 
 def test_where_the_folder_cannot_be_written_the_guess_is_kept_elsewhere_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(predictions, "FOLDER", Path("/proc/no-folder-can-be-made-here"))
+    monkeypatch.chdir("/proc")
     asked = predict(NUMBER)
     asked.field.value = "5"
     assert "until this kernel ends" in asked.status.value and "cannot be written" in repr(asked)

@@ -307,16 +307,14 @@ def test_a_rank_reads_too_early_without_a_barrier():
     assert list(found["with a barrier"]) == ["learning rate 0.05"] * 2
 
 
-def test_rank_1_pays_for_what_rank_0_writes():
-    steps = one_rank.steps_with_events()
-    assert float(steps.loc[1, "event (ms)"]) > 4  # rank 1 writes nothing
-
-
 def test_lanes_show_that_only_rank_0_writes():
-    lanes = one_rank.lanes_with_events(steps=3)
-    kinds = [[what for what, *_ in lane] for lane in lanes]
-    assert kinds == [["compute", "all-reduce", "write"] * 3, ["compute", "all-reduce"] * 3]
-    waits = [end - start for what, start, end in lanes[1] if what == "all-reduce"]
+    lanes = one_rank.lanes_with_events(steps=10)
+    both = [one_rank.COMPUTES, one_rank.REDUCES]
+    assert [[what for what, *_ in lane] for lane in lanes] == [
+        [*both, one_rank.WRITES] * 10,
+        both * 10,
+    ]
+    waits = [end - start for what, start, end in lanes[1] if what == one_rank.REDUCES]
     assert max(waits[1:]) > 3  # of the 5 ms that rank 0 writes
 
 
@@ -368,12 +366,8 @@ def test_ranks_count_through_the_nodes_and_local_ranks_start_again(started):
 
 
 def test_node_0_keeps_the_store_that_all_ranks_know(started):
-    job = nodes.agents(started)
-    assert [node.keeps_store for node in job.nodes] == [True, False]
-    assert [[*map(tuple, node.ranks)] for node in job.nodes] == [
-        [(0, 0), (1, 1)],
-        [(2, 0), (3, 1), (4, 2)],
-    ]
+    assert nodes.keeper(started) == 0
+    assert nodes.environment(started)["MASTER_PORT"].nunique() == 1
 
 
 def test_the_local_rank_finds_a_gpu_and_the_rank_does_not(started):

@@ -2,27 +2,26 @@
 
 import json
 
+import pandas as pd
 import pytest
-from matplotlib.text import Text
 
 from ddp_workbook.experiments.process_groups import meeting, meshes, nodes, one_rank, store
-from ddp_workbook.experiments.process_groups.nodes import Agents, Node
 from ddp_workbook.experiments.process_groups.store import StoreEvent
 from ddp_workbook.rank_colours import rank_colour
+from tests.drawn import words
 
-JOB = Agents([Node([(0, 0), (1, 1)], True), Node([(2, 0), (3, 1), (4, 2)], False)], "host:2950")
 
-
-def words(picture) -> list[str]:
-    """All texts in the picture, in a layout that can be drawn."""
-    picture.figure.draw_without_rendering()
-    return [text.get_text() for text in picture.figure.findobj(Text)]
+def job(*ranks_of_nodes: int) -> pd.DataFrame:
+    """What ranks of such nodes are told."""
+    pairs = [(node, local) for node, ranks in enumerate(ranks_of_nodes) for local in range(ranks)]
+    table = pd.DataFrame(pairs, columns=["GROUP_RANK", "LOCAL_RANK"])
+    return table.assign(RANK=table.index, MASTER_PORT="2950")
 
 
 def test_agents_plot_puts_every_rank_into_its_node():
-    picture = nodes.agents_plot(JOB)
+    picture = nodes.agents_plot(job(2, 3), store=0)
     said = words(picture)
-    assert {"node 0", "node 1", "store", "port 2950", *(f"rank {r}" for r in range(5))} <= set(said)
+    assert {"node 0", "node 1", "store\nport 2950", *(f"rank {r}\n" for r in range(5))} <= set(said)
     assert [said.count(f"local {rank}") for rank in range(3)] == [2, 2, 1]
     assert said.count("torchrun") == 2
     has = "node 0 has started the ranks 0 (local 0), 1 (local 1) and keeps the store"
@@ -30,33 +29,18 @@ def test_agents_plot_puts_every_rank_into_its_node():
 
 
 def test_agents_plot_has_room_for_64_ranks_of_a_cluster():
-    eight = [Node([(8 * n + k, k) for k in range(8)], n == 0) for n in range(8)]
-    assert "rank 63" in words(nodes.agents_plot(Agents(eight, "host:1")))
+    assert "rank 63\n" in words(nodes.agents_plot(job(*[8] * 8), store=0))
 
 
-def test_two_stores_or_a_rank_in_two_places_are_refused():
-    for wrong in ([Node([(0, 0)], True)] * 2, [Node([(0, 0), (0, 1)], True)]):
-        with pytest.raises(ValueError, match="Each rank is on one node"):
-            nodes.agents_plot(Agents(wrong, "host:1"))
-
-
-def test_mesh_plot_shows_values_in_the_ranks_colours_and_frames_the_groups():
-    steps = {"before": [[1, 2, 3], [4, 5, 6]], "rows": [[6] * 3, [15] * 3]}
-    figure = meshes.mesh_figure(steps, {"rows": "rows"})
-    assert [axes.get_title() for axes in figure.axes] == ["before", "rows"]
-    said = {text.get_text() for text in figure.findobj(Text)}
-    assert {"1", "6", "15", "rank 5"} <= said
-    before, rows = (axes.patches for axes in figure.axes)
-    assert (len(before), len(rows)) == (6, 6 + 2)
-    assert before[5].get_edgecolor()[:3] == pytest.approx(
+@pytest.mark.parametrize(("along", "frames"), [("gpu", 2), ("node", 3)])
+def test_mesh_plot_shows_values_in_the_ranks_colours_and_frames_the_groups(along, frames):
+    held = [([rank + 1], [6 if rank < 3 else 15]) for rank in range(6)]
+    picture = meshes.mesh_plot(held, "2 x 3", along, "all_reduce")
+    assert {"before", f'all_reduce\nalong "{along}"', "1", "15", "rank 5\n"} <= set(words(picture))
+    assert len(picture.axes.patches) == 6 + 6 + frames
+    assert picture.axes.patches[5].get_edgecolor()[:3] == pytest.approx(
         [int(rank_colour(5)[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     )
-    assert len(meshes.mesh_figure(steps, {"rows": "columns"}).axes[1].patches) == 6 + 3
-
-
-def test_rows_of_a_mesh_have_one_length():
-    with pytest.raises(ValueError, match="inhomogeneous"):
-        meshes.mesh_figure({"a": [[1, 2], [3]]})
 
 
 def test_a_mesh_to_play_with_has_a_panel_for_each_step():
@@ -70,19 +54,20 @@ def test_a_mesh_to_play_with_has_a_panel_for_each_step():
 
 
 def test_the_steps_of_a_wide_mesh_stand_one_below_the_other():
-    figure = meshes.mesh_figure({"before": [[1, 2, 3, 4]], "after": [[1, 2, 3, 4]]})
-    assert figure.axes[0].get_gridspec().nrows == 2
+    held = [([rank], [6]) for rank in range(4)]
+    wide, square = (
+        meshes.mesh_plot(held, shape, "gpu", "all_reduce") for shape in ("1 x 4", "2 x 2")
+    )
+    assert len(wide.axes.patches) == 2 * 4 + 1
+    (width, height), (other, lower) = (one.figure.get_size_inches() for one in (wide, square))
+    assert height > lower and width < other
 
 
 def test_slices_plot_marks_the_rank_in_every_panel():
     slices = {"one": [2, 6], "two": [[0, 2], [4, 6]]}
     picture = meshes.slices_plot(6, (2, 2, 2), slices)
-    heavy = [
-        [text.get_text() for text in axes.texts if text.get_weight() == "bold"]
-        for axes in picture.figure.axes[:2]
-    ]
-    assert heavy == [["6"], ["6"]]
-    assert words(picture).count("7") == 2
+    heavy = [text.get_text() for text in picture.axes.texts if text.get_weight() == "bold"]
+    assert heavy.count("6") == words(picture).count("7") == 2 and len(heavy) == 4
     assert "two: [0, 2, 4, 6]" in picture.alt
 
 
@@ -119,13 +104,14 @@ def test_connections_plot_draws_each_pair_once():
 
 def test_lanes_plot_has_a_bar_for_each_span():
     lanes = [
-        [("compute", 0.0, 5.0), ("all-reduce", 5.0, 6.0), ("write", 6.0, 11.0)],
-        [("compute", 0.0, 5.0), ("all-reduce", 5.0, 6.0)],
+        [(one_rank.COMPUTES, 0, 5), (one_rank.REDUCES, 5, 6), (one_rank.WRITES, 6, 11)],
+        [(one_rank.COMPUTES, 0, 5), (one_rank.REDUCES, 5, 10)],
     ]
     picture = one_rank.lanes_plot(lanes)
     assert len(picture.axes.patches) == 5
-    assert {"rank 0", "rank 1", "writes an event"} <= set(words(picture))
-    assert "it writes for 5 ms altogether" in picture.alt and "it writes nothing" in picture.alt
+    assert {"rank 0", "rank 1", one_rank.WRITES} <= set(words(picture))
+    assert "in the all-reduce from 5 to 6, writes an event (a sleep) from 6 to 11" in picture.alt
+    assert "rank 1 waits in its all-reduces for 5 ms altogether" in picture.alt
 
 
 def test_the_words_of_the_loss_say_where_it_begins_and_ends(tmp_path):

@@ -438,8 +438,8 @@ def test_numbers_are_counted_and_rare_ones_together(room):
     put(room, *told, guessing("bee", NUMBER, "21.0", "21.0"), guessing("cat", NUMBER, "a", "a"))
     (spread,) = board.read_board(room).spreads()
     assert spread.people == 21 and spread.counts[-1] == (21, 1, 1), "a letter is no number"
-    lines = views.guess_lines(spread)
-    assert lines[0] == (2, "2  0") and lines[-1] == (9, "9  other numbers") and len(lines) == 7
+    bars = views.guess_bars(spread)
+    assert bars[0] == (2, 21, "2  0") and bars[-1] == (9, 21, "9  other numbers") and len(bars) == 7
 
 
 def test_the_latest_question_is_on_the_projector(room, tmp_path):

@@ -2,17 +2,16 @@
 
 import xml.etree.ElementTree as ET
 
-import nbformat
 import pytest
 import torch
 import torch.distributed as dist
-from matplotlib.patches import Rectangle
+from matplotlib.patches import FancyBboxPatch
 from matplotlib.text import Text
 from torch.utils.data import DataLoader, DistributedSampler
 
 from ddp_workbook import launch
 from ddp_workbook.chapters import samplers
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
+from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.digits import accuracy as accuracy_of_one_process
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.samplers.pinning import PINNING_ALT, pinning_plot
@@ -20,6 +19,7 @@ from ddp_workbook.experiments.samplers.samples import microscope_plot, owners_pl
 from ddp_workbook.figures.palette import INK
 from ddp_workbook.rank_colours import rank_colour
 from ddp_workbook.recording.collectives import recorded
+from tests.drawn import words
 from tests.workers import samplers_workers as workers
 from tools.set_up import ROOT
 
@@ -70,15 +70,6 @@ def test_without_padding_each_row_comes_once_and_in_the_batch_of_one_process(
             assert all(torch.equal(images, labels) for images, labels, _ in parts)
 
 
-def test_the_order_is_that_of_the_digits_batches():
-    """So the loader's program and chapter 02's see the same batches."""
-    digits = DigitsDataset()
-    sampler = DistributedSampler(digits, num_replicas=1, rank=0, seed=0)
-    sampler.set_epoch(3)
-    images = torch.cat([images for images, _ in batches(digits, 60, epoch=3)])
-    assert torch.equal(digits.images[list(sampler)], images)
-
-
 @pytest.mark.parametrize("count", [1, 2, 5, 21])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_the_accuracy_is_exact_however_much_was_padded(count, shuffle):
@@ -99,16 +90,11 @@ PINNING_FILE = ROOT / "figs" / "samplers_pinning.svg"
 DEALT = {0: [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]], 1: [[0], [1], [2], [3]]}
 
 
-def boxes(picture) -> list[Rectangle]:
-    return [patch for patch in picture.axes.patches if isinstance(patch, Rectangle)]
+def boxes(picture) -> list[FancyBboxPatch]:
+    return [patch for patch in picture.axes.patches if isinstance(patch, FancyBboxPatch)]
 
 
-def words(picture) -> list[str]:
-    picture.figure.draw_without_rendering()
-    return [text.get_text() for text in picture.figure.findobj(Text) if text.get_text()]
-
-
-def edge(box: Rectangle) -> str:
+def edge(box: FancyBboxPatch) -> str:
     return "#" + "".join(f"{round(part * 255):02x}" for part in box.get_edgecolor()[:3])
 
 
@@ -140,7 +126,7 @@ def test_the_owners_show_who_got_a_sample_twice_or_nobody():
     halves = [box for box in drawn if box.get_width() < 0.5]
     assert [edge(box) for box in halves] == [rank_colour(rank) for rank in (0, 2, 1, 3)]
     assert {"before", "after"} <= set(words(picture))
-    assert any(text == "divided box: given out twice; dashed: to nobody" for text in words(picture))
+    assert any(text == "divided box: given out twice; dashed: left out" for text in words(picture))
     picture = owners_plot(sample_table({0: [[0], [1]]}), 2)
     assert not any("dashed" in text or "divided" in text for text in words(picture))
 
@@ -157,7 +143,7 @@ def test_a_part_of_an_epoch_has_no_dashed_boxes():
     picture = owners_plot(table, 6, parts=["before"])
     drawn = boxes(picture)
     assert len([box for box in drawn if edge(box) == INK]) == 2  # 4 and 5 in "together"
-    assert picture.alt.count("to nobody: 4, 5") == 1
+    assert picture.alt.count("left out: 4, 5") == 1
 
 
 def test_the_alt_texts_say_what_is_drawn():
@@ -165,7 +151,7 @@ def test_the_alt_texts_say_what_is_drawn():
     assert "rank 3 got 3, 7, 1" in text
     assert "before: sample 0 on rank 2 in epoch 0, sample 1 on rank 3 in epoch 0." in text
     text = owners_plot(sample_table(DEALT), 12).alt
-    assert "given out twice: 0, 1; to nobody: 10, 11." in text
+    assert "given out twice: 0, 1; left out: 10, 11." in text
     assert "twice" not in owners_plot(sample_table({0: [[0], [1]]}), 2).alt
 
 
@@ -288,10 +274,3 @@ def test_without_a_gpu_the_loader_warns_and_pins_nothing():
     with pytest.warns(UserWarning, match="no accelerator is found"):
         (batch,) = DataLoader(range(4), 4, pin_memory=True)
     assert not batch.is_pinned()
-
-
-def test_the_page_says_that_pinning_was_not_measured():
-    path = ROOT / "notebooks" / "04_further_loading_data.ipynb"
-    page = nbformat.read(path, as_version=4)
-    prose = " ".join(cell.source for cell in page.cells if cell.cell_type == "markdown")
-    assert "made without a GPU" in prose

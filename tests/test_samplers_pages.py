@@ -105,10 +105,9 @@ def test_the_padding_is_counted_and_the_chapters_accuracy_is_exact():
 
 def test_every_argument_has_its_words():
     """A new torch may bring arguments; the page then says so, and this test asks for words."""
-    for of, words in ((DistributedSampler, arguments.SAMPLER), (DataLoader, arguments.LOADER)):
-        assert list(inspect.signature(of).parameters) == list(words)
-    table = arguments.argument_table(DistributedSampler).set_index("argument")
-    assert table["default"].tolist() == ["(required)", "None", "None", "True", "0", "False"]
+    assert list(inspect.signature(DataLoader).parameters) == list(arguments.LOADER)
+    defaults = arguments.argument_table().set_index("argument")["default"]
+    assert defaults["dataset"] == "(required)" and defaults["batch_size"] == "1"
 
 
 def test_every_process_reads_the_whole_stream_unless_it_is_cut():
@@ -160,7 +159,7 @@ def timings() -> pd.DataFrame:
     rows = [
         (kind, name, number, seconds + number / 100)
         for kind, seconds in ((workers.WAITING, 0.1), (workers.COMPUTING, 0.2))
-        for name in (workers.NO_WORKERS, "1 worker, kept")
+        for name in (workers.NO_WORKERS, "num_workers=1, kept")
         for number in range(3)
     ]
     return pd.DataFrame(rows, columns=["kind", "candidate", "round", "seconds"])
@@ -173,7 +172,7 @@ def test_the_picture_of_loading_shows_every_epoch_and_says_how_many():
     assert [line.get_xdata()[0] for line in lines if line.get_marker() == "None"] == [120, 120]
     words = "median of 3 epochs; dot: one epoch; dashed: 120 ms; 2 cores"
     assert words in picture.figure._supxlabel.get_text()
-    assert "loading that waits: no workers 110; 1 worker, kept 110" in picture.alt
+    assert "loading that waits: num_workers=0 110; num_workers=1, kept 110" in picture.alt
 
 
 def test_an_epoch_without_workers_takes_its_samples_and_its_steps():
@@ -288,7 +287,7 @@ def test_the_loss_of_each_batch_does_not_depend_on_the_number_of_ranks():
     assert wide[1].to_numpy() == pytest.approx(wide[3].to_numpy(), abs=1e-4)
     assert wide[1].iloc[-1] < 0.7 * wide[1].iloc[0]
     picture = own_program.ranks_plot(table)
-    assert "on 1, 3 ranks" in picture.alt and len(picture.axes.lines) == 2
+    assert "1 rank from" in picture.alt and len(picture.axes.lines) == 2
 
 
 def test_the_loop_of_one_process_learns():
@@ -298,10 +297,10 @@ def test_the_loop_of_one_process_learns():
 
 def test_a_dealing_to_play_with_counts_what_came_again_and_what_never():
     made = dealing.play_dealing()
-    assert made.answer.words.count("12 given out, 2 again; to nobody: none") == 2
+    assert made.answer.words.count("12 given out, 2 repeated; left out: none") == 2
     made.controls["drop_last"].value, made.controls["samples"].value = True, 11
     made.wait()
-    assert "8 given out, 0 again; to nobody: " in made.answer.words
+    assert "8 given out, 0 repeated; left out: " in made.answer.words
     made.controls["samples"].value = 3
     made.wait()
     assert made.answer.error is None

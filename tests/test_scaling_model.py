@@ -10,11 +10,9 @@ from ddp_workbook.experiments.many_machines import costs, to_1024
 from ddp_workbook.planning.hardware import BETWEEN, INSIDE, named
 from ddp_workbook.planning.scaling import (
     Job,
-    Links,
     Ring,
     TwoLevels,
     fit_compute,
-    fit_links,
     fit_ring,
     least_squares,
     predict_step,
@@ -24,6 +22,7 @@ from ddp_workbook.planning.scaling import (
     weak_scaling,
 )
 from ddp_workbook.planning.speed import Cluster
+from tests.shaped_links import Links, fit_links
 
 RING = Ring(alpha=20e-6, beta=1e-9)
 JOB = Job(fixed=2e-3, per_row=50e-6, buckets=(1e6, 4e6, 3e6), update=1e-3)

@@ -173,8 +173,6 @@ def test_a_script_that_leaves_after_an_error_of_its_own_is_told_the_error(script
         ("mpirun -np 2 python train.py", '("train.py", ranks=2)'),
         ("accelerate launch --num_processes 4 train.py", '("train.py", ranks=4)'),
         ("CUDA_VISIBLE_DEVICES=0 torchrun --nproc-per-node 3 train.py", '("train.py", ranks=3)'),
-        ("train.main", "`from train import main` and launch(main, ranks=2)"),
-        ("pkg.train:main", "`from pkg.train import main` and launch(main, ranks=2)"),
         ("!torchrun train.py", '("train.py", ranks=2)'),
         ("python -m torch.distributed.launch --use_env train.py", '("train.py", ranks=2)'),
         ("train.ipynb", "Did you mean train.py?"),

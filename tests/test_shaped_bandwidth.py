@@ -23,8 +23,9 @@ import pandas as pd
 import pytest
 
 from ddp_workbook.experiments.many_machines.costs import Timing, Work, slowest_ranks
-from ddp_workbook.planning.scaling import Job, Links, fit_links, predict_step
+from ddp_workbook.planning.scaling import Job, predict_step
 from tests.clusters.hosts import Hosts
+from tests.shaped_links import Links, fit_links
 
 pytestmark = pytest.mark.cluster
 CHECKOUT = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""Chapter 06, checkpoints: what is saved is what is loaded, by any number of ranks."""
+"""Chapter 08, sharded checkpoints: what is saved is what is loaded, by any number of ranks."""
 
 import pickle
 import shutil
@@ -9,7 +9,7 @@ from torch.distributed.checkpoint import FileSystemReader
 
 from ddp_workbook import launch, recorded
 from ddp_workbook.digits import DigitsTransformer
-from ddp_workbook.experiments.fully_sharded import checkpoints
+from ddp_workbook.experiments.checkpoint_and_recover import sharded
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import sharded_states
 
@@ -22,7 +22,7 @@ def saved(tmp_path_factory):
     runs = {}
     for ranks in (1, 2, 3, 4):
         folder = tmp_path_factory.mktemp("checkpoint") / f"of_{ranks}"
-        run = launch(checkpoints.train, 4, save_to=folder, save_at=2, ranks=ranks, **SIZES)[0]
+        run = launch(sharded.train, 4, save_to=folder, save_at=2, ranks=ranks, **SIZES)[0]
         runs[ranks] = folder, run
     return runs
 
@@ -40,7 +40,7 @@ other_pairs = pytest.mark.release("checkpoints from and to other numbers of rank
 def test_another_number_of_ranks_goes_on_as_if_nothing_had_happened(saved, written_by, read_by):
     """Weights and AdamW's state to the last bit; the steps after that up to rounding."""
     folder, run = saved[written_by]
-    resumed = launch(checkpoints.train, 4, resume_from=folder, ranks=read_by, **SIZES)[0]
+    resumed = launch(sharded.train, 4, resume_from=folder, ranks=read_by, **SIZES)[0]
     torch.testing.assert_close(resumed.began, run.saved, rtol=0, atol=0)
     assert len(resumed.began.moments) == 3 * len(resumed.began.weights)
     assert {value.item() for key, value in resumed.began.moments.items() if "step" in key} == {2}
@@ -59,14 +59,14 @@ def test_the_number_of_ranks_does_not_change_the_training(saved):
 
 def test_differences_are_the_largest_of_each_kind():
     def run(losses, weight, moment):
-        state = checkpoints.State({"w": torch.tensor([1.0, weight])}, {"w step": moment})
-        return checkpoints.Run(losses, state, state, state)
+        state = sharded.State({"w": torch.tensor([1.0, weight])}, {"w step": moment})
+        return sharded.Run(losses, state, state, state)
 
     never = run([9.0, 3.0, 2.0], 5.0, torch.tensor(2.0))
-    table = checkpoints.differences({2: run([3.0, 2.5], 4.0, torch.tensor(2.0))}, never)
+    table = sharded.differences({2: run([3.0, 2.5], 4.0, torch.tensor(2.0))}, never)
     assert list(table[2]) == [1.0, 0.0, 0.5, 1.0]
     with pytest.raises(ValueError, match="not the same names"):
-        checkpoints.furthest({"w": torch.ones(1)}, {"v": torch.ones(1)})
+        sharded.furthest({"w": torch.ones(1)}, {"v": torch.ones(1)})
 
 
 def test_without_the_optimizer_state_the_steps_are_others(saved):
@@ -79,22 +79,22 @@ def test_without_the_optimizer_state_the_steps_are_others(saved):
 def test_both_ways_of_saving(tmp_path):
     """Only rank 0 is given whole weights, all ranks make the same calls, DCP sends no weight."""
     sizes = {"width": 16, "depth": 1}
-    held, wire = recorded(checkpoints.save_both_ways, tmp_path, ranks=3, **sizes)
+    held, wire = recorded(sharded.save_both_ways, tmp_path, ranks=3, **sizes)
     torch.manual_seed(0)
     expected = DigitsTransformer(**sizes).state_dict()
     whole = sum(value.nbytes for value in expected.values())
     assert [full for _, full in held] == [whole, 0, 0]
-    assert sum(pieces for pieces, _ in held) == whole
-    loaded = torch.load(tmp_path / "whole.pt", weights_only=True)
+    assert sum(shards for shards, _ in held) == whole
+    loaded = torch.load(tmp_path / "full.pt", weights_only=True)
     torch.testing.assert_close(dict(loaded), dict(expected), rtol=0, atol=0)
-    tables = [checkpoints.calls_by_line(wire, rank) for rank in range(3)]
+    tables = [sharded.calls_by_line(wire, rank) for rank in range(3)]
     for table in tables:
         assert list(table["op"]) == list(tables[0]["op"])
         assert list(table["calls"]) == list(tables[0]["calls"])
         by_dcp = table["line"].str.startswith("dcp.save")
         assert not table.loc[by_dcp, "dtype"].str.contains("float").any()
         assert list(table.loc[~by_dcp, "calls"]) == [len(expected)]
-    names = list(checkpoints.files(tmp_path / "pieces")["file"])
+    names = list(sharded.files(tmp_path / "shards")["file"])
     assert names == [".metadata", "__0_0.distcp", "__1_0.distcp", "__2_0.distcp"]
 
 
@@ -107,7 +107,7 @@ def test_set_model_state_dict_writes_into_the_dict_that_it_gets():
     assert launch(sharded_states.kinds_left_in_the_dict, ranks=2) == [["DTensor"], []]
 
 
-def test_a_plain_model_refuses_pieces():
+def test_a_plain_model_refuses_shards():
     assert (
         "mixed torch.Tensor and DTensor"
         in launch(sharded_states.loaded_into_a_plain_model, ranks=2)[0]
@@ -116,10 +116,10 @@ def test_a_plain_model_refuses_pieces():
 
 def test_fewer_ranks_leave_the_files_of_others_behind(tmp_path):
     """The metadata does not name them."""
-    folder = tmp_path / "pieces"
-    launch(sharded_states.saved_pieces, folder, ranks=3)
-    launch(sharded_states.saved_pieces, folder, ranks=2)
-    assert len(checkpoints.files(folder)) == 1 + 3
+    folder = tmp_path / "shards"
+    launch(sharded_states.saved_shards, folder, ranks=3)
+    launch(sharded_states.saved_shards, folder, ranks=2)
+    assert len(sharded.files(folder)) == 1 + 3
     places = FileSystemReader(folder).read_metadata().storage_data.values()
     assert {place.relative_path for place in places} == {"__0_0.distcp", "__1_0.distcp"}
 
@@ -132,8 +132,8 @@ def test_the_metadata_is_written_last(saved):
 
 def test_dcp_unpickles_what_it_reads(tmp_path):
     """The metadata, and each entry that is no tensor."""
-    assert launch(sharded_states.loaded_unsafely, tmp_path / "pieces", ranks=2)[0] == {True, False}
-    metadata = (tmp_path / "pieces" / ".metadata").read_bytes()
+    assert launch(sharded_states.loaded_unsafely, tmp_path / "shards", ranks=2)[0] == {True, False}
+    metadata = (tmp_path / "shards" / ".metadata").read_bytes()
     assert type(pickle.loads(metadata)).__name__ == "Metadata"
 
 
@@ -145,7 +145,7 @@ def test_a_folder_without_metadata_is_refused(saved, tmp_path):
 
 
 def test_a_picture_has_a_bar_and_a_label_for_each_rank_that_has_rows():
-    picture = checkpoints.rows({4: [3, 3, 3, 1], 8: [2, 2, 2, 2, 2, 0, 0, 0]}, "weight")
+    picture = sharded.rows({4: [3, 3, 3, 1], 8: [2, 2, 2, 2, 2, 0, 0, 0]}, "weight")
     ends = [one.get_width() for one in picture.axes.patches]
     texts = [text.get_text() for text in picture.axes.texts]
     assert ends == [3, 3, 3, 1, 2, 2, 2, 2, 2]
@@ -154,10 +154,10 @@ def test_a_picture_has_a_bar_and_a_label_for_each_rank_that_has_rows():
 
 
 def test_a_picture_has_a_bar_for_what_each_rank_wrote(tmp_path):
-    (tmp_path / "pieces").mkdir()
+    (tmp_path / "shards").mkdir()
     for rank in range(2):
-        (tmp_path / "pieces" / f"__{rank}_0.distcp").write_bytes(bytes(2048))
-    (tmp_path / "whole.pt").write_bytes(bytes(4096))
-    picture = checkpoints.written(tmp_path)
+        (tmp_path / "shards" / f"__{rank}_0.distcp").write_bytes(bytes(2048))
+    (tmp_path / "full.pt").write_bytes(bytes(4096))
+    picture = sharded.written(tmp_path)
     heights = [[bar.get_height() for bar in axes.patches] for axes in picture.figure.axes]
     assert heights == [[4, 0], [2, 2]]

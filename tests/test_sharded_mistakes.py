@@ -42,7 +42,7 @@ def test_a_frozen_block_is_gathered_in_backward_because_the_next_one_fetches_it(
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_rank_0s_weights_reach_all_pieces(ranks):
+def test_rank_0s_weights_reach_all_shards(ranks):
     assert all(launch(sharded_states.weights_sent_from_rank_0, ranks=ranks))
 
 

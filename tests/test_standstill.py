@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddp_workbook.diagnostics.evidence import Evidence, Phase
+from ddp_workbook.diagnostics.evidence import Evidence, State
 from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
 from ddp_workbook.launcher import activity
 from ddp_workbook.launcher import launch as launching_of_ranks
@@ -256,10 +256,11 @@ def test_the_store_is_looked_at():
         ([("torch/autograd/graph.py", "_engine_run_backward")], 0.4),
         ([(threading.__file__, "join"), ("torch/nn/parallel/parallel_apply.py", "apply")], 5.0),
         ([("torch/nn/functional.py", "linear")], 5.0),
+        ([("torch/distributed/elastic/rendezvous/utils.py", "_delay")], 5.0),
     ],
 )
 def test_how_long_a_rank_may_stand(innermost, seconds):
     site = Path(torch.__file__).parents[1]
     stack = [(str(site / file), 1, name) for file, name in innermost]
-    rank = Evidence(0, Phase.WORKING, stack=stack)
+    rank = Evidence(0, State.WORKING, stack=stack)
     assert needs(rank, Limits()) == seconds

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
 from ddp_workbook.exercises.judging import torchrun, unordered
 from ddp_workbook.exercises.judging.torchrun import Reason, Unreadable
@@ -85,19 +84,6 @@ def test_assignments_are_gone_once_they_are_read():
 
 
 @pytest.mark.parametrize(
-    ("conf", "value"),
-    [
-        ("", None),
-        ("is_host=False", False),
-        ("read_timeout=3, is_host = 1", True),
-        ("is_host=?", None),
-    ],
-)
-def test_who_opens_the_store_is_read_as_torchrun_reads_it(conf, value):
-    assert torchrun.read(["torchrun", "--rdzv-conf", conf, "x.py"]).is_host is value
-
-
-@pytest.mark.parametrize(
     "own",
     [
         lambda: os.getpid(),
@@ -114,52 +100,6 @@ def test_what_differs_between_hosts_differs_in_the_check(own, monkeypatch):
     hosts = {"gpu-07": 4, "gpu-11": 2}
     first, second = (on_host_of_its_own(lambda *_: own(), host, hosts) for host in hosts)
     assert first != second
-
-
-@pytest.fixture
-def own_pace(monkeypatch):
-    """What `meeting` puts in its place is gone afterwards."""
-    monkeypatch.setattr(dynamic_rendezvous, "_delay", dynamic_rendezvous._delay)
-    make = dynamic_rendezvous._BackendRendezvousStateHolder.__init__
-    monkeypatch.setattr(make, "__defaults__", make.__defaults__)
-
-
-def meeting(*lines: str) -> list[tuple[int, int]] | str:
-    """The meeting of hosts on which these options are typed."""
-    return torchrun.meeting([torchrun.parsed(["torchrun", *one.split(), "x.py"]) for one in lines])
-
-
-def test_lines_of_one_job_meet(own_pace):
-    assert meeting(*[LINE.replace("=2", "=3")] * 3) == [(0, 3), (1, 3), (2, 3)]
-
-
-def test_who_owns_the_store_stays_until_all_have_met(own_pace):
-    """It used to leave as soon as it had met, and took the store with it."""
-    plain = LINE.replace("=2", "=3") + " --rdzv-conf=is_host"
-    for _ in range(3):
-        assert meeting(f"{plain}=true", *[f"{plain}=false"] * 2) == [(0, 3), (1, 3), (2, 3)]
-
-
-def test_a_meeting_that_fails_prints_no_frames(own_pace, capfd):
-    line = f"{LINE} --rdzv-conf=is_host=false,read_timeout=1"
-    assert meeting(line, line).startswith("RendezvousConnectionError")
-    assert capfd.readouterr() == ("", "")
-
-
-def test_lines_of_two_jobs_do_not_meet(own_pace, monkeypatch):
-    monkeypatch.setattr(torchrun, "PATIENCE", 1.5)
-    assert meeting(f"{LINE}1", f"{LINE}2") == torchrun.UNKNOWN
-
-
-def test_lines_that_differ_in_no_option_are_tried_once(monkeypatch):
-    tried = []
-    monkeypatch.setattr(torchrun, "ERRORS", {})
-    monkeypatch.setattr(torchrun, "meeting", lambda several: tried.append(several) or "an error")
-    more = LINE.replace("process=4", "process=2").replace("a:29500", "b:1")
-    for line in (f"{LINE} x.py", f"{more} y.py --lr 1", f"{LINE} --max-restarts=1 x.py"):
-        words = ["torchrun", *line.split()]
-        assert torchrun.error_of_meeting([words, words]) == "an error"
-    assert len(tried) == 2
 
 
 PROGRAM = """

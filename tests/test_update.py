@@ -104,22 +104,10 @@ def answered(folder: Path, **by_id: str) -> None:
     pages.save(folder / PAGE, held)
 
 
-@pytest.fixture(params=["upstream", "--from a clone", "--from a plain copy"])
-def where(request, shipped, tmp_path) -> list:
+@pytest.fixture(params=["upstream", "--from a clone"])
+def where(request, shipped) -> list:
     """The words of `update` for each way to the new edition, which is committed by then."""
-    if request.param == "upstream":
-        return []
-    if request.param == "--from a plain copy":
-        return ["--from", tmp_path / "copy"]
-    return ["--from", shipped]
-
-
-def renew(shipped: Path, where: list, files: dict) -> None:
-    """Ship a new edition, also to the plain copy."""
-    commit(shipped, files)
-    if where and where[1] != shipped:
-        shutil.rmtree(where[1], ignore_errors=True)
-        shutil.copytree(shipped, where[1], ignore=shutil.ignore_patterns(".git"))
+    return [] if request.param == "upstream" else ["--from", shipped]
 
 
 def test_own_cells_stay_where_only_the_attendee_changed_them(shipped, mine, where):
@@ -128,7 +116,7 @@ def test_own_cells_stay_where_only_the_attendee_changed_them(shipped, mine, wher
     work = everything(mine / "notebooks" / "work")
     new = [cell("zero", "0"), cell("one", "1, mended"), *SHIPPED[1:]]
     new_files = {"src/ddp_workbook/new.py": "n\n", "tools/b.sh": None, "pyproject.toml": "x"}
-    renew(shipped, where, {PAGE: page(*new), "src/ddp_workbook/a.py": "a = 2\n", **new_files})
+    commit(shipped, {PAGE: page(*new), "src/ddp_workbook/a.py": "a = 2\n", **new_files})
     code, said = update(*where)
     assert code == 0 and "5 files are new, with 00_a.ipynb." in said and "make lab" in said
     assert texts(mine) == ["0", "1, mended", "2", "my own", "my answer"]
@@ -140,32 +128,27 @@ def test_own_cells_stay_where_only_the_attendee_changed_them(shipped, mine, wher
     assert update(*where) == (0, NEWEST + "\n") and everything(mine) == before
 
 
-def test_of_a_clone_only_what_git_knows_is_taken(shipped, mine):
-    """Not what lies about in the folder of whoever mended it."""
-    commit(shipped, {PAGE: page(cell("one", "mended"))})
-    (shipped / "Ann Lee.tar.gz").write_text("attempts")
-    assert update("--from", shipped)[0] == 0
-    assert texts(mine) == ["mended"] and not (mine / "Ann Lee.tar.gz").exists()
-
-
 def test_a_later_edition_after_one_from_a_folder(shipped, mine, tmp_path):
-    """The stick in the morning, the network at noon: git knows what lies over its own commit."""
+    """The stick in the morning, the network at noon. What is not committed there stays there."""
     answered(mine, three="my answer")
-    copy = ["--from", tmp_path / "copy"]
-    renew(shipped, copy, {PAGE: page(cell("one", "1, mended"), *SHIPPED[1:])})
-    assert update(*copy)[0] == 0
+    commit(shipped, {PAGE: page(cell("one", "1, mended"), *SHIPPED[1:])})
+    git(tmp_path, "clone", "-q", str(shipped), "stick")
+    (tmp_path / "stick" / "Ann Lee.tar.gz").write_text("attempts")
+    assert update("--from", tmp_path / "stick")[0] == 0
+    assert texts(mine)[0] == "1, mended" and not (mine / "Ann Lee.tar.gz").exists()
     commit(shipped, {PAGE: page(cell("one", "1, better"), *SHIPPED[1:])})
     code, said = update()
     assert code == 0 and "kept in" not in said
     assert texts(mine) == ["1, better", "2", "my own", "my answer"]
     assert git(mine, "rev-parse", "HEAD") == git(shipped, "rev-parse", "HEAD")
     assert update()[1] == NEWEST + "\n"
+    assert update("--from", tmp_path / "stick")[1] == NEWEST + "\n"  # older
 
 
 def test_a_cell_that_both_changed_is_laid_beside(shipped, mine, where):
     """Also one that is shipped no more; the file beside opens as a notebook."""
     answered(mine, one="mine", two="2, my way")
-    renew(shipped, where, {PAGE: page(cell("one", "1, mended"), SHIPPED[2])})
+    commit(shipped, {PAGE: page(cell("one", "1, mended"), SHIPPED[2])})
     code, said = update(*where)
     kept = mine / "notebooks" / "work" / "pages" / "00_a.1.ipynb"
     assert code == 0 and "2 of your cells" in said and str(kept) in said
@@ -181,7 +164,7 @@ def test_a_file_that_both_changed_is_laid_beside(shipped, mine, where):
     (mine / "tools/b.sh").write_text("mine\n")
     (mine / "src/ddp_workbook/new.py").write_text("not from git\n")
     ours = {"src/ddp_workbook/a.py": "a = 2\n", "src/ddp_workbook/new.py": "n\n"}
-    renew(shipped, where, {"tools/b.sh": None, **ours})
+    commit(shipped, {"tools/b.sh": None, **ours})
     code, said = update(*where)
     beside = mine / "notebooks" / "work" / "pages"
     assert code == 0 and str(beside / "a.1.py") in said
@@ -213,7 +196,7 @@ def test_a_page_in_the_middle_of_saving_is_left_alone(shipped, mine, where, half
     """All else is new, and the next update renews the page, with what the attendee has in it."""
     (mine / PAGE).write_text(half)
     mended = page(cell("one", "1, mended"), *SHIPPED[1:])
-    renew(shipped, where, {PAGE: mended, OTHER: mended})
+    commit(shipped, {PAGE: mended, OTHER: mended})
     code, said = update(*where)
     assert code == 1 and f"{PAGE} was left as it is." in said and "not a notebook" in said
     assert (mine / PAGE).read_text() == half and texts(mine, OTHER)[0] == "1, mended"
@@ -223,11 +206,10 @@ def test_a_page_in_the_middle_of_saving_is_left_alone(shipped, mine, where, half
     assert update(*where)[1] == NEWEST + "\n"
 
 
-def test_a_whole_page_comes_back_as_the_folder_had_it(shipped, mine, tmp_path, monkeypatch):
-    """`reset --page` after `update --from`: not as git's last commit has it."""
-    copy = ["--from", tmp_path / "copy"]
-    renew(shipped, copy, {PAGE: page(cell("one", "1, mended"))})
-    assert update(*copy)[0] == 0
+def test_a_whole_page_comes_back_as_the_clone_had_it(shipped, mine, monkeypatch):
+    """`reset --page` after `update --from`."""
+    commit(shipped, {PAGE: page(cell("one", "1, mended"))})
+    assert update("--from", shipped)[0] == 0
     answered(mine)
     monkeypatch.setattr(pages, "FOLDER", mine / "notebooks")
     assert CliRunner().invoke(cli.app, ["reset", "--page", "00"]).exit_code == 0
@@ -334,13 +316,9 @@ def test_a_merge_that_was_begun(mine, shipped):
     refused(mine, "`git merge --abort`")
 
 
-def test_folders_that_are_no_newer_copy(mine, shipped, tmp_path):
-    refused(mine, "is no copy of the workbook", words=("--from", tmp_path))
-    refused(mine, "is this checkout itself", words=("--from", mine))
-    git(tmp_path, "clone", "-q", str(shipped), "old")
-    commit(shipped, {PAGE: page(cell("one", "1, mended"))})
-    assert update()[0] == 0
-    refused(mine, "is older than this checkout", words=("--from", tmp_path / "old"))
+def test_a_folder_that_is_no_clone(mine, tmp_path):
+    refused(mine, "is no clone of the workbook", words=("--from", tmp_path / "nowhere"))
+    refused(mine, "is no clone of the workbook", words=("--from", tmp_path))
 
 
 def test_a_disk_that_is_full_or_read_only(mine, shipped, monkeypatch):

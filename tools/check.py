@@ -39,6 +39,7 @@ TESTS_OF = {  # folder -> the file that tests each name in it
     "notebooks/": "tests/test_notebooks.py",
     "ddp_workbook/exercises/": EXERCISES,
     "tests/wrong_answers/": EXERCISES,
+    "tests/right_answers/": "tests/test_right_answers.py",
 }
 NOTHING_FOUND = 5  # of pytest, as where all that was chosen is left out for time
 CHECKS = (  # each says by itself what is wrong

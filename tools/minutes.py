@@ -22,7 +22,7 @@ from ddp_workbook.notebook import pages
 from tools.set_up import ROOT
 
 README, GUIDE = ROOT / "README.md", ROOT / "notebooks" / "README.md"
-LONGEST_PAGE = 45  # minutes that a room stays with one page
+LONGEST_PAGE = 50  # minutes that a room stays with one page: at most 30 of teaching
 
 
 def renewed_guide(known: Minutes) -> str:

@@ -142,14 +142,15 @@ def try_out(name: str | None, files: list[str]) -> None:
         exercise = find(name)
         for file in files:
             text = Path(file).read_text(encoding="utf-8")
+            text = re.sub(r"\A%%exercise .*\n", "", text)  # as in the notebook
             parts = {f"{file}: {one.wrong}": one.cell for one in read(text, exercise)}
-            cells |= parts or {file: cell_of(text, exercise)}
+            whole = re.search(r"^(import|from) ", text, re.M)
+            cells |= parts or {file: text if whole else cell_of(text, exercise)}
     except (UnknownExercise, OSError, ValueError) as error:
         sys.exit(str(error))
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for title, cell in cells.items():
-            answer = re.sub(r"\A%%exercise .*\n", "", cell)  # as in the notebook
-            print(f"--- {title}\n{examine(exercise, answer)}\n")
+            print(f"--- {title}\n{examine(exercise, cell)}\n")
 
 
 def add(name: str | None, page: str, after: str | None, needed: int) -> None:

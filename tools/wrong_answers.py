@@ -7,9 +7,9 @@
         ...
 
 Each begins with `# %%` and what is wrong. `# told:` are words that the verdict must contain (with
-several lines, all of them), `# right at:` world sizes at which it is right all the same. Without an
-import of its own, a cell begins with those of the stub. In the place of a cell there may be an
-`edit(...)` of the solution, or a `body(...)`, as in an exercise's table of mistakes.
+several lines, all of them), `# right at:` world sizes at which it is right all the same. Each cell
+has the imports of the solution besides its own. In the place of a cell there may be an `edit(...)`
+of the solution, or a `body(...)`, as in an exercise's table of mistakes.
 """
 
 import re
@@ -66,10 +66,9 @@ def _one(part: str, exercise: Exercise) -> WrongAnswer:
 
 
 def cell_of(code: str, exercise: Exercise) -> str:
-    """The whole cell: with the stub's imports, or the solution with an edit."""
+    """The whole cell: with the solution's imports, or the solution with an edit."""
     if re.match(r"(edit|body)\(", code):
         return eval(code, {"edit": edit, "body": body}).of(exercise.solution)
-    if re.search(r"^(import|from) ", code, re.M):
-        return code
-    imports = exercise.stub.partition("\n\n\n")[0]
-    return f"{imports}\n\n\n{code}"
+    imports = exercise.solution.partition("\n\n\n")[0]
+    gap = "\n" if re.match(r"(import|from) ", code) else "\n\n\n"
+    return f"{imports}{gap}{code}"

@@ -28,6 +28,7 @@ HOMES = {
     "time_step": "recording.timing",
     "synchronise": "recording.timing",
     "usable_cores": "launcher.limits",
+    "differences": "digits",
     "what_changed": "notebook.code_diff",
     "show_code": "notebook.code_listing",
     "machine_table": "notebook.machine",
@@ -93,14 +94,13 @@ def __dir__() -> list[str]:
 def load_ipython_extension(ipython) -> None:
     """What `%load_ext ddp_workbook` does: start the fork server, add `%%ranks` and `%%exercise`.
 
-    Its `%%writefile` and what it does after each cell are for two kernels in one folder.
+    Its `%%writefile` is for two kernels in one folder.
     """
     from ddp_workbook.launcher.fork_server import preload, warm_up
 
     preload(*JUDGING)
     warm_up()  # it imports torch while the lines below do
     from ddp_workbook.exercises.judging.magics import ExerciseMagics, tell_if_unchecked
-    from ddp_workbook.launcher.reader_files import note_imports
     from ddp_workbook.notebook import misplaced_magic
     from ddp_workbook.notebook.display import show_frames
     from ddp_workbook.notebook.ranks_magic import RanksMagics
@@ -109,7 +109,6 @@ def load_ipython_extension(ipython) -> None:
     from ddp_workbook.progress_board.report import Heartbeat
 
     ipython.register_magics(RanksMagics, ExerciseMagics, WritefileMagics)
-    ipython.events.register("post_run_cell", note_imports)
     ipython.events.register("post_run_cell", tell_if_unchecked)
     ipython.events.register("post_run_cell", Heartbeat(this_page))
     if misplaced_magic.tell not in ipython.input_transformers_cleanup:  # loaded twice

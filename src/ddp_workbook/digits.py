@@ -4,7 +4,7 @@ Every chapter trains on the same batches, so that a loss which differs from the 
 means a mistake, not chance.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -182,6 +182,26 @@ def furthest(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
     if ours.keys() != theirs.keys():
         raise ValueError(f"not the same names: {sorted(ours.keys() ^ theirs.keys())[:3]}")
     return max((ours[name] - theirs[name]).abs().max().item() for name in theirs)
+
+
+def differences(runs: Mapping[int, Trained | list[Trained]], alone: Trained) -> pd.DataFrame:
+    """How far runs are from one process, at most: a row for each number of ranks.
+
+    `runs` has for each number of ranks one result, or a list with that of each rank. Columns:
+    losses, weights, and of a list how far its weights are from rank 0's, between the ranks.
+    """
+    rows: dict[int, dict[str, float]] = {}
+    for ranks, found in runs.items():
+        of_ranks = [found] if isinstance(found, Trained) else found
+        losses = torch.tensor([run.losses for run in of_ranks]) - torch.tensor(alone.losses)
+        rows[ranks] = {
+            "losses": losses.abs().max().item(),
+            "weights": max(furthest(run.weights, alone.weights) for run in of_ranks),
+        }
+        if found is of_ranks:
+            first = of_ranks[0].weights
+            rows[ranks]["between the ranks"] = max(furthest(r.weights, first) for r in of_ranks)
+    return pd.DataFrame(rows).T.rename_axis("ranks")
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -79,8 +79,6 @@ class Proof(Enum):
 class RanksHung(RankFailed, TimeoutError):
     """The ranks did not finish in time, or cannot; `positions` tell for each rank where it stood.
 
-    Or all have returned, but their results could not be unpickled in time.
-
     `proof` says how the launch knows, and `seconds` measures it: the time limit, how long nothing
     had happened, or the processor time that `rank` had used. For other proofs, `rank` is None.
     """

@@ -156,6 +156,8 @@ def store_of_all() -> dist.Store | None:
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         return None
     store, _, _ = next(dist.rendezvous("env://"))
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return dist.PrefixStore("run", store)  # a new store: hosts may count restarts differently
     return dist.PrefixStore(f"run {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
 
 

@@ -102,28 +102,28 @@ STATIC = ("--nnodes=2", "--node-rank=0", "--nproc-per-node=1", "--master-addr=no
 BREAKAGES = [
     Breakage(
         name="wrong_interface",
-        what="GLOO_SOCKET_IFNAME names the loopback interface, which ends at the host",
+        what="GLOO_SOCKET_IFNAME names the loopback interface, which ends at the node",
         lines=on_both(line(program=SHORT_GROUP)),
         environment={"GLOO_SOCKET_IFNAME": "lo"},
         key="Connection refused, remote=[127.0.0.1]",
     ),
     Breakage(
         name="no_such_interface",
-        what="GLOO_SOCKET_IFNAME names an interface that the host does not have",
+        what="GLOO_SOCKET_IFNAME names an interface that the node does not have",
         lines=on_both(line(program=SHORT_GROUP)),
         environment={"GLOO_SOCKET_IFNAME": "ib0"},
         key="Unable to find address for: ib0",
     ),
     Breakage(
         name="own_name_is_loopback",
-        what="/etc/hosts gives a host's own name the address 127.0.1.1, as Debian's installer does",
+        what="/etc/hosts gives a node's own name the address 127.0.1.1, as Debian's installer does",
         lines=on_both(line(program=SHORT_GROUP)),
         around=own_name_is_loopback,
         key="Connection refused, remote=[127.0.1.1]",
     ),
     Breakage(
         name="head_does_not_know_itself",
-        what="the endpoint is an address that its host's own name does not resolve to: nobody "
+        what="the endpoint is an address that its node's own name does not resolve to: nobody "
         "opens the store",
         lines=on_both(line("--rdzv-conf=read_timeout=3", endpoint=HEAD_BY_ADDRESS)),
         around=own_name_is_loopback,
@@ -138,13 +138,13 @@ BREAKAGES = [
     ),
     Breakage(
         name="head_never_comes",
-        what="the host that the endpoint names has not started its torchrun",
+        what="the node that the endpoint names has not started its torchrun",
         lines={1: line("--rdzv-conf=read_timeout=3")},
         key="timed out after 3000ms while trying to connect to (node1, 29400)",
     ),
     Breakage(
         name="host_never_comes",
-        what="one of the hosts has not started its torchrun",
+        what="one of the nodes has not started its torchrun",
         lines={0: line("--rdzv-conf=join_timeout=5")},
         key="RendezvousTimeoutError",
     ),
@@ -178,7 +178,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="standalone_on_both",
-        what="--standalone on two hosts: two trainings of one host each, and no error",
+        what="--standalone on two nodes: two trainings of one node each, and no error",
         lines=on_both([TORCHRUN, "--standalone", "--nproc-per-node=1", WORKER]),
         message=r"^rank .*",
         key="rank 0 of 1 on node2",

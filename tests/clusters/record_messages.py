@@ -48,7 +48,7 @@ def mixed_versions(other: str) -> tuple[Breakage, str]:
     version = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
     breakage = Breakage(
         name="mixed_versions",
-        what="the hosts have different versions of torch",
+        what="the nodes have different versions of torch",
         lines={0: line(), 1: line(torchrun=other)},
         message=r"^(?:rank .*|\s*[\w.]*Error\b.*)",
         key="rank 1 of 2 on node2",

@@ -33,7 +33,7 @@ from tests.clusters.hosts import Hosts, Process
 
 HERE = Path(__file__).parent
 FOLDER = "ddp-workbook-slurm-"  # the process id of the owner follows
-START_LIMIT = 30  # seconds; it takes three on an idle machine
+START_LIMIT = 120  # seconds; it takes three on an idle machine
 DAEMONS = ("munged", "slurmctld", "slurmd", "slurmstepd")
 # fmt: off
 ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.chapters import collectives
-from ddp_workbook.experiments.collectives import every_call, ladder
+from ddp_workbook.experiments.collectives import algorithms, every_call, ladder
 from ddp_workbook.experiments.collectives.slow_wire import SlowWire
 
 
@@ -120,3 +120,12 @@ def by_each_rung() -> list[list[float]]:
         way(gradients, lambda one: dist.all_reduce(one, async_op=True))
         sums.append([gradient.mean().item() for gradient in gradients])
     return sums
+
+
+def all_reduce_by(way: str, count: int) -> list[float]:
+    """Add up a tensor of this many float32 with the messages of an algorithm; both ends."""
+    dist.init_process_group("gloo")
+    vector = torch.full((count,), dist.get_rank() + 1.0)
+    for messages in algorithms.WAYS[way](dist.get_world_size()):
+        algorithms.one_round(vector, messages)
+    return [vector[0].item(), vector[-1].item()]

@@ -8,15 +8,15 @@ from ddp_workbook.digits import DigitsTransformer
 
 
 def sharded_from_meta() -> tuple[tuple, int, bool]:
-    """The shape of a piece, the bytes before to_empty, and whether the loaded weights are there."""
+    """The shape of a shard, the bytes before to_empty, and whether the loaded weights are there."""
     device = setup()
     torch.manual_seed(0)
     weights = DigitsTransformer().state_dict()
     with torch.device("meta"):
         model = DigitsTransformer()
     sharded = shard_by_block(model, device)
-    pieces = [parameter.to_local() for parameter in sharded.parameters()]
-    before = sum(piece.nbytes for piece in pieces if not piece.is_meta)
+    shards = [parameter.to_local() for parameter in sharded.parameters()]
+    before = sum(shard.nbytes for shard in shards if not shard.is_meta)
     sharded.to_empty(device=device)
     with torch.no_grad():
         for name, parameter in sharded.named_parameters():

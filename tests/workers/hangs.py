@@ -84,8 +84,6 @@ def one_sided(call: str):
         dist.send(x, dst=1)
     if call == "recv":
         dist.recv(x, src=1)
-    if call == "send_object_list":
-        dist.send_object_list([x], dst=1)
     if call == "isend":
         dist.isend(x, dst=1).wait()
     if call == "wait":

@@ -103,11 +103,11 @@ def sharded(model: Model, strategy: str) -> nn.Module:
     how = {"mesh": init_device_mesh("cpu", (ranks,))}
     if strategy == "hsdp":
         how["mesh"] = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("copy", "shard"))
-    if strategy == "blocks_stay_whole":
+    if strategy == "blocks_stay_gathered":
         how["reshard_after_forward"] = False
     if strategy == "bf16":
-        how["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
-    for block in model.blocks if strategy != "whole" else ():
+        how["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    for block in model.blocks if strategy != "one_unit" else ():
         fully_shard(block, **how)
     return fully_shard(model, **how)
 

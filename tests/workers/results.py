@@ -88,8 +88,8 @@ class Endless:
         return {"anything": 1}
 
 
-def endless(rank: int = 0):
-    return Endless() if os.environ["RANK"] == str(rank) else "fine"
+def endless():
+    return Endless()
 
 
 class TooMuch:

@@ -113,7 +113,7 @@ def differences(fault: bool = False) -> dict[str, str]:
     reduce_scatter = Unit.reduce_scatter
     if fault:
         Unit.reduce_scatter = lambda unit, gradients: [
-            piece * dist.get_world_size() for piece in reduce_scatter(unit, gradients)
+            shard * dist.get_world_size() for shard in reduce_scatter(unit, gradients)
         ]
     found = {name: difference(case) for name, case in CASES.items()}
     cleanup()
@@ -174,7 +174,7 @@ def units_in_memory() -> dict[str, int]:
         refs = [StorageWeakRef(tensor.untyped_storage()) for tensor in all_gather(unit)]
         storages.setdefault(id(unit), []).extend(refs)
         most = max(most, alive())
-        return unit.whole
+        return unit.full
 
     Unit.all_gather = watched
     model = Blocks()

@@ -19,14 +19,15 @@ from torch.distributed.tensor import DTensor
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded import SEED, shard_by_block, whole_weights
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer, accuracy
-from ddp_workbook.experiments.fully_sharded import checkpoints, mistakes
+from ddp_workbook.experiments.checkpoint_and_recover import sharded as checkpoints
+from ddp_workbook.experiments.fully_sharded import mistakes
 
 SMALL = mistakes.SMALL
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 def small_sharded(model: nn.Module | None = None) -> DigitsTransformer:
-    """The small model in pieces, the same on all ranks."""
+    """The small model in shards, the same on all ranks."""
     device = setup()
     torch.manual_seed(SEED)
     model = model or DigitsTransformer(**SMALL)
@@ -64,8 +65,8 @@ def kinds_left_in_the_dict() -> list[str]:
     return sorted({type(value).__name__ for value in weights.values()})
 
 
-def saved_pieces(folder: Path) -> None:
-    """The pieces of the small model, also into a folder that others have used."""
+def saved_shards(folder: Path) -> None:
+    """The shards of the small model, also into a folder that others have used."""
     model = small_sharded()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there is a checkpoint already
@@ -107,7 +108,7 @@ def without_the_optimizer(folder: Path, steps: int, **sizes: int) -> list[float]
 
 
 def loaded_into_a_plain_model() -> str:
-    """What a model without pieces says to a sharded state dict."""
+    """What a model without shards says to a sharded state dict."""
     state, words = small_sharded().state_dict(), ""
     try:
         DigitsTransformer(**SMALL).load_state_dict(state)
@@ -150,7 +151,7 @@ def step_without_prefetch() -> None:
 
 
 def weights_sent_from_rank_0() -> bool:
-    """Whether every rank's pieces come from rank 0's weights."""
+    """Whether every rank's shards come from rank 0's weights."""
     device = setup()
     torch.manual_seed(dist.get_rank())
     model = shard_by_block(DigitsTransformer(**SMALL).to(device), device)

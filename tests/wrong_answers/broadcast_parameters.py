@@ -4,29 +4,6 @@
 edit("src=0", "src=0, async_op=True")
 
 
-# %% the others take zeros and all add up, but -0.0 and 0.0 are 0.0
-# told: Which line calculates with the values
-# told: came back [[[[0.0,
-# right at: 1
-@torch.no_grad()
-def broadcast_parameters(model):
-    for tensor in (*model.parameters(), *model.buffers()):
-        if dist.get_rank() > 0:
-            tensor.zero_()
-        dist.all_reduce(tensor)
-
-
-# %% the others multiply by 0 and all add up, but nan and inf times 0 are nan
-# told: Which line calculates with the values
-# told: came back [[[[nan,
-# right at: 1
-@torch.no_grad()
-def broadcast_parameters(model):
-    for tensor in (*model.parameters(), *model.buffers()):
-        tensor.mul_(dist.get_rank() == 0)
-        dist.all_reduce(tensor)
-
-
 # %% the Parameters stay, but not what they lie in
 # told: lies in other memory than before
 def broadcast_parameters(model):
@@ -38,10 +15,6 @@ def broadcast_parameters(model):
 
 # %% puts new Parameters in the place of those that the optimizer knows
 # told: is another Parameter than before
-import torch.distributed as dist
-from torch import nn
-
-
 def broadcast_parameters(model):
     for module in model.modules():
         for name, old in list(module.named_parameters(recurse=False)):
@@ -50,17 +23,6 @@ def broadcast_parameters(model):
             setattr(module, name, nn.Parameter(new, requires_grad=old.requires_grad))
     for buffer in model.buffers():
         dist.broadcast(buffer, src=0)
-
-
-# %% rank 0 alone comes to the broadcast
-# told: hangs at
-# told: rank 1
-# told: has returned without it
-# right at: 1
-edit(
-    "        dist.broadcast",
-    "        if dist.get_rank() == 0:\n            dist.broadcast",
-)
 
 
 # %% rank 0 sends to rank 1 alone
@@ -78,19 +40,12 @@ def broadcast_parameters(model):
 
 
 # %% the order of a set of names is not the same in all processes
-# told: in the order of a set of names
+# told: shape or dtype on the ranks
+# right at: 1
 def broadcast_parameters(model):
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     for name in set(tensors):
         dist.broadcast(tensors[name].detach(), src=0)
-
-
-# %% the order of a set of tensors depends on their addresses
-# told: shape or dtype on the ranks
-# right at: 1
-def broadcast_parameters(model):
-    for tensor in {*model.parameters(), *model.buffers()}:
-        dist.broadcast(tensor.detach(), src=0)
 
 
 # %% a frozen parameter wants a gradient afterwards

@@ -2,25 +2,21 @@
 # told: Dropout and similar layers are active
 edit("    model.eval()\n", "")
 
-
 # %% builds a graph for a backward that never comes
 # told: What is kept in memory for a backward
 edit("torch.no_grad()", "torch.enable_grad()")
 
-
 # %% takes the whole share at once
 # told: The caller's memory holds no more rows
 edit("DataLoader(mine, batch_size)", "DataLoader(mine, max(1, len(mine)))")
-
 
 # %% divides batch_size by the ranks, which can give 0
 # told: batch_size can be smaller than the world size
 # right at: 1, 2
 edit("mine, batch_size", "mine, batch_size // dist.get_world_size()")
 
-
 # %% drop_last makes the ranks equal, and leaves samples out
-# told: Does a sampler or a loader drop
+# told: or does a sampler or a loader drop
 # right at: 1
 edit(
     "mine = Subset",
@@ -28,19 +24,6 @@ edit(
     "len(dataset), dist.get_world_size()))",
     "each * dist.get_world_size(), dist.get_world_size()))",
 )
-
-
-# %% whole parts, and the last rank takes all that is left over
-# told: More than its share
-# right at: 1, 2
-edit(
-    "    mine = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))",
-    """    rank, size = dist.get_rank(), dist.get_world_size()
-    each = len(dataset) // size
-    end = len(dataset) if rank == size - 1 else (rank + 1) * each
-    mine = Subset(dataset, range(rank * each, end))""",
-)
-
 
 # %% gives each rank a block of the same length, also where the data set has ended
 # told: A rank asks for a sample after the last one
@@ -52,18 +35,10 @@ edit(
     mine = Subset(dataset, range(first, first + share))""",
 )
 
-
 # %% a rank without samples does not come to the meeting
 # told: has returned without it
 # right at: 1
 edit("    right = torch", "    if len(mine) == 0:\n        return 0.0\n    right = torch")
-
-
-# %% weights the ranks' accuracies; one without samples has 0 / 0, and nan times 0 is nan
-# told: This is nan, and a rank has no samples
-# right at: 1
-edit("    dist.all", "    right = right.double() / len(mine) * len(mine)\n    dist.all")
-
 
 # %% a rank divides Python's whole numbers, also without samples
 # told: Which line divides by a rank's own number of them?
@@ -72,7 +47,6 @@ edit(
     "    dist.all",
     "    right = torch.tensor(right.item() / len(mine) * len(mine))\n    dist.all",
 )
-
 
 # %% adds up fractions, which are rounded
 # told: Right except for the last digits
@@ -84,18 +58,6 @@ edit(
     "right.item()",
 )
 
-
 # %% lets the all-reduce divide whole numbers
 # told: A fraction does not fit into a tensor of whole numbers
 edit("all_reduce(right)", "all_reduce(right, op=dist.ReduceOp.AVG)")
-
-
-# %% reduce gives the sum to rank 0 alone
-# told: one rank alone has the result
-# right at: 1
-edit("all_reduce(right)", "reduce(right, dst=0)")
-
-
-# %% reads the count before the sum is there
-# told: still at work when your function returned
-edit("all_reduce(right)", "all_reduce(right, async_op=True)")

@@ -1,10 +1,6 @@
 # %% as many collectives as ranks, and one more
 # told: How many would it take with 100 ranks
 # right at: 1
-import torch
-import torch.distributed as dist
-
-
 def gather_uneven(tensor):
     length = torch.tensor(len(tensor))
     lengths = [torch.empty_like(length) for _ in range(dist.get_world_size())]
@@ -14,14 +10,6 @@ def gather_uneven(tensor):
     for rank, one in enumerate(everyone):
         dist.broadcast(one, src=rank)
     return everyone
-
-
-# %% reads the tensors before they are there
-# told: still at work when your function returned
-edit(
-    "everyone, padded)",
-    "everyone, padded, async_op=True)",
-)
 
 
 # %% a later call writes into the tensors that an earlier one has returned
@@ -34,7 +22,6 @@ edit(
     everyone = BUFFERS.setdefault(key, [torch.empty_like(padded) for _ in lengths])""",
 )
 
-
 # %% the shortest tensor comes first
 # told: the right tensors in another order
 # right at: 1
@@ -42,7 +29,6 @@ edit(
     "[one[:rows] for one, rows in zip(everyone, lengths, strict=True)]",
     "sorted([one[:rows] for one, rows in zip(everyone, lengths, strict=True)], key=len)",
 )
-
 
 # %% gathers tensors of unlike length as they are
 # told: One collective got tensors of different sizes
@@ -53,43 +39,6 @@ body("""
     return everyone
 """)
 
-
-# %% broadcasts views that are not contiguous, which gloo does not refuse
-# told: What does a collective do with such a tensor
-# right at: 1
-import torch
-import torch.distributed as dist
-
-
-def gather_uneven(tensor):
-    length = torch.tensor(len(tensor))
-    lengths = [torch.empty_like(length) for _ in range(dist.get_world_size())]
-    dist.all_gather(lengths, length)
-    everyone = [tensor.new_empty(n.item(), *tensor.shape[1:]) for n in lengths]
-    everyone[dist.get_rank()] = tensor
-    for rank, one in enumerate(everyone):
-        dist.broadcast(one, src=rank)
-    return everyone
-
-
-# %% a rank with 0 rows does not come
-# told: has returned without it
-# right at: 1
-edit(
-    "    padded = ",
-    "    if len(tensor) == 0:\n        return [tensor for _ in lengths]\n    padded = ",
-)
-
-
-# %% tensors as pickled objects
-# told: Are they pickled objects
-body("""
-    everyone = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, tensor)
-    return everyone
-""")
-
-
 # %% padding for tensors of one dimension
 # told: which other dimensions does the result have
 edit(
@@ -97,9 +46,8 @@ edit(
     "tensor.new_zeros(max(lengths).item())",
 )
 
-
 # %% gathers to rank 0, the others have nothing
-# told: After gather or reduce, only one rank
+# told: one rank alone has the result
 # right at: 1
 edit(
     "_ in lengths]\n    dist.all_gather(everyone, padded)",
@@ -108,31 +56,14 @@ edit(
     "everyone, lengths",
 )
 
-
 # %% pads to 260 rows, whatever comes
 # told: To which length do you pad, and which dtype
-edit(
-    "max(lengths).item()",
-    "260",
-)
-
-
-# %% returns the padded tensors
-# told: more rows than the original tensor
-# right at: 1
-edit(
-    "[one[:rows] for one, rows in zip(everyone, lengths, strict=True)]",
-    "everyone",
-)
+edit("max(lengths).item()", "260")
 
 
 # %% gathers the lengths, and then sends each tensor to every other rank
 # told: so that one collective moves them all
 # right at: 1
-import torch
-import torch.distributed as dist
-
-
 def gather_uneven(tensor):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(ranks)]
@@ -151,20 +82,3 @@ def gather_uneven(tensor):
 # told: (call 3; the results before it were right)
 # told: A number that you pad with may be data
 edit("one[:rows] for", "one[one != 0] if one.dim() == 1 else one[:rows] for")
-
-
-# %% pads with nan or the smallest integer, and takes every other row for data
-# told: came back number 1 of the list
-# right at: 1
-# told: you pad with may be data as well. What else tells you where a tensor ends
-def gather_uneven(tensor):
-    pad = float("nan") if tensor.dtype.is_floating_point else torch.iinfo(tensor.dtype).min
-    longest = torch.tensor(len(tensor))
-    dist.all_reduce(longest, dist.ReduceOp.MAX)
-    padded = tensor.new_full((longest.item(), *tensor.shape[1:]), pad)
-    padded[: len(tensor)] = tensor
-    everyone = [torch.empty_like(padded) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, padded)
-    data = [(one == one) & (one != pad) for one in everyone]
-    rows = [one.reshape(len(one), -1).any(1) if len(one) else one.flatten() for one in data]
-    return [one[kept] for one, kept in zip(everyone, rows, strict=True)]

@@ -1,12 +1,6 @@
-# %% reads the sums before they are there
-# told: still at work when your function returned
-edit("all_reduce(totals)", "all_reduce(totals, async_op=True)")
-
-
 # %% calls backward itself, and the graph is used up
-# told: uses up or cuts off the graph
+# told: uses up or cuts off
 edit("    total = loss", "    loss.backward()\n    total = loss")
-
 
 # %% keeps the loss of every call, and with it the graph
 # told: the graphs of earlier calls are still in memory
@@ -17,12 +11,10 @@ edit(
     "    LOSSES.append(loss)\n    total = loss",
 )
 
-
 # %% 0 instead of 0.0: where there are no rows, the tensor is int64
 # told: different shape or dtype on the ranks
 # right at: 1
 edit("else 0.0", "else 0")
-
 
 # %% what comes back still has the graph of the loss
 # told: keeps the graph of its step in memory
@@ -35,13 +27,6 @@ edit(
     "",
 )
 
-
-# %% a rank without rows does not come
-# told: has returned without it
-# right at: 1
-edit("    total = loss", "    if rows == 0:\n        return 0.0\n    total = loss")
-
-
 # %% an object collective is two
 # told: An object collective is two
 body("""
@@ -49,7 +34,6 @@ body("""
     dist.all_gather_object(pairs, (loss.item(), rows))
     return sum(mean * n for mean, n in pairs if n) / sum(n for _, n in pairs)
 """)
-
 
 # %% one collective for the losses, one for the rows
 # told: Which numbers could travel in the same tensor
@@ -60,26 +44,6 @@ edit(
     "all_rows",
 )
 
-
-# %% reduce leaves the sum on rank 0 alone
-# told: After reduce, one rank alone has the result
-# right at: 1
-edit("all_reduce(totals)", "reduce(totals, dst=0)")
-
-
-# %% adds up the rows in the first call alone
-# told: the mean over all rows
-# told: Made first, this call is right
-edit(
-    "def global_loss",
-    "ROWS = []\n\n\ndef global_loss",
-    "    return",
-    "    ROWS.append(totals[1].item())\n    return",
-    "totals[0] / totals[1]",
-    "totals[0] / ROWS[0]",
-)
-
-
 # %% writes into the loss, whose memory detach shares
 # told: detach() and data share
 # right at: 1
@@ -87,7 +51,6 @@ edit(
     "    total = loss.item() * rows if rows else 0.0",
     "    if not rows:\n        loss.detach().zero_()\n    total = loss.item() * rows",
 )
-
 
 # %% rounds the sum over all rows to bfloat16
 # told: Which of your numbers are bfloat16, too?

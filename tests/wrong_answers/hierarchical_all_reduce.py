@@ -1,19 +1,7 @@
-# %% the leaders do not wait for each other
-# told: still at work when your function returned
-edit("group=between)", "group=between, async_op=True)")
-
-
 # %% rank 0 sends the sum to all ranks of all nodes
 # told: in all_reduce (24 bytes sent, 24 received) and broadcast (0 bytes sent, 24 received)
 # right at: 1
 edit("group_src=0, group=inside", "src=0")
-
-
-# %% all ranks meet in a barrier
-# told: received) and barrier
-# right at: 1
-edit("dist.broadcast", "dist.barrier()\n    dist.broadcast")
-
 
 # %% every leader gathers the sums of all nodes, and adds them up
 # told: if there were a hundred nodes
@@ -25,12 +13,10 @@ edit(
     "        tensor.copy_(sum(sums))",
 )
 
-
 # %% src=0 is rank 0 of the world, which is not in each node
 # told: Which arguments take the rank inside the group
 # right at: 1
 edit("group_src=0", "src=0")
-
 
 # %% adds up in float32, whatever the dtype is
 # told: Print the tensor on every rank after each step
@@ -41,12 +27,10 @@ edit(
     "group_src=0, group=inside)\n    whole.copy_(tensor)",
 )
 
-
 # %% ranks that are no leaders call on group None, which is the world
 # told: group=None means the world
 # right at: 1
 edit("if between is not None:  # this rank leads its node\n        ", "")
-
 
 # %% the leaders keep the sum for themselves
 # told: The leaders have the sum over all ranks
@@ -58,13 +42,11 @@ edit(
     "",
 )
 
-
 # %% a plain all_reduce: the right sum, and all ranks between the nodes
 # told: rank 1 took part in all_reduce
 # told: What can another rank tell the other nodes
 # right at: 1,2
 body("dist.all_reduce(tensor)")
-
 
 # %% one leader adds up and sends to the others: two trips
 # told: took part in reduce (
@@ -76,14 +58,14 @@ edit(
     "        dist.broadcast(tensor, group_src=0, group=between)",
 )
 
-
 # %% starts all three, and waits for them at the end
-# told: while an earlier one is still running
+# told: use that tensor before
 # right at: 1
-def hierarchical_all_reduce(tensor, inside, between):
+body("""
     works = [dist.reduce(tensor, group_dst=0, group=inside, async_op=True)]
     if between is not None:
         works.append(dist.all_reduce(tensor, group=between, async_op=True))
     works.append(dist.broadcast(tensor, group_src=0, group=inside, async_op=True))
     for work in works:
         work.wait()
+""")

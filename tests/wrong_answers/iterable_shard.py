@@ -12,46 +12,13 @@ def iterable_shard(stream, rank, world_size, worker):
             yield cards[place]
 
 
-# %% counts places on from one stream to the next
-# told: Made first, this call is right
-from itertools import count
-
-PLACES = count()
-
-
-def iterable_shard(stream, rank, world_size, worker):
-    mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-    for sample in stream:
-        turn, owner = divmod(next(PLACES), world_size)
-        if owner == rank and turn % workers == mine:
-            yield sample
-
-
 # %% asks a stream for its length
 # told: A stream has no length
 body("yield from list(stream)[: len(stream) // world_size]")
 
-
 # %% asks None for its id
 # told: With num_workers=0 the rank itself reads
-from itertools import islice
-
-
-def iterable_shard(stream, rank, world_size, worker):
-    step = world_size * worker.num_workers
-    yield from islice(stream, rank + world_size * worker.id, None, step)
-
-
-# %% fills up the last round, so that all processes get equally many
-# told: Which samples come more than once, and which nowhere
-from itertools import islice
-
-
-def iterable_shard(stream, rank, world_size, worker):
-    mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-    place = rank + world_size * mine
-    while dealt := list(islice(stream, world_size * workers)):
-        yield (dealt * world_size * workers)[place]
+edit("(1, 0) if worker is None else (", "(")
 
 
 # %% yields each sample together with its place
@@ -68,7 +35,6 @@ def iterable_shard(stream, rank, world_size, worker):
 # told: None, None
 body("map(print, stream)")
 
-
 # %% next raises StopIteration inside a generator
 # told: What could end your loop?
 edit(
@@ -78,11 +44,9 @@ edit(
         place, sample = place + 1, next(stream)""",
 )
 
-
 # %% slices the stream
 # told: A stream can be read from the beginning only
 body("yield from stream[rank::world_size]")
-
 
 # %% returns how many samples there are
 # told: What is it here, and on every path

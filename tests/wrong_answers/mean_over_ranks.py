@@ -2,32 +2,26 @@
 # told: This is a tensor; a float is asked for
 edit("total.item()", "total")
 
-
 # %% divides by get_rank, which is 0 on rank 0
 # told: Ranks are counted from 0
 edit("get_world_size()", "get_rank()")
-
 
 # %% starts the collective and does not wait for it
 # told: still at work when your function returned
 edit("all_reduce(total)", "all_reduce(total, async_op=True)")
 
-
 # %% hands a number to the collective
-# told: A collective takes a tensor, and value is a number
+# told: A collective takes a tensor. Which
 edit("all_reduce(total)", "all_reduce(value)")
-
 
 # %% goes on with what all_reduce returns
 # told: What holds the sum?
 edit("    dist.all_reduce", "    total = dist.all_reduce")
 
-
 # %% a rank with 0 stays away from the collective
 # told: the first call was right
 # right at: 1
 edit("dist.all_reduce(total)", "if value != 0:\n        dist.all_reduce(total)")
-
 
 # %% the list holds the same tensor world_size times
 # told: or one tensor several times?
@@ -38,12 +32,10 @@ body("""
     return torch.cat(parts).mean().item()
 """)
 
-
 # %% rank 0 alone comes to the collective
 # told: rank 1 has returned without it
 # right at: 1
 edit("dist.all_reduce(total)", "if dist.get_rank() == 0:\n        dist.all_reduce(total)")
-
 
 # %% reduce gives the sum to one rank
 # told: After reduce, one rank alone has the result
@@ -68,9 +60,6 @@ def mean_over_ranks(value):
 # told: What does your function keep from one call to the next?
 # right at: 1
 from functools import cache
-
-import torch
-import torch.distributed as dist
 
 
 @cache

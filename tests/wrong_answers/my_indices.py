@@ -2,7 +2,6 @@
 # told: The same call gives other samples the next time
 edit("n, generator=generator", "n")
 
-
 # %% seeds the generator that everybody else in the process uses, too
 # told: it changed the seed of torch
 edit(
@@ -12,7 +11,6 @@ edit(
     "n",
 )
 
-
 # %% repeats the order as often as it takes, and divides by n = 0 to know how often
 # told: n can be 0
 edit(
@@ -20,12 +18,9 @@ edit(
     "(order * (each * world_size // n + 1))[: each * world_size]",
 )
 
-
 # %% keeps the order, and makes it longer in place
 # told: Made first, this call is right
 import functools
-
-import torch
 
 
 @functools.cache
@@ -53,14 +48,12 @@ edit(
     return [own[place] for place in places]""",
 )
 
-
 # %% fills up with -1, which is the index of no sample
 # told: Where do the other numbers come from
 edit(
     "[order[place % n] for place in range(each * world_size)]",
     "(order + [-1] * world_size)[: each * world_size]",
 )
-
 
 # %% shuffles with the same seed, but with Python's generator
 # told: and does the task make it so
@@ -82,21 +75,17 @@ edit(
     "(order if drop_last else order + order[: n % world_size])[: each * world_size]",
 )
 
-
 # %% sorts what a rank has got
 # told: In which order are they dealt
 edit("dealt[rank::world_size]", "sorted(dealt[rank::world_size])")
-
 
 # %% a list of tensors with one number each
 # told: a list with a tensor in it
 edit(".tolist()", "")
 
-
 # %% with drop_last rounds to the nearest number, which can be the one above
 # told: Does every rank get as many samples as it must
 edit("n // world_size if", "round(n / world_size) if")
-
 
 # %% lets DistributedSampler do it
 # told: a DistributedSampler is asked
@@ -114,7 +103,6 @@ def my_indices(n, rank, world_size, epoch=0, shuffle=True, drop_last=False, seed
 # %% deals to the last rank first
 # told: Each list is right, but on another rank
 edit("dealt[rank::", "dealt[world_size - 1 - rank ::")
-
 
 # %% each rank gets a block of the order instead of every world_size-th sample
 # told: Each rank has a block of neighbours

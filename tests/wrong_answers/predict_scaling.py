@@ -47,9 +47,6 @@ def predict_scaling(timings, compute, buckets, hidden, ranks):
 # %% nothing is hidden, and an efficiency is taken for a speed-up
 # told: What runs while a rank computes
 # told: 1 is the ideal
-import numpy as np
-
-
 def predict_scaling(timings, compute, buckets, hidden, ranks):
     rows = [(2 * (n - 1), 2 * (n - 1) / n * size) for n, size, _ in timings]
     alpha, beta = np.linalg.lstsq(np.array(rows), [row[2] for row in timings], rcond=None)[0]

@@ -3,7 +3,6 @@
 # right at: 1
 edit("range(2 * (ranks - 1))", "range((2 * ranks - 1) * (ranks > 1))")
 
-
 # %% a send waits for its receive, and all ranks send first
 # told: hangs
 # told: dist.send(leaving, (rank + 1) % ranks)
@@ -15,25 +14,6 @@ edit(
     "",
 )
 
-
-# %% a barrier after each round
-# told: A receive waits until its message has arrived
-# right at: 1
-edit("sending.wait()", "sending.wait()\n        dist.barrier()")
-
-
-# %% keeps the tensor that it works on by its length, whatever the dtype of the next one
-# told: What does your function keep from one call to the next
-edit(
-    "pieces = tensor.tensor",
-    "box = ring_all_reduce.__dict__.setdefault(len(tensor), torch.empty_like(tensor))\n"
-    "    box.copy_(tensor)\n"
-    "    pieces = box.tensor",
-    "sending.wait()\n",
-    "sending.wait()\n    tensor.copy_(box)\n",
-)
-
-
 # %% takes the old numbers away from themselves, which makes nan of inf
 # told: inf is in place 2
 # told: Whose are in this sum, and how often
@@ -42,7 +22,6 @@ edit(
     "staying + arriving if number < ranks - 1 else arriving",
     "staying - staying * (number >= ranks - 1) + arriving",
 )
-
 
 # %% all pieces go to rank 0, which adds them up and sends them back
 # told: Is it a ring
@@ -63,7 +42,6 @@ body("""
     tensor.copy_(box)
 """)
 
-
 # %% adds up in float32, whatever the dtype
 # told: a message in float32
 # right at: 1
@@ -73,7 +51,6 @@ edit(
     "torch.empty_like(staying,",
     "torch.empty_like(staying, dtype=torch.float32,",
 )
-
 
 # %% only small tensors are sent with isend; with large ones all ranks send first and wait
 # told: hangs
@@ -87,27 +64,10 @@ edit(
     "sending and sending.wait()",
 )
 
-
 # %% nobody waits for the sends
 # told: still at work when your function returned
 # right at: 1
 edit("\n        sending.wait()", "")
-
-
-# %% sends to the rank before
-# told: That is the previous rank. In which direction does the ring go
-# right at: 1, 2
-edit(
-    "(rank - number) % ranks",
-    "(rank + number) % ranks",
-    "(rank - number - 1) % ranks",
-    "(rank + number + 1) % ranks",
-    "isend(leaving, (rank + 1)",
-    "isend(leaving, (rank - 1)",
-    "recv(arriving, (rank - 1)",
-    "recv(arriving, (rank + 1)",
-)
-
 
 # %% the last piece takes what is left over, so that it is too long
 # told: How long is the longest of N pieces
@@ -117,33 +77,25 @@ edit(
     "tensor_split([len(tensor) // ranks * n for n in range(1, ranks)])",
 )
 
-
 # %% chunk makes fewer pieces than there are ranks where the tensor is short
 # told: raises IndexError
 # told: How many pieces are there
 # right at: 1
 edit("tensor_split(ranks)", "chunk(ranks)")
 
-
 # %% the other rank is 1 - rank, which is a rank at 2 ranks only
 # told: one of ranks 0 to
 # right at: 1, 2
 edit("(rank + 1) % ranks", "1 - rank", "(rank - 1) % ranks", "1 - rank")
 
-
 # %% leaves the work to a collective
 # told: called all_reduce
-
-
-def ring_all_reduce(tensor):
-    dist.all_reduce(tensor)
+body("dist.all_reduce(tensor)")
 
 
 # %% passes whole tensors round the ring
 # told: This message is the whole tensor
 # right at: 1
-
-
 def ring_all_reduce(tensor):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     after, before = (rank + 1) % ranks, (rank - 1) % ranks

@@ -1,20 +1,9 @@
 # %% returns the mesh and not two of its groups
-# told: A mesh, or a slice of one
+# told: is not a group: how do you get
 def row_and_column_groups(rows, columns):
     from torch.distributed.device_mesh import init_device_mesh
 
     return init_device_mesh("cpu", (rows, columns), mesh_dim_names=("row", "column"))
-
-
-# %% returns all groups, and not the own ones
-# told: a list with a group in it
-edit("row_groups[row], column_groups[column]", "row_groups, column_groups")
-
-
-# %% destroys its own group before it returns it
-# told: a group that has been destroyed
-# told: no group that can be used
-edit("    return row", "    dist.destroy_process_group(row_groups[row])\n    return row")
 
 
 # %% makes groups once, and returns them for every grid
@@ -55,30 +44,8 @@ def row_and_column_groups(rows, columns):
     return row_groups[rank // columns], column_groups[rank % columns]
 
 
-# %% returns None in the place of a group of one rank
-# told: no group, but None
-# told: no group that can be used
-# right at: 6
-edit("row_groups[row],", "row_groups[row] if columns > 1 else None,")
-
-
-# %% returns all that new_subgroups_by_enumeration returns: its own group, and a list
-# told: a tuple with a group in it
-body("""
-    grid = torch.arange(rows * columns).reshape(rows, columns).tolist()
-    columns = [list(column) for column in zip(*grid)]
-    return dist.new_subgroups_by_enumeration(grid), dist.new_subgroups_by_enumeration(columns)
-""")
-
-
-# %% returns the groups of all rows and all columns in one list
-# told: Return two groups
-# right at: 1
-edit("row_groups[row], column_groups[column]", "row_groups + column_groups")
-
-
 # %% a rank makes only the two groups that it is in
-# told: Which groups must every rank make
+# told: also those that it is not in
 # right at: 1
 def row_and_column_groups(rows, columns):
     rank = dist.get_rank()
@@ -88,42 +55,15 @@ def row_and_column_groups(rows, columns):
     return row_group, column_group
 
 
-# %% goes through a set, whose order depends on the hash seed of the process
-# told: In which order does each rank make the groups
-# right at: 1
-def row_and_column_groups(rows, columns):
-    grid = torch.arange(rows * columns).reshape(rows, columns)
-    own = {}
-    for kind in {"row", "column"}:
-        for ranks in (grid if kind == "row" else grid.T).tolist():
-            group = dist.new_group(ranks)
-            if dist.get_rank() in ranks:
-                own[kind] = group
-    return own["row"], own["column"]
-
-
-# %% the ranks are tensors, which src= does not find in the group
-# told: a group whose ranks are of type Tensor
-# told: no group that can be used
-edit("grid.tolist()", "grid", "grid.T.tolist()", "grid.T")
-
-
 # %% divides by the number of rows: right on a square
 # told: How long is the list, or how many ranks are there
 # right at: 1
 edit("divmod(dist.get_rank(), columns)", "divmod(dist.get_rank(), rows)")
 
-
 # %% returns the default group for both
 # told: Draw the grid
 # right at: 1
 edit("row_groups[row], column_groups[column]", "(dist.new_group(),) * 2")
-
-
-# %% returns which row and which column it is, not the groups
-# told: no group, but 0
-# told: no group that can be used
-edit("row_groups[row], column_groups[column]", "row, column")
 
 
 # %% makes a row's group once for each of its ranks, and keeps the one of its own turn

@@ -6,7 +6,6 @@ body("""
     return [(images[some], labels[some]) for some in rows]
 """)
 
-
 # %% a piece for every device, even if no row is left for it
 # told: A piece has no rows
 body("""
@@ -14,7 +13,6 @@ body("""
     firsts = range(0, devices * length, length)
     return [(images[first:][:length], labels[first:][:length]) for first in firsts]
 """)
-
 
 # %% fills the last piece up with zeros, to the length of the others
 # told: not a row of the batch
@@ -24,30 +22,6 @@ body("""
     labels = torch.cat([labels, labels.new_zeros(missing)])
     return list(zip(images.chunk(devices), labels.chunk(devices), strict=True))
 """)
-
-
-# %% returns each image as one row of pixels
-# told: The rows are right, but not their shape or their dtype
-edit("images.chunk", "images.flatten(1).chunk")
-
-
-# %% blocks of images, but the labels are dealt out
-# told: Are the labels cut at the same places
-body("""
-    pieces = images.chunk(devices)
-    return [(piece, labels[device::devices]) for device, piece in enumerate(pieces)]
-""")
-
-
-# %% computes the length of a piece once, for all batches
-# told: What does your function keep from one call to the next?
-LENGTHS = {}
-
-
-def scatter_batch(images, labels, devices):
-    length = LENGTHS.setdefault(devices, -(-len(images) // devices))
-    return list(zip(images.split(length), labels.split(length), strict=True))
-
 
 # %% the rows that are left over after equal pieces go to nobody
 # told: Each row is in exactly one piece

@@ -45,59 +45,39 @@ def shuffled_every_epoch(dataset, epochs, batch_size, seed):
     return [[own[place] for place in order] for order in orders]
 
 
-# %% seeds the whole process in each epoch
-# told: it changed the seed of torch
-def shuffled_every_epoch(dataset, epochs, batch_size, seed):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    trained_on = []
-    for epoch in range(epochs):
-        torch.manual_seed(seed + epoch)
-        order = torch.randperm(len(dataset)).tolist()
-        trained_on.append((order + order[: -len(order) % size])[rank::size])
-    return trained_on
-
-
 # %% tells the loader the epoch
-# told: It must know the epoch
+# told: It must be told the epoch
 edit("sampler.set_epoch", "loader.set_epoch")
-
 
 # %% the loader drops the last batch where it is not full
 # told: What drops samples
 edit("generator=", "drop_last=True, generator=")
-
 
 # %% the right samples, but the loader draws from torch's own generator
 # told: Which argument gives the loader another one
 # told: the right samples; but the state
 edit(", generator=torch.Generator()", "")
 
-
 # %% leaves shuffle=False, as if the loader shuffled
 # told: What should shuffle the samples
 edit("seed=seed", "shuffle=False, seed=seed", ", generator=torch.Generator()", "")
 
-
 # %% the sampler never hears of a new epoch
 # told: An order comes again
 edit("sampler.set_epoch(epoch)", "pass", ", generator=torch.Generator()", "")
-
 
 # %% leaves the rank in the seed, so that ranks deal from orders of their own
 # told: Do all ranks deal from the same order
 # right at: 1
 edit("seed=seed", "seed=seed + dist.get_rank()")
 
-
 # %% makes one number of seed and epoch by multiplying, which is 0 in epoch 0
 # told: how are seed and epoch combined
 edit(", seed=seed", "", "set_epoch(epoch)", "set_epoch((seed + 1) * epoch)")
 
-
 # %% the lists hold tensors, not numbers
 # told: and do all epochs run
 edit("samples.tolist()", "samples")
-
 
 # %% asks both the sampler and the loader to shuffle
 # told: Two arguments of the loader want

@@ -8,17 +8,14 @@ edit(
     "",
 )
 
-
 # %% destroys the group of its caller
 # told: also ends it
 edit("    return", "    dist.destroy_process_group()\n    return")
-
 
 # %% all-reduces the loss in each step, one more message to wait for
 # told: Which of your lines send something in a step
 # told: all_reduce: 36 bytes
 edit("optimizer.step()", "optimizer.step()\n            dist.all_reduce(loss.detach())")
-
 
 # %% waits for the last batch of an epoch, as if gradients were accumulated
 # told: or keep DDP from sending
@@ -32,13 +29,7 @@ edit(
     "ddp.require_backward_grad_sync = number == len(loader)\n            loss = F",
 )
 
-
 # %% as if the weights were to be saved
 # told: does every rank return it
 # right at: 1
 edit("    return", "    if dist.get_rank() == 0:\n        return")
-
-
-# %% asks the loader to remember the epoch
-# told: It must be told the epoch
-edit("sampler.set_epoch", "loader.set_epoch")

@@ -1,36 +1,20 @@
-# %% a barrier after each round
-# told: What does the barrier add
-# right at: 1
-edit("distance *= 2", "distance *= 2\n        dist.barrier()")
-
-
-# %% src gives its numbers to rank 0 first, whose tree reaches all ranks, src too
+# %% src sends to the next rank once more in the end
 # told: Which rank sends to one that already has the numbers
 # right at: 1
-import torch.distributed as dist
-
-
-def tree_broadcast(tensor, src=0):
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    if src != 0 and rank == src:
-        dist.send(tensor, 0)
-    if src != 0 and rank == 0:
-        dist.recv(tensor, src)
-    distance = 1
-    while distance < ranks:
-        if rank < distance and rank + distance < ranks:
-            dist.send(tensor, rank + distance)
-        elif distance <= rank < 2 * distance:
-            dist.recv(tensor, rank - distance)
-        distance *= 2
+edit(
+    "    tensor.copy_(box)",
+    """
+    if ranks > 1 and place == 0:
+        dist.send(box, (rank + 1) % ranks)
+    elif place == 1:
+        dist.recv(box, src)
+    tensor.copy_(box)""",
+)
 
 
 # %% each rank passes the tensor on to the next one
 # told: in round 2, rank 1 has the numbers and is idle
 # right at: 1, 2, 3
-import torch.distributed as dist
-
-
 def tree_broadcast(tensor, src=0):
     box = tensor.contiguous()
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -40,83 +24,6 @@ def tree_broadcast(tensor, src=0):
     if place < ranks - 1:
         dist.send(box, (rank + 1) % ranks)
     tensor.copy_(box)
-
-
-# %% the numbers travel in float32, whatever the tensor's dtype is
-# told: a message in float32
-# right at: 1
-edit(
-    "    place =",
-    "    if ranks == 1:\n        return\n    place =",
-    "tensor.contiguous()",
-    "tensor.float().contiguous()",
-)
-
-
-# %% all ranks receive first, and src is no exception
-# told: waits in recv
-# right at: 1
-import torch.distributed as dist
-
-
-def tree_broadcast(tensor, src=0):
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    if ranks == 1:
-        return
-    place = (rank - src) % ranks
-    dist.recv(tensor, (rank - 1) % ranks)
-    if place < ranks - 1:
-        dist.send(tensor, (rank + 1) % ranks)
-
-
-# %% begins with an empty list of those who have the numbers, without src
-# told: No rank has sent anything
-# right at: 1
-import torch.distributed as dist
-
-
-def tree_broadcast(tensor, src=0):
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    box = tensor.contiguous()
-    having = []
-    for _ in range((ranks - 1).bit_length()):
-        lacking = [(src + place) % ranks for place in range(ranks)]
-        lacking = [one for one in lacking if one not in having]
-        pairs = list(zip(having, lacking, strict=False))
-        for sender, receiver in pairs:
-            if rank == sender:
-                dist.send(box, receiver)
-            elif rank == receiver:
-                dist.recv(box, sender)
-            having.append(receiver)
-    tensor.copy_(box)
-
-
-# %% starts its sends and returns
-# told: still at work when your function returned
-# right at: 1
-edit("dist.send", "dist.isend")
-
-
-# %% sends the numbers one by one
-# told: the number of messages to rank 0 is 6
-# told: can one message do
-# right at: 1
-import torch.distributed as dist
-
-
-def tree_broadcast(tensor, src=0):
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    place = (rank - src) % ranks
-    flat = tensor.reshape(-1)
-    distance = 1
-    while distance < ranks:
-        for i in range(flat.numel()):
-            if place < distance and place + distance < ranks:
-                dist.send(flat[i : i + 1], (rank + distance) % ranks)
-            elif distance <= place < 2 * distance:
-                dist.recv(flat[i : i + 1], (rank - distance) % ranks)
-        distance *= 2
 
 
 # %% the other rank may be one beyond the last
@@ -134,9 +41,6 @@ edit(
 # %% the ranks in the middle send before they have received
 # told: sent before it had received
 # right at: 1, 2, 3
-import torch.distributed as dist
-
-
 def tree_broadcast(tensor, src=0):
     box = tensor.contiguous()
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -162,36 +66,9 @@ def tree_broadcast(tensor, src=0):
 edit("while distance < ranks", "while 2 * distance <= ranks")
 
 
-# %% the tree always begins at rank 0
-# told: What is src for
-# right at: 1
-edit("(rank - src) % ranks", "rank")
-
-
-# %% src sends to all others, one after the other
-# told: in round 2, rank 0 has the numbers and is idle
-# right at: 1, 2, 3
-import torch.distributed as dist
-
-
-def tree_broadcast(tensor, src=0):
-    box = tensor.contiguous()
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    if rank == src:
-        for other in range(ranks):
-            if other != src:
-                dist.send(box, other)
-    else:
-        dist.recv(box, src)
-    tensor.copy_(box)
-
-
 # %% a tree in which each rank sends twice and is done then
 # told: in round 3, rank 1 has the numbers and is idle
 # right at: 1, 2, 3, 4, 5
-import torch.distributed as dist
-
-
 def tree_broadcast(tensor, src=0):
     box = tensor.contiguous()
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -204,30 +81,7 @@ def tree_broadcast(tensor, src=0):
     tensor.copy_(box)
 
 
-# %% leaves the work to a collective
-# told: called broadcast
-# told: Which sends and receives
-import torch.distributed as dist
-
-
-def tree_broadcast(tensor, src=0):
-    dist.broadcast(tensor, src)
-
-
-# %% sends the shape first, in int64
-# told: the number of messages to rank 0 is 2
-# told: Not all of these messages are as long as the tensor
+# %% a barrier after each round
+# told: A receive waits until its message has arrived
 # right at: 1
-def tree_broadcast(tensor, src=0):
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    place = (rank - src) % ranks
-    box, shape = tensor.contiguous(), torch.tensor(tensor.shape, dtype=torch.int64)
-    distance = 1
-    while distance < ranks:
-        for message in (shape, box):
-            if place < distance and place + distance < ranks:
-                dist.send(message, (rank + distance) % ranks)
-            elif distance <= place < 2 * distance:
-                dist.recv(message, (rank - distance) % ranks)
-        distance *= 2
-    tensor.copy_(box)
+edit("distance *= 2", "distance *= 2\n        dist.barrier()")

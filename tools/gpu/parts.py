@@ -6,7 +6,14 @@ from ddp_workbook.experiments.one_gpu import MEASUREMENTS
 from tools.set_up import ROOT
 
 # Seconds. Measurements end long before; a part that hangs must not take the others' time.
-LIMITS = {"memory": 90, "activations": 60, "precision": 90, "one_rank": 60, "copies": 40}
+LIMITS = {
+    "memory": 90,
+    "activations": 60,
+    "precision": 90,
+    "one_rank": 60,
+    "real_run": 120,
+    "copies": 40,
+}
 TESTS, PAGE = 120, 75
 FOR_TESTS = ("pytest", "psutil")
 FOR_PAGES = (

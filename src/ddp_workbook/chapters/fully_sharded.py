@@ -1,10 +1,10 @@
-"""Train with every parameter, gradient and optimizer state cut into one piece a rank.
+"""Train with every parameter, gradient and optimizer state sharded over the ranks.
 
     torchrun --standalone --nproc-per-node 4 src/ddp_workbook/chapters/fully_sharded.py
 
 New since fully_sharded_by_hand.py: `fully_shard` does it. It turns parameters into DTensors, which
-know that they are pieces, and has each module that it was called on gather and free its own. It
-also gathers the next block while this one computes.
+know that they are shards of larger tensors, and has each module that it was called on gather and
+free its own. It also gathers the next block while this one computes.
 """
 
 import torch
@@ -33,8 +33,8 @@ def shard_by_block(model: DigitsTransformer, device: torch.device) -> DigitsTran
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of the state dict with whole tensors, on the CPU; every rank must call this."""
-    return {name: piece.full_tensor().cpu() for name, piece in model.state_dict().items()}
+    """A copy of the state dict with full tensors, on the CPU; every rank must call this."""
+    return {name: tensor.full_tensor().cpu() for name, tensor in model.state_dict().items()}
 
 
 def train(

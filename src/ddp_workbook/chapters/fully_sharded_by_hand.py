@@ -1,12 +1,12 @@
-"""Train with every parameter, gradient and optimizer state cut into one piece a rank, by hand.
+"""Train with every parameter, gradient and optimizer state sharded over the ranks, by hand.
 
     torchrun --standalone --nproc-per-node 4 src/ddp_workbook/chapters/fully_sharded_by_hand.py
 
-New since collectives.py: between two uses no rank has a whole parameter. `FullyShardedByHand` keeps
-this rank's piece of each. Before a block's forward an all-gather puts its parameters together, and
-afterwards they are freed. In backward they are gathered anew, and a reduce-scatter leaves each rank
-the gradient of its own pieces. The optimizer sees nothing but pieces. The model is a transformer,
-and its optimizer AdamW, which keeps two numbers for each parameter.
+New since collectives.py: between two uses no rank has a full parameter tensor. This rank's shard of
+each is in `FullyShardedByHand`. Before a block's forward an all-gather collects its parameters, and
+afterwards they are freed. In backward they are gathered again, and a reduce-scatter leaves each
+rank the gradient of its own shards. The optimizer sees nothing but shards. The model is a
+transformer, and its optimizer AdamW, which keeps two numbers for each parameter.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,10 +30,10 @@ SEED = 0
 
 
 def shard(tensor: Tensor) -> Tensor:
-    """This rank's piece: flattened, padded with zeros to a multiple of the ranks, cut."""
+    """This rank's shard: flattened, padded with zeros to a multiple of the ranks, and split."""
     ranks = dist.get_world_size()
     padded = F.pad(tensor.flatten(), (0, -tensor.numel() % ranks))
-    # A clone: a view would keep the whole tensor in memory.
+    # A clone: a view would keep the full tensor in memory.
     return padded.view(ranks, padded.numel() // ranks)[dist.get_rank()].clone()
 
 
@@ -44,10 +44,10 @@ class Unit:
         paths = [name.rpartition(".") for name in names]
         self.names = names
         self.places = [(model.get_submodule(path), name) for path, _, name in paths]
-        whole = [model.get_parameter(name) for name in names]
-        self.shapes = [parameter.shape for parameter in whole]
-        self.shards = [nn.Parameter(shard(parameter.detach())) for parameter in whole]
-        self.whole: list[Tensor] = []  # while they are gathered
+        full = [model.get_parameter(name) for name in names]
+        self.shapes = [parameter.shape for parameter in full]
+        self.shards = [nn.Parameter(shard(parameter.detach())) for parameter in full]
+        self.full: list[Tensor] = []  # while they are gathered
         self.put(self.shards)
 
     def put(self, tensors: Sequence[Tensor]) -> None:
@@ -57,44 +57,44 @@ class Unit:
             module._parameters[name] = tensor  # type: ignore[assignment]
 
     def all_gather(self) -> list[Tensor]:
-        """All parameters, whole, from the pieces of all ranks; one all-gather."""
-        own = torch.cat([piece.detach() for piece in self.shards])
+        """All parameters in full, from the shards of all ranks; one all-gather."""
+        own = torch.cat([shard.detach() for shard in self.shards])
         everyone = [torch.empty_like(own) for _ in range(dist.get_world_size())]
         dist.all_gather(everyone, own)
-        sizes = [piece.numel() for piece in self.shards]
+        sizes = [shard.numel() for shard in self.shards]
         by_parameter = zip(*[theirs.split(sizes) for theirs in everyone], strict=True)
-        self.whole = [
-            torch.cat(pieces)[: shape.numel()].view(shape)
-            for pieces, shape in zip(by_parameter, self.shapes, strict=True)
+        self.full = [
+            torch.cat(shards)[: shape.numel()].view(shape)
+            for shards, shape in zip(by_parameter, self.shapes, strict=True)
         ]
-        return self.whole
+        return self.full
 
     def gather_again(self, *_: Any) -> None:
-        """As backward comes back to what forward has freed."""
-        if not self.whole:
+        """Called when backward reaches what forward has freed."""
+        if not self.full:
             self.all_gather()
 
     def free(self) -> None:
-        """Let go of the whole parameters; the modules find the pieces again."""
+        """Release the full parameters; the modules find the shards again."""
         self.put(self.shards)
-        self.whole = []
+        self.full = []
 
     def reduce_scatter(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
-        """This rank's piece of each gradient's mean over the ranks; one reduce-scatter."""
+        """This rank's shard of each gradient's mean over the ranks; one reduce-scatter."""
         ranks = dist.get_world_size()
-        rows = []  # for each gradient: row r is rank r's piece of it
+        rows = []  # for each gradient: row r is rank r's shard of it
         for gradient in gradients:
             flat = F.pad(gradient.flatten(), (0, -gradient.numel() % ranks))
             rows.append(flat.view(ranks, -1))
-        pieces = torch.cat(rows, dim=1)
-        own = torch.empty_like(pieces[0])
-        dist.reduce_scatter(own, list(pieces))
+        shards = torch.cat(rows, dim=1)
+        own = torch.empty_like(shards[0])
+        dist.reduce_scatter(own, list(shards))
         own /= ranks  # it sums
         return own.split([row.shape[1] for row in rows])
 
 
 class Gather(torch.autograd.Function):
-    """Forward: from the pieces to whole parameters. Backward: from whole gradients to pieces."""
+    """Forward: from shards to full parameters. Backward: from full gradients to shards."""
 
     @staticmethod
     def forward(ctx: Any, unit: Unit, *shards: Tensor) -> tuple[Tensor, ...]:
@@ -116,7 +116,7 @@ class Recipe(NamedTuple):
 
 
 class FullyShardedByHand(nn.Module):
-    """`module`, with its parameters cut over the ranks and whole only while they are used.
+    """`module`, with its parameters sharded over the ranks and gathered only while they are used.
 
     Each of `blocks`, modules inside `module` that return a tensor, is gathered by itself; what is
     left over, the outermost unit, is gathered for the whole forward and backward. All ranks start
@@ -149,8 +149,8 @@ class FullyShardedByHand(nn.Module):
         """What autograd is to keep of a tensor that backward needs."""
         storage = tensor.untyped_storage().data_ptr()
         for unit in self.units:
-            for number, whole in enumerate(unit.whole):
-                if whole.untyped_storage().data_ptr() == storage:
+            for number, full in enumerate(unit.full):
+                if full.untyped_storage().data_ptr() == storage:
                     geometry = (tensor.size(), tensor.stride(), tensor.storage_offset())
                     return Recipe(unit, number, geometry)
         return tensor
@@ -159,21 +159,21 @@ class FullyShardedByHand(nn.Module):
         """The tensor again, in backward, where its unit has been gathered again."""
         if isinstance(kept, Tensor):
             return kept
-        return kept.unit.whole[kept.number].as_strided(*kept.geometry)
+        return kept.unit.full[kept.number].as_strided(*kept.geometry)
 
     @torch.no_grad()
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
-        """`torch.nn.utils.clip_grad_norm_` for gradients in pieces; the norm of all of them."""
-        pieces = [piece.grad for unit in self.units for piece in unit.shards]
-        squares = sum(piece.square().sum() for piece in pieces)
+        """`torch.nn.utils.clip_grad_norm_` for sharded gradients; the norm of all of them."""
+        shards = [shard.grad for unit in self.units for shard in unit.shards]
+        squares = sum(shard.square().sum() for shard in shards)
         dist.all_reduce(squares)  # the padding adds zeros
         norm = squares.sqrt()
-        for piece in pieces:
-            piece *= (max_norm / (norm + 1e-6)).clamp(max=1.0)
+        for shard in shards:
+            shard *= (max_norm / (norm + 1e-6)).clamp(max=1.0)
         return norm
 
     def full_parameters(self) -> dict[str, Tensor]:
-        """Every parameter of the module by its name, whole. All ranks must call this."""
+        """Every parameter of the module by its name, in full. All ranks must call this."""
         full: dict[str, Tensor] = {}
         for unit in self.units:
             full |= zip(unit.names, unit.all_gather(), strict=True)
@@ -182,7 +182,7 @@ class FullyShardedByHand(nn.Module):
 
 
 def put_back(unit: Unit, keep: bool, module: nn.Module, inputs: tuple, output: Tensor) -> None:
-    """After a forward: the pieces again, and the whole parameters freed unless `keep`.
+    """After a forward: the shards again, and the full parameters freed unless `keep`.
 
     They are gathered again as soon as backward reaches the output.
     """
@@ -219,7 +219,7 @@ def train(
     losses = torch.tensor(losses, device=device)
     dist.all_reduce(losses)
     right = accuracy(sharded, digits)  # on all ranks: its forward gathers
-    weights = {name: whole.cpu() for name, whole in sharded.full_parameters().items()}
+    weights = {name: full.cpu() for name, full in sharded.full_parameters().items()}
     cleanup()
     return Trained([loss.item() for loss in losses], right, weights)
 

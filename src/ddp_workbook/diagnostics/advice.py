@@ -1,14 +1,16 @@
 """One sentence of advice for an error that learners often meet; "" if none would help."""
 
 import ast
+import linecache
 import os
 import re
 from collections.abc import Sequence
 
-from ddp_workbook.diagnostics.handling import CLEAN_UP, tree_of
+from ddp_workbook.diagnostics.evidence import State
 from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, entered, ranks_in_words
-from ddp_workbook.diagnostics.positions import TWO_SIDED, WITH_ITS_RESULT, Position, State
+from ddp_workbook.diagnostics.positions import WITH_ITS_RESULT, Position
 from ddp_workbook.diagnostics.user_code import is_cell
+from ddp_workbook.source_tree import parsed
 
 LACKS_GPU = re.compile(
     "Cannot access accelerator device|not compiled with CUDA|No CUDA GPUs|no NVIDIA driver"
@@ -172,23 +174,13 @@ PAIRS = (
     "Each send needs a recv on the other rank. Write down for each rank what it sends and "
     "receives, in order: two ranks that both send first, or both receive first, can wait forever."
 )
-EITHER = "send or receive"
-TRANSFERS = {"receive": "send to", "send": "receive from", EITHER: "send to or receive from"}
-ALONE_IN_A_TRANSFER = (
-    "{who} waits to {do} {whom}. Each send needs a recv on the other rank: write down for each "
-    "rank what it sends and receives, in order."
-)
 UNLIKE_TENSORS = "The ranks make the same call with different shapes or dtypes. Which are they?"
 UNLIKE_ARGUMENTS = (
     "All ranks are in the same call. Do they agree on its arguments, such as src and group?"
 )
-IN_CLEAN_UP = (
-    "{who} waited for other ranks after an error that they do not know of. A `finally`, or the end "
-    "of a `with`, also runs after an error: it must not wait for other ranks."
-)
-IN_EXCEPT = (
-    "{who} waited for other ranks while handling an error. Do the ranks without the error make the "
-    "same call?"
+WHILE_HANDLING = (
+    "{who} waited for other ranks while handling an error that they do not know of. An `except`, a "
+    "`finally` and the end of a `with` must not wait for ranks that do not get there."
 )
 LOOP = "What ends the loop around this line, and does it ever happen?"
 NO_LOOP = "What does this line wait for, or how long does it compute?"
@@ -200,23 +192,10 @@ OWN_PROCESSES = (
     "This line waits for processes that the worker started. The launch itself starts "
     "the ranks: give it the function that they run."
 )
-TCP_STORE = "A TCPStore waits until world_size clients are there, one of them with is_master=True."
-OWN_THREAD = (
-    "This line waits for a thread that the worker started. Where does that thread stand? It may "
-    "wait for another rank."
+OF_PROCESSES = tuple(
+    os.sep + file.replace("/", os.sep)
+    for file in ("multiprocessing/process.py", "torch/multiprocessing/spawn.py")
 )
-OF_THREADS = ("threading.py", "concurrent/futures/thread.py")
-OF_PROCESSES = ("multiprocessing/process.py", "torch/multiprocessing/spawn.py")
-# What waits in these may wait for a thread or a process, and that one for another rank.
-INDIRECT = (
-    *OF_THREADS,
-    *OF_PROCESSES,
-    "concurrent/futures/_base.py",
-    "multiprocessing/pool.py",
-    "queue.py",
-    "subprocess.py",
-)
-NOBODY_WAITS = "No rank waits for another."
 NO_LINE = "What runs outside of the worker's own lines: a thread, a process, a signal?"
 NOT_YET_WORKING = frozenset({State.STARTING, State.IMPORTING})
 TAKE_LONGER = (
@@ -253,8 +232,9 @@ def for_death(code: int | None, call: str) -> str:
     """Advice for a rank that ended with exit status `code`, perhaps inside `call`."""
     if code == -6 and call and call != "abort":
         return (
-            f"An abort during {call}: gloo ends the process for tensors of different shape or "
-            "dtype on the ranks. Print both on each rank before the call."
+            f"An abort during {call}: gloo ends a process that receives a message of the wrong "
+            "size. Either the ranks pass tensors of different shape or dtype, or two different "
+            "calls met. Print shape, dtype and the call on each rank before it."
         )
     if code is None:
         return ""
@@ -269,7 +249,6 @@ def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
     there = entered(found)
     elsewhere = [p for p in positions if p.file and not p.communicates and p.rank not in there]
     calls, kinds = {p.call for p in waiting if p.call}, {mismatch.kind for mismatch in found}
-    transfers = any(p.transfer for p in waiting)
     if not waiting and not found:
         on_their_way = any(p.state in WITH_ITS_RESULT for p in positions)
         if not elsewhere:
@@ -279,12 +258,12 @@ def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
             return NO_LINE if working else ""
         return for_lines(elsewhere)
     if elsewhere:
-        duty = _duty_of_peer(waiting, bool(found))
-        absent = _absent(elsewhere, duty, one_peer=len(positions) == 2)
+        who = ranks_in_words([p.rank for p in elsewhere]).capitalize()
+        absent = PAIRS if only_transfers(waiting, found) else f"{who} did not reach it."
         if all(p.handled for p in elsewhere) and not all(p.handled for p in waiting):
             absent += f" {'It is' if len(elsewhere) == 1 else 'They are'} handling an error."
-        return f"{absent} {for_lines(elsewhere, alone=False)}"
-    if transfers or not (calls or found):
+        return f"{absent} {for_lines(elsewhere)}"
+    if any(p.transfers for p in waiting) or not (calls or found):
         return PAIRS  # no call: `work.wait()`; the flight records would show a collective
     if Kind.TENSORS in kinds:
         return UNLIKE_TENSORS
@@ -298,81 +277,40 @@ def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
 def for_handled(positions: Sequence[Position]) -> str:
     """Advice if a rank waited for others while it handled an error that not all have; else "".
 
-    Whether a rank that has ended had the same error, and caught it, is not known.
+    Whether a rank that has returned had the same error, and caught it, is not known.
     """
     failed = [p for p in positions if p.handled and not p.handled.succeeds]
-    handling = [p for p in failed if p.communicates or p.ended]
-    if not handling or all(p.handled for p in positions):
+    handling = [p.rank for p in failed if p.communicates or p.ended]
+    shared = all(p.handled or p.state is State.RETURNED for p in positions)
+    if not handling or shared:
         return ""
-    clean_up = [p for p in handling if p.handled and p.handled.clause in CLEAN_UP]
-    if not clean_up and any(p.ended and not p.handled for p in positions):
-        return ""
-    who = ranks_in_words([p.rank for p in clean_up or handling]).capitalize()
-    return (IN_CLEAN_UP if clean_up else IN_EXCEPT).format(who=who)
+    return WHILE_HANDLING.format(who=ranks_in_words(handling).capitalize())
 
 
-def for_transfer(
-    waiting: Position, others: Sequence[Position], mismatch: bool, lost_peer: bool
-) -> str:
-    """Advice for a rank whose send or recv failed as its peer did not come; "" if it made none."""
-    duty = _duty_of_peer([waiting], mismatch) if waiting.communicates else ""
-    if not duty:
-        return ""
-    whom = "another rank, in vain"
-    if lost_peer:
-        returned = all(p.state is State.RETURNED for p in others)
-        whom = f"a rank that has {'returned' if returned else 'left'}"
-    who = ranks_in_words([waiting.rank]).capitalize()
-    return ALONE_IN_A_TRANSFER.format(who=who, do=TRANSFERS[duty], whom=whom)
-
-
-def _duty_of_peer(waiting: Sequence[Position], mismatch: bool) -> str:
-    """What the other rank of these calls must do; "" if one is a collective.
+def only_transfers(waiting: Sequence[Position], found: Sequence[Mismatch]) -> bool:
+    """True if these ranks wait for a send or a recv of another one, and for nothing else.
 
     A call without a name is `work.wait()`; if it were a collective's, there would be a mismatch.
     """
-    known = TWO_SIDED if mismatch else {**TWO_SIDED, "": EITHER}
-    duties = {known.get(p.transfer or p.call, "") for p in waiting}
-    if not duties or "" in duties:
-        return ""
-    return duties.pop() if len(duties) == 1 else EITHER
+    there = [p for p in waiting if p.communicates]
+    return bool(there) and all(p.transfers or not (p.call or found) for p in there)
 
 
-def _absent(elsewhere: Sequence[Position], duty: str, one_peer: bool) -> str:
-    """ "Rank 1 did not reach it.", or what it does not do for a rank that sends or receives."""
-    who, one = ranks_in_words([p.rank for p in elsewhere]).capitalize(), len(elsewhere) == 1
-    if not duty:
-        return f"{who} did not reach it."
-    sentence = f"{who} {'does' if one else 'do'} not {duty}."
-    return sentence if one_peer else f"{sentence} Is {'it' if one else 'one of them'} the peer?"
-
-
-def for_lines(positions: Sequence[Position], alone: bool = True) -> str:
-    """Advice for lines that do not end; `alone` means that no rank waits for them."""
-    if any(p.call in ("join", "spawn") and _is_of(OF_PROCESSES, p) for p in positions):
+def for_lines(positions: Sequence[Position]) -> str:
+    """Advice for lines that do not end."""
+    if any(p.call in ("join", "spawn") and p.source.endswith(OF_PROCESSES) for p in positions):
         return OWN_PROCESSES
-    if any(p.call in ("join", "shutdown", "__exit__") and _is_of(OF_THREADS, p) for p in positions):
-        return OWN_THREAD
     if any(p.state is State.COMPILING for p in positions):
         return COMPILES
-    if any("TCPStore(" in p.text for p in positions):
-        return TCP_STORE
-    if any(in_loop(p.file, p.line) for p in positions):
-        return LOOP
-    if alone and not any(_is_of(INDIRECT, p) for p in positions):
-        return f"{NO_LOOP} {NOBODY_WAITS}"
-    return NO_LOOP
-
-
-def _is_of(files: Sequence[str], position: Position) -> bool:
-    """True if the reader's line called a function of one of these files."""
-    return position.source.endswith(tuple(os.sep + f.replace("/", os.sep) for f in files))
+    return LOOP if any(in_loop(p.file, p.line) for p in positions) else NO_LOOP
 
 
 def in_loop(path: str, line: int) -> bool:
     """True if this line of the file is in a `for` or `while`, or is its first line."""
-    tree = tree_of(path)
-    if tree is None:
+    linecache.checkcache(path)
+    try:
+        tree = parsed("".join(linecache.getlines(path)))
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return False
     loops = (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While))
     return any(loop.lineno <= line <= (loop.end_lineno or 0) for loop in loops)

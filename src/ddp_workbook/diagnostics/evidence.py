@@ -9,31 +9,26 @@ from ddp_workbook.diagnostics.handling import Handled, ThreadError
 Frame = tuple[str, int, str]  # file, line, function
 
 
-class Phase(Enum):
-    """How far a rank's process has got; it announces each phase but the last as it enters it."""
+class State(Enum):
+    """What a rank is doing. Code decides by the state; its value is for people."""
 
-    STARTING = "starting"
-    IMPORTING = "importing the worker's file"
-    WORKING = "inside the worker"
-    RETURNING = "packing its result"
-    LEAVING = "ending"
-    SENDING = "sending its result"  # a large one; seen in the kernel, where it arrives
-
-
-class Ending(Enum):
-    """How a rank ended: its worker returned or raised, or the process died."""
-
-    RETURNED = "returned"
-    RAISED = "raised"
-    DIED = "died"
-
-
-class Crash(Enum):
-    """Which thread of a rank ended it by a fatal signal."""
-
-    MAIN = "the one that runs the worker"
-    OTHER = "another one that runs the reader's lines"
-    UNKNOWN = "one without such lines, such as gloo's own"
+    # How far its process has got: it announces each but the last as it enters it.
+    STARTING = "is starting"
+    IMPORTING = "is importing the worker's file"
+    WORKING = "is outside the worker's own lines"
+    RETURNING = "is packing its result"
+    LEAVING = "is ending"
+    SENDING = "is sending its result,"  # a large one; seen in the kernel, where it arrives
+    # How it ended: its worker returned or raised, or the process died.
+    RETURNED = "has returned"
+    FAILED = "has failed"
+    DIED = "has died"
+    # What a line of the reader's does while it works.
+    WAITING = "waits in"  # a call of torch that communicates
+    CALLING = "is in"  # any other call of a library
+    COMPILING = "is compiling"
+    AT_LINE = "is at"
+    SILENT = "does not answer"
 
 
 @dataclass
@@ -44,10 +39,10 @@ class Outcome:
     describes it, `returncode` the exit status of a rank that died, which may come a moment later.
     `joined` tells whether the rank ever joined a process group. `left` holds the frames, innermost
     first, from which the worker left by sys.exit(0). `program` is the program that replaced the
-    rank in its process (exec). `crash` tells of a rank that died whose stack it left.
+    rank in its process (exec). `at_crash` tells that the stack is that of the thread that crashed.
     """
 
-    ending: Ending
+    ending: State
     time: float  # time.monotonic(), one clock for all processes of a machine
     value: list = field(default_factory=list)
     error: dict = field(default_factory=dict)
@@ -55,14 +50,14 @@ class Outcome:
     joined: bool = False
     left: list[Frame] = field(default_factory=list)
     program: str = ""
-    crash: Crash = Crash.UNKNOWN
+    at_crash: bool = False
 
     @property
     def primary(self) -> bool:
         """False for an ending that another rank's ending explains."""
-        if self.ending is Ending.RAISED:
+        if self.ending is State.FAILED:
             return not self.error["lost_peer"]
-        return self.ending is Ending.DIED
+        return self.ending is State.DIED
 
 
 @dataclass
@@ -73,21 +68,18 @@ class Evidence:
     `faulthandler` wrote; after a crash in another thread, those of that thread. `record` is the
     result of `flight_recorder.read`; None without an answer. `handled` is the error that the worker
     was handling then. `thread_error` is the last one that ended a thread of the worker's. `size` is
-    the size in bytes of a result that is being sent. While the kernel unpickles the result,
-    `unpickling` is True, and `stack` says where that stands.
+    the size in bytes of a result that is being sent.
     """
 
     rank: int
-    phase: Phase = Phase.STARTING
+    phase: State = State.STARTING
     outcome: Outcome | None = None
     stack: list[Frame] = field(default_factory=list)
     record: dict | None = None
     handled: Handled | None = None
     thread_error: ThreadError | None = None
-    stopped: bool = False  # by SIGSTOP
     said: Sequence[str] = ()  # the last lines that it printed
     size: int = 0
-    unpickling: bool = False
 
     @property
     def end(self) -> Outcome:
@@ -98,7 +90,7 @@ class Evidence:
     @property
     def returned(self) -> bool:
         """True once the worker has returned."""
-        return self.outcome is not None and self.outcome.ending is Ending.RETURNED
+        return self.outcome is not None and self.outcome.ending is State.RETURNED
 
     @property
     def failed(self) -> bool:

@@ -4,83 +4,30 @@ A `finally`, the end of a `with` and an `except` run before the error leaves the
 wait for other ranks, the launch hangs, and only the rank itself knows why.
 """
 
-import ast
 import contextlib
-import functools
-import linecache
 import sys
 import traceback
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from types import FrameType, WrapperDescriptorType
 from typing import Any
 
 from ddp_workbook.diagnostics.user_code import is_own
-from ddp_workbook.source_tree import parsed
 
 PLAIN = (str, int, float, bool, bytes, type(None))  # Python's own code turns them into text
 LONGEST = 1500  # characters of an error's text
-
-
-class Clause(Enum):
-    """Where a rank stands that has an error; the value is for people."""
-
-    FINALLY = "in a `finally` after"
-    WITH = "at the end of a `with` after"
-    EXCEPT = "in an `except` after"
-    UNKNOWN = "handling"
-
-
-CLEAN_UP = (Clause.FINALLY, Clause.WITH)  # they run with and without an error
 
 
 @dataclass(frozen=True)
 class Handled:
     """An error that the worker was handling when it was asked where it stands, or when it failed.
 
-    `file` and `line` are the reader's line that raised it. The frame that handles it is in
-    `handler`; the error left it at the line `left`, and it runs the line `now`.
+    `file` and `line` are the reader's line that raised it.
     """
 
     reason: str
     file: str
     line: int
-    handler: str
-    left: int
-    now: int
     succeeds: bool = False  # sys.exit(0): it ends the worker, and is no error
-
-    @functools.cached_property
-    def clause(self) -> Clause:
-        """The innermost statement that the error has left and whose handler runs."""
-        found = Clause.UNKNOWN
-        for node in ast.walk(tree_of(self.handler) or ast.Module([], [])):  # outer ones first
-            match node:
-                case ast.Try() | ast.TryStar():
-                    if _covers([*node.body, *node.handlers, *node.orelse], self.left):
-                        if _covers(node.finalbody, self.now):
-                            found = Clause.FINALLY
-                        elif _covers(node.handlers, self.now):
-                            found = Clause.EXCEPT
-                case ast.With() | ast.AsyncWith():
-                    head = range(node.lineno, max(node.lineno + 1, node.body[0].lineno))
-                    if _covers(node.body, self.left) and self.now in head:
-                        found = Clause.WITH
-        return found
-
-
-def _covers(block: Sequence[ast.stmt | ast.ExceptHandler], line: int) -> bool:
-    return bool(block) and block[0].lineno <= line <= (block[-1].end_lineno or 0)
-
-
-def tree_of(path: str) -> ast.Module | None:
-    """The syntax tree of the lines that reports show for this file; None if there is none."""
-    linecache.checkcache(path)
-    try:
-        return parsed("".join(linecache.getlines(path)))
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
 
 
 @dataclass(frozen=True)
@@ -103,13 +50,12 @@ def handled_by(thread: int) -> Handled | None:
     error: Any = sys._current_exceptions().get(thread)
     if isinstance(error, tuple):  # Python 3.11
         error = error[1]
-    return _described(error, lambda handler: handler.f_lineno)
+    return _described(error)
 
 
 def handled_before(error: BaseException) -> Handled | None:
     """The error of the reader's during whose handling `error` was raised."""
-    lines = dict(traceback.walk_tb(error.__traceback__))
-    return None if error.__cause__ else _described(error.__context__, lambda f: lines.get(f, 0))
+    return None if error.__cause__ else _described(error.__context__)
 
 
 def that_ended_a_thread(error: BaseException | None) -> ThreadError | None:
@@ -126,23 +72,15 @@ def _own_line(error: BaseException) -> tuple[FrameType, int] | None:
     return next(((f, line) for f, line in stack if is_own(f.f_code.co_filename)), None)
 
 
-def _described(error: BaseException | None, line_in: Callable[[FrameType], int]) -> Handled | None:
+def _described(error: BaseException | None) -> Handled | None:
     if error is None or isinstance(error, GeneratorExit):  # that closes a generator
         return None
     own = _own_line(error)
     if own is None:
         return None
     code = _attribute(SystemExit, "code", error) if isinstance(error, SystemExit) else 1
-    (frame, line), (handler, left) = own, next(traceback.walk_tb(error.__traceback__))
-    return Handled(
-        reason_of(error),
-        frame.f_code.co_filename,
-        line,
-        handler.f_code.co_filename,
-        left,
-        line_in(handler),
-        succeeds=code is None or (type(code) is int and code == 0),
-    )
+    succeeds = code is None or (type(code) is int and code == 0)
+    return Handled(reason_of(error), own[0].f_code.co_filename, own[1], succeeds)
 
 
 def reason_of(error: BaseException) -> str:

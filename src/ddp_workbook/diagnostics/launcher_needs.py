@@ -35,12 +35,7 @@ FOREIGN = re.compile(r"SLURMD?_|OMPI_|PMIX?_|MV2_|MPI_LOCAL|PALS_|PBS_")
 NO_SUCH = "write a value of your own: torchrun sets no such variable"
 MASTER_IS_SET = 'delete it: os.environ["MASTER_ADDR"] and "MASTER_PORT" are set'
 NUMBERS = {"int", "float"}
-SHELLS = {"subprocess.getoutput", "os.popen", "os.system"}
-STARTS_PROGRAMS = SHELLS | {
-    "subprocess." + name for name in ("check_output", "run", "check_call", "Popen")
-}
-# A program that prints what scontrol would: the lines that read its output stay as they are.
-PRINTS_MASTER = {True: '"printenv MASTER_ADDR"', False: '["printenv", "MASTER_ADDR"]'}
+STARTS_PROGRAMS = {"subprocess." + name for name in ("getoutput", "check_output", "run")}
 BACKENDS = {"mpi", "ucc"}
 
 
@@ -63,10 +58,8 @@ def _needs(source: Source, node: ast.AST) -> Iterator[Need]:
                 yield Need(node, (_edit(source, node, text),))
         case ast.Subscript(value=of) if "scontrol" in source.text:
             # A shell does not fail without scontrol: it prints nothing.
-            call = source.mentions(of, lambda one: _starts_scontrol(source, one))
-            if isinstance(call, ast.Call):
-                for need in _scontrol(source, call, source.dotted(call.func)):
-                    yield Need(node, need.edits, re.compile("IndexError"))
+            if source.mentions(of, lambda one: _starts_scontrol(source, one)):
+                yield Need(node, _without_scontrol(source, node), re.compile("IndexError"))
         case ast.Call(func=called, args=[value, *_]):
             yield from _call(source, node, source.dotted(called), value)
 
@@ -79,7 +72,7 @@ def _call(source: Source, call: ast.Call, name: str, value: ast.expr) -> Iterato
     elif name == "hostlist.expand_hostlist":
         yield Need(call, (Edit(span_of(call), '[os.environ["MASTER_ADDR"]]'),))
     elif _starts_scontrol(source, call):
-        yield from _scontrol(source, call, name)
+        yield Need(call, _without_scontrol(source, call))
     elif name == "torch.distributed.init_process_group":
         for text in (value, *source.values(value)):
             if isinstance(text, ast.Constant) and str(text.value).lower() in BACKENDS:
@@ -107,23 +100,15 @@ def _edit(source: Source, node: ast.AST, text: ast.Constant) -> Edit:
     return Edit(span_of(text), source.quoted(text, name))
 
 
-def _scontrol(source: Source, call: ast.Call, name: str) -> Iterator[Need]:
-    statement = source.parents[call]
-    if isinstance(statement, ast.Expr):
-        yield Need(call, (Edit(span_of(statement), DELETED, MASTER_IS_SET),))
-        return
-    in_shell = name in SHELLS or any(keyword.arg == "shell" for keyword in call.keywords)
-    yield Need(call, (Edit(span_of(call.args[0]), PRINTS_MASTER[in_shell]),))
+def _without_scontrol(source: Source, node: ast.AST) -> tuple[Edit]:
+    return (Edit(span_of(source.statement_of(node)), DELETED, MASTER_IS_SET),)
 
 
 def _starts_scontrol(source: Source, node: ast.AST) -> bool:
-    def names_scontrol(part: ast.AST) -> bool:
-        return isinstance(part, ast.Constant) and "scontrol" in str(part.value)
-
     match node:
         case ast.Call(func=called, args=[command, *_]):
             starts = source.dotted(called) in STARTS_PROGRAMS
-            return starts and source.mentions(command, names_scontrol) is not None
+            return starts and "scontrol" in ast.unparse(command)
     return False
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ddp_workbook.diagnostics import advice
 from ddp_workbook.diagnostics.gpu_needs import Need, gpu_needs
 from ddp_workbook.diagnostics.launcher_needs import launcher_needs
-from ddp_workbook.diagnostics.source import DELETED, Edit, Source, Span, mended, read, read_at
+from ddp_workbook.diagnostics.source import DELETED, Edit, Source, mended, read
 from ddp_workbook.diagnostics.user_code import short
 
 MOST_ROWS = 12
@@ -47,7 +47,7 @@ def _look_at(error: dict) -> list[str]:
         return []
     kinds = [(NO_LAUNCHER, launcher_needs)]
     kinds += [(NO_GPU, gpu_needs)] * (error["gpus"] == 0)
-    sources = {place.file: read_at(place) for place in reversed(error["places"])}
+    sources = {place.file: read(place.file) for place in reversed(error["places"])}
     for place in error["places"]:
         source = sources[place.file]
         needs = [need for _, find in kinds for need in find(source)] if source else []
@@ -75,8 +75,7 @@ def pages(sources: dict[str, Source | None], kinds: Sequence[tuple]) -> list[str
 def page(title: str, file: str, source: Source, needs: Sequence[Need]) -> list[str]:
     """The title, and a row for each change with what to write instead."""
     edits = outermost([edit for need in needs for edit in need.edits])
-    emptied = source.emptied([edit.span for edit in edits if edit.new == DELETED])
-    rows = [row(source.text, group, emptied) for group in by_lines(edits)]
+    rows = [row(source.text, group) for group in by_lines(edits)]
     shown = rows[:MOST_ROWS]
     width = max(len(old) for _, old, _ in shown)
     number = max(len(place) for place, _, _ in shown)
@@ -110,27 +109,17 @@ def by_lines(edits: Sequence[Edit]) -> list[list[Edit]]:
     return groups
 
 
-def row(text: str, edits: Sequence[Edit], emptied: set[Span]) -> tuple[str, str, str]:
+def row(text: str, edits: Sequence[Edit]) -> tuple[str, str, str]:
     """Which lines these edits change, how the lines begin, and what to do with them."""
     first, last = edits[0].span.line, edits[-1].span.end_line
     place = f"line {first}" if first == last else f"lines {first} to {last}"
-    lines = text.split("\n")[first - 1 : last]
-    return place, shortened(" ".join(map(str.strip, lines))), mend(text, edits, emptied)
-
-
-def mend(text: str, edits: Sequence[Edit], emptied: set[Span]) -> str:
-    """What to do with the lines of these edits: a sentence, or the line to write for them."""
-    first, last = edits[0].span.line, edits[-1].span.end_line
-    words = next((edit.words for edit in edits if edit.words), "")
-    is_needed = edits[0].span in emptied
-    if words and not is_needed:
-        return words
-    below = len(text.split("\n")) - last
+    lines = text.split("\n")
     changed = mended(text, edits).split("\n")
-    new = " ".join(line.strip() for line in changed[first - 1 : len(changed) - below])
-    if new.partition("#")[0].strip() == DELETED and not is_needed:
-        return "delete it" if first == last else "delete them"
-    return f"write {new}"
+    new = " ".join(map(str.strip, changed[first - 1 : len(changed) - len(lines) + last]))
+    deleted = new.partition("#")[0].strip() == DELETED
+    mend = ("delete it" if first == last else "delete them") if deleted else f"write {new}"
+    words = next((edit.words for edit in edits if edit.words), mend)
+    return place, shortened(" ".join(map(str.strip, lines[first - 1 : last]))), words
 
 
 def shortened(line: str) -> str:

@@ -5,11 +5,10 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 
-from ddp_workbook.diagnostics.evidence import Ending, Evidence, Frame, Phase
+from ddp_workbook.diagnostics.evidence import Evidence, Frame, State
 from ddp_workbook.diagnostics.handling import Handled
-from ddp_workbook.diagnostics.user_code import WAITING_ROOMS, is_machinery, is_own, short
+from ddp_workbook.diagnostics.user_code import FINISHED_IN, is_machinery, is_own, short
 
 # Frames between the reader's line and the function that the line calls.
 WRAPPERS = (
@@ -27,58 +26,16 @@ COMMUNICATION = tuple(
     f"{os.sep}torch{os.sep}" + place.replace("/", os.sep)
     for place in ("distributed/", "nn/parallel/", "autograd/", "_tensor.py")
 )
-COMPILING = os.sep + os.path.join(
-    "torch", "_dynamo", "convert_frame.py"
-)  # not once it has compiled
-TWO_SIDED = {  # not collectives: the call, and what the other rank must do
-    "send": "receive",
-    "isend": "receive",
-    "send_object_list": "receive",
-    "recv": "send",
-    "irecv": "send",
-    "recv_object_list": "send",
-    "batch_isend_irecv": "send or receive",
+# Not once it has compiled.
+COMPILING = os.sep + os.path.join("torch", "_dynamo", "convert_frame.py")
+TRANSFERS = {  # not collectives: the other rank makes the opposite call
+    *("send", "isend", "send_object_list", "recv", "irecv", "recv_object_list"),
+    "batch_isend_irecv",
 }
 WAITS_FOR_A_TRANSFER = re.compile(r"\b(isend|irecv|batch_isend_irecv)\(.*\.wait\(")
 LONGEST_LINE = 80  # characters of the reader's line on the page
-
-
-class State(Enum):
-    """What a rank is doing. Code decides by the state; its value is for people."""
-
-    RETURNED = "has returned"
-    FAILED = "has failed"
-    DIED = "has died"
-    WAITING = "waits in"  # a call of torch that communicates
-    CALLING = "is in"  # any other call of a library
-    COMPILING = "is compiling"
-    AT_LINE = "is at"
-    STARTING = "is starting"
-    IMPORTING = "is importing the worker's file"
-    OUTSIDE = "is outside the worker's own lines"
-    RETURNING = "is packing its result"
-    LEAVING = "is ending"
-    SENDING = "is sending its result,"
-    UNPICKLING = "has returned; its result is being read here"
-    STOPPED = "is stopped (SIGSTOP)"
-    SILENT = "does not answer"
-
-
 ENDED = frozenset({State.RETURNED, State.FAILED, State.DIED})
-WITH_ITS_RESULT = frozenset({State.RETURNING, State.SENDING, State.UNPICKLING})
-OF_ENDING = {
-    Ending.RETURNED: State.RETURNED,
-    Ending.RAISED: State.FAILED,
-    Ending.DIED: State.DIED,
-}
-OF_PHASE = {
-    Phase.STARTING: State.STARTING,
-    Phase.IMPORTING: State.IMPORTING,
-    Phase.WORKING: State.OUTSIDE,
-    Phase.RETURNING: State.RETURNING,
-    Phase.LEAVING: State.LEAVING,
-    Phase.SENDING: State.SENDING,
-}
+WITH_ITS_RESULT = frozenset({State.RETURNING, State.SENDING})
 
 
 @dataclass
@@ -121,12 +78,10 @@ class Position:
         return self.state is State.AT_LINE and ".wait(" in self.text
 
     @property
-    def transfer(self) -> str:
-        """The call of TWO_SIDED that the rank waits in, or that its line waits for; else ""."""
-        if self.call in TWO_SIDED:
-            return self.call
-        found = self.waits_for_a_work and WAITS_FOR_A_TRANSFER.search(self.text)
-        return found[1] if found else ""
+    def transfers(self) -> bool:
+        """True if the rank waits in a call of TRANSFERS, or its line waits for one."""
+        waits = self.waits_for_a_work and WAITS_FOR_A_TRANSFER.search(self.text)
+        return self.call in TRANSFERS or bool(waits)
 
     @property
     def text(self) -> str:
@@ -163,18 +118,14 @@ def megabytes(size: int) -> str:
 
 def position(evidence: Evidence) -> Position:
     """Where one rank stands, from its outcome or its stack."""
-    if evidence.unpickling:
-        return replace(standing(evidence), state=State.UNPICKLING)
     if evidence.outcome is not None:
         handled = evidence.outcome.error.get("handled")
-        return Position(evidence.rank, OF_ENDING[evidence.outcome.ending], handled=handled)
+        return Position(evidence.rank, evidence.outcome.ending, handled=handled)
     if evidence.stack:
         return replace(standing(evidence), handled=evidence.handled)
-    if evidence.stopped:
-        return Position(evidence.rank, State.STOPPED)
-    if evidence.phase is Phase.SENDING:  # an answer would come behind the result
+    if evidence.phase is State.SENDING:  # an answer would come behind the result
         return Position(evidence.rank, State.SENDING, size=evidence.size)
-    silent = evidence.phase is not Phase.STARTING
+    silent = evidence.phase is not State.STARTING
     return Position(evidence.rank, State.SILENT if silent else State.STARTING)
 
 
@@ -183,8 +134,8 @@ def standing(evidence: Evidence, frames: Sequence[Frame] | None = None) -> Posit
     frames = evidence.stack if frames is None else frames
     index = next((i for i, (file, _, _) in enumerate(frames) if is_own(file)), None)
     if index is None:
-        done = any((file, name) in WAITING_ROOMS for file, _, name in frames)
-        state = State.RETURNED if done else OF_PHASE[evidence.phase]
+        done = any((file, name) in FINISHED_IN for file, _, name in frames)
+        state = State.RETURNED if done else evidence.phase
         return Position(evidence.rank, state, size=evidence.size)
     file, line, _ = frames[index]
     inside = [frame for frame in frames[:index] if not is_machinery(frame[0])]

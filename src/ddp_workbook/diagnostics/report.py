@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ddp_workbook.diagnostics import advice, missing
-from ddp_workbook.diagnostics.evidence import Crash, Ending, Evidence
+from ddp_workbook.diagnostics.evidence import Evidence, State
 from ddp_workbook.diagnostics.handling import ThreadError
 from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, mismatches, ranks_in_words
 from ddp_workbook.diagnostics.positions import Position, line_in_words, position, standing
@@ -17,21 +17,12 @@ from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
 
 MOST_ROWS = 16
 LONGEST_TITLE = 200  # characters of an error's text in the first line; the traceback has it all
-NOT_UNPICKLED = (
-    "All ranks returned, but their results had not been read here when the time limit of "
-    "{seconds:g} s was reached."
-)
 HOW_THEY_HANG = {
     Proof.TIME: "{who} did not finish within {seconds:g} s and {were} stopped.",
     Proof.STANDSTILL: "{who} waited for other ranks, and nothing moved for {seconds:.1f} s.",
     Proof.IDLE: "{who} did not finish, and nothing moved for {seconds:.1f} s.",
     Proof.PROCESSOR_TIME: "{who} did not finish; rank {rank} computed for {seconds:.1f} s "
     "of processor time.",
-}
-WHERE_IT_DIED = {
-    Crash.MAIN: ["  at        {place}"],
-    Crash.OTHER: ["  at        {place}", "  in        a thread of the worker's own"],
-    Crash.UNKNOWN: ["  the worker stood at  {place}"],
 }
 ARE = {  # (several ranks, which have ended) -> verb
     (False, False): "is",
@@ -58,7 +49,7 @@ def first_to_fail(ranks: Sequence[Evidence]) -> Evidence:
 def failure(ranks: Sequence[Evidence]) -> RankFailed:
     """The error for a launch in which a rank did not return; it blames the first to fail."""
     first = first_to_fail(ranks)
-    return (_raised if first.end.ending is Ending.RAISED else _died)(first, ranks)
+    return (_raised if first.end.ending is State.FAILED else _died)(first, ranks)
 
 
 def hang(
@@ -67,7 +58,7 @@ def hang(
     proof: Proof = Proof.TIME,
     rank: int | None = None,
 ) -> RanksHung:
-    """The error for a launch that ran out of time or is proven to hang, or whose results do.
+    """The error for a launch that ran out of time, or is proven to hang.
 
     `seconds` is the measured time, and `rank` the rank whose processor time it is; see RanksHung.
     """
@@ -75,8 +66,6 @@ def hang(
     who = "The rank" if len(ranks) == 1 else f"{late} of {len(ranks)} ranks"
     were = "was" if late == 1 else "were"
     title = HOW_THEY_HANG[proof].format(who=who, were=were, seconds=seconds, rank=rank)
-    if not late:
-        title = NOT_UNPICKLED.format(seconds=seconds)
     places, found, page = _page(ranks, title, by_time=proof is Proof.TIME)
     return RanksHung(
         page,
@@ -127,12 +116,12 @@ def errors_handled(places: Sequence[Position]) -> list[str]:
     by_error: dict[tuple, list[int]] = {}
     for place in places:
         if error := place.handled:
-            what = (place.ended, error.clause, error.reason, error.file, error.line)
+            what = (place.ended, error.reason, error.file, error.line)
             by_error.setdefault(what, []).append(place.rank)
     return [
-        f"{ranks_in_words(ranks).capitalize()} {ARE[len(ranks) > 1, ended]} {clause.value} "
+        f"{ranks_in_words(ranks).capitalize()} {ARE[len(ranks) > 1, ended]} handling "
         f"{_first_line(reason)}\n  raised at {line_in_words(file, line)}"
-        for (ended, clause, reason, file, line), ranks in by_error.items()
+        for (ended, reason, file, line), ranks in by_error.items()
     ]
 
 
@@ -173,7 +162,7 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     if error["waited"]:
         theirs = [position(rank) for rank in others]
         found = mismatches(_records(ranks), theirs, failed=True)
-        transfer = advice.for_transfer(own, theirs, bool(found), error["lost_peer"])
+        transfer = advice.PAIRS * advice.only_transfers([own], found)
         lines += _rows(theirs) + _of_threads(ranks) + [f"  {mismatch}" for mismatch in found]
         places = sorted([*places, *theirs], key=lambda place: place.rank)
     said = _said(first) if LEFT_WITH_A_CODE.match(error["reason"]) else []
@@ -230,7 +219,8 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     lines = [f"Rank {first.rank} of {len(ranks)} {how}."]
     place = _where_it_died(first)
     if place and place.file:
-        lines += [line.format(place=place.place) for line in WHERE_IT_DIED[outcome.crash]]
+        where = "at       " if outcome.at_crash else "the worker stood at"
+        lines.append(f"  {where} {place.place}")
     others = [rank for rank in ranks if rank is not first]
     lines += _also(sum(_death(rank) == _death(first) for rank in others))
     for rank in others:
@@ -260,11 +250,11 @@ def _where_it_died(rank: Evidence) -> Position | None:
 
 def _death(rank: Evidence) -> tuple | None:
     """How and where a rank died, for comparison; None if it did not die."""
-    if not rank.failed or rank.end.ending is not Ending.DIED:
+    if not rank.failed or rank.end.ending is not State.DIED:
         return None
     place, outcome = _where_it_died(rank), rank.end
     where = place and (place.file, place.line)
-    return outcome.returncode, outcome.program, outcome.crash, where
+    return outcome.returncode, outcome.program, outcome.at_crash, where
 
 
 def _also(others: int) -> list[str]:

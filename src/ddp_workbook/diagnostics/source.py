@@ -8,14 +8,12 @@ import ast
 import importlib.util
 import itertools
 import os
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import CodeType
 from typing import Any
 
-from ddp_workbook.diagnostics.user_code import CELL, is_own
+from ddp_workbook.diagnostics.user_code import is_own
 from ddp_workbook.source_tree import parsed
 
 LARGEST = 200_000  # bytes of a file that is read
@@ -50,11 +48,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Place:
-    """What a frame was running when an error passed it; `checksum` is that of its code."""
+    """What a frame was running when an error passed it."""
 
     file: str
     span: Span
-    checksum: int
 
 
 @dataclass(frozen=True)
@@ -77,23 +74,14 @@ def places(errors: Sequence[BaseException]) -> list[Place]:
         while following is not None:
             frames.append((following.tb_frame.f_code, following.tb_lasti))
             following = following.tb_next
-        own = [frame for frame in frames if is_own(frame[0].co_filename)][: -MOST_PLACES - 1 : -1]
-        found += [place for place in itertools.starmap(_place, own) if place]
+        own = [frame for frame in frames if is_own(frame[0].co_filename)]
+        for code, instruction in own[: -MOST_PLACES - 1 : -1]:
+            # Each of the four numbers is None under python -X no_debug_ranges.
+            at: Any = next(itertools.islice(code.co_positions(), instruction // 2, None))
+            line, end_line, column, end = at
+            if None not in at:
+                found.append(Place(code.co_filename, Span(line, column, end_line, end)))
     return found[:MOST_PLACES]
-
-
-def _place(code: CodeType, instruction: int) -> Place | None:
-    line, end_line, column, end = next(
-        itertools.islice(code.co_positions(), instruction // 2, None)
-    )
-    if line is None or end_line is None or column is None or end is None:
-        return None  # python -X no_debug_ranges
-    return Place(code.co_filename, Span(line, column, end_line, end), checksum(code))
-
-
-def checksum(code: CodeType) -> int:
-    """Equal for code that was compiled from the same lines."""
-    return zlib.crc32(code.co_linetable, zlib.crc32(code.co_code))
 
 
 # In the process that launched it
@@ -108,14 +96,6 @@ def read(file: str) -> "Source | None":
             return Source(importlib.util.decode_source(opened.read()))
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
-
-
-def read_at(place: Place) -> "Source | None":
-    """The file of `place`; None if the rank ran another text than the file has now."""
-    source = read(place.file)
-    # A cell's file is named by its text, and its code keeps the value of the last line.
-    known = source and (CELL.search(place.file) or place.checksum in source.checksums())
-    return source if known else None
 
 
 def first_calls(text: str, names: Sequence[str]) -> dict[str, int]:
@@ -165,11 +145,6 @@ class Source:
         self.held: dict[tuple, list[ast.expr]] = defaultdict(list)
         for target, value in _bindings(self):
             self.held[self._key(target)].append(value)
-        self.aliases: dict[tuple, str] = {}
-        for key, values in self.held.items():  # env = os.environ
-            whole = self.dotted(values[0]) if isinstance(values[0], ast.Attribute) else ""
-            if len(values) == 1 and whole.startswith(("torch.", "os.")):
-                self.aliases[key] = whole
 
     def neighbours(self, file: str) -> list[str]:
         """The files beside `file` that it imports."""
@@ -177,17 +152,15 @@ class Source:
         paths = [os.path.join(os.path.dirname(file), *name.split(".")) for name in modules]
         return [path + ".py" for path in dict.fromkeys(paths) if os.path.isfile(path + ".py")]
 
-    def checksums(self) -> Iterator[int]:
-        """The checksum of all code in the file."""
-        waiting = [compile(self.text, "", "exec", dont_inherit=True)]
-        while waiting:
-            code = waiting.pop()
-            yield checksum(code)
-            waiting += [const for const in code.co_consts if isinstance(const, CodeType)]
-
     def at(self, span: Span) -> list[ast.AST]:
         """The nodes whose instruction has this span."""
         return [node for node in self.nodes if span in _spans_of_instructions(node)]
+
+    def statement_of(self, node: ast.AST) -> ast.AST:
+        """The statement that the node is, or is a part of."""
+        while not isinstance(node, ast.stmt):
+            node = self.parents[node]
+        return node
 
     def quoted(self, old: ast.expr, new: str) -> str:
         """`new` in the quotes of the string that it replaces, which may stand in an f-string."""
@@ -195,26 +168,14 @@ class Source:
         quote = line[old.col_offset : old.col_offset + 1].decode()
         return f"{quote}{new}{quote}" if quote in ("'", '"') else f'"{new}"'
 
-    def emptied(self, deleted: Sequence[Span]) -> set[Span]:
-        """Of these deleted statements, the last of each block of which nothing else is left."""
-        blocks = [block for node in self.nodes for block in _blocks(node)]
-        spans = [[span_of(statement) for statement in block] for block in blocks]
-        gone = set(deleted)
-        return {block[-1] for block in spans if gone.issuperset(block)}
-
     # What a name means
 
     def dotted(self, node: ast.AST) -> str:
         """ "torch.cuda.set_device" for an expression that means it, however it was imported."""
         match node:
             case ast.Name(id=name):
-                return self.aliases.get(self._key(node)) or self.imported.get(name, name)
+                return self.imported.get(name, name)
             case ast.Attribute(value=of, attr=name):
-                start = self.dotted(of)
-                return f"{start}.{name}" if start else ""
-            case ast.Call(
-                func=ast.Name(id="getattr"), args=[of, ast.Constant(value=str(name)), *_]
-            ):
                 start = self.dotted(of)
                 return f"{start}.{name}" if start else ""
         return ""
@@ -287,24 +248,13 @@ class Source:
     def _guard(self, node: ast.AST, question: Question) -> ast.AST | None:
         while parent := self.parents.get(node):
             match parent:
-                case (
-                    ast.If(test=test)
-                    | ast.IfExp(test=test)
-                    | ast.While(test=test)
-                    | ast.match_case(guard=ast.expr() as test)
-                ):
+                case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
                     if node is not test and self.asks(test, question):
                         return test
-                case ast.Match(subject=subject) if node is not subject:
-                    test = _as_comparison(parent)
-                    if self.asks(test, question):
-                        return test
                 case ast.BoolOp(values=parts):
-                    for part in parts:
-                        if part is node:
-                            break
-                        if self.asks(part, question):
-                            return parent
+                    place = [part is node for part in parts].index(True)
+                    if any(self.asks(part, question) for part in parts[:place]):
+                        return parent
                 case ast.For(iter=of) if node is not of and self.mentions(of, question):
                     return parent  # for i in range(torch.cuda.device_count())
                 case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
@@ -339,15 +289,6 @@ def span_of(node: ast.AST) -> Span:
     """Where a node of a parsed file stands; AttributeError for one without a place, such as Add."""
     place: Any = node
     return Span(place.lineno, place.col_offset, place.end_lineno, place.end_col_offset)
-
-
-def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    """The statements below `if …:`, `else:`, `def …:` and so on; the file itself may be empty."""
-    if not isinstance(node, ast.Module):
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(node, name, None)
-            if isinstance(block, list) and block:
-                yield block
 
 
 def mended(text: str, edits: Sequence[Edit]) -> str:
@@ -478,13 +419,6 @@ def _names(scope: ast.AST) -> Iterator[str]:
         if not isinstance(node, (*SCOPES, ast.ClassDef)):
             waiting += ast.iter_child_nodes(node)
     return (name for name in found if name not in outer)
-
-
-def _as_comparison(match: ast.Match) -> ast.Compare:
-    """`subject == value == …` with the values of all cases."""
-    parts = [part for case in match.cases for part in ast.walk(case.pattern)]
-    values = [part.value for part in parts if isinstance(part, ast.MatchValue)]
-    return ast.Compare(match.subject, [ast.Eq() for _ in values], values)
 
 
 def _goes_on(source: Source, tried: ast.Try) -> bool:

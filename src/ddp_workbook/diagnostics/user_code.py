@@ -18,8 +18,8 @@ import torch
 
 BOOK = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 MACHINERY = tuple(
-    os.path.join(BOOK, room, "")
-    for room in ("launcher", "diagnostics", "recording", "notebook", "figures")
+    os.path.join(BOOK, folder, "")
+    for folder in ("launcher", "diagnostics", "recording", "notebook", "figures")
 )
 LIBRARIES = tuple(
     os.path.join(folder, "")
@@ -34,7 +34,7 @@ PROJECT = (".git", "pyproject.toml")  # what the topmost folder of a project hol
 CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as `notebook.cells` names them
 HIDDEN = [*MACHINERY]  # folders whose frames no report shows
 NAMES: dict[str, str] = {}  # file -> its name in reports
-WAITING_ROOMS: set[tuple[str, str]] = set()  # (file, function) in which a finished rank waits
+FINISHED_IN: set[tuple[str, str]] = set()  # (file, function) in which a finished rank waits
 SEEN_FROM = [os.curdir]  # the folder from which files are named
 OF_WORKERS: set[str] = set()  # folders of the workers that this kernel has launched
 
@@ -48,7 +48,7 @@ def hide(folder: str) -> None:
 
 def wait_in(function: Callable) -> Callable:
     """Make a rank inside this function count as one that has returned."""
-    WAITING_ROOMS.add((function.__code__.co_filename, function.__name__))
+    FINISHED_IN.add((function.__code__.co_filename, function.__name__))
     return function
 
 

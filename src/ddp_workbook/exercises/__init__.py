@@ -30,10 +30,13 @@ CHAPTERS = {
     "further_ring": ["ring_all_reduce"],
     "fully_sharded": ["shard_and_pad", "unshard", "choose_wraps"],
     "further_by_hand": ["fsdp_step"],
-    "further_checkpoints": ["full_state"],
     "further_strategies": ["memory_per_rank"],
     "many_machines": ["torchrun_line", "mend_the_job_script"],
     "further_what_it_costs": ["predict_scaling"],
+    "checkpoint_and_recover": ["save_atomically", "stop_together"],
+    "further_elastic": ["resume_exactly"],
+    "further_goodput": ["checkpoint_interval"],
+    "further_sharded_checkpoints": ["full_state", "load_resharded"],
 }
 # What an exercise's file imports from here; found when first used, for the ranks need one of them.
 HOMES = {

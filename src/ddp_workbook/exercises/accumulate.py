@@ -24,7 +24,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, body, edit
+from ddp_workbook.exercises import Look, OnRanks, body, edit
+from ddp_workbook.exercises.judging.micro_batches import (
+    SHARED_MISTAKES,
+    in_ddp,
+    micro_batch,
+    sent_once,
+)
 
 MINUTES = 15
 HINTS = [
@@ -69,29 +75,18 @@ class Step(NamedTuple):
 def arguments(step: Step, rank: int) -> tuple:
     """A model in DDP, which notes what goes through it; the rank's micro-batches; an optimizer."""
     model = nn.Linear(3, 2, dtype=torch.float64)
-    nn.utils.vector_to_parameters(BEGIN.clone(), model.parameters())
-    ddp = DistributedDataParallel(model)
-    for parameter in model.parameters():
-        parameter.grad = torch.full_like(parameter, 1.5 + rank)  # what an earlier step has left
+    ddp = in_ddp(model, BEGIN, left=1.5 + rank)
     optimizer = step.optimizer(model.parameters(), lr=RATE)
-    ddp.noted = []
-    ddp.register_forward_pre_hook(lambda *_: note(ddp, "forward"))
-    model.bias.register_hook(lambda _: note(ddp, "backward"))
-    optimizer.register_step_post_hook(lambda *_: note(ddp, "step"))
-    return ddp, [micro_batch(step, rank, which) for which in range(step.batches)], optimizer
+    ddp.noted = []  # what is done, and whether it is done outside of no_sync
 
+    def note(what: str) -> None:
+        ddp.noted.append((what, ddp.require_backward_grad_sync))
 
-def micro_batch(step: Step, rank: int, which: int) -> tuple[Tensor, Tensor]:
-    """Images and labels; no micro-batch is like another one."""
-    start = 7 * step.number + 5 * rank + 3 * which
-    numbers = torch.arange(step.rows * 3, dtype=torch.float64).reshape(step.rows, 3)
-    labels = torch.tensor([(start + row) // 2 % 2 for row in range(step.rows)])
-    return torch.sin(numbers * (start + 2)) * (1 + rank), labels
-
-
-def note(ddp: DistributedDataParallel, what: str) -> None:
-    """Note what is done, and whether it is done outside of no_sync."""
-    ddp.noted.append((what, ddp.require_backward_grad_sync))
+    ddp.register_forward_pre_hook(lambda *_: note("forward"))
+    model.bias.register_hook(lambda _: note("backward"))
+    optimizer.register_step_post_hook(lambda *_: note("step"))
+    numbers = range(step.batches)
+    return ddp, [micro_batch(model, step.rows, step.number, rank, n) for n in numbers], optimizer
 
 
 def seen_of(_: None, ddp: DistributedDataParallel, __: list, optimizer: Optimizer) -> dict:
@@ -106,18 +101,9 @@ def seen_of(_: None, ddp: DistributedDataParallel, __: list, optimizer: Optimize
     }
 
 
-def outside(seen: Seen, what: str) -> int:
-    """How many forwards, or backwards, were outside of no_sync."""
-    return seen.actual["noted"].count((what, True))
-
-
 DIVIDED = "(loss / len(micro_batches))"
-IN_THE_LOOP = "        optimizer.zero_grad()\n        last ="
 LESS = "optimizer.param_groups[0]['lr'] /= len(micro_batches)\n    optimizer.step()"
 MORE = "\n    optimizer.param_groups[0]['lr'] *= len(micro_batches)"
-AFTERWARDS = """for parameter in ddp.parameters():
-        parameter.grad /= len(micro_batches)
-    optimizer.step()"""
 CHECK = OnRanks(
     cases=lambda size: [Step(0, 3, 2), Step(1, 1, 4), Step(2, 2, 3, torch.optim.AdamW)],
     called=lambda step: (
@@ -142,32 +128,12 @@ CHECK = OnRanks(
             actual="the weights are {value} {where}",
             required="{right} {there}",
         ),
-        Look(
-            of=lambda seen: outside(seen, "forward") > max(1, outside(seen, "backward")),
-            right=False,
-            otherwise="DDP decides in the forward whether the backward after it will send. Which "
-            "lines belong inside no_sync?",
-            actual="the right weights, but on rank {rank} a forward was outside of no_sync, and "
-            "its backward inside",
-            required="both inside, or both outside",
-        ),
-        Look(  # but for the broadcasts in which DDP agrees on its buckets after a first backward
-            of=lambda seen: sum(row["bytes"] for row in seen.wire if row["op"] != "broadcast"),
-            right=BEGIN.nbytes,
-            mistakes={
-                "DDP sent every gradient once, and then there was more. What is that for?": When(
-                    lambda seen: outside(seen, "forward") == 1
-                ),
-            },
-            otherwise="Which lines sent that, and which backward must send?",
-            actual=lambda seen: (
-                f"the right weights, but rank {seen.rank} has sent {seen.value} bytes "
-                f"({', '.join(seen.ops) or 'nothing'})"
-            ),
-            required="{right} bytes on every rank, which are all gradients once",
+        sent_once(
+            BEGIN,
+            "Which lines sent that? DDP does it in a backward outside of no_sync.",
         ),
         Look(
-            of=lambda seen: outside(seen, "forward") > 0,
+            of=lambda seen: ("forward", True) in seen.actual["noted"],
             right=True,
             otherwise="Is the averaging done by hand? DDP does it while backward is still "
             "computing. Which forward must be outside of no_sync?",
@@ -183,39 +149,35 @@ CHECK = OnRanks(
         ),
     ],
     mistakes={
-        "ddp was not called. DDP sees only what goes through it: which model gets the images?": (
-            edit("ddp(images)", "ddp.module(images)")
-        ),
+        **SHARED_MISTAKES,
         "Only the last micro-batch went through ddp. Which model gets the images of the others?": (
             edit("ddp(images)", "(ddp if last else ddp.module)(images)")
         ),
-        "All rows were in memory at once. Where are the micro-batches put together again?": body("""
-            import torch
-            images, labels = map(torch.cat, zip(*micro_batches))
-            optimizer.zero_grad()
-            F.cross_entropy(ddp(images), labels).backward()
-            optimizer.step()
-        """),
-        "One backward for all keeps the graphs of all micro-batches in memory. When could the "
-        "first one be freed?": body("""
-            losses = [F.cross_entropy(ddp(images), labels) for images, labels in micro_batches]
-            optimizer.zero_grad()
-            (sum(losses) / len(losses)).backward()
-            optimizer.step()
-        """),
-        "All forwards come first, so all graphs are in memory at once. When could the first one "
-        "be freed?": body("""
-            with ddp.no_sync():
+        "More than one micro-batch is in memory at once, its rows or its graph. When could the "
+        "first one be freed?": [
+            body("""
+                images, labels = map(torch.cat, zip(*micro_batches))
+                optimizer.zero_grad()
+                F.cross_entropy(ddp(images), labels).backward()
+                optimizer.step()
+            """),
+            body("""
                 losses = [F.cross_entropy(ddp(images), labels) for images, labels in micro_batches]
-            for loss in losses:
-                loss.backward()
-            optimizer.step()
-        """),
+                optimizer.zero_grad()
+                (sum(losses) / len(losses)).backward()
+                optimizer.step()
+            """),
+            body("""
+                with ddp.no_sync():
+                    losses = [F.cross_entropy(ddp(x), labels) for x, labels in micro_batches]
+                for loss in losses:
+                    loss.backward()
+                optimizer.step()
+            """),
+        ],
         "There is an optimizer step for each micro-batch. With which weights are the later "
         "gradients computed then?": edit("    optimizer.step()", "        optimizer.step()"),
         "The optimizer has made no step. Where do you call it?": edit("optimizer.step()", "pass"),
-        "Each rank has made a step with its own gradients. DDP averages in a backward outside of "
-        "no_sync: which one was that?": edit("nullcontext() if last else", ""),
         "The step is too long, by a factor of the number of micro-batches. Is a sum of means a "
         "mean?": edit(DIVIDED, "loss"),
         "The gradients of the micro-batches were added up, and the learning rate was divided. Does "
@@ -223,31 +185,15 @@ CHECK = OnRanks(
             edit(DIVIDED, "loss", "optimizer.step()", LESS + MORE),
             edit(DIVIDED, "loss", "optimizer.step()", LESS),
         ],
-        "The gradient is divided by the number of ranks, too. What has DDP done already?": edit(
-            "loss / len", "loss / ddp.process_group.size() / len"
-        ),
-        "The gradient is multiplied by the number of ranks. Does DDP add up, or average?": edit(
-            "loss / len", "loss * ddp.process_group.size() / len"
-        ),
-        "What an earlier step left in .grad is in this step, too. Where do you clear it?": [
-            edit("    optimizer.zero_grad()\n", ""),
-            edit(
-                "    optimizer.zero_grad()\n", "", DIVIDED, "loss", "optimizer.step()", AFTERWARDS
-            ),
+        "The gradient is divided, or multiplied, by the number of ranks. What has DDP done "
+        "already: does it add up, or average?": [
+            edit("loss / len", f"loss {by} ddp.process_group.size() / len") for by in "/*"
         ],
-        "Only the last micro-batch is in this step. Where are the gradients of the others "
-        "cleared?": edit("        last =", IN_THE_LOOP),
-        "Only the last micro-batch is in this step, with its full weight. Where did the gradients "
-        "of the others go?": edit("        last =", IN_THE_LOOP, DIVIDED, "loss"),
-        "Only the first micro-batch was averaged over the ranks. After which one are all gradients "
-        "in .grad?": edit("number == len(micro_batches)", "number == 1"),
         "All micro-batches but the last were averaged; the gradient of the last is still this "
         "rank's own. In the end, which backward must send?": edit("number ==", "number <"),
         "The weights are as before. What was in .grad when the optimizer made its step?": edit(
             "optimizer.step()", "optimizer.zero_grad()\n    optimizer.step()"
         ),
-        "Every backward sends all gradients. How do you keep DDP from sending until all are added "
-        "up?": edit("if last else ddp.no_sync()", ""),
     },
     proves="the weights of one process after 1 to 3 micro-batches a rank with SGD and AdamW, every "
     "gradient sent once, at 1 to 4 ranks",

@@ -22,7 +22,6 @@ from ddp_workbook.exercises.judging.gradients import (
     Gradients,
     give,
     held,
-    is_a_multiple,
     mean,
     weights_and_gradients,
     where_they_held,
@@ -125,19 +124,9 @@ CHECK = OnRanks(
             of=lambda seen: seen.actual["gradients"],
             right=lambda call: mean(call.held),
             mistakes={
-                "Nothing was sent. How does a rank learn the gradients of the others?": When(
-                    lambda seen: not seen.wire
-                ),
                 "This gradient is as it was. Is the mean written into .grad itself, and does your "
                 "loop reach all: inner modules, each dtype, and what follows a None?": When(
                     some_as_before
-                ),
-                "An asynchronous collective may write into its tensor until you have waited for "
-                "it. Which of your lines use that tensor before?": When(
-                    lambda seen: any(row.get("under_way") for row in seen.wire)
-                ),
-                "This is a multiple of the mean. By which number do you divide?": When(
-                    is_a_multiple
                 ),
             },
             otherwise="Which of the ranks' gradients are in this one, how often, and divided by "
@@ -145,6 +134,9 @@ CHECK = OnRanks(
         ),
     ],
     mistakes={
+        "Nothing was sent. How does a rank learn the gradients of the others?": [
+            of_each("pass", then) for then in ("pass", "parameter.grad /= dist.get_world_size()")
+        ],
         "This is the sum over the ranks. Which line makes it a mean, and does .grad hold the "
         "result?": edit("/= dist.get_world_size()", "/= 1"),
         "This is the rank's own gradient, divided by the number of ranks. Which tensor holds the "
@@ -187,8 +179,6 @@ CHECK = OnRanks(
     errors={
         "Boolean value of Tensor": "A gradient is a tensor of many numbers, so it is neither true "
         "nor false. How do you ask whether it is None?",
-        "view size is not compatible": "Some gradients are not contiguous, and view needs "
-        "contiguous memory. Does the collective need a flat tensor?",
         "NoneType": "A frozen parameter has no gradient: its .grad is None. What should your "
         "loop do then?",
         "SIGABRT": "Do all ranks hand the same gradients to the collective, in the same order? "

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ddp_workbook.exercises import Look, OnRanks, Seen, When, body, edit
+from ddp_workbook.exercises.judging.unordered import Unordered
 
 MINUTES = 10
 HINTS = [
@@ -57,7 +58,6 @@ class Small(nn.Module):
 
 
 CONTENT = Small().content()
-BUFFERS = dict(Small().named_buffers())
 
 
 def held(call: int, rank: int) -> dict[str, Tensor]:
@@ -75,6 +75,7 @@ def held(call: int, rank: int) -> dict[str, Tensor]:
 
 def model_of(case: list[dict], rank: int) -> tuple[Small]:
     """The argument of a call: a model that remembers its tensors and their memory."""
+    Unordered.mixed = True  # a set of names has another order in each process
     model = Small()
     for name, value in case[rank].items():
         model.content()[name].data.copy_(value)
@@ -86,13 +87,11 @@ def model_of(case: list[dict], rank: int) -> tuple[Small]:
 
 
 def seen_of(_: None, model: Small) -> dict:
-    """What a call has left of the model, and the orders that a set would have in this process."""
-    now, names = model.content(), list(CONTENT)
-    sets = [set(names), set(CONTENT), {*names[: -len(BUFFERS)]} | {*BUFFERS}]
+    """What a call has left of the model."""
+    now = model.content()
     return {
-        "values": {name: now.get(name) for name in names},
+        "values": {name: now.get(name) for name in CONTENT},
         "changes": {name: change(now.get(name), *was) for name, was in model.built.items()},
-        "orders": [list(one) for one in sets],
     }
 
 
@@ -120,13 +119,6 @@ def first_wrong(seen: Seen) -> str:
     return next(one for one in CONTENT if not identical(seen.value[one], seen.right[one]))
 
 
-def calculated(seen: Seen) -> bool:
-    """Whether a tensor is right as numbers, or has nan, and something has come."""
-    actual, right = seen.value[first_wrong(seen)], seen.right[first_wrong(seen)]
-    arrived = not identical(seen.value, seen.case[seen.rank])
-    return arrived and (torch.equal(actual, right) or bool(actual.isnan().any()))
-
-
 def skipped(seen: Seen) -> bool:
     """Whether the first tensor that is wrong is as it was, and another one is not."""
     own, name = seen.case[seen.rank], first_wrong(seen)
@@ -137,16 +129,6 @@ def where_they_held(case: list[dict], name: str) -> str:
     """ ", where frozen was [1, 2] on rank 0, [2, 4] on rank 1", of one tensor."""
     each = ", ".join(f"{own[name].tolist()} on rank {r}" for r, own in enumerate(case) if name)
     return f", where {name} was {each}" if name else ""
-
-
-def order_of_a_set(seen: Seen) -> bool:
-    """Whether the tensors went out, or came, in the order that a set gives in this process."""
-    sent = [(row["shape"], row["dtype"]) for row in seen.wire]
-    kinds = {
-        name: (tuple(one.shape), str(one.dtype).removeprefix("torch."))
-        for name, one in CONTENT.items()
-    }
-    return any(sent == [kinds[name] for name in order] for order in seen.actual["orders"])
 
 
 EVERYTHING = "(*model.parameters(), *model.buffers())"
@@ -174,22 +156,11 @@ CHECK = OnRanks(
                 "Something else has come to rank {rank}, but not this. Which line skips it?": When(
                     skipped
                 ),
-                "Which line calculates with the values? 0.0 has other bits than -0.0, and nan "
-                "times 0 is nan.": When(calculated),
             },
             otherwise="Which rank's numbers are in this tensor, and what has your function "
             "calculated with them?",
             same=identical,
             words=lambda value: str(value.tolist() if isinstance(value, Tensor) else value),
-        ),
-        Look(
-            of=order_of_a_set,
-            right=False,
-            otherwise="A set of names has another order in every process: it depends on the hash "
-            "seed, which the ranks share here, and under torchrun do not. Which order is the same "
-            "in all processes?",
-            actual="what is right, sent in the order of a set of names",
-            required="an order on which all ranks agree",
         ),
     ],
     mistakes={
@@ -216,6 +187,14 @@ CHECK = OnRanks(
             "        dist.broadcast(message, src=0)\n"
             "        tensor.detach().copy_(message)",
         ),
+        "Which line calculates with the values? 0.0 has other bits than -0.0, and nan times 0 is "
+        "nan.": [
+            edit(SENT, f"{one}\n        dist.all_reduce(tensor.detach())")
+            for one in (
+                "tensor.detach().mul_(dist.get_rank() == 0)",
+                "tensor.detach().copy_(0 if dist.get_rank() else tensor.detach().clone())",
+            )
+        ],
         "These are the numbers of the last rank. Who is the source, on every rank?": edit(
             "src=0", "src=dist.get_world_size() - 1"
         ),
@@ -233,8 +212,6 @@ CHECK = OnRanks(
     },
     errors={
         "leaf Variable": "You fill a parameter. How do you keep autograd from recording that?",
-        "has to be contiguous": "One parameter is channels_last. What can you send in its place, "
-        "and how do the numbers that arrive get into it?",
     },
     proves="every parameter and buffer has rank 0's values, bit for bit and in its old memory, at "
     "1 to 4 ranks",

@@ -22,17 +22,17 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, When, edit
+from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, edit
 from ddp_workbook.exercises.judging.gradients import (
     WEIGHTS_STAY,
     Gradients,
     give,
     held,
-    is_a_multiple,
     mean,
     weights_and_gradients,
     where_they_held,
 )
+from ddp_workbook.exercises.judging.wire_looks import calls_only
 
 MINUTES = 20
 HINTS = [
@@ -153,26 +153,14 @@ CHECK = OnRanks(
     given=arguments,
     observe=weights_and_gradients,
     looks=[
-        Look(
-            of=lambda seen: sorted({*seen.ops} - {"all_reduce"}),
-            right=[],
-            otherwise="Which collective gives every rank the sum? No other one is needed.",
-            actual="rank {rank} called {value}",
+        calls_only(
+            "all_reduce",
             required="one all_reduce for each bucket, and nothing else",
+            otherwise="Which collective gives every rank the sum? No other one is needed.",
         ),
         Look(
             of=sent,
             right=lambda call: call.buckets,
-            mistakes={
-                "Was a bucket sent that holds no gradient? See what happens when the very first "
-                "gradient is above the cap.": When(lambda seen: 0 in seen.value),
-                "Gradients are left. Which line sends the last bucket, and is it reached?": When(
-                    lambda seen: seen.value == seen.right[: len(seen.value)]
-                ),
-                "The sizes are right, the order is not. Which gradients are ready first?": When(
-                    lambda seen: sorted(seen.value) == sorted(seen.right)
-                ),
-            },
             otherwise="Find the first bucket whose bytes differ. Which gradients are in it, and "
             "what ended it?",
             actual="rank {rank} sent {value} bytes",
@@ -182,16 +170,24 @@ CHECK = OnRanks(
         Look(
             of=lambda seen: seen.actual["gradients"],
             right=lambda call: mean(call.held),
-            mistakes={
-                "This is a multiple of the mean. By which number do you divide?": When(
-                    is_a_multiple
-                ),
-            },
             otherwise="Which part of which bucket is this parameter's, and by what is it divided? "
             "Is it the same part on all ranks?",
         ),
     ],
     mistakes={
+        "Was a bucket sent that holds no gradient? See what happens when the very first gradient "
+        "is above the cap.": edit(
+            "[], cap_bytes, None",
+            "[[]], cap_bytes, gradients[0].dtype",
+            "torch.cat([",
+            "torch.cat([gradients[0].flatten()[:0]] + [",
+        ),
+        "Gradients are left. Which line sends the last bucket, and is it reached?": edit(
+            "in buckets:", "in buckets[:-1]:"
+        ),
+        "The sizes are right, the order is not. Which gradients are ready first?": edit(
+            "in buckets:", "in buckets[::-1]:"
+        ),
         "No bucket ends because it is full. What is cap_bytes for?": [
             edit(NEW, "not buckets"),
             edit(FULL, "False"),
@@ -235,8 +231,8 @@ CHECK = OnRanks(
             joined("buckets"),
             joined("[b for b in buckets if b[0].dtype == gradient.dtype][-1:]"),
         ],
-        "Where has the gradient gone? Which line sets .grad to None?": edit(
-            BACK, f"{BACK}\n    model.zero_grad()"
+        "This is the sum over the ranks. By which number do you divide?": edit(
+            " / dist.get_world_size()", ""
         ),
         "It is the rank's own. Is the mean written to .grad?": edit(
             BACK, "gradient = part.view_as(gradient)"
@@ -259,8 +255,6 @@ CHECK = OnRanks(
             "every rank pack the same gradients in the same order?",
         ),
         "assigned grad": "Has the part of the bucket the gradient's shape and dtype again?",
-        "view size is not compatible": "One gradient is not contiguous. Which other method makes "
-        "it flat?",
     },
     proves="gradients averaged in the buckets of the task, with caps of 40 and 64 bytes, at 1 to 4 "
     "ranks",

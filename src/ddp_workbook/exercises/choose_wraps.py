@@ -1,10 +1,10 @@
 """Decide which neighbouring blocks of a model become one unit of `fully_shard`.
 
 A unit is gathered and freed as a whole. In each step it costs two all-gathers and a reduce-scatter,
-so few units are better; but a large unit takes much memory while it is gathered. `sizes[i]`
-is the size of block i in MiB, and `limit` is the memory for one unit. (The caller has set aside
-memory for the prefetched unit, so only one unit counts here.) Return the units as a list of lists
-of block numbers, such as `[[0, 1], [2]]`.
+so few units are better; but a large unit takes much memory while it is gathered. `sizes[i]` is the
+size of block i in MiB, and `limit` is the memory for one unit. (The caller has set aside memory for
+the buffers of its neighbours, so only one unit counts here.) Return the units as a list of lists of
+block numbers, such as `[[0, 1], [2]]`.
 
 - Each block is in one unit. Units hold neighbours and come in the order of the model.
 - The sizes in a unit add up to at most `limit`. Exactly `limit` is fine.

@@ -130,37 +130,16 @@ def like_cards(order: str) -> Edit:
 TYPE = Look(
     of=lambda seen: types(seen.actual),
     right=lambda case: ["a list of int"] * case[1],
-    mistakes={
-        "Is this a rank for each sample? The task asks for the samples of each rank.": When(
-            lambda seen: type_of(seen.actual) == "a list of int" and len(seen.actual)
-        ),
-        "Does each rank have a list, also one that gets no sample?": When(
-            lambda seen: isinstance(seen.value, list) and {*seen.value} <= {"a list of int"}
-        ),
-        "Each rank's samples belong in a list. What are they in here?": When(
-            lambda seen: (
-                isinstance(seen.actual, list | tuple)
-                and not any(isinstance(own, list | tuple | int) for own in seen.actual)
-            )
-        ),
-    },
-    otherwise="The task asks for the numbers of the samples, nothing more. What else is in these "
-    "lists?",
+    otherwise="Each rank's entry is a list of the numbers of its samples, empty if it gets none. "
+    "What is here instead?",
     actual=with_types,
     required=lambda seen: f"a list of int for each of {seen.case[1]} ranks, in a list",
 )
 EACH_ONCE = Look(
     of=lambda seen: sorted(i for own in seen.actual for i in own),
     right=lambda case: list(range(len(case[0]))),
-    mistakes={
-        "Samples are 0 to len(costs) - 1. Where do the other numbers come from?": When(
-            lambda seen: set(seen.value) - set(seen.right)
-        ),
-        "Some samples come more than once. Which line does that?": When(
-            lambda seen: len(set(seen.value)) < len(seen.value)
-        ),
-    },
-    otherwise="Some samples are missing. Where have they been left?",
+    otherwise="Samples are 0 to len(costs) - 1, each once. Which line makes other numbers, gives a "
+    "sample away twice, or leaves some out?",
     actual=lambda seen: f"{with_totals(seen)}\n{twice_and_never(seen)}",
     required=lambda seen: f"each of {len(seen.right)} samples, once",
 )
@@ -168,12 +147,6 @@ LEVEL = Look(
     of=too_long,
     right=[],
     mistakes={
-        "All the work is on one rank. When does another rank get a sample?": When(
-            lambda seen: sum(map(bool, totals(seen.case[0], seen.actual))) == 1
-        ),
-        "These totals are large. Which numbers does your dtype hold?": When(
-            lambda seen: sum(seen.case[0]) > 2**31
-        ),
         "Each rank has a run of neighbours. Do neighbours have to stay together?": When(
             lambda seen: [i for own in seen.actual for i in own] == [*range(len(seen.case[0]))]
         ),
@@ -211,31 +184,28 @@ CHECK = Alone(
         "Ranks have equal lists. Is it the same list object several times?": edit(
             "[[] for _ in range(world_size)]", "[[]] * world_size"
         ),
-        "They are dealt like cards, in the order in which they come. What about their costs?": (
-            like_cards("list(range(len(costs)))")
-        ),
-        "Sorted, then dealt like cards. In each round, who gets the longest one?": [
-            like_cards("sorted(range(len(costs)), key=lambda i: -costs[i])"),
-            like_cards("sorted(range(len(costs)), key=lambda i: costs[i])[::-1]"),
+        "They are dealt like cards. In each round, who gets the longest one?": [
+            like_cards(order)
+            for order in (
+                "list(range(len(costs)))",
+                "sorted(range(len(costs)), key=lambda i: -costs[i])",
+                "sorted(range(len(costs)), key=lambda i: costs[i])[::-1]",
+            )
         ],
         "Are these the samples' places in costs as it was given, or after sorting?": [
             edit(LOOP, f"costs = sorted(costs)\n    {LOOP}"),
             edit(LOOP, f"costs = sorted(costs, reverse=True)\n    {LOOP}"),
         ],
-        "You give them away in the order of their numbers. Which samples cannot be balanced "
-        "out at the end?": [
+        "Which samples cannot be balanced out at the end, the short ones or the long ones?": [
             edit(LOOP, "for sample in range(len(costs)):"),
             edit(LOOP, "for sample in reversed(range(len(costs))):"),
+            edit("-costs[i]", "costs[i]"),
         ],
-        "You give them away the shortest first. Which ones cannot be balanced at the end?": edit(
-            "-costs[i]", "costs[i]"
-        ),
     },
     keeps="Which line changes costs, and not a copy of it?",
     errors={
         "does not end": "How often does this loop run? There are 262,144 ways to deal 9 samples to "
         "4 ranks.",
-        "process group": "There is no group. Which argument says how many ranks there are?",
         "by zero": "There can be no samples at all, and all costs can be 0. What do you divide by?",
         "empty": "There can be no samples, or a rank without one. What is taken from nothing here?",
         "out of range": "How many lists are there, how many samples, and which of them do you "

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, When, edit, in_words
+from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, edit, in_words
 
 MINUTES = 15
 HINTS = [
@@ -141,46 +141,32 @@ def how(seen: Seen) -> dict[str, bool]:
     }
 
 
+HOW_WORDS = {
+    "in training mode": "Dropout and similar layers are active. What turns them off?",
+    "with an autograd graph": "What is kept in memory for a backward that nobody calls?",
+    "too many rows at once": "The caller's memory holds no more rows. Which line makes the "
+    "batches?",
+}
 HOW = Look(
     of=how,
-    right=dict.fromkeys(["in training mode", "with an autograd graph", "too many rows at once"], 0),
-    mistakes={
-        "Dropout and similar layers are active. What turns them off?": When(
-            lambda seen: seen.value["in training mode"]
-        ),
-        "What is kept in memory for a backward that nobody calls?": When(
-            lambda seen: seen.value["with an autograd graph"]
-        ),
-        "The caller's memory holds no more rows. Which line makes the batches?": When(
-            lambda seen: seen.value["too many rows at once"]
-        ),
-    },
+    right=dict.fromkeys(HOW_WORDS, False),
+    otherwise=lambda seen: next(HOW_WORDS[one] for one, wrong in seen.value.items() if wrong),
     actual="the model guessed {part}",
     required=lambda seen: (
         f"evaluation mode, no autograd graph, at most {seen.case.batch_size} rows at once"
     ),
-    same=lambda actual, right: actual == right,
 )
 WORK = Look(
     of=lambda seen: max(rows(seen)) <= most(seen) and not missing(seen),
     right=True,
-    mistakes={
-        "More than its share. Which samples are left to the others?": When(
-            lambda seen: max(rows(seen)) > most(seen)
-        ),
-    },
-    otherwise="Left out. Does a sampler or a loader drop what does not divide?",
+    otherwise="Does a rank take more than its share, or does a sampler or a loader drop what does "
+    "not divide?",
     actual=work,
     required=lambda seen: f"at most {most(seen)} of {seen.case.n} on a rank, each on some rank",
 )
 NUMBER = Look(
     of=lambda seen: seen.actual["number"],
     right=lambda case: len(case.right) / case.n,
-    mistakes={
-        "This is nan, and a rank has no samples. Which of its numbers exists anyway?": When(
-            lambda seen: seen.value != seen.value and 0 in rows(seen)
-        ),
-    },
     otherwise="Which samples are in this number, how often does each count, and which guess is "
     "compared with its label?",
     actual=lambda seen: f"{seen.value!r} on rank {seen.rank}",
@@ -261,6 +247,9 @@ CHECK = OnRanks(
             SHARE,
             "(right[0] / right[1]).item()",
         ),
+        "This is nan, and a rank has no samples. Which of its numbers exists anyway?": edit(
+            SUM, f"right = right.double() / len(mine) * len(mine)\n    {SUM}"
+        ),
         "It was divided by the number of ranks, too.": edit(
             SHARE, f"{SHARE} / dist.get_world_size()"
         ),
@@ -280,7 +269,6 @@ CHECK = OnRanks(
         "Do all ranks have equally many?",
         "can't be cast": "A fraction does not fit into a tensor of whole numbers. Do you add up, "
         "or take a mean?",
-        "Invalid function argument": "A collective takes a tensor. Which line makes one of it?",
     },
     proves="each of 1 to 21 samples counted once, the work shared, at 1 to 4 ranks",
 )

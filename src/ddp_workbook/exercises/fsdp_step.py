@@ -1,25 +1,25 @@
 """Do one training step of a sharded model: you decide when to gather and free its weights.
 
 `blocks` are the parts of the model in the order of forward; each has one weight. Before the step a
-rank holds only `block.piece`, its piece of each weight. Every rank has its own rows `x`, equally
+rank holds only `block.shard`, its shard of each weight. Every rank has its own rows `x`, equally
 many. `loss_grad(output)` returns the gradient of this rank's loss with respect to the output of the
 last block, and the loss of the step is the mean of the ranks' losses. The optimizer is plain SGD:
-each piece moves by `-lr` times its gradient.
+each shard moves by `-lr` times its gradient.
 
 `backward` takes the gradient of the loss with respect to the block's output. It returns two
-gradients: first the one with respect to the block's input, then the one with respect to its whole
+gradients: first the one with respect to the block's input, then the one with respect to its full
 weight.
 
 | call | what it does |
 |---|---|
-| `block.gather()` | an all-gather; then `block.weight` is the whole weight |
-| `block.free()` | releases the whole weight; then `block.weight` is None again |
-| `block.forward(x)` | returns the block's output; needs the whole weight |
-| `block.backward(grad)` | returns two gradients; needs the whole weight |
-| `block.reduce_scatter(weight_grad)` | returns this rank's piece of the sum over the ranks |
+| `block.gather()` | an all-gather; then `block.weight` is the full weight |
+| `block.free()` | releases the full weight; then `block.weight` is None again |
+| `block.forward(x)` | returns the block's output; needs the full weight |
+| `block.backward(grad)` | returns two gradients; needs the full weight |
+| `block.reduce_scatter(weight_grad)` | returns this rank's shard of the sum over the ranks |
 
-- A rank holds at most one whole weight at any time, and none after the step.
-- A rank holds at most one whole gradient of a weight: it goes through `reduce_scatter` before the
+- A rank holds at most one full weight at any time, and none after the step.
+- A rank holds at most one full gradient of a weight: it goes through `reduce_scatter` before the
   next block's backward.
 - Each block runs forward once and backward once.
 - With B blocks, a step makes at most 2 B - 1 all-gathers and B reduce-scatters. Only the blocks
@@ -27,12 +27,11 @@ weight.
 - `x` and the list `blocks` stay unchanged.
 """
 
-import re
 import weakref
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from itertools import accumulate
+from itertools import pairwise
 from operator import le
 from typing import Any, NamedTuple
 
@@ -48,14 +47,14 @@ HINTS = [
     "Write forward first: which calls make a block ready, use it, and leave room for the next "
     "one? Then backward: which block comes first there, and what does it need again?",
     "One gradient goes from block to block, from the last to the first. The other one belongs to "
-    "the block: once reduced, it is as large as block.piece, and a sum over the ranks.",
+    "the block: once reduced, it is as large as block.shard, and a sum over the ranks.",
     "Gathering every block twice makes 2 B all-gathers. For one block, nothing happens between "
     "its forward and its backward that would need the memory.",
 ]
 
 
 def fsdp_step(blocks: list, x: Tensor, loss_grad: Callable[[Tensor], Tensor], lr: float) -> None:
-    """Do one step of SGD on all pieces, for this rank's rows `x` [rows, width]."""
+    """Do one step of SGD on all shards, for this rank's rows `x` [rows, width]."""
     ### BEGIN SOLUTION
     last = blocks[-1]
     for block in blocks:
@@ -69,7 +68,7 @@ def fsdp_step(blocks: list, x: Tensor, loss_grad: Callable[[Tensor], Tensor], lr
             block.gather()
         grad, weight_grad = block.backward(grad)
         block.free()
-        block.piece -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()
+        block.shard -= lr * block.reduce_scatter(weight_grad) / dist.get_world_size()
     ### END SOLUTION
 
 
@@ -82,7 +81,7 @@ class Chain(NamedTuple):
     lr: float
 
     def numbers(self) -> tuple[list[Tensor], list[Tensor]]:
-        """The whole weight of each block, and the rows of each rank."""
+        """The full weight of each block, and the rows of each rank."""
         chance = torch.Generator().manual_seed(self.blocks)
         made = partial(torch.randn, generator=chance, dtype=torch.float64)
         weights = [made(self.width, self.width) for _ in range(self.blocks)]
@@ -104,27 +103,25 @@ def loss_grad(output: Tensor) -> Tensor:
 
 
 def cut(tensor: Tensor, ranks: int) -> list[Tensor]:
-    """The pieces of all ranks."""
+    """The shards of all ranks."""
     flat = tensor.flatten()
     return list(torch.cat([flat, flat.new_zeros(-len(flat) % ranks)]).view(ranks, -1))
 
 
 class Log:
-    """The calls that the blocks of a model got, and the weights that are whole."""
+    """The calls that the blocks of a model got, and the weights that are gathered."""
 
     def __init__(self) -> None:
-        self.made: list[tuple[int, weakref.ref]] = []  # every weight that was ever whole
-        self.calls: list[str] = []  # such as "gather of block 0"
-        self.whole: list[list[int]] = []  # after each of them: the blocks
+        self.made: list[tuple[int, weakref.ref]] = []  # every weight that was ever gathered
+        self.calls: list[tuple[str, int, list[int]]] = []  # call, block, what is gathered after it
 
-    def add(self, call: str, number: int) -> None:
+    def add(self, call: str, block: int) -> None:
         """Note a call."""
-        self.calls.append(f"{call} of block {number}")
-        self.whole.append(self.in_memory())
+        self.calls.append((call, block, self.in_memory()))
 
     def in_memory(self) -> list[int]:
-        """The blocks whose whole weight is held, by the block or by a variable."""
-        return [number for number, weight in self.made if weight() is not None]
+        """The blocks whose full weight is held, by the block or by a variable."""
+        return [block for block, weight in self.made if weight() is not None]
 
 
 class Block:
@@ -132,20 +129,20 @@ class Block:
 
     def __init__(self, number: int, weight: Tensor, ranks: int, log: Log):
         self._number, self._width, self._ranks, self._log = number, len(weight), ranks, log
-        self.piece = cut(weight, ranks)[dist.get_rank()].clone()
+        self.shard = cut(weight, ranks)[dist.get_rank()].clone()
         self._weight: Tensor | None = None
         self._saved: tuple[Tensor, Tensor] | None = None
 
     @property
     def weight(self) -> Tensor | None:
-        """The whole weight, while this rank holds it."""
+        """The full weight, while this rank holds it."""
         return self._weight
 
     def gather(self) -> None:
-        """Put the whole weight together."""
-        pieces = [torch.empty_like(self.piece) for _ in range(self._ranks)]
-        dist.all_gather(pieces, self.piece)
-        row = torch.cat(pieces)[: self._width**2]
+        """Gather the full weight."""
+        shards = [torch.empty_like(self.shard) for _ in range(self._ranks)]
+        dist.all_gather(shards, self.shard)
+        row = torch.cat(shards)[: self._width**2]
         self._weight = row.view(self._width, self._width).clone()
         self._log.made.append((self._number, weakref.ref(self._weight)))
         self._log.add("gather", self._number)
@@ -172,7 +169,7 @@ class Block:
         return inner @ weight.T, x.T @ inner
 
     def reduce_scatter(self, weight_grad: Tensor) -> Tensor:
-        """This rank's piece of the sum of the ranks' gradients."""
+        """This rank's shard of the sum of the ranks' gradients."""
         shape = (self._width, self._width)
         if not isinstance(weight_grad, Tensor) or weight_grad.shape != shape:
             actual = tuple(getattr(weight_grad, "shape", [])) or kind(weight_grad)
@@ -180,14 +177,14 @@ class Block:
                 f"reduce_scatter of block {self._number}: the gradient of its weight has shape "
                 f"{shape}, this is {actual}"
             )
-        total = torch.empty_like(self.piece)
+        total = torch.empty_like(self.shard)
         dist.reduce_scatter(total, cut(weight_grad, self._ranks))
         self._log.add("reduce_scatter", self._number)
         return total
 
     def _held(self, call: str) -> Tensor:
         if self._weight is None:
-            raise RuntimeError(f"{call} of block {self._number}: its weight is not whole here")
+            raise RuntimeError(f"{call} of block {self._number}: its weight is not gathered here")
         return self._weight
 
 
@@ -199,19 +196,14 @@ def arguments(case: Chain, rank: int) -> tuple:
 
 
 def watched(function: Callable, blocks: list[Block], *rest: Any) -> dict[str, Any]:
-    """Call it; return the pieces afterwards, the calls in order, and what is whole at the end."""
+    """Call it; return the shards, the calls in order, and what is still gathered at the end."""
     given, log = list(blocks), blocks[0]._log
     function(blocks, *rest)
-    pieces = {f"block {number}": block.piece for number, block in enumerate(given)}
-    return {
-        "pieces": pieces,
-        "calls": ", ".join(log.calls),
-        "whole": log.whole,
-        "left": log.in_memory(),
-    }
+    shards = {f"block {number}": block.shard for number, block in enumerate(given)}
+    return {"shards": shards, "calls": log.calls, "left": log.in_memory()}
 
 
-def pieces_after(case: Chain, rank: int) -> dict[str, Tensor]:
+def shards_after(case: Chain, rank: int) -> dict[str, Tensor]:
     """After the step, by autograd on the rows of all ranks."""
     weights, rows = case.numbers()
     output = torch.cat(rows)
@@ -222,34 +214,31 @@ def pieces_after(case: Chain, rank: int) -> dict[str, Tensor]:
     return {f"block {n}": cut(weight, case.ranks)[rank] for n, weight in enumerate(moved)}
 
 
-def told(seen: Seen, name: str) -> list[int]:
-    """The numbers of the blocks that got this call, in order."""
-    return [int(number) for number in re.findall(rf"{name} of block (\d+)", seen.actual["calls"])]
+def blocks_of(seen: Seen, name: str) -> list[int]:
+    """The blocks that got this call, in order."""
+    return [block for call, block, _ in seen.actual["calls"] if call == name]
 
 
 def own_collectives(seen: Seen) -> list[str]:
     """Collectives that no block has made."""
-    gathers, reductions = len(told(seen, "gather")), len(told(seen, "reduce_scatter"))
+    gathers, reductions = len(blocks_of(seen, "gather")), len(blocks_of(seen, "reduce_scatter"))
     made = Counter(all_gather=gathers, reduce_scatter=reductions)
     return sorted(Counter(seen.ops) - made)
 
 
 def most_gradients(seen: Seen) -> int:
-    """How many whole gradients waited for their reduce-scatter at the same time, at most."""
-    calls = re.findall(r"(backward|reduce_scatter) of block (\d+)", seen.actual["calls"])
-    reduced = {block for call, block in calls if call == "reduce_scatter"}
-    more = (1 if call == "backward" else -1 for call, block in calls if block in reduced)
-    return max(accumulate(more, initial=0))
-
-
-def with_whole(seen: Seen) -> list[tuple[str, list[int]]]:
-    """Each call, and the blocks whose weight was whole after it."""
-    return [*zip(seen.actual["calls"].split(", "), seen.actual["whole"], strict=True)]
+    """How many full gradients waited for their reduce-scatter at the same time, at most."""
+    reduced, waiting, most = blocks_of(seen, "reduce_scatter"), 0, 0
+    for call, block, _ in seen.actual["calls"]:
+        if block in reduced:
+            waiting += {"backward": 1, "reduce_scatter": -1}.get(call, 0)
+        most = max(most, waiting)
+    return most
 
 
 LOOKS = [
     Look(
-        of=lambda seen: {call: told(seen, call) for call in ("forward", "backward")},
+        of=lambda seen: {call: blocks_of(seen, call) for call in ("forward", "backward")},
         right=lambda case: {
             "forward": [*range(case.blocks)],
             "backward": [*reversed(range(case.blocks))],
@@ -263,7 +252,7 @@ LOOKS = [
         right=[],
         mistakes={
             "An all-reduce of a gradient as large as a weight sends twice the bytes, and leaves "
-            "all of it on every rank. Which call of a block leaves just the rank's piece?": When(
+            "all of it on every rank. Which call of a block leaves just the rank's shard?": When(
                 lambda seen: any(
                     row["op"] == "all_reduce" and row["shape"] == (seen.case.width,) * 2
                     for row in seen.wire
@@ -277,36 +266,36 @@ LOOKS = [
         words=", ".join,
     ),
     Look(
-        of=lambda seen: seen.actual["pieces"],
-        right=pieces_after,
+        of=lambda seen: seen.actual["shards"],
+        right=shards_after,
         otherwise="Take one block. Which gradient did its reduce_scatter return, and what happened "
-        "to it on the way to the piece?",
-        actual="the piece of {part} is {value} {where}",
+        "to it on the way to the shard?",
+        actual="the shard of {part} is {value} {where}",
         required="{right}",
     ),
     Look(
-        of=lambda seen: max(map(len, seen.actual["whole"])),
+        of=lambda seen: max(len(whole) for *_, whole in seen.actual["calls"]),
         right=1,
         mistakes={
             "free was called, and the weight is still in memory. Which variable of yours holds "
             "it?": When(
                 lambda seen: any(
-                    call == f"free of block {n}" for call, whole in with_whole(seen) for n in whole
+                    call == "free" and block in whole for call, block, whole in seen.actual["calls"]
                 )
             ),
         },
-        otherwise="A block is gathered while another one is still whole. When is a block done with "
-        "its weight, the first time and the second?",
-        actual="rank {rank} held {value} whole weights at the same time",
-        required="one whole weight at a time",
+        otherwise="A block is gathered before another one is freed. When is a block done with its "
+        "weight, the first time and the second?",
+        actual="rank {rank} held {value} full weights at the same time",
+        required="one full weight at a time",
         same=le,
     ),
     Look(
         of=most_gradients,
         right=1,
-        otherwise="A whole gradient is as large as its weight. What can you do with it before the "
+        otherwise="A full gradient is as large as its weight. What can you do with it before the "
         "next block's backward?",
-        actual="{value} whole gradients waited for their reduce_scatter at the same time",
+        actual="{value} full gradients waited for their reduce_scatter at the same time",
         required="one at a time",
         same=le,
     ),
@@ -315,24 +304,27 @@ LOOKS = [
         right=[],
         otherwise="What does a rank hold between two steps?",
         actual="rank {rank} still held the weights of blocks {value}",
-        required="after the step, no whole weight",
+        required="after the step, no full weight",
     ),
     Look(
-        of=lambda seen: len(told(seen, "gather")),
+        of=lambda seen: len(blocks_of(seen, "gather")),
         right=lambda case: 2 * case.blocks - 1,
         mistakes={
             "A block was freed and then gathered again, with nothing in between that needed the "
             "room. Which block is it?": When(
-                lambda seen: re.search(r"free (of block \d+), gather \1", seen.actual["calls"])
+                lambda seen: any(
+                    a[:2] == ("free", b[1]) and b[0] == "gather"
+                    for a, b in pairwise(seen.actual["calls"])
+                )
             ),
         },
-        otherwise="How often does each block need its whole weight, and how often did it get it?",
+        otherwise="How often does each block need its full weight, and how often did it get it?",
         actual="the right step, after {value} all-gathers",
         required="at most {right} all-gathers",
         same=le,
     ),
     Look(
-        of=lambda seen: len(told(seen, "reduce_scatter")),
+        of=lambda seen: len(blocks_of(seen, "reduce_scatter")),
         right=lambda case: case.blocks,
         otherwise="A gradient was reduced more than once. What does the second time add?",
         actual="the right step, after {value} reduce-scatters",
@@ -341,8 +333,8 @@ LOOKS = [
     ),
 ]
 REDUCED, SIZE = "block.reduce_scatter(weight_grad)", " / dist.get_world_size()"
-UPDATE = f"block.piece -= lr * {REDUCED}{SIZE}"
-OWN = (  # a rank's piece of its own gradient
+UPDATE = f"block.shard -= lr * {REDUCED}{SIZE}"
+OWN = (  # a rank's shard of its own gradient
     "torch.nn.functional.pad(weight_grad.flatten(), (0, -weight_grad.numel() % "
     "dist.get_world_size())).chunk(dist.get_world_size())[dist.get_rank()]"
 )
@@ -358,18 +350,19 @@ CHECK = OnRanks(
     mistakes={
         "Backward went through the blocks as forward did. From which block does the gradient of "
         "the loss come first?": edit("reversed(blocks)", "blocks"),
-        "The piece moved by the sum of the ranks' gradients. The loss is a mean: by what must the "
+        "The shard moved by the sum of the ranks' gradients. The loss is a mean: by what must the "
         "sum be divided?": edit(SIZE, ""),
         "The gradient was divided once too often. What does loss_grad return, and which number "
         "turns the sum of the ranks' gradients into a mean?": [
             edit(SIZE, SIZE + " ** 2"),
             edit(SIZE, SIZE + " / len(x)"),
+            edit("= loss_grad(x)", "= loss_grad(x)" + SIZE),
         ],
-        "The piece moved uphill. Which sign does a step of SGD have?": edit("-=", "+="),
-        "The piece moved by the whole gradient. What is lr for?": edit("lr * ", ""),
-        "All pieces are as before. Which line writes into block.piece? A change to the whole "
+        "The shard moved uphill. Which sign does a step of SGD have?": edit("-=", "+="),
+        "The shard moved by the full gradient. What is lr for?": edit("lr * ", ""),
+        "All shards are as before. Which line writes into block.shard? A change to the full "
         "weight is lost when the weight is freed.": edit(UPDATE, REDUCED),
-        "The piece moved by this rank's own gradient. Where are the others' added?": [
+        "The shard moved by this rank's own gradient. Where are the others' added?": [
             edit(REDUCED + SIZE, OWN),
             edit(REDUCED, OWN),
         ],
@@ -379,33 +372,33 @@ CHECK = OnRanks(
         "Each block got the rows x. What does the second block take?": edit(
             "x = block", "output = block", "loss_grad(x)", "loss_grad(output)"
         ),
-        "Some pieces have moved, and this one is as before. Which blocks does your update reach?": [
+        "Some shards have moved, and this one is as before. Which blocks does your update reach?": [
             edit(
                 UPDATE,
-                f"total = {REDUCED}\n        block.piece -= (block {which}) * lr * total{SIZE}",
+                f"total = {REDUCED}\n        block.shard -= (block {which}) * lr * total{SIZE}",
             )
             for which in ("is not last", "is last", "is not blocks[0]", "is blocks[0]")
         ],
-        "Every piece moved by the gradient of block 0. Which gradient does your variable hold "
+        "Every shard moved by the gradient of block 0. Which gradient does your variable hold "
         "after the loop?": edit(
             UPDATE,
-            f"total = {REDUCED}\n    for block in blocks:\n        block.piece -= lr * total{SIZE}",
+            f"total = {REDUCED}\n    for block in blocks:\n        block.shard -= lr * total{SIZE}",
         ),
     },
     keeps="Which line changes it? For example, pop and reverse change a list in place.",
     errors={
         "there was no forward": "Each backward of a block needs a forward of that block before it.",
-        "forward of block": "Which call makes its weight whole, and which one takes it away?",
+        "forward of block": "Which call gathers its weight, and which one takes it away?",
         "backward of block": "Its weight was freed after its forward. What does backward need "
         "again?",
         "the gradient of its weight has shape": "backward returns two gradients. Which one is as "
         "large as the weight?",
-        "no setter": "The whole weight is put together from the pieces, and freed again. What "
+        "no setter": "The full weight is gathered from the shards, and freed again. What "
         "would remain of a change to it?",
-        "broadcast shape": "A piece has one dimension. Which gradient has the same length?",
-        "must match the size": "A piece has one dimension. Which gradient has the same length?",
-        "NoneType": "gather and free return None. Which attribute is the whole weight?",
+        "broadcast shape": "A shard has one dimension. Which gradient has the same length?",
+        "must match the size": "A shard has one dimension. Which gradient has the same length?",
+        "NoneType": "gather and free return None. Which attribute is the full weight?",
     },
-    proves="models of 1 to 4 blocks at 1 to 4 ranks step as in one process, with one whole weight "
+    proves="models of 1 to 4 blocks at 1 to 4 ranks step as in one process, with one full weight "
     "at a time, 2 B - 1 all-gathers and B reduce-scatters",
 )

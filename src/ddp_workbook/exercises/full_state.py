@@ -1,34 +1,29 @@
-"""Return the whole state dict of a sharded model on rank 0, as a file for one process needs it.
+"""Return the full state dict of a sharded model on rank 0, as a file for one process needs it.
 
-`fully_shard` has cut the model into one piece for each rank. Your function is called on every rank.
+`fully_shard` has sharded the model over the ranks. Your function is called on every rank.
 
 - Rank 0 returns a dict with every entry of `model.state_dict()`, under the same names. Each value
   is a plain tensor on the CPU with all of its elements, in the shape and dtype of the parameter or
   buffer. The other ranks return an empty dict.
 - Every parameter counts: trained, frozen or tied, even one with fewer rows than there are ranks.
-- `fully_shard` does not cut buffers: each rank has its own. Save rank 0's.
-- The model stays unchanged: afterwards its parameters are pieces again, with the same numbers.
-- Only rank 0 has room for the whole model. On top of its pieces, any other rank never has more than
+- `fully_shard` does not shard buffers: each rank has its own. Save rank 0's.
+- The model stays unchanged: afterwards its parameters are shards again, with the same numbers.
+- Only rank 0 has room for the full model. On top of its shards, any other rank never has more than
   half of the model's bytes at a time.
 """
 
-import time
 from collections.abc import Callable
-from math import prod
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, UntypedStorage, nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit, in_words
-from ddp_workbook.exercises.judging.same import same
+from ddp_workbook.exercises.judging.memory import Counted
 from ddp_workbook.exercises.judging.snapshots import change, snapshot
 from ddp_workbook.exercises.judging.unordered import Unordered
 
@@ -36,15 +31,15 @@ MINUTES = 12
 HINTS = [
     "Look at the types of the values in model.state_dict(). DTensor comes from "
     "torch.distributed.tensor. Are all of the values DTensors?",
-    "A DTensor has a method that returns the whole tensor. It is a collective: which ranks must "
+    "A DTensor has a method that returns the full tensor. It is a collective: which ranks must "
     "call it, how often, and in which order?",
-    "Go through the entries one by one on every rank. What does rank 0 do with a whole tensor, and "
+    "Go through the entries one by one on every rank. What does rank 0 do with a full tensor, and "
     "what does another rank do with it before it gathers the next one?",
 ]
 
 
 def full_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return every entry of the state dict as a whole tensor on the CPU on rank 0, {} elsewhere."""
+    """Return every entry of the state dict as a full tensor on the CPU on rank 0, {} elsewhere."""
     ### BEGIN SOLUTION
     state = {}
     for name, value in model.state_dict().items():
@@ -111,8 +106,7 @@ PARAMETERS = [name for name, _ in Small().named_parameters(remove_duplicate=Fals
 BUFFERS = [name for name in Small().state_dict() if name not in PARAMETERS]
 BYTES = sum(tensor.nbytes for tensor in Small().parameters())
 LIMIT = BYTES // 2
-# Seconds of a call to wait for memory to be freed: gloo's thread releases a buffer late.
-PATIENCE, PAUSE = 0.3, 0.005
+PATIENCE = 0.3  # seconds of a call to wait for memory to be freed: gloo's thread does it late
 
 
 def sharded(call: Sharded, rank: int) -> tuple[nn.Module]:
@@ -134,73 +128,22 @@ def sharded(call: Sharded, rank: int) -> tuple[nn.Module]:
     return (model,)
 
 
-class Counted(TorchDispatchMode):
-    """Record the peak number of bytes in new tensors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: dict[int, StorageWeakRef] = {}
-        self.most, self.patience = 0, PATIENCE * (dist.get_rank() > 0)  # rank 0 may have all
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Run the operator; add its new tensors to those of earlier ones that are still alive."""
-        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return NotImplemented  # a DTensor: operators on its pieces come here as well
-        result = func(*args, **(kwargs or {}))
-        given = memory_of((args, kwargs))
-        for key, memory in memory_of(result).items():
-            if key not in given:
-                self.made.setdefault(key, StorageWeakRef(memory))
-        while self.bytes_now() > LIMIT and self.patience > 0:
-            time.sleep(PAUSE)
-            self.patience -= PAUSE
-        self.most = max(self.most, self.bytes_now())
-        return result
-
-    def bytes_now(self) -> int:
-        """Bytes of all live storages; FSDP frees one by resizing it to 0 and keeps the object."""
-        left = {key: UntypedStorage._new_with_weak_ptr(ref.cdata) for key, ref in self.made.items()}
-        self.made = {key: ref for key, ref in self.made.items() if left[key] is not None}
-        return sum(storage.nbytes() for storage in left.values() if storage is not None)
-
-
-def memory_of(values: Any) -> dict[int, UntypedStorage]:
-    """The storages of all tensors in lists, tuples and dicts."""
-    tensors = [one for one in tree_leaves(values) if isinstance(one, Tensor) and not one.is_meta]
-    return {one.untyped_storage()._cdata: one.untyped_storage() for one in tensors}
-
-
 def counted(function: Callable, model: Small) -> Any:
     """Call the reader's function, and note on the model how much memory it took."""
-    with Counted() as memory:
+    with Counted(LIMIT, PATIENCE * (dist.get_rank() > 0)) as memory:  # rank 0 may have all
         returned = function(model)
     model.most = memory.most
     return returned
 
 
-class Form(NamedTuple):
-    """What an entry of the dict is; of what is no tensor, the value in words."""
-
-    kind: str
-    shape: tuple[int, ...] = ()
-    dtype: str = ""
-    device: str = ""
-    here: tuple[int, ...] = ()  # the shape of what this rank has of it
-
-    def __str__(self) -> str:
-        if not self.dtype:
-            return self.kind
-        part = f", of which {self.here} is here" if self.kind == "a DTensor" else ""
-        return f"{self.kind} {self.shape} of {self.dtype} on {self.device}{part}"
-
-
-def form(value: Any) -> Form:
-    """The form of an entry."""
+def form(value: Any) -> str:
+    """What an entry of the dict is, in words."""
     if not isinstance(value, Tensor):
-        return Form(in_words(value))
+        return in_words(value)
     kind = "a DTensor" if isinstance(value, DTensor) else "a tensor"
+    part = f", of which {tuple(local(value).shape)} is here" * isinstance(value, DTensor)
     dtype = str(value.dtype).removeprefix("torch.")
-    return Form(kind, tuple(value.shape), dtype, value.device.type, tuple(local(value).shape))
+    return f"{kind} {tuple(value.shape)} of {dtype} on {value.device.type}{part}"
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -209,7 +152,7 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def state_of(model: Small) -> dict[str, Any]:
-    """All that must be the same after the call; of the parameters this rank's pieces."""
+    """All that must be the same after the call; of the parameters this rank's shards."""
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
     modes = {f"{name}.training": one.training for name, one in model.named_modules()}
     return {name: snapshot(local(one)) for name, one in tensors.items()} | modes
@@ -240,16 +183,6 @@ def names_in_words(seen: Seen) -> str:
     )
 
 
-def forms(holds: Callable[[Form, Form], bool]) -> When:
-    """If this is so for an entry and what it must be."""
-    return When(lambda seen: any(holds(seen.value[name], seen.right[name]) for name in seen.right))
-
-
-def without(*names: str) -> When:
-    """If exactly these entries are missing."""
-    return When(lambda seen: {*seen.right} - {*seen.value} == {*names})
-
-
 LOOKS = [
     Look(
         of=lambda seen: seen.actual["kind"],
@@ -266,23 +199,13 @@ LOOKS = [
     Look(
         of=lambda seen: seen.actual["names"],
         mistakes={
-            "Every rank must call, but which one writes the file? The others keep nothing.": When(
-                lambda seen: seen.rank
+            "Every rank makes the calls, but only one keeps the result, because it writes the "
+            "file. Which one? The others return an empty dict.": When(
+                lambda seen: seen.rank or (not seen.value and any(o.value for o in seen.everyone))
             ),
-            "On which rank is the result? The others return an empty dict.": When(
-                lambda seen: not seen.value and any(one.value for one in seen.everyone)
-            ),
-            "This entry is not saved by model.state_dict(). Which list do you go through?": When(
-                lambda seen: "scratch" in seen.value
-            ),
-            "Some names are not those of the state dict. Under which name would a model look for "
-            "the entry?": When(lambda seen: {*seen.value} - {*seen.right}),
-            "The parameters are there. Which entries of a state dict are not parameters?": (
-                without(*BUFFERS)
-            ),
-            "A frozen parameter is part of the model, too. Which line skips it?": without("frozen"),
-            "One weight has two names, and a model that loads the file asks for both.": When(
-                lambda seen: len({"position", "output.weight"} & {*seen.value}) == 1
+            "Some names are not those of model.state_dict(), which leaves out buffers that are not "
+            "persistent. Under which name would a model look for the entry?": When(
+                lambda seen: {*seen.value} - {*seen.right}
             ),
         },
         otherwise="Compare the names with those of model.state_dict(). Which path leaves some out?",
@@ -292,32 +215,13 @@ LOOKS = [
     Look(
         of=lambda seen: seen.actual["forms"],
         mistakes={
-            "A state dict holds tensors. Which line makes something else of this one?": forms(
-                lambda actual, right: actual.kind not in ("a tensor", "a DTensor")
-            ),
-            "This is still a DTensor, which holds only its piece. What makes it whole?": forms(
-                lambda actual, right: actual.kind == "a DTensor" and actual.here != actual.shape
-            ),
-            "This is whole, but a DTensor, which needs the group of ranks. What makes a plain "
-            "tensor of it?": forms(lambda actual, right: actual.kind == "a DTensor"),
-            "The number of elements is right, in one dimension. Which line flattens the "
-            "tensor?": forms(
-                lambda actual, right: (
-                    actual.shape != right.shape and actual.shape == (prod(right.shape),)
-                )
-            ),
-            "It is longer than the parameter. Some ranks have fewer rows than rank 0: what is in "
-            "their place, and which line removes the padding?": forms(
-                lambda actual, right: (
-                    actual.shape[1:] == right.shape[1:] and actual.shape > right.shape
-                )
-            ),
-            "The dtype has changed on the way. Does every number survive that?": forms(
-                lambda actual, right: actual.shape == right.shape and actual.dtype != right.dtype
+            "This is still a DTensor, which holds only a shard, or needs the group of ranks. What "
+            "makes a full, plain tensor of it?": When(
+                lambda seen: any("DTensor" in one for one in seen.value.values())
             ),
         },
-        otherwise="Follow one parameter: how many of its rows does each rank have, and what puts "
-        "them together?",
+        otherwise="Each entry is a tensor of the parameter's own dtype. How many of its rows does "
+        "each rank have, and what gathers them, without padding?",
         actual="{part}: {value} {where}",
         required="{right}",
         words=str,
@@ -325,13 +229,7 @@ LOOKS = [
     Look(
         of=lambda seen: seen.actual["values"],
         right=lambda call, rank: numbers_of(call) if rank == 0 else {},
-        mistakes={
-            "The buffers are not rank 0's own. Which line calculates with them, or takes "
-            "another's?": When(
-                lambda seen: all(same(seen.value[one], seen.right[one]) for one in PARAMETERS)
-            ),
-        },
-        otherwise="Compare the first wrong tensor with the pieces, row by row.",
+        otherwise="Compare the first wrong tensor with the shards, row by row.",
         actual="{part}: {value} {where}",
         required="{right}",
     ),
@@ -341,10 +239,10 @@ LOOKS = [
         otherwise="The model is left unsharded: this rank holds all of these parameters. What "
         "shards them again?",
         actual=lambda seen: (
-            f"after the call, {len(seen.value)} parameters such as {seen.value[0]} are whole on "
+            f"after the call, {len(seen.value)} parameters such as {seen.value[0]} are gathered on "
             f"rank {seen.rank}"
         ),
-        required="the model as it was: a piece of each parameter on each rank",
+        required="the model as it was: a shard of each parameter on each rank",
     ),
     Look(
         of=lambda seen: seen.actual["changed"],
@@ -357,21 +255,18 @@ LOOKS = [
     Look(
         of=lambda seen: seen.actual["most"] if seen.rank else 0,
         right=LIMIT,
-        mistakes={
-            "That is at least as much as the whole model. When does this rank need one whole "
-            "tensor, and when the next?": When(lambda seen: seen.value >= BYTES),
-        },
-        otherwise="How many whole tensors does this rank have at the same time? It needs to keep "
+        otherwise="When does this rank need one full tensor, and when the next? It needs to keep "
         "none.",
         actual="the right dicts; rank {rank} had up to {value} bytes of new tensors at a time",
         required=f"{{right}} at most: half of the model's {BYTES:,} bytes",
         same=lambda actual, right: (actual <= LIMIT) == (right <= LIMIT),
     ),
 ]
+RANK, END = "dist.get_rank() == 0", "  # an all-gather: on every rank"
 CHECK = OnRanks(
     cases=lambda size: [Sharded(size, False)] * (size == 4) + [Sharded(size, True)],
     called=lambda call: (
-        f"full_state(model), the model in pieces on {call.ranks} rank{'s' * (call.ranks > 1)}"
+        f"full_state(model), the model in shards on {call.ranks} rank{'s' * (call.ranks > 1)}"
         + " after an evaluation" * call.evaluated
     ),
     given=sharded,
@@ -382,7 +277,25 @@ CHECK = OnRanks(
         "These are rank 0's own rows. Where do the other rows come from?": edit(
             "value.full_tensor()", "value.to_local()"
         ),
-        "The rows are right, their order is not. In which order must the pieces be joined?": edit(
+        "The buffers are not rank 0's own. Which line calculates with them, or takes "
+        "another's?": edit(
+            END,
+            f"{END}\n        else:\n"
+            "            dist.broadcast(value := value.clone(), src=dist.get_world_size() - 1)",
+        ),
+        "The parameters are there. Which entries of a state dict are not parameters?": edit(
+            RANK, f"{RANK} and name in dict(model.named_parameters(remove_duplicate=False))"
+        ),
+        "A frozen parameter is part of the model, too. Which line skips it?": edit(
+            RANK, f'{RANK} and name != "frozen"'
+        ),
+        "One weight has two names, and a model that loads the file asks for both.": [
+            edit(RANK, f'{RANK} and name != "{name}"') for name in ("output.weight", "position")
+        ],
+        "The dtype has changed on the way. Does every number survive that?": edit(
+            "value.cpu()", "value.cpu().float()"
+        ),
+        "The rows are right, their order is not. In which order must the shards be joined?": edit(
             "value.full_tensor()",
             "torch.cat(value.full_tensor().chunk(dist.get_world_size())[::-1])",
         ),
@@ -393,15 +306,15 @@ CHECK = OnRanks(
         ),
     },
     errors={
-        "hangs": "No rank has a whole tensor. Which of your calls needs the other ranks, and do "
+        "hangs": "No rank has a full tensor. Which of your calls needs the other ranks, and do "
         "all ranks make it, equally often and in the same order?",
-        "no attribute 'full_tensor'": "Not every entry is cut into pieces. Of which type is a "
+        "no attribute 'full_tensor'": "Not every entry is a shard. Of which type is a "
         "buffer, or a parameter after an evaluation, and how do you tell them apart?",
         "SIGABRT": "Tensors of different sizes met in one collective. How many rows does each "
-        "rank's piece have, and do all ranks go through the entries in the same order?",
-        "mixed torch.Tensor and DTensor": "A piece met a plain tensor. Which of the two should be "
-        "whole here?",
+        "rank's shard have, and do all ranks go through the entries in the same order?",
+        "mixed torch.Tensor and DTensor": "A shard met a plain tensor. Which of the two should be "
+        "unsharded here?",
     },
-    proves="at 1 to 4 ranks rank 0 has every entry whole, uneven rows, frozen and tied ones "
+    proves="at 1 to 4 ranks rank 0 has every entry in full, uneven rows, frozen and tied ones "
     "included; the others have nothing, and never held more than half of the model",
 )

@@ -15,15 +15,15 @@ length, shape and dtype.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import ANY, Look, OnRanks, Seen, When, body, edit, in_words
+from ddp_workbook.exercises import ANY, Look, OnRanks, Seen, When, body, edit
 from ddp_workbook.exercises.judging.same import same
+from ddp_workbook.exercises.judging.shards import in_full
 
 MINUTES = 20
 HINTS = [
@@ -99,29 +99,10 @@ def by_number(tensors: Any) -> dict[str, Any]:
     return {f"number {n}": tensor for n, tensor in enumerate(tensors)}
 
 
-def tensor_where(holds: Callable[[Tensor, Tensor, Seen], Any]) -> When:
-    """A mistake that shows in the first wrong tensor: (it, what is right, seen)."""
-
-    def fits(seen: Seen) -> bool:
-        wrong = next(one for one in seen.right if not same(seen.value[one], seen.right[one]))
-        value, right = seen.value[wrong], seen.right[wrong]
-        return isinstance(value, Tensor) and value.dim() and holds(value, right, seen)
-
-    return When(fits)
-
-
 def one_row_less(seen: Seen) -> bool:
     """Whether each tensor is right, or right but for its last row."""
     pairs = [(seen.value[one], right) for one, right in seen.right.items()]
     return all(same(value, right) or same(value, right[:-1]) for value, right in pairs)
-
-
-def in_full(value: Any) -> str:
-    """A tensor's first numbers with all digits, its shape, and its dtype."""
-    if not isinstance(value, Tensor):
-        return in_words(value)
-    shown = ", ".join(map(str, value.flatten()[:4].tolist())) + ", …" * (value.numel() > 4)
-    return f"[{shown}] of shape {tuple(value.shape)} in {value.dtype}"
 
 
 def in_call(case: Rows) -> str:
@@ -130,11 +111,6 @@ def in_call(case: Rows) -> str:
     return f"gather_uneven(tensor), where tensor was {case.dtype} of shape {', '.join(shapes)}"
 
 
-ONE_HAS_IT = {  # the engine takes the all_gather of lengths for a way to the others
-    "After gather or reduce, only one rank has the result. How do the others get it?": When(
-        lambda seen: seen.rank and {"gather", "reduce"} & {*seen.ops}
-    )
-}
 UNLIKE = "One collective got tensors of different sizes. Which size has each, and who knows it?"
 PADDED = "To which length do you pad here, and which other dimensions does the result have?"
 OWN_LENGTH = "torch.tensor(len(tensor), device=tensor.device)"
@@ -149,7 +125,6 @@ CHECK = OnRanks(
     looks=[
         Look(
             right=lambda case: [ANY] * len(case.lengths),
-            mistakes=ONE_HAS_IT,
             otherwise="Does every path through the function return one tensor for each rank?",
             required="a list of {size} tensors on every rank",
         ),
@@ -157,7 +132,6 @@ CHECK = OnRanks(
             of=lambda seen: by_number(seen.actual),
             right=lambda case: by_number(tensor_of(case, r) for r in range(len(case.lengths))),
             mistakes={
-                **ONE_HAS_IT,
                 "These are the right tensors in another order. What decides which one is first?": (
                     When(
                         lambda seen: all(
@@ -168,13 +142,6 @@ CHECK = OnRanks(
                 ),
                 "A number that you pad with may be data as well. What else tells you where a "
                 "tensor ends?": When(one_row_less),
-                "It has more rows than the original tensor. What comes after those rows?": (
-                    tensor_where(lambda value, right, seen: same(value[: len(right)], right))
-                ),
-                "The tensors of the first call were contiguous, these are not. What does a "
-                "collective do with such a tensor?": tensor_where(
-                    lambda value, right, seen: seen.call == 1 and value.shape == right.shape
-                ),
             },
             otherwise="Follow one row of this tensor: where is it in each tensor that you send, "
             "and where in each that you receive?",
@@ -197,12 +164,8 @@ CHECK = OnRanks(
                 len(case.lengths)
                 * (max(tensor_of(case, r).nbytes for r in range(len(case.lengths))) + FOR_ALL_ELSE)
             ),
-            mistakes={
-                "These are more bytes than the tensors have. Are they pickled objects?": When(
-                    lambda seen: any(row["dtype"] == "uint8" for row in seen.wire)
-                ),
-            },
-            otherwise="To which length do you pad, and which dtype do you send?",
+            otherwise="To which length do you pad, and which dtype do you send? Pickled objects "
+            "have more bytes than tensors.",
             actual="the right list, but {value} bytes for rank {rank}",
             required=f"{{right}} at most: from each rank what the longest has, plus {FOR_ALL_ELSE}",
             same=lambda actual, right: actual <= right,
@@ -231,6 +194,9 @@ CHECK = OnRanks(
         "It has as many rows as rank {rank}'s own tensor. Whose length do you cut it to?": edit(
             "one[:rows]", "one[: len(tensor)]"
         ),
+        "It has more rows than the original tensor. What comes after those rows?": edit(
+            RESULT, "everyone"
+        ),
         "Rows are missing at its end. What decides where you cut it?": [
             edit("one[:rows]", "one[: max(rows - 1, 0)]"),
             edit("max(lengths)", "min(lengths)", "= tensor\n", "= tensor[: len(padded)]\n"),
@@ -249,7 +215,6 @@ CHECK = OnRanks(
         "number of sizes": PADDED,
         "invalid tensor size": UNLIKE,
         "SIGABRT": UNLIKE,
-        "contiguous": "A collective takes contiguous tensors. Is this one a view of another?",
     },
     proves="tensors of 0 to 259 rows at 1 to 4 ranks: two collectives per call",
 )

@@ -214,8 +214,6 @@ CHECK = OnRanks(
     errors={
         "expected Tensor as element": "stack takes tensors. Which of your numbers is not a "
         "tensor yet?",
-        "Invalid function argument": "A collective takes a tensor. Where do you make one of this "
-        "number?",
         "different dtypes": "Which dtype does your tensor have on a rank without rows?",
         "division by zero": "A rank may have no rows. Which line divides by the rows of this "
         "rank alone?",

@@ -169,8 +169,6 @@ def took_part(seen: Seen) -> str:
 SUM = Look(
     right=total,
     mistakes={
-        "An operation starts while an earlier one is still running. Which one needs the other's "
-        "result?": When(lambda seen: any(row.get("under_way") for row in seen.wire)),
         "The leaders have the sum over all ranks, rank {rank} does not. Who tells it?": When(
             leaders_are_right
         ),

@@ -123,7 +123,6 @@ CHECK = OnRanks(
     errors={
         "division by zero": "By which number do you divide? Ranks are counted from 0.",
         "'NoneType' object": "all_reduce changes its tensor and returns None. What holds the sum?",
-        "Expected parameter": "A collective takes a tensor, and value is a number.",
         "no len()": "value is one number. dist.get_world_size() returns how many ranks there are.",
         "not iterable": "value is one number, this rank's own. The other ranks have their own.",
     },

@@ -11,25 +11,26 @@ for the rank that holds the most (you need no process group; do not change the l
 | `"optimizer"` | AdamW's two numbers for each parameter, without its step counters |
 | `"gathered"` | the most parameters that are gathered at one moment; 0 without `fully_shard` |
 
-`fully_shard` cuts a tensor by rows, its first dimension. If n ranks share it, the fullest rank
+`fully_shard` shards a tensor by rows, its first dimension. If n ranks share it, the fullest rank
 holds ceil(rows / n) rows, and the gathered tensor is padded to n times as many. A single rank
 (n = 1) goes through the same steps. Only parameters count as gathered: no buffers, and not the
 block that is prefetched. `strategy` is one of these:
 
 - `"ddp"`: DDP. Its buckets share their memory with the gradients.
-- `"zero_1"`: DDP with ZeroRedundancyOptimizer, which never cuts a tensor. It assigns the tensors to
-  ranks, the largest first, each to the rank that has the fewest elements so far. A rank has the
+- `"zero_1"`: DDP with ZeroRedundancyOptimizer, which never splits a tensor. It assigns the tensors
+  to ranks, the largest first, each to the rank that has the fewest elements so far. A rank has the
   optimizer state of its own tensors.
 - `"zero_3"`: `fully_shard` on each block, then on the model, as in this chapter's program. The root
   is gathered from the beginning of forward to the end of backward, a block only while it computes.
-- `"blocks_stay_whole"`: like zero_3 with `reshard_after_forward=False`. A block that is gathered in
-  forward stays gathered until its backward is over. Then it is cut again, so this is not the ZeRO-2
-  of the paper, which never cuts the parameters.
-- `"whole"`: `fully_shard` on the model only.
-- `"hsdp"`: like zero_3, on a mesh of 2 x ranks / 2. Each half of the ranks cuts the model over its
-  own ranks, and both halves hold the same. `ranks` is even.
-- `"bf16"`: like zero_3 with `MixedPrecisionPolicy(param_dtype=torch.bfloat16)`. Gathered parameters
-  are bfloat16, 2 bytes an element. Shards, their gradients and AdamW's state stay float32.
+- `"blocks_stay_gathered"`: like zero_3 with `reshard_after_forward=False`. A block that is
+  gathered in forward stays gathered until its backward is over. Then it is freed, so this is not
+  the ZeRO-2 of the paper, which never shards the parameters.
+- `"one_unit"`: `fully_shard` on the model only.
+- `"hsdp"`: like zero_3, on a mesh of 2 x ranks / 2. Each half of the ranks shards the model over
+  its own ranks, and both halves hold the same. `ranks` is even.
+- `"bf16"`: like zero_3 with `MixedPrecisionPolicy(torch.bfloat16, torch.float32)`. Gathered
+  parameters are bfloat16, 2 bytes an element. Shards, their gradients and AdamW's state stay
+  float32.
 """
 
 from itertools import chain
@@ -69,7 +70,7 @@ def memory_per_rank(
         for elements in sorted(map(prod, everything), reverse=True):
             loads[loads.index(min(loads))] += elements
         optimizer = 2 * 4 * max(loads)
-    elif strategy in ("blocks_stay_whole", "whole"):
+    elif strategy in ("blocks_stay_gathered", "one_unit"):
         gathered = n * kept
     elif strategy != "ddp":
         itemsize = 2 if strategy == "bf16" else 4
@@ -115,13 +116,13 @@ class Measured(NamedTuple):
 CASES = [
     Measured(SEVERAL, 4, "ddp", 892, 892, 1784, 0),
     Measured(SEVERAL, 4, "zero_3", 308, 308, 616, 736),
-    Measured(SEVERAL, 4, "blocks_stay_whole", 308, 308, 616, 1232),
-    Measured(SEVERAL, 4, "whole", 308, 308, 616, 1232),
+    Measured(SEVERAL, 4, "blocks_stay_gathered", 308, 308, 616, 1232),
+    Measured(SEVERAL, 4, "one_unit", 308, 308, 616, 1232),
     Measured(SEVERAL, 4, "bf16", 308, 308, 616, 368),
     Measured(SEVERAL, 6, "hsdp", 336, 336, 672, 636),
     Measured(SEVERAL, 3, "zero_1", 892, 892, 608, 0),
     Measured(SEVERAL, 3, "zero_3", 336, 336, 672, 636),
-    Measured(SEVERAL, 3, "blocks_stay_whole", 336, 336, 672, 1008),
+    Measured(SEVERAL, 3, "blocks_stay_gathered", 336, 336, 672, 1008),
     Measured(SEVERAL, 3, "bf16", 336, 336, 672, 318),
     Measured(SEVERAL, 2, "zero_1", 892, 892, 960, 0),
     Measured(SEVERAL, 2, "zero_3", 500, 500, 1000, 584),
@@ -133,7 +134,7 @@ CASES = [
     Measured(NO_ROOT, 4, "zero_1", 116, 116, 192, 0),
     Measured(NO_ROOT, 4, "zero_3", 40, 40, 80, 128),
     Measured(NO_BLOCKS, 3, "zero_3", 36, 36, 72, 108),
-    Measured(NO_BLOCKS, 2, "whole", 48, 48, 96, 96),
+    Measured(NO_BLOCKS, 2, "one_unit", 48, 48, 96, 96),
     Measured(LARGE_ROOT, 2, "zero_1", 2012, 2012, 4000, 0),
     Measured(LARGE_ROOT, 4, "zero_3", 524, 524, 1048, 2096),
     Measured(FEW_ROWS, 4, "zero_3", 276, 276, 552, 1088),
@@ -169,7 +170,7 @@ SHARD = "sum(-(-rows // n) * prod(rest) for rows, *rest in shapes)"
 LARGEST = "max(map(shard, blocks), default=0)"
 ROOT_AND_BLOCK = f"(shard(root) + {LARGEST})"
 ORDER, TO = "sorted(map(prod, everything), reverse=True)", "loads.index(min(loads))"
-ALL_GATHERED = 'in ("blocks_stay_whole", "whole")'
+ALL_GATHERED = 'in ("blocks_stay_gathered", "one_unit")'
 IN_BF16 = '(2 if strategy == "bf16" else 1)'
 
 
@@ -212,12 +213,12 @@ CHECK = Alone(
         "The remainder of the rows is lost. Which rank holds it?": edit(
             "-(-rows // n)", "rows // n"
         ),
-        "This is cut by elements or by columns. fully_shard never cuts through a row: which "
+        "This is split by elements or by columns. fully_shard never splits a row: which "
         "dimension are the rows?": [
             edit(SHARD, "sum(-(-prod(shape) // n) for shape in shapes)"),
             edit("rows, *rest in", "*rest, rows in"),
         ],
-        "The parameters of the root are missing. Are they cut as well?": edit(
+        "The parameters of the root are missing. Are they sharded as well?": edit(
             "chain(root, ", "chain("
         ),
         "What is gathered is counted separately, under its own key.": returned(
@@ -230,26 +231,26 @@ CHECK = Alone(
         ],
         "What was gathered is freed again. What does a rank keep?": [
             returned("parameters", "n * kept"),
-            returned("parameters", 'n * kept if strategy == "blocks_stay_whole" else kept'),
+            returned("parameters", 'n * kept if strategy == "blocks_stay_gathered" else kept'),
             returned(
                 "parameters",
-                'kept if strategy != "blocks_stay_whole" else '
+                'kept if strategy != "blocks_stay_gathered" else '
                 "4 * (shard(root) + sum(map(prod, chain(*blocks))))",
             ),
         ],
         "ZeroRedundancyOptimizer shares out the optimizer state. Which ranks have the "
         "parameters?": [edit('"zero_1": 1, ', ""), returned("parameters", "optimizer // 2")],
-        "Among how many ranks does hsdp cut a tensor?": [
+        "Among how many ranks does hsdp shard a tensor?": [
             edit('"hsdp": ranks // 2', '"hsdp": ranks'),
             edit('"hsdp": ranks // 2', '"hsdp": 2'),
         ],
-        "These are whole gradients. What does the reduce-scatter leave on a rank?": (
+        "These are full gradients. What does the reduce-scatter leave on a rank?": (
             returned("gradients", WHOLE)
         ),
         "DDP's buckets were counted as well. Whose memory do they use?": (
             returned("gradients", 'kept * (2 if strategy in ("ddp", "zero_1") else 1)')
         ),
-        "DDP's all-reduce leaves the whole gradients on every rank. What would cut them?": (
+        "DDP's all-reduce leaves the full gradients on every rank. What would shard them?": (
             returned("gradients", "optimizer // 2")
         ),
         "bfloat16 is for computing. Which dtype have the shards, their gradients and AdamW's "
@@ -267,7 +268,7 @@ CHECK = Alone(
             returned("optimizer", f"2 * {WHOLE}"),
             zero_1("2 * kept"),
         ],
-        "This share would cut tensors, but ZeroRedundancyOptimizer never does. Which rank has the "
+        "This share would split tensors; ZeroRedundancyOptimizer never does. Which rank has the "
         "state of which tensor?": [
             zero_1("8 * sum(-(-rows // ranks) * prod(rest) for rows, *rest in everything)"),
             zero_1("2 * kept // ranks"),
@@ -288,10 +289,10 @@ CHECK = Alone(
         "This is the whole model. What part of it does fully_shard leave on a rank?": edit(
             "4 * shard(everything)", WHOLE
         ),
-        "DDP does not gather: its parameters are always whole. This number is about fully_shard.": (
+        "DDP does not gather: its parameters are not sharded. This number is about fully_shard.": (
             returned("gathered", "gathered or kept")
         ),
-        "While a block computes, the root is whole as well. Are both in this number?": [
+        "While a block computes, the root is gathered as well. Are both in this number?": [
             edit(ROOT_AND_BLOCK, LARGEST),
             edit(ROOT_AND_BLOCK, "max(map(shard, [root, *blocks]))"),
             edit(ROOT_AND_BLOCK, "shard(root)"),
@@ -299,13 +300,13 @@ CHECK = Alone(
         "This is the whole model. Which blocks are gathered at the same time?": edit(
             LARGEST, "sum(map(shard, blocks))"
         ),
-        "Under blocks_stay_whole, what is gathered already when the last block is gathered?": [
-            edit(ALL_GATHERED, '== "whole"'),
-            edit("n * kept", 'n * (kept - 4 * shard(root) * (strategy != "whole"))'),
+        "Under blocks_stay_gathered, what is gathered already when the last block is gathered?": [
+            edit(ALL_GATHERED, '== "one_unit"'),
+            edit("n * kept", 'n * (kept - 4 * shard(root) * (strategy != "one_unit"))'),
         ],
-        "Under whole, the model is a single unit. What does its only all-gather gather?": [
-            edit(ALL_GATHERED, '== "blocks_stay_whole"'),
-            edit("n * kept", 'n * (4 * shard(root) if strategy == "whole" else kept)'),
+        "Under one_unit, the model is a single unit. What does its only all-gather gather?": [
+            edit(ALL_GATHERED, '== "blocks_stay_gathered"'),
+            edit("n * kept", 'n * (4 * shard(root) if strategy == "one_unit" else kept)'),
         ],
         "What is gathered includes this rank's own shard, once.": [
             returned("gathered", "gathered and gathered + kept"),

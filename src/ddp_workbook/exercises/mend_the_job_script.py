@@ -27,7 +27,7 @@ The two schedulers differ. (`$PBS_O_WORKDIR` is the folder where qsub was typed.
 import re
 from typing import Any
 
-from ddp_workbook.exercises import Alone, Look, NotYet, Seen, When, in_words
+from ddp_workbook.exercises import Alone, Look, NotYet, Seen, in_words
 from ddp_workbook.exercises.judging.job_facts import facts
 from ddp_workbook.exercises.judging.job_scripts import BASH, PROGRAM
 
@@ -220,9 +220,9 @@ def first_and_others(seen: Seen) -> str:
     return first(seen.value) + (f"\nalso wrong: {others}" if others else "")
 
 
-def first_in(facts: dict[str, Any]) -> When:
-    """Fits where the first fact that is not as required is one of these."""
-    return When(lambda seen: next(iter(seen.value)) in facts)
+def about_the_first(seen: Seen) -> str:
+    """Where to look for the first fact."""
+    return next(look for look, facts in TABLE.items() if next(iter(seen.value)) in facts)
 
 
 CHECK = Alone(
@@ -244,7 +244,7 @@ CHECK = Alone(
         Look(
             of=lambda seen: seen.actual["wrong"],
             right={},
-            mistakes={look: first_in(facts) for look, facts in TABLE.items()},
+            otherwise=about_the_first,
             actual=first_and_others,
             required=lambda seen: first({fact: REQUIRED[fact] for fact in seen.value}),
         ),

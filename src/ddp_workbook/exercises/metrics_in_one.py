@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, body, edit, in_words
+from ddp_workbook.exercises import Look, OnRanks, When, body, edit, in_words
 from ddp_workbook.exercises.judging.same import is_number, kind
 
 MINUTES = 12
@@ -84,12 +84,6 @@ def is_pair(actual: Any) -> bool:
     return isinstance(actual, list | tuple) and len(actual) == 2 and all(map(is_number, actual))
 
 
-def is_rounded(seen: Seen) -> bool:
-    """Whether these are the right numbers, rounded to a few decimal places."""
-    actual = tuple(seen.actual) if is_pair(seen.actual) else ()
-    return any(actual == tuple(round(one, places) for one in seen.right) for places in range(1, 12))
-
-
 def in_digits(actual: Any) -> str:
     """Two numbers with all digits that count; other values with their kinds."""
     if is_pair(actual):
@@ -102,9 +96,6 @@ def in_digits(actual: Any) -> str:
 
 SUMS = "loss_sum, correct, count = sums.tolist()"
 DIVIDED = "loss_sum / count, correct / count"
-ROUNDED = {
-    "These are the right numbers, rounded. How many digits does the task ask for?": When(is_rounded)
-}
 OWN_MEANS = edit(
     "[loss_sum, correct, count]", "[loss_sum / (count or 1), correct / (count or 1), 1]"
 )
@@ -119,7 +110,6 @@ CHECK = OnRanks(
                 "The task asks for two floats. What do you return instead, and how many?": When(
                     lambda seen: seen.actual is not None and not is_pair(seen.actual)
                 ),
-                **ROUNDED,
                 "nan is what 0 / 0 gives, and inf - inf. Which rank divides by its own count?": (
                     When(lambda seen: is_pair(seen.actual) and any(map(math.isnan, seen.actual)))
                 ),
@@ -130,20 +120,17 @@ CHECK = OnRanks(
         ),
         Look(
             right=means,
-            mistakes={
-                "Nearly right. A loss that is sent as a whole number is rounded. How many digits "
-                "are left of a tiny one?": When(
-                    lambda seen: any(row["dtype"].startswith("int") for row in seen.wire)
-                ),
-                **ROUNDED,
-                "Nearly right: the last digits are lost. Which dtype does each tensor have when "
-                "you make it, and which of these numbers can it not hold?": When(lambda seen: True),
-            },
+            otherwise="Nearly right: the last digits are lost. Which dtype does each tensor have "
+            "when you make it, and which of these numbers can it not hold?",
             same=near(1e-12),
             words=in_digits,
         ),
     ],
     mistakes={
+        "These are the right numbers, rounded. How many digits does the task ask for?": [
+            edit(DIVIDED, f"round(loss_sum / count, {n}), round(correct / count, {n})")
+            for n in range(1, 8)
+        ],
         "Loss and accuracy are swapped. Which comes first?": edit(
             DIVIDED, "correct / count, loss_sum / count"
         ),
@@ -179,7 +166,6 @@ CHECK = OnRanks(
     too_much="Which numbers could you put into one tensor, and which dtype holds them all?",
     errors={
         "division by zero": "A rank may have no samples. Which count divides here, and when?",
-        "Invalid function argument": "A collective takes a tensor. Which of your lines makes one?",
         "infinity": "A loss may be inf. Which dtype can hold it?",
         "'NoneType' object": "A collective writes into its tensor, and returns None. Which name "
         "holds what a call returned?",

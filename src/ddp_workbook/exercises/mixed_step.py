@@ -22,6 +22,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from ddp_workbook.exercises import Look, OnRanks, edit
+from ddp_workbook.exercises.judging.micro_batches import (
+    SHARED_MISTAKES,
+    in_ddp,
+    micro_batch,
+    sent_once,
+)
 
 MINUTES = 15
 HINTS = [
@@ -60,7 +66,6 @@ def mixed_step(
 BEGIN = torch.linspace(-1, 1, 15)  # weight [3, 4] and bias [3], flat
 RATE, SCALE = 1.0, 2.0**10
 TOO_LARGE = 1e6  # in float16 such an image is inf
-LEFT = 0.5 * SCALE  # what an earlier step has left in .grad
 
 
 class Step(NamedTuple):
@@ -87,44 +92,26 @@ def steps(size: int) -> list[Step]:
 def arguments(step: Step, rank: int) -> tuple:
     """A model in DDP, the rank's micro-batches, an optimizer, a scaler, and the largest norm."""
     model = nn.Linear(4, 3)
-    nn.utils.vector_to_parameters(BEGIN.clone(), model.parameters())
-    ddp = DistributedDataParallel(model)
-    for parameter in model.parameters():
-        parameter.grad = torch.full_like(parameter, LEFT)
+    ddp = in_ddp(model, BEGIN, left=0.5 * SCALE)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    ddp.formats = []
-    ddp.steps = 0
-    ddp.register_forward_hook(lambda _, __, scores: ddp.formats.append(str(scores.dtype)[6:]))
-    optimizer.register_step_post_hook(lambda *_: note_step(ddp))
-    micro_batches = [micro_batch(step, rank, which) for which in range(step.batches)]
-    scaler = GradScaler("cpu", init_scale=SCALE)
-    return ddp, micro_batches, optimizer, scaler, step.most
-
-
-def micro_batch(step: Step, rank: int, which: int) -> tuple[Tensor, Tensor]:
-    """Images and labels; no micro-batch is like another one."""
-    start = 5 * step.number + 3 * rank + 7 * which + 1
-    images = torch.sin(torch.arange(step.rows * 4.0).reshape(step.rows, 4) * start) * (1 + rank)
-    labels = (torch.arange(step.rows) + rank + which) % 3
-    if (step.breaks, which) == (rank, 0):
-        images = images * TOO_LARGE
-    return images, labels
-
-
-def note_step(ddp: DistributedDataParallel) -> None:
-    """The optimizer has made a step."""
-    ddp.steps += 1
+    ddp.formats, ddp.steps = set(), []
+    ddp.register_forward_hook(lambda _, __, scores: ddp.formats.add(str(scores.dtype)[6:]))
+    optimizer.register_step_post_hook(lambda *_: ddp.steps.append("a step"))
+    batches = [micro_batch(model, step.rows, step.number, rank, n) for n in range(step.batches)]
+    if step.breaks == rank:
+        images, labels = batches[0]
+        batches[0] = (images * TOO_LARGE, labels)
+    return ddp, batches, optimizer, GradScaler("cpu", init_scale=SCALE), step.most
 
 
 def seen_of(_: None, ddp: DistributedDataParallel, *others: Any) -> dict:
     """How many steps, the weights' change, the scale, and the formats that were computed in."""
     after = nn.utils.parameters_to_vector(ddp.module.parameters()).detach()
-    scaler = others[2]
     return {
-        "steps": ddp.steps,
+        "steps": len(ddp.steps),
         "change": after - BEGIN,
-        "scale": scaler.get_scale(),
-        "formats": sorted(set(ddp.formats)),
+        "scale": others[2].get_scale(),
+        "formats": sorted(ddp.formats),
     }
 
 
@@ -136,7 +123,6 @@ def near(actual: Tensor, right: Tensor) -> bool:
 UNSCALE = "    scaler.unscale_(optimizer)  # once; clipping needs the real gradients\n"
 CLIP = "    nn.utils.clip_grad_norm_(ddp.parameters(), most)\n"
 STEP = "scaler.step(optimizer)  # makes no step if a gradient is inf or nan, as on all other ranks"
-LAST = "        last ="
 BACKWARD = "            scaler.scale(loss).backward()  # the last one sends the sum of all\n"
 AUTOCAST = "            with torch.autocast(images.device.type, torch.float16):\n"
 CHECK = OnRanks(
@@ -179,19 +165,14 @@ CHECK = OnRanks(
             actual="the right weights, but the scale is {value:g} {where} afterwards",
             required="{right:g} {there}",
         ),
-        Look(  # but for the broadcasts in which DDP agrees on its buckets after a first backward
-            of=lambda seen: sum(row["bytes"] for row in seen.wire if row["op"] != "broadcast"),
-            right=BEGIN.nbytes,
-            otherwise="Which lines sent that? DDP sends in a backward outside of no_sync, and inf "
-            "travels with the gradients.",
-            actual=lambda seen: (
-                f"the right step, but rank {seen.rank} has sent {seen.value} bytes "
-                f"({', '.join(seen.ops) or 'nothing'})"
-            ),
-            required="{right} bytes on every rank, which are all gradients once",
+        sent_once(
+            BEGIN,
+            "Which lines sent that? DDP sends in a backward outside of no_sync, and inf travels "
+            "with the gradients.",
         ),
     ],
     mistakes={
+        **SHARED_MISTAKES,
         "The forward runs in float32. Which lines belong under autocast?": edit(
             AUTOCAST, "            if True:\n"
         ),
@@ -219,22 +200,8 @@ CHECK = OnRanks(
         "The scale is as it was, although there was an overflow. Which call changes it?": edit(
             "    scaler.update()\n", ""
         ),
-        "Each rank has decided by its own gradients. DDP averages in a backward outside of "
-        "no_sync: which one was that?": edit("nullcontext() if last else", ""),
-        "Only the first micro-batch was averaged over the ranks. After which one are all gradients "
-        "in .grad?": edit("number == len(micro_batches)", "number == 1"),
-        "Every backward sends all gradients. How do you keep DDP from sending until all are added "
-        "up?": edit("if last else ddp.no_sync()", ""),
         "The step is too long, by a factor of the number of micro-batches. Is a sum of means a "
         "mean?": edit(" / len(micro_batches)", ""),
-        "What an earlier step left in .grad is in this step, too. Where do you clear it?": edit(
-            "    optimizer.zero_grad()\n", ""
-        ),
-        "Only the last micro-batch is in this step. Where are the gradients of the others "
-        "cleared?": edit(LAST, "        optimizer.zero_grad()\n        last ="),
-        "ddp was not called. DDP sees only what goes through it: which model gets the images?": (
-            edit("ddp(images)", "ddp.module(images)")
-        ),
         "No step was made. Who calls the optimizer?": edit(STEP, "pass"),
     },
     errors={

@@ -25,7 +25,7 @@ from ddp_workbook.exercises.judging.dealing import (
     WRONG_ORDERS,
     all_came,
     all_right,
-    dealt,
+    received,
     required,
 )
 
@@ -139,7 +139,7 @@ def own_parts_shuffled(seen: Seen) -> bool:
     """Whether each rank has the samples that it has without shuffling, in another order."""
     plain = [by_sampler(seen.case._replace(shuffle=False), one.rank) for one in seen.everyone]
     shuffled = seen.case.shuffle and seen.size > 1
-    return shuffled and [*map(sorted, dealt(seen))] == [*map(sorted, plain)]
+    return shuffled and [*map(sorted, received(seen))] == [*map(sorted, plain)]
 
 
 CHECK = Alone(
@@ -159,7 +159,7 @@ CHECK = Alone(
                     lambda seen: all(o.right[: len(o.value)] == [*o.value] for o in seen.everyone)
                 ),
                 "Does every rank get as many samples as it must?": When(
-                    lambda seen: [*map(len, dealt(seen))] != [*map(len, required(seen))]
+                    lambda seen: [*map(len, received(seen))] != [*map(len, required(seen))]
                 ),
             },
             otherwise="Write down what is dealt, and under each sample its rank. Where is the "
@@ -174,10 +174,8 @@ CHECK = Alone(
             edit(SHARE, "dealt"),
             edit(SHARE, "dealt[::world_size]"),
         ],
-        "It is not shuffled, and shuffle is True.": edit("if shuffle:", "if False:"),
-        "It is shuffled, and shuffle is False.": [
-            edit("if shuffle:", "if True:"),
-            edit("if shuffle:", "if not shuffle:"),
+        "Is it shuffled exactly when `shuffle` is True?": [
+            edit("if shuffle:", f"if {other}:") for other in ("False", "True", "not shuffle")
         ],
         "The order is extended first and shuffled afterwards. Which of the rules comes first?": (
             edit(
@@ -194,35 +192,32 @@ CHECK = Alone(
             edit(DEALT, "order"),
         ],
         "drop_last is False, and yet samples are left out.": edit(EACH, "n // world_size"),
-        "The order is extended, but not by its own beginning. Where should it start again?": (
-            extended_by("order[n - -n % world_size :]", "order[::-1]", "order[-1:] * world_size")
-        ),
-        "Only the first sample comes again. Which one follows it?": (
-            extended_by("order[:1] * world_size")
-        ),
-        "Samples 0, 1 and so on come again. Does the order start with them?": (
-            extended_by("list(range(n)) * world_size")
+        "The order is extended, but not by its own beginning. Which sample comes again first, and "
+        "which one follows it?": extended_by(
+            "order[n - -n % world_size :]",
+            "order[::-1]",
+            "order[-1:] * world_size",
+            "order[:1] * world_size",
+            "list(range(n)) * world_size",
         ),
         "Each rank fills up its own part. Is that before the order is dealt, or after?": edit(
             SHARE, f"(own := order[rank::world_size]) + own[:1] * (len({SHARE}) - len(own))"
         ),
-        "More is added than necessary. How many are missing to the next multiple?": edit(
-            "-(-n // world_size)", "(n // world_size + 1 if n else 0)"
-        ),
+        "More is added, or cut off, than necessary. How many are missing to the next multiple of "
+        "world_size, and how many are above the one below?": [
+            edit("-(-n // world_size)", "(n // world_size + 1 if n else 0)"),
+            if_drop_last("order[: -(n % world_size)]"),
+        ],
         "Not all ranks get equally many. What does drop_last do to the order?": (
             if_drop_last("order")
         ),
         "drop_last is True. Is the order extended then?": edit(EACH, "-(-n // world_size)"),
         "The order has lost its beginning, not its end.": if_drop_last("order[n % world_size :]"),
-        "More is cut off than necessary. By how much is n above a multiple of world_size?": (
-            if_drop_last("order[: -(n % world_size)]")
-        ),
         "Every rank leaves out one. Which ranks had one more than the others?": edit(
             SHARE, f"(order[rank::world_size][:-1] if drop_last and n % world_size else {SHARE})"
         ),
     },
     errors={
-        "process group": "There is no process group. Which arguments give rank and world size?",
         "by zero": "n can be 0, or smaller than world_size. What do you divide by then?",
         "randperm()": "randperm wants n, and generator=, a torch.Generator. What does it get here?",
         "out of range": "How long is the list, and how far do you read? Think of n = 0, too.",

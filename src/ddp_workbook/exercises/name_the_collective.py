@@ -38,7 +38,8 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from ddp_workbook.exercises import ANY, Alone, Look, NotYet, Seen, When, in_words
+from ddp_workbook.exercises import ANY, Alone, Look, Seen, When
+from ddp_workbook.exercises.judging.letters import first_wrong, names_in, none_left_open
 
 MINUTES = 15
 HINTS = [
@@ -54,6 +55,7 @@ COMBINES = ("reduce", "all_reduce", "reduce_scatter")
 OPS: dict[str, Callable] = {"SUM": sum, "AVG": fmean, "PRODUCT": math.prod, "MIN": min, "MAX": max}
 BESIDE = ("torch", "distributed", "dist", "op", "ReduceOp")  # words that may come with a name
 CALLED = "name_the_collective()"
+ALLOWED = f"one of the eight names; after one that combines numbers, perhaps {', '.join(OPS)}"
 Held = list[Any]  # the numbers of each rank, a list of float; None for a dash
 
 
@@ -93,43 +95,14 @@ ROWS = re.findall(r"\*\*(\w)\*\* before \| (.*) \|\n\| after \| (.*) \|", __doc_
 TABLE = {letter: (cells(before), cells(after)) for letter, before, after in ROWS}
 
 
-def names_in(answer: Any) -> dict[str, str]:
-    """ "all_reduce SUM" for "dist.all_reduce", by letter; "" where there is no name yet."""
-    if not isinstance(answer, dict) or not set(answer) <= set(TABLE):
-        look = "The cell began with a dict. Are its letters, and the return, still there?"
-        refuse(in_words(answer), "a dict of names, with the letters A to H", look)
-    return {letter: with_operation(letter, answer.get(letter)) for letter in TABLE}
-
-
-def with_operation(letter: str, name: Any) -> str:
-    """The name with its operation. Raises NotYet if it is not a name."""
-    actual = f"{in_words(name)} for {letter}"
-    if name is None or name == "":
-        return ""
-    if not isinstance(name, str):
-        look = "What does the annotation say about the type of the values?"
-        refuse(actual, 'a str, such as "reduce" or "reduce PRODUCT"', look)
+def with_operation(name: str) -> str:
+    """ "all_reduce SUM" for "dist.all_reduce". Raises ValueError for what is no such name."""
     words = [word for word in re.findall(r"\w+", name.replace("-", "_")) if word not in BESIDE]
-    calls = [re.sub("(_into_tensor|_tensor|_single)$", "", word.lower()) for word in words]
-    call, ops = calls[0] if calls else "", [word.upper() for word in words[1:]] or ["SUM"]
-    if call not in MOVES + COMBINES or len(ops) > 1 or ops[0] not in OPS:
-        look = "Is it one of the eight names, in the same spelling?"
-        if call in MOVES + COMBINES:
-            look = f"{call} is a name. Is what comes after it one of the operations?"
-        if sum(one in MOVES + COMBINES for one in calls) > 1:
-            look = "Even if both are right: give one name. Which of the two do you choose?"
-        refuse(
-            actual, f"one of the eight names, followed by nothing or one of {', '.join(OPS)}", look
-        )
-    if words[1:] and call in MOVES:
-        look = f"Does {call} combine numbers, or move them?"
-        refuse(actual, "an operation only where numbers are combined", look)
-    return f"{call} {ops[0]}"
-
-
-def refuse(actual: str, required: str, look: str) -> None:
-    """Raise NotYet for an answer that is not a dict of names."""
-    raise NotYet(CALLED, actual, required, look)
+    call, op, *more = words if words[1:] else [*words, "SUM"]
+    call = re.sub("(_into_tensor|_tensor|_single)$", "", call.lower())
+    if more or op.upper() not in OPS or call not in (COMBINES if words[1:] else MOVES + COMBINES):
+        raise ValueError(name)
+    return f"{call} {op.upper()}"
 
 
 def after(name: str, before: Held) -> Held:
@@ -173,11 +146,6 @@ def differs(how: Any) -> When:
     return When(holds)
 
 
-def first_wrong(seen: Seen) -> str:
-    """The letter that the verdict is about."""
-    return next(one for one in TABLE if seen.value[one] not in (ANY, seen.right[one]))
-
-
 def what_came(seen: Seen) -> str:
     """ "all_reduce gives 1 2 on every rank"."""
     letter = first_wrong(seen)
@@ -206,33 +174,24 @@ CHECK = Alone(
         if letter
         else CALLED
     ),
-    observe=names_in,
+    observe=lambda answer: names_in(CALLED, answer, [*TABLE], ALLOWED, with_operation),
     looks=[
         Look(
             of=given,
             right={letter: rows for letter, (_, rows) in TABLE.items()},
             mistakes={
-                "A dash means that a rank gets nothing. Which ranks does your call give to?": (
-                    differs(lambda before, actual, right: None in right and None not in actual)
-                ),
-                "Your call gives something to one rank only. Which ranks get something here?": (
-                    differs(lambda before, actual, right: None in actual and None not in right)
+                "A dash means that a rank gets nothing. Which ranks get something here, and which "
+                "ones does your call give to?": differs(
+                    lambda before, actual, right: (None in right) != (None in actual)
                 ),
                 "How many numbers does each rank have before and after? Are they whole rows, "
                 "pieces of rows, or the rows of all ranks?": differs(
                     lambda before, actual, right: len(actual[0]) != len(right[0])
                 ),
-                "Both results combine numbers of several ranks. How does the table combine them?": (
-                    differs(
-                        lambda before, actual, right: new(actual, before) and new(right, before)
-                    )
-                ),
-                "Your call makes numbers that no rank held before: without an operation after its "
-                "name, it adds up. Did some rank hold the required numbers?": differs(
-                    lambda before, actual, right: new(actual, before)
-                ),
-                "Some of the required numbers were on no rank before. How were they made?": (
-                    differs(lambda before, actual, right: new(right, before))
+                "Did some rank hold the required numbers before, or are they combined from several "
+                "ranks' numbers, and how? Without an operation after its name, a call adds "
+                "up.": differs(
+                    lambda before, actual, right: new(actual, before) or new(right, before)
                 ),
             },
             otherwise="Choose one of the required numbers. Which rank held it before, and at which "
@@ -241,14 +200,7 @@ CHECK = Alone(
             required="{right}",
             words=in_rows,
         ),
-        Look(
-            of=lambda seen: [letter for letter, name in seen.actual.items() if not name],
-            right=[],
-            otherwise="Where did the numbers go, and are there new ones?",
-            actual="no name for {value}; the other names are right",
-            required="a name for each of A to H",
-            words=", ".join,
-        ),
+        none_left_open([*TABLE], "Where did the numbers go, and are there new ones?"),
     ],
     proves="each of the 8 calls gives what the table says",
 )

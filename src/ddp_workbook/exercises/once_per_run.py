@@ -17,14 +17,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
-from ddp_workbook.diagnostics import user_code
 from ddp_workbook.exercises import Look, NotYet, OnRanks, Seen, When, edit
+from ddp_workbook.exercises.judging.in_rank import meet, wait_for_the_others
 from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 15
@@ -74,7 +73,6 @@ RUNS: list[str | Exception] = [
     "again",
     DiskFull("b"),
 ]
-STUMBLES = (AttributeError, LookupError, NameError, TypeError)
 
 
 @dataclass
@@ -87,8 +85,6 @@ class Run:
 
 
 UNDER_WAY: list[Run] = []
-WENT_WRONG: list[bool] = []  # of each call: has this rank returned, where make_folder raised?
-MEETINGS = count()  # of this rank with the others
 WHERE: list[str] = []  # this rank's temporary folder, removed when the rank ends
 
 
@@ -114,47 +110,28 @@ def given(case: str | Exception, rank: int) -> tuple[Callable[[], str]]:
     """The argument. The ranks play nodes of two."""
     os.environ["LOCAL_RANK"] = str(rank % 2)
     UNDER_WAY[:] = [Run(case)]
-    WENT_WRONG[:] = WENT_WRONG if case != RUNS[0] else []
     return (make_folder,)
-
-
-def meet() -> None:
-    """Wait until every rank has come here: one that left now would break what others wait in."""
-    store, number = dist.distributed_c10d._get_default_store(), next(MEETINGS)
-    if store.add(f"runs {number}", 1) == dist.get_world_size():
-        store.set(f"all runs {number}", "")
-    store.wait([f"all runs {number}"])
-
-
-@user_code.wait_in
-def meet_after_returning() -> None:
-    """The same, where a report may say that the rank has returned."""
-    meet()
 
 
 def call(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
     """How a call ended: the path, whether its folder is ready, the error."""
     run = UNDER_WAY[0]
-    actual = {"path": None, "ready": False, "words": "", "raised": "", "meant": True}
-    may_raise = isinstance(run.case, Exception) or any(WENT_WRONG)
+    actual: dict[str, Any] = {"path": "", "ready": False, "raised": ""}
     try:
         returned = once_per_run(make_folder)
     except NotYet:
         raise
     except Exception as error:
-        if not may_raise:
+        if not isinstance(run.case, Exception):
             raise
         actual["raised"] = f"{type(error).__name__}: {error}"
-        own = dist.get_rank() == 0 or type(error) is type(run.case)
-        actual["meant"] = own or not isinstance(error, STUMBLES)
         meet()  # here, so that a report names the error if the others do not come
     else:
-        returned = str(returned) if isinstance(returned, Path) else returned
-        actual["words"] = shown(returned) if isinstance(returned, str) else in_words(returned)
-        actual["path"] = returned if isinstance(returned, str) else None
-        actual["ready"] = isinstance(returned, str) and Path(returned, LAST).exists()
-        meet_after_returning()
-    WENT_WRONG.append(isinstance(run.case, Exception) and not actual["raised"])
+        known = isinstance(returned, str | Path)
+        actual["path"] = str(returned) if known else ""
+        actual["words"] = shown(actual["path"]) if known else in_words(returned)
+        actual["ready"] = known and Path(returned, LAST).exists()
+        wait_for_the_others()
     return actual | {"calls": run.calls, "made": run.made}
 
 
@@ -175,7 +152,7 @@ def outcome(seen: Seen) -> str:
     """What the rank did, in a word."""
     actual, path = seen.actual, seen.everyone[0].actual["made"]
     if actual["raised"]:
-        return "raised" if actual["meant"] else "stumbled"
+        return "raised"
     if actual["path"] != path:
         return "another path"
     return "path" if actual["ready"] else "early"
@@ -212,9 +189,6 @@ ENDS = Look(
         ),
         "Rank 0 has raised, and another rank continues without a folder. What was it told?": When(
             lambda seen: fails(seen) and any(not one.actual["raised"] for one in seen.everyone)
-        ),
-        "Is this error intended, or does a rank fail because of something it was not told?": When(
-            fails
         ),
     },
     otherwise="Which rank knows the path, how do the others get all of it, and does every rank "

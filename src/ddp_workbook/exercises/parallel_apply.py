@@ -75,8 +75,7 @@ class Meeting:
         self.running: list[int] = []
         self.done: list[int] = []
         self.waiting: set[threading.Thread] = set()
-        self.threads: set[threading.Thread] = set()
-        self.most = self.timeouts = 0
+        self.most = 0
         self.over, self.moments = False, MOMENTS
 
     def __deepcopy__(self, memo: dict) -> "Meeting":
@@ -111,7 +110,6 @@ class Multiply(nn.Module):
         meeting.called.append(self.number)
         meeting.running.append(self.number)
         meeting.most = max(meeting.most, len(meeting.running))
-        meeting.threads.add(threading.current_thread())
         try:
             meeting.wait(lambda: len(meeting.called) >= case.inputs)
             if self.number == case.bad:
@@ -148,7 +146,6 @@ def watched(function: Callable, replicas: list[nn.Module], inputs: list[Tensor])
         start(thread)
 
     def join_briefly(thread: threading.Thread, timeout: float | None = None) -> None:
-        meeting.timeouts += timeout is not None
         join(thread, None if timeout is None else min(timeout, MOMENT / 5))
 
     with (
@@ -169,10 +166,8 @@ def watched(function: Callable, replicas: list[nn.Module], inputs: list[Tensor])
     meeting.over = True
     return {
         "left": still,
-        "timeouts": meeting.timeouts,
         "called": sorted(meeting.called),
         "most": meeting.most,
-        "threads": len(meeting.threads - meeting.before),
         "outcome": outcome,
         "grads": {one.requires_grad for one in outputs if isinstance(one, Tensor)},
     }
@@ -247,15 +242,8 @@ CHECK = Alone(
             of=lambda seen: seen.actual["left"],
             right="",
             timing_dependent=True,
-            mistakes={
-                "join with a timeout returns when the time is over. Has the thread ended "
-                "by then?": (When(lambda seen: seen.actual["timeouts"])),
-                "A thread that began in your function lives on. What ends the threads of a pool?": (
-                    When(lambda seen: seen.value == "a thread was left")
-                ),
-            },
-            otherwise="What waits until every thread has ended, even if a replica raises an "
-            "exception?",
+            otherwise="What waits until every thread has ended, however long that takes, and even "
+            "if a replica raises an exception? What ends the threads of a pool?",
             actual="{value} when the call was over",
             required="no thread is left then",
             words=str,
@@ -268,14 +256,8 @@ CHECK = Alone(
             ),
             right=lambda case: case.inputs,
             mistakes={
-                "All of them ran in the caller's own thread. What would start another one?": When(
-                    lambda seen: not seen.actual["threads"]
-                ),
-                "One thread ran all of them. Are there others? Did you wait for one call before "
-                "you made the next?": (When(lambda seen: seen.actual["threads"] == 1)),
-                "The threads took turns. What does each one wait for, before it starts or works?": (
-                    When(lambda seen: seen.actual["most"] == 1)
-                ),
+                "They took turns. Are there other threads, and did you wait for one call before "
+                "you made the next?": When(lambda seen: seen.actual["most"] == 1),
             },
             otherwise="How many threads may work at the same time, and how many replicas are to "
             "run?",
@@ -290,9 +272,6 @@ CHECK = Alone(
                 "of the loop around it, when it is defined or when it runs?": When(
                     lambda seen: seen.value.count(seen.case.inputs - 1) > 1
                 ),
-                "All calls have taken replica 0. Which one gets which input in yours?": When(
-                    lambda seen: not any(seen.value)
-                ),
             },
             otherwise="Replica i gets input i, and is not called if there is none. Which one "
             "gets which in your code?",
@@ -303,9 +282,6 @@ CHECK = Alone(
             of=lambda seen: seen.actual["outcome"],
             right=right,
             mistakes={
-                "A list is asked for, and this is an iterator. What makes a list of it?": When(
-                    lambda seen: seen.value == ITERATOR
-                ),
                 "An exception ends only its own thread. What catches it there and passes it to "
                 "the caller?": When(
                     lambda seen: isinstance(seen.value, list | tuple) and seen.case.bad is not None
@@ -313,18 +289,16 @@ CHECK = Alone(
                 "This is not the replica's own exception. What became of that in its thread?": (
                     When(lambda seen: isinstance(seen.value, str) and seen.case.bad is not None)
                 ),
-                "Is this a list with a tensor for each input? Joining them is the work of "
-                "gather.": When(lambda seen: isinstance(seen.value, Tensor)),
+                "Is this a list with a tensor for each input? map gives an iterator, and joining "
+                "the outputs is the work of gather.": When(
+                    lambda seen: not isinstance(seen.value, list | tuple)
+                ),
                 "The right outputs, in another order. Which came first in this list?": When(
-                    lambda seen: (
-                        sorted(map(shown, seen.value or [])) == sorted(map(shown, seen.right))
-                    )
+                    lambda seen: sorted(map(shown, seen.value)) == sorted(map(shown, seen.right))
                 ),
-                "A future is not yet an output. Which of its methods returns the output?": When(
-                    lambda seen: "a Future" in [s for s in seen.value or [] if isinstance(s, str)]
-                ),
-                "Not all of these are outputs of a replica. How does an output leave its thread?": (
-                    When(lambda seen: {Tensor} < {Tensor, *map(type, seen.value or [])})
+                "Not all of these are outputs of a replica. How does an output leave its thread, "
+                "and which method of a future returns it?": When(
+                    lambda seen: {Tensor} < {Tensor, *map(type, seen.value)}
                 ),
             },
             otherwise="Replica i gets input i. What happens to an input or an output on its way?",

@@ -24,7 +24,7 @@ from ddp_workbook.exercises.judging.dealing import (
     WRONG_ORDERS,
     all_came,
     all_right,
-    dealt,
+    received,
     required,
     together,
 )
@@ -90,7 +90,7 @@ def called(case: Stop) -> str:
 def what_came(seen: Seen) -> str:
     """The lists, which samples the epoch uses several times if it goes on so, and which never."""
     order = order_of(seen.case)
-    times = Counter(order[: seen.case.done] + together(dealt(seen)))
+    times = Counter(order[: seen.case.done] + together(received(seen)))
     twice = [sample for sample in times if times[sample] > 1]
     never = [sample for sample in order if not times[sample]]
     words = f"in the whole epoch more than once: {in_words(twice)}, never: {in_words(never)}"
@@ -123,7 +123,9 @@ CHECK = Alone(
                 ),
                 "Each rank has as many samples as it must, but not the right ones. Is the order "
                 "the one before the stop: how many samples did that have, and what was its "
-                "seed?": When(lambda seen: [*map(len, dealt(seen))] == [*map(len, required(seen))]),
+                "seed?": When(
+                    lambda seen: [*map(len, received(seen))] == [*map(len, required(seen))]
+                ),
             },
             otherwise="Strike out the samples that are done, and write a rank under each other "
             "one. What differs?",
@@ -170,11 +172,12 @@ CHECK = Alone(
         "Sample 0 is lost. Which of your lines treats 0 as nothing?": returns(
             "[i for i in order[done + rank :: world_size] if i]"
         ),
-        "One sample too many is taken as done.": returns("order[done + 1 + rank :: world_size]"),
-        "One sample too few is taken as done.": returns("order[done - 1 + rank :: world_size]"),
+        "One sample too many, or too few, is taken as done. Which is the first that is "
+        "left?": returns(
+            "order[done + 1 + rank :: world_size]", "order[done - 1 + rank :: world_size]"
+        ),
     },
     errors={
-        "process group": "There is no process group. Which arguments give rank and world size?",
         "without overflow": "A data set can be large. Which numbers does the dtype hold?",
         "randperm()": "randperm wants n, and generator=, a torch.Generator. What does it get here?",
         "by zero": "Nothing may be left: n - done can be 0. What do you divide by then?",

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.exercises import Look, OnRanks, When, edit
-from ddp_workbook.exercises.judging.point_to_point import MESSAGES_ALONE, OWN_DTYPE, sends_of
+from ddp_workbook.exercises.judging.wire_looks import MESSAGES_ALONE, OWN_DTYPE, sends_of
 
 MINUTES = 30
 HINTS = [
@@ -129,13 +129,6 @@ CHECK = OnRanks(
                 {row["peer"] for row in sends_of(seen)} - {(seen.rank + 1) % seen.size}
             ),
             right=[],
-            mistakes={
-                "That is the previous rank. In which direction does the ring go?": When(
-                    lambda seen: (
-                        {row["peer"] for row in sends_of(seen)} == {(seen.rank - 1) % seen.size}
-                    )
-                ),
-            },
             otherwise="Draw who sends to whom. Is it a ring?",
             actual="rank {rank} sent to ranks {value}",
             required=lambda seen: f"only to rank {(seen.rank + 1) % seen.size}",
@@ -173,6 +166,16 @@ CHECK = OnRanks(
         "Rank {rank} has neither sent nor received. Which rank adds up its numbers?": edit(
             ROUNDS, "range(0)"
         ),
+        "These messages go to the previous rank. In which direction does the ring go?": edit(
+            LEAVES,
+            LEAVES.replace("-", "+"),
+            STAYS,
+            STAYS.replace("-", "+"),
+            "(leaving, (rank + 1)",
+            "(leaving, (rank - 1)",
+            "(arriving, (rank - 1)",
+            "(arriving, (rank + 1)",
+        ),
         "Some of these are still rank {rank}'s old numbers. Which memory do you fill, and is it "
         "the tensor's own?": [
             edit("tensor.tensor_split", "tensor.clone().tensor_split"),
@@ -209,8 +212,6 @@ CHECK = OnRanks(
         "index out of range": "How many pieces are there? chunk and split may make fewer than "
         "there are ranks.",
         "size of tensor": "Does the arriving piece have the length of the one that it goes to?",
-        "contiguous": "Messages must be contiguous. Which tensor is, and how do the numbers get "
-        "back into the other one?",
     },
     proves=f"sums of 1 to {LARGE:,} numbers at 1 to 4 and 6 ranks, in place; each rank sends only "
     "to the next one, at most 2 (N - 1) messages of n / N numbers, rounded up",

@@ -181,13 +181,6 @@ CHECK = Alone(
                 "There are more pieces than devices. Which way was a length rounded?": where(
                     lambda pieces, case: len(pieces) > case[1]
                 ),
-                "The rows are right, but not their shape or their dtype. Which line changes that, "
-                "and do you need it?": When(
-                    lambda seen: in_text(seen.value) == in_text(seen.right)
-                ),
-                "Are the labels cut at the same places as the images?": where(
-                    lambda pieces, case: pieces == [rows_of(one) for one, _ in right(case)]
-                ),
             },
             otherwise="A piece is a pair for one device. Which pieces have the same length, and "
             "would shorter ones be enough?",
@@ -210,6 +203,10 @@ CHECK = Alone(
             edit(PAIRS, f"{PAIRS}[0]"),
             edit("return", "return (images, labels) if devices == 1 else"),
             edit(PAIRS, "list(zip(labels.chunk(devices), images.chunk(devices), strict=True))"),
+        ],
+        "The rows are right, but not their shape or their dtype. Which line changes that, and do "
+        "you need it?": [
+            edit("images.chunk", f"images.{one}.chunk") for one in ("flatten(1)", "double()")
         ],
         "A piece of one row is a slice, too: it has as many dimensions as the batch.": [
             edit(PAIRS, f"[(i[0], l[0]) if len(i) == 1 else (i, l) for i, l in {PAIRS}]"),

@@ -1,14 +1,14 @@
-"""Cut a tensor into equal pieces, and keep this rank's piece.
+"""Split a tensor into equal shards, and keep this rank's shard.
 
 Every rank calls your function with the same tensor. Flatten it, append as few zeros as it takes to
-cut the row into equal pieces, one for each rank, and return piece r on rank r. With 10 elements on
-4 ranks, a piece has 3 elements: rank 0 keeps the first three, and rank 3 keeps the last one and two
-zeros.
+split the row into equal shards, one for each rank, and return shard r on rank r. With 10 elements
+on 4 ranks, a shard has 3 elements: rank 0 keeps the first three, and rank 3 keeps the last one and
+two zeros.
 
-- The piece is one-dimensional and has the dtype of the tensor.
-- The caller deletes the tensor afterwards to save memory. The piece therefore has memory of its
+- The shard is one-dimensional and has the dtype of the tensor.
+- The caller deletes the tensor afterwards to save memory. The shard therefore has memory of its
   own, no more than its elements need.
-- `tensor` may be a parameter. The piece is not part of its graph and requires no gradient.
+- `tensor` may be a parameter. The shard is not part of its graph and requires no gradient.
 - `tensor` may have any shape, fewer elements than there are ranks, or no elements at all. It may be
   a view that is not contiguous.
 - Nothing is sent, and `tensor` stays unchanged.
@@ -21,14 +21,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, body, edit, in_words
-from ddp_workbook.exercises.judging.pieces import calls, filled_memory, in_full, piece, whole
+from ddp_workbook.exercises import Look, OnRanks, body, edit, in_words
+from ddp_workbook.exercises.judging.shards import calls, filled_memory, in_full, shard, whole
+from ddp_workbook.exercises.judging.wire_looks import calls_only
 
 MINUTES = 6
 HINTS = [
-    "How long is a piece when 4 ranks share 10 elements? Is the quotient rounded up or down, and "
+    "How long is a shard when 4 ranks share 10 elements? Is the quotient rounded up or down, and "
     "how many zeros does that take in all?",
-    "Rank r's piece is a slice of the padded row. How much memory does a slice of a tensor keep "
+    "Rank r's shard is a slice of the padded row. How much memory does a slice of a tensor keep "
     "alive?",
     "F.pad and new_zeros both make zeros. A slice is a view; clone gives it memory of its own. "
     "What takes a tensor out of autograd's graph?",
@@ -36,7 +37,7 @@ HINTS = [
 
 
 def shard_and_pad(tensor: Tensor) -> Tensor:
-    """Return this rank's piece of `tensor` (any shape): [n], with the same n on every rank."""
+    """Return this rank's shard of `tensor` (any shape): [n], with the same n on every rank."""
     ### BEGIN SOLUTION
     flat = tensor.detach().flatten()
     ranks = dist.get_world_size()
@@ -48,22 +49,15 @@ def shard_and_pad(tensor: Tensor) -> Tensor:
 
 
 def watched(function: Callable, tensor: Tensor) -> dict[str, Any]:
-    """Call it; return the piece, and what it keeps alive."""
+    """Call it; return the shard, and what it keeps alive."""
     with filled_memory():
         returned = function(tensor)
     if not isinstance(returned, Tensor):
-        return {"piece": returned}
+        return {"shard": returned}
     memory = returned.untyped_storage()
     shared = memory.data_ptr() == tensor.untyped_storage().data_ptr()
     spare = memory.nbytes() if shared else max(0, memory.nbytes() - returned.nbytes)
-    return {"piece": returned, "spare": spare, "gradient": returned.requires_grad}
-
-
-def same_numbers(seen: Seen) -> bool:
-    """Whether it is the right piece except for its dtype or its shape."""
-    if not isinstance(seen.value, Tensor) or seen.value.numel() != seen.right.numel():
-        return False
-    return torch.allclose(seen.value.flatten().double(), seen.right.double(), rtol=1e-2)
+    return {"shard": returned, "spare": spare, "gradient": returned.requires_grad}
 
 
 FLAT, SLICE = "tensor.detach().flatten()", "[start : start + length]"
@@ -86,22 +80,14 @@ CHECK = OnRanks(
     given=lambda call: (whole(call),),
     caller=watched,
     looks=[
-        Look(
-            of=lambda seen: sorted({*seen.ops}),
-            right=[],
-            otherwise="Every rank has the whole tensor already. What is there to send?",
-            actual="rank {rank} called {value}",
+        calls_only(
             required="nothing is sent",
-            words=", ".join,
+            otherwise="Every rank has the full tensor already. What is there to send?",
         ),
         Look(
-            of=lambda seen: seen.actual["piece"],
-            right=piece,
-            mistakes={
-                "The elements are right. Which line decides in which dtype the zeros, or the row, "
-                "are made? And how many dimensions does a piece have?": When(same_numbers),
-            },
-            otherwise="Which elements of the row are these, and how long must each piece be?",
+            of=lambda seen: seen.actual["shard"],
+            right=shard,
+            otherwise="Which elements of the row are these, and how long must each shard be?",
             words=in_full,
         ),
         Look(
@@ -109,16 +95,16 @@ CHECK = OnRanks(
             right=0,
             otherwise="A slice is a view: it keeps all of the memory that it was cut from, even "
             "the tensor's own if nothing was copied. What gives it memory of its own?",
-            actual="the right piece, which keeps {value} bytes of memory more than it should",
+            actual="the right shard, which keeps {value} bytes of memory more than it should",
             required="memory for its own elements alone",
         ),
         Look(
             of=lambda seen: seen.actual["gradient"],
             right=False,
-            otherwise="The caller makes parameters of the pieces. What is asked for is a plain "
+            otherwise="The caller makes parameters of the shards. What is asked for is a plain "
             "tensor: what takes it out of the graph of `tensor`?",
-            actual="the right piece, which requires a gradient",
-            required="a piece that requires none",
+            actual="the right shard, which requires a gradient",
+            required="a shard that requires none",
         ),
     ],
     mistakes={
@@ -126,11 +112,17 @@ CHECK = OnRanks(
             body("return tensor.detach().flatten().clone()"),
             edit(SLICE, ""),
         ],
-        "This is rank 0's piece on every rank. Where does the rank come in?": edit(
+        "The elements are right. Which line decides in which dtype the zeros, or the row, are "
+        "made? And how many dimensions does a shard have?": [
+            edit("flat.new_zeros", "torch.zeros"),
+            edit(FLAT, f"{FLAT}.float()"),
+            edit(".clone()", ".clone()[None]"),
+        ],
+        "This is rank 0's shard on every rank. Where does the rank come in?": edit(
             "dist.get_rank()", "0"
         ),
-        "The piece has only the elements that were left for it. Where are the zeros that make all "
-        "pieces equally long?": edit(ZEROS, "0", LENGTH, "-(-len(flat) // ranks)"),
+        "The shard has only the elements that were left for it. Where are the zeros that make all "
+        "shards equally long?": edit(ZEROS, "0", LENGTH, "-(-len(flat) // ranks)"),
         "The elements are spread as evenly as possible. Where in the row do the zeros belong, and "
         "do they come before the cut or after?": [
             body("""
@@ -143,13 +135,13 @@ CHECK = OnRanks(
                 return torch.cat([own, own.new_zeros(-(-len(row) // ranks) - len(own))])
             """),
         ],
-        "The elements are dealt out like cards. A piece is one block of the row.": edit(
+        "The elements are dealt out like cards. A shard is one block of the row.": edit(
             SLICE, "[dist.get_rank() :: ranks]"
         ),
         "Elements are missing: the remainder of the division is on no rank. Was the length rounded "
         "up or down?": edit(ZEROS, "0"),
-        "The last piece takes all that is left, and is longer than the others. What makes the "
-        "pieces equally long?": edit(
+        "The last shard takes all that is left, and is longer than the others. What makes the "
+        "shards equally long?": edit(
             ZEROS, "0", SLICE, "[start : None if dist.get_rank() == ranks - 1 else start + length]"
         ),
         "There are more zeros than needed. How many are needed if the number of elements is "
@@ -173,12 +165,10 @@ CHECK = OnRanks(
     errors={
         "out of range": "Without zeros, 5 elements make three chunks for 4 ranks; and a tensor "
         "without dimensions has no shape[0]. Which of the two is it here?",
-        "view size is not compatible": "view needs elements that are already contiguous in memory. "
-        "Which other method flattens any tensor?",
         "invalid for input of size": "Without zeros, these elements do not divide into that many "
-        "equal pieces.",
+        "equal shards.",
         "dimension": ANY_SHAPE,
         "of a 0-d tensor": ANY_SHAPE,
     },
-    proves="pieces of 0 to 24 elements in 4 dtypes, at 1 to 4 ranks, in memory of their own",
+    proves="shards of 0 to 24 elements in 4 dtypes, at 1 to 4 ranks, in memory of their own",
 )

@@ -242,9 +242,5 @@ CHECK = OnRanks(
         f"batch_size={case.batch_size}, seed={case.seed})"
     ),
     looks=[TYPE, FAIR, NEW, SAME_CALL, OTHER_SEED, STATE],
-    errors={
-        "mutually exclusive with shuffle": "Two arguments of the loader want to choose the order.",
-        "no attribute 'set_epoch'": "Which object makes the order? It must know the epoch.",
-    },
     proves="4 epochs of 23 and 24 samples, each in a new order that seed decides, at 1 to 4 ranks",
 )

@@ -288,9 +288,7 @@ CHECK = OnRanks(
         ],
     },
     errors={
-        "mutually exclusive with shuffle": "Two arguments of the loader want to choose the rows.",
         "device_ids": "The model is on the CPU: there is no device to choose.",
-        "no attribute 'set_epoch'": "Which object makes the order? It must be told the epoch.",
     },
     proves="rows dealt again each epoch, 32 bytes of gradients a step, the weights of one process, "
     "at 1 to 4 ranks",

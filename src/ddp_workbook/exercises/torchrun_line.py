@@ -1,16 +1,16 @@
-"""Write the torchrun command to type on one host of a job.
+"""Write the torchrun command to type on one node of a job.
 
-`hosts` maps the name of each host of the job to its number of GPUs, and `host` is the host that
-this line is typed on. The function is called once for each host, each time in a Python process of
-that host and with the same dict, in the same order. Typed on their hosts, the lines must start one
-job.
+`hosts` maps the name of each node of the job to its number of GPUs, and `host` is the name of the
+node that this line is typed on. The function is called once for each node, each time in a Python
+process of that node and with the same dict, in the same order. Typed on their nodes, the lines must
+start one job.
 
 Return the words of the line as a list, such as `["torchrun", "--standalone", "train.py"]`. A text
 is fine too; it is split as a shell would split it. Any spelling that torchrun accepts is right.
 
-- Each host starts one rank for each of its GPUs. Hosts may have different numbers of GPUs.
-- The hosts meet in a `c10d` rendezvous at `port`, which is free on all of them.
-- Other jobs use the same hosts, so the name of the rendezvous contains `job`, the number of this
+- Each node starts one rank for each of its GPUs. Nodes may have different numbers of GPUs.
+- The nodes meet in a `c10d` rendezvous at `port`, which is free on all of them.
+- Other jobs use the same nodes, so the name of the rendezvous contains `job`, the number of this
   job. No other job has this number.
 - `program` is what would follow `python`: a file, or `-m` and a module, and then the arguments.
 """
@@ -32,21 +32,21 @@ from ddp_workbook.exercises.judging.same import kind
 
 MINUTES = 8
 HINTS = [
-    "Write down the lines for two hosts, one with 4 GPUs and one with 2. Which words must be the "
+    "Write down the lines for two nodes, one with 4 GPUs and one with 2. Which words must be the "
     "same on both? Which one may differ?",
-    "torchrun needs three things to find the other hosts: how many there are, the address at "
+    "torchrun needs three things to find the other nodes: how many there are, the address at "
     "which all of them meet, and a name for the job. `torchrun --help` has an option for each.",
-    "--nnodes counts hosts; --nproc-per-node counts the ranks of this host only. The endpoint may "
-    "be on any host of the job, as long as all lines name the same one: the first, for example.",
+    "--nnodes counts nodes; --nproc-per-node counts the ranks of this node only. The endpoint may "
+    "be on any node of the job, as long as all lines name the same one: the first, for example.",
 ]
 
 
 def torchrun_line(
     host: str, hosts: dict[str, int], port: int, job: str, program: list[str]
 ) -> list[str]:
-    """Return the words of the command for `host`; `hosts` has the number of GPUs of each host."""
+    """Return the words of the command for `host`; `hosts` has the number of GPUs of each node."""
     ### BEGIN SOLUTION
-    meeting_point = next(iter(hosts))  # any host of the job, but the same one in all lines
+    meeting_point = next(iter(hosts))  # any node of the job, but the same one in all lines
     return [
         "torchrun",
         f"--nnodes={len(hosts)}",
@@ -75,13 +75,10 @@ class Typed:
     shown: str
     form: str | None = "a torchrun command"  # or what came in its place
     line: torchrun.Line | None = None
-    error: str = ""  # of the meeting, on the last host
 
 
-MET = "they meet"
-PLAYED = Job({"gpu-07": 4, "gpu-11": 2, "gpu-12": 8}, 29431, "4711", ["train.py", "--epochs", "5"])
 CASES = [
-    PLAYED,
+    Job({"gpu-07": 4, "gpu-11": 2, "gpu-12": 8}, 29431, "4711", ["train.py", "--epochs", "5"]),
     Job({"n1": 1, "n2": 1}, 29600, "17", ["train.py"]),
     Job(
         {"rack-a.cluster.org": 2, "rack-b.cluster.org": 2},
@@ -93,13 +90,10 @@ CASES = [
     Job({"gpu-11": 4}, 29431, "4713", ["train.py", "--epochs", "5"]),
 ]
 HERE = ("localhost", "127.0.0.1", "0.0.0.0", "[::1]")  # each host's own name for itself
-TYPED: list[list[str]] = []  # in the rank: the words for the hosts of this job, so far
 
 
 def given(case: Job, rank: int) -> tuple:
     """The arguments; the dict and the list are this call's own."""
-    if rank == 0:
-        TYPED.clear()
     return [*case.hosts][rank], dict(case.hosts), case.port, case.job, [*case.program]
 
 
@@ -124,8 +118,8 @@ def on_host_of_its_own(function: Callable, host: str, hosts: dict, *rest: Any) -
         return function(host, hosts, *rest)
 
 
-def typed(returned: Any, host: str, hosts: dict, port: int, job: str, program: list) -> Typed:
-    """Read what came back. Once all hosts of the first job have their lines, let these meet."""
+def typed(returned: Any, *_: Any) -> Typed:
+    """Read what came back."""
     listed = isinstance(returned, list | tuple)
     if odd := [kind(word) for word in returned if not isinstance(word, str)] if listed else []:
         return Typed(in_words(returned), f"a list with {odd[0]} in it")
@@ -133,22 +127,10 @@ def typed(returned: Any, host: str, hosts: dict, port: int, job: str, program: l
         return Typed(in_words(returned), returned if returned is None else kind(returned))
     shown = shlex.join(returned) if listed else returned
     try:
-        words = [*returned] if listed else torchrun.split(returned)
-        line = torchrun.read(words)
+        line = torchrun.read([*returned] if listed else torchrun.split(returned))
     except torchrun.Unreadable as problem:
         return Typed(f"{shown}\n{problem}", problem.reason.value)
-    TYPED.append(words)
-    complete = job == PLAYED.job and len(TYPED) == len(hosts) and alike()
-    return Typed(shown, line=line, error=torchrun.error_of_meeting(TYPED) if complete else "")
-
-
-def alike() -> bool:
-    """Whether the lines name one meeting, so that it is worth trying."""
-    lines = [torchrun.read(words) for words in TYPED]
-    named = {(line.nnodes, line.backend, line.endpoint, line.run_id) for line in lines}
-    waiting = all(line.is_host is False for line in lines)  # for a store that nobody opens
-    one_job = len(named) == 1 and lines[0].nnodes == str(len(lines)) and not lines[0].standalone
-    return one_job and not waiting
+    return Typed(shown, line=line)
 
 
 def host_of(seen: Seen) -> str:
@@ -157,7 +139,7 @@ def host_of(seen: Seen) -> str:
 
 
 def on_host(seen: Seen) -> str:
-    """The line as a terminal shows it, with the host that it is for."""
+    """The line as a terminal shows it, with the node that it is for."""
     return f"{host_of(seen)}$ {seen.actual.shown}"
 
 
@@ -190,13 +172,6 @@ def endpoint(seen: Seen) -> str:
     allowed = [*case.hosts, *HERE] if len(case.hosts) == 1 else case.hosts
     right = agreed(seen, "endpoint") and line.host in allowed and line.port == str(case.port)
     return f"{next(iter(case.hosts))}:{case.port}" if right or line.standalone else line.endpoint
-
-
-def refuses_the_store(seen: Seen) -> bool:
-    """Whether this host is the endpoint's, and its line says that it does not open the store."""
-    line = seen.actual.line
-    here = line.standalone or line.host in (*HERE, host_of(seen))
-    return here and line.is_host is False
 
 
 def name_of_job(seen: Seen) -> str:
@@ -245,22 +220,22 @@ LOOKS = [
         "arguments.",
     ),
     part(
-        "hosts of the job",
+        "nodes of the job",
         of=lambda seen: "1 (--standalone)" if alone(seen) else seen.actual.line.nnodes,
         right=lambda case: str(len(case.hosts)),
         mistakes={
-            "--standalone makes a whole job of one host, which meets no other. What do several "
-            "hosts need?": When(alone),
-            "With a range, torchrun starts with fewer hosts if others are late. How many must "
+            "--standalone makes a whole job of one node, which meets no other. What do several "
+            "nodes need?": When(alone),
+            "With a range, torchrun starts with fewer nodes if others are late. How many must "
             "there be?": When(lambda seen: ":" in seen.value),
         },
-        otherwise="How many hosts does the job have, and which option counts them?",
+        otherwise="How many nodes does the job have, and which option counts them?",
     ),
     part(
-        "ranks on this host",
+        "ranks on this node",
         of=ranks,
         right=lambda case, rank: str([*case.hosts.values()][rank]),
-        otherwise="How many GPUs does this host have, according to `hosts`?",
+        otherwise="How many GPUs does this node have, according to `hosts`?",
     ),
     part(
         "rendezvous",
@@ -273,46 +248,33 @@ LOOKS = [
         of=endpoint,
         right=lambda case: f"{next(iter(case.hosts))}:{case.port}",
         mistakes={
-            "On every host, this name means that host itself. Which name means the same host "
+            "On every node, this name means that node itself. Which name means the same node "
             "everywhere?": When(lambda seen: seen.actual.line.host in HERE),
             "The lines of this job name different endpoints. What must be the same everywhere?": (
                 When(differ)
             ),
-            "The host is right. At which port do they meet?": When(
+            "The node is right. At which port do they meet?": When(
                 lambda seen: seen.actual.line.host in seen.case.hosts
             ),
         },
-        otherwise="Is this the name of one of the job's hosts, followed by a colon and the port?",
+        otherwise="Is this the name of one of the job's nodes, followed by a colon and the port?",
         required=lambda seen: (
             f"one of {[*seen.case.hosts]} and the port {seen.case.port}, the "
             f"same in all {len(seen.case.hosts)} lines"
         ),
     ),
     part(
-        "hosts that open the store",
-        of=lambda seen: "none" if refuses_the_store(seen) else host_of(seen),
-        right=lambda case, rank: [*case.hosts][rank],
-        otherwise="With is_host=false, a host does not open the store. If the host of the endpoint "
-        "does not, which one does?",
-    ),
-    part(
         "name of the job",
         of=name_of_job,
         right=lambda case: case.job,
         mistakes={
-            "The hosts give the job different names, so these are different jobs. What do all of "
+            "The nodes give the job different names, so these are different jobs. What do all of "
             "them know?": When(differ),
         },
         otherwise="Another job may have this name as well. What belongs to this job only?",
         required=lambda seen: (
             f"a name with the job's number, {seen.case.job}, in it, the same in all lines"
         ),
-    ),
-    part(
-        "tried over loopback",
-        of=lambda seen: seen.actual.error or MET * (len(seen.everyone) == len(seen.case.hosts)),
-        right=MET,
-        otherwise="torchrun stopped with this error. Which of your options caused it?",
     ),
 ]
 
@@ -350,13 +312,13 @@ CHECK = Alone(
         ),
         "One word has become several. What does the shell do at a space, and how do you keep it "
         "from that?": edit("*program", '*" ".join(program).split()'),
-        "By default, a job has one host. Which option says how many hosts torchrun waits for?": (
+        "By default, a job has one node. Which option says how many nodes torchrun waits for?": (
             edit('f"--nnodes={len(hosts)}",', "")
         ),
         "By default, torchrun starts one rank. Which option says how many?": edit(
             'f"--nproc-per-node={hosts[host]}",', ""
         ),
-        "Every host starts equally many. How many GPUs does this one have?": [
+        "Every node starts equally many. How many GPUs does this one have?": [
             edit("hosts[host]", count)
             for count in (
                 "hosts[meeting_point]",
@@ -368,13 +330,13 @@ CHECK = Alone(
             )
         ],
         "By default, the backend is `static`: it takes --master-addr, and --node-rank numbers the "
-        "hosts by hand. Which option asks for c10d?": edit('"--rdzv-backend=c10d",', ""),
-        "No line says where the hosts meet. Which option is for that?": edit(
+        "nodes by hand. Which option asks for c10d?": edit('"--rdzv-backend=c10d",', ""),
+        "No line says where the nodes meet. Which option is for that?": edit(
             'f"--rdzv-endpoint={meeting_point}:{port}",', ""
         ),
-        "The lines name different hosts. A set of strings has another order in every process. "
+        "The lines name different nodes. A set of strings has another order in every process. "
         "Which order is the same everywhere?": edit("iter(hosts)", "iter(set(hosts))"),
-        "By default, every job is called `none`, and would join any other job at the same host and "
+        "By default, every job is called `none`, and would join any other job at the same node and "
         "port. Which option names the job?": edit('f"--rdzv-id={job}",', ""),
     },
     keeps="Which line changes the caller's dict or list?",
@@ -382,6 +344,5 @@ CHECK = Alone(
         "KeyError": "`hosts` is a dict: host name to number of GPUs. Which key do you look up?",
         "concatenate": "A number is not a string. Which of the words contains one?",
     },
-    proves="torchrun's parser reads one job in them, for 1 to 3 hosts with 1 to 8 GPUs, and the "
-    "lines of 3 hosts met here",
+    proves="torchrun's own parser reads one job in the lines, for 1 to 3 nodes with 1 to 8 GPUs",
 )

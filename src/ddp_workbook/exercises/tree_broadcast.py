@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit, in_words
-from ddp_workbook.exercises.judging.point_to_point import MESSAGES_ALONE, OWN_DTYPE, sends_of
+from ddp_workbook.exercises.judging.wire_looks import MESSAGES_ALONE, OWN_DTYPE, sends_of
 
 MINUTES = 20
 HINTS = [
@@ -143,20 +143,6 @@ CHECK = OnRanks(
             of=lambda seen: len(sent_to(seen)),
             right=lambda case, rank: int(rank != case.src),
             mistakes={
-                "No rank has sent anything. Which rank has the numbers at the beginning?": When(
-                    lambda seen: not any(map(sends_of, seen.everyone))
-                ),
-                "Here src itself gets a message, and another rank gets none. What is src for, and "
-                "which of your lines use it?": When(
-                    lambda seen: (
-                        len(sent_to(seen.everyone[seen.case.src])) == 1
-                        and [*map(sent_to, seen.everyone)].count([]) == 1
-                    )
-                ),
-                "Not all of these messages are as long as the tensor. What does each of them hold, "
-                "and can one message do?": When(
-                    lambda seen: {row["bytes"] for row in sent_to(seen)} - {nbytes(seen)}
-                ),
                 "Which rank sends to one that already has the numbers?": When(
                     lambda seen: seen.value > seen.right
                 ),
@@ -194,16 +180,14 @@ CHECK = OnRanks(
         ),
     ],
     mistakes={
+        "Here src itself gets a message, and another rank gets none. What is src for, and which of "
+        "your lines use it?": edit("(rank - src) % ranks", "rank"),
         "A message has reached this rank, but not its tensor. Which memory did you fill, and is it "
         "the tensor's own?": [
             edit("tensor.copy_(box)", "return box"),
             edit("tensor.copy_(box)", "return box")
             + edit("= tensor.contiguous()", "= 1 * tensor.contiguous()"),
         ],
-    },
-    errors={
-        "contiguous": "Messages must be contiguous. Which tensor is, and how do the numbers get "
-        "back into the other one?",
     },
     proves="every rank as src, at 1 to 5 and 7 ranks: N - 1 messages in log2 N rounds, rounded up",
 )

@@ -91,12 +91,6 @@ CHECK = Alone(
         Look(
             of=lambda seen: shapes(seen.actual),
             right=SHAPES,
-            mistakes={
-                "What does your loop go through, and does it reach the end? gradients[0] has one "
-                "tensor for each parameter.": When(
-                    lambda seen: isinstance(seen.value, list) and len(seen.value) != len(SHAPES)
-                ),
-            },
             otherwise="Each parameter has its own shape. Which line decides it here?",
             words=lambda value: (
                 f"the shapes {in_words(value)}" if isinstance(value, list) else in_words(value)
@@ -116,6 +110,8 @@ CHECK = Alone(
         ),
     ],
     mistakes={
+        "What does your loop go through, and does it reach the end? gradients[0] has one tensor "
+        "for each parameter.": edit("    return combined", "        return combined"),
         "This is the plain mean. How much does a row count in a small piece, and in a large one?": (
             weights("[1 / len(rows) for _ in rows]")
         ),
@@ -126,50 +122,28 @@ CHECK = Alone(
         "With several replicas, all weights are 0 here. What does // do with a fraction?": weights(
             "[own // sum(rows) for own in rows]"
         ),
-        "These are means already. Why is each divided by the number of all rows?": weights(
-            "[1 / sum(rows) for _ in rows]"
-        ),
-        "These are means already. Why is each divided by its own number of rows?": weights(
-            "[1 / own for own in rows]"
-        ),
+        "These are means already. Why is each divided by a number of rows?": [
+            weights(f"[1 / {count} for own in rows]") for count in ("sum(rows)", "own")
+        ],
         "You divide by the number of replicas. What have you added up?": weights(
             "[own / len(rows) for own in rows]"
         ),
         "This is right, but divided by the number of replicas as well. What do the weights add up "
         "to before that?": weights("[own / sum(rows) / len(rows) for own in rows]"),
-        "You divide by the rows of replica 0. Over which rows is the mean?": weights(
-            "[own / rows[0] for own in rows]"
-        ),
-        "You divide by the largest number of rows. What do the weights add up to then?": weights(
-            "[own / max(rows) for own in rows]"
-        ),
-        "You divide by the rows of the last replica. Over which rows is the mean?": weights(
-            "[own / rows[-1] for own in rows]"
-        ),
-        "The last replica's gradient is not in it. Where does your loop end?": weights(
-            "[own / sum(rows) for own in rows[:-1]] + [0]"
-        ),
-        "Replica 0's gradient is not in it. Where does your loop begin?": weights(
-            "[0] + [own / sum(rows) for own in rows[1:]]"
-        ),
-        "This is replica 0's own gradient. Where are the others?": weights(
-            "[1] + [0] * len(rows[1:])"
-        ),
-        "This is the last replica's own gradient. Where are the others?": weights(
-            "[0] * len(rows[1:]) + [1]"
-        ),
-        "Here the number of a replica decides its weight. What does that number say about its "
-        "rows?": weights("[r / sum(range(len(rows) + 1)) for r in range(1, len(rows) + 1)]"),
+        "You divide by the rows of one replica. Over which rows is the mean?": [
+            weights(f"[own / {count} for own in rows]")
+            for count in ("rows[0]", "max(rows)", "rows[-1]")
+        ],
+        "One replica's gradient is not in it. Where does your loop begin, and where does it end?": [
+            weights("[own / sum(rows) for own in rows[:-1]] + [0]"),
+            weights("[0] + [own / sum(rows) for own in rows[1:]]"),
+        ],
+        "This is one replica's own gradient. Where are the others?": [
+            weights("[1] + [0] * len(rows[1:])"),
+            weights("[0] * len(rows[1:]) + [1]"),
+        ],
         "All replicas but the last have the same weight. Do they have the same number of rows?": (
             edit("shares =", "rows = rows[:1] * (len(rows) - 1) + rows[-1:]\n    shares =")
-        ),
-        "This is a running mean. What share of the rows seen so far does a piece have?": edit(
-            "sum(weighted)",
-            "of_one[0]",
-            "    return",
-            "        for share, one in zip(shares[1:], of_one[1:]):\n"
-            "            combined[-1] = combined[-1] + share * (one - combined[-1])\n"
-            "    return",
         ),
     },
     keeps=IN_PLACE,
@@ -181,7 +155,6 @@ CHECK = Alone(
         "stack expects each tensor": SHAPE,
         "size for first two": SHAPE,
         "NoneType": "gradients[r][p] is a gradient itself, and has no .grad.",
-        "process group": "There are no ranks here: gradients holds what all replicas computed.",
     },
     proves="the combined gradient is that of the whole batch, for uneven pieces on 1 to 4 "
     "replicas, and the replicas' own gradients are as they were",

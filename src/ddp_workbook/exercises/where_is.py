@@ -34,15 +34,6 @@ def where_is(gpus: list[int]) -> list[tuple[int, int]]:
     ### END SOLUTION
 
 
-CALLERS_LIST: list[int] = []
-
-
-def the_callers_list(gpus: list[int]) -> tuple[list[int]]:
-    """The same list in every call: an answer that is cached by its identity is out of date."""
-    CALLERS_LIST[:] = gpus
-    return (CALLERS_LIST,)
-
-
 def plain(returned: Any, _: list[int]) -> Any:
     """Named tuples as plain ones, which they are equal to."""
     if not isinstance(returned, list | tuple):
@@ -56,7 +47,7 @@ def is_place(value: Any) -> bool:
 
 
 def same(actual: Any, right: Any) -> bool:
-    """Whether `came.index` would find each place of `right`."""
+    """Whether `actual.index` would find each place of `right`."""
     return isinstance(actual, list) and all(map(is_place, actual)) and actual == right
 
 
@@ -83,25 +74,15 @@ CASES = [
 CHECK = Alone(
     cases=CASES,
     called="where_is({case})",
-    given=the_callers_list,
+    given=lambda gpus: ([*gpus],),
     observe=plain,
     looks=[
         Look(
             mistakes={
                 "An entry is a tuple of two whole numbers, node and local rank. What does the "
                 "caller find at index r for rank r?": some(lambda one, gpus: not is_place(one)),
-                "A rank is on a node without GPUs. Which is the next node that has some?": some(
-                    lambda one, gpus: dict(enumerate(gpus)).get(one[0]) == 0
-                ),
                 "The entries are right, but their order is not. Where does rank 1 run?": When(
                     lambda seen: isinstance(seen.value, list) and sorted(seen.value) == seen.right
-                ),
-                "Return an entry for each rank. How many ranks are there?": When(
-                    lambda seen: isinstance(seen.value, list) and len(seen.value) != len(seen.right)
-                ),
-                "There is no such node, or no such local rank on it. Which local ranks does a node "
-                "with two GPUs have?": some(
-                    lambda one, gpus: one[1] not in range(dict(enumerate(gpus)).get(one[0], 0))
                 ),
             },
             otherwise="Which processes has the launcher already started when it comes to a node?",
@@ -120,12 +101,10 @@ CHECK = Alone(
             ),
         ],
         "This is (local rank, node). Which of the two comes first?": edit(PLACE, "(local, node)"),
-        "The nodes are counted from 1. At which number does PyTorch start?": edit(
-            NODES, "enumerate(gpus, 1)"
-        ),
-        "The local ranks are counted from 1. At which number does PyTorch start?": edit(
-            GPUS, "range(1, count + 1)"
-        ),
+        "Nodes, or local ranks, are counted from 1. At which number does PyTorch start?": [
+            edit(NODES, "enumerate(gpus, 1)"),
+            edit(GPUS, "range(1, count + 1)"),
+        ],
         "These are ranks, not local ranks. At which local rank does each node start?": edit(
             "range(count)", "range(sum(gpus[:node]), sum(gpus[:node]) + count)"
         ),
@@ -133,9 +112,6 @@ CHECK = Alone(
             in_ranks(f"divmod(rank, {each} or 1)")
             for each in ("gpus[0]", "(sum(gpus) // len(gpus))", "min(gpus)", "max(gpus)", "8")
         ],
-        "A node has at most 8 GPUs here. Where does the task say so?": edit(
-            GPUS, "range(min(count, 8))"
-        ),
         "All ranks are on one node. When does the launcher move to the next?": in_ranks(
             "(0, rank)"
         ),

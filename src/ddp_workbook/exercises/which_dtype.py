@@ -22,13 +22,11 @@ Return a dict with the name of a format for each letter.
 - The answers are those of a CPU. For these ten lines, an NVIDIA GPU gives the same.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 
-from ddp_workbook.exercises import ANY, Alone, Look, NotYet, Seen, When, in_words
+from ddp_workbook.exercises import ANY, Alone, Look
+from ddp_workbook.exercises.judging.letters import first_wrong, names_in, none_left_open
 
 MINUTES = 7
 HINTS = [
@@ -92,73 +90,41 @@ def measured() -> dict[str, str]:
     return {letter: str(one.dtype)[6:] for letter, one in zip(LETTERS, values, strict=True)}
 
 
-def names_in(answer: Any) -> dict[str, str]:
-    """The names by letter; "" where there is none yet. Raises NotYet for what is no name."""
-    if not isinstance(answer, Mapping) or not set(answer) <= set(LETTERS):
-        look = "The cell began with a dict. Are its letters, and the return, still there?"
-        raise NotYet(CALLED, in_words(answer), "a dict of names, with the letters a to j", look)
-    return {letter: _name(letter, answer.get(letter)) for letter in LETTERS}
-
-
-def _name(letter: str, given: Any) -> str:
-    if given is None or given == "":
-        return ""
-    word = str(given).strip().lower().removeprefix("torch.")
+def read(name: str) -> str:
+    """The format of this name. Raises ValueError if it is none."""
+    word = name.strip().lower().removeprefix("torch.")
     if word not in NAMES:
-        actual, required = f"{in_words(given)} for {letter}", f"one of {', '.join(NAMES)}"
-        raise NotYet(CALLED, actual, required, "Is it a name of the list, in the same spelling?")
+        raise ValueError(name)
     return NAMES[word]
 
 
-def first_wrong(seen: Seen) -> str:
-    """The letter that the verdict is about: the first with a name that is not right; "" if none."""
-    return next((one for one in LETTERS if seen.actual[one] not in ("", seen.right[one])), "")
-
-
-def about(letters: str) -> When:
-    """True if the first wrong name is that of one of these letters."""
-    return When(lambda seen: first_wrong(seen) in tuple(letters))
-
-
+ABOUT = {
+    "a": "What is autocast for? It makes one kind of operation faster, above all others.",
+    "b": "Both inputs have 32 bits. Does an addition get faster with fewer digits?",
+    "c": "This one is on none of autocast's lists. What is it given?",
+    "de": "One input has 16 bits, the other 32. Which format has room for both?",
+    "fg": "This is a loss. Would a mean of many small numbers be safe in 16 bits?",
+    "h": "autocast converts float32, and nothing that is larger. What are the inputs here?",
+    "i": "What does this one return: numbers, or places of numbers?",
+    "j": "A gradient has the format of its parameter. Has autocast changed the parameter?",
+}
 CHECK = Alone(
     cases=[()],
     called=CALLED,
-    observe=names_in,
+    observe=lambda answer: names_in(CALLED, answer, LETTERS, f"one of {', '.join(NAMES)}", read),
     looks=[
         Look(
             of=lambda seen: {letter: name or ANY for letter, name in seen.actual.items()},
             right=lambda case: measured(),
-            mistakes={
-                "What is autocast for? It makes one kind of operation faster, above all others.": (
-                    about("a")
-                ),
-                "Both inputs have 32 bits. Does an addition get faster with fewer digits?": (
-                    about("b")
-                ),
-                "This one is on none of autocast's lists. What is it given?": about("c"),
-                "One input has 16 bits, the other 32. Which format has room for both?": about("de"),
-                "This is a loss. Would a mean of many small numbers be safe in 16 bits?": about(
-                    "fg"
-                ),
-                "autocast converts float32, and nothing that is larger. What are the inputs "
-                "here?": about("h"),
-                "What does this one return: numbers, or places of numbers?": about("i"),
-                "A gradient has the format of its parameter. Has autocast changed the parameter?": (
-                    about("j")
-                ),
-            },
-            otherwise="Run the line under autocast, and look at .dtype.",
+            otherwise=lambda seen: next(
+                words for letters, words in ABOUT.items() if first_wrong(seen) in letters
+            ),
             actual=lambda seen: f"{seen.actual[first_wrong(seen)]} for {first_wrong(seen)}",
             required="another format",
         ),
-        Look(
-            of=lambda seen: [letter for letter, name in seen.actual.items() if not name],
-            right=[],
-            otherwise="Which formats do its inputs have, and is the operation on one of autocast's "
-            "lists?",
-            actual="no name for {value}; the other names are right",
-            required="a name for each of a to j",
-            words=", ".join,
+        none_left_open(
+            LETTERS,
+            "Which formats do its inputs have, and is the operation on one of autocast's lists?",
         ),
     ],
     proves="each of the 10 names is what torch gives when it runs the line",

@@ -10,6 +10,7 @@ import gc
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from ddp_workbook.chapters import fully_sharded_real_run as program
+from ddp_workbook.chapters.fully_sharded_real_run import Settings
 from ddp_workbook.digits import CLASSES, PIXELS, SIDE, DigitsTransformer
 from ddp_workbook.experiments.data_parallel.step_times import Size
 from ddp_workbook.experiments.fully_sharded.strategies import FAKE, STRATEGIES, Strategy
@@ -33,6 +36,8 @@ FOLDER = Path(__file__).parents[3] / "data" / "gpu"
 SMALL, WIDE = Size(64, 3, 64), Size(1024, 8, 1024)  # the page's model; one that fills a GPU
 HEAVY = (Size(1024, 4, 1024), Size(2048, 4, 1024))  # nearly all of a step is matrix products
 BATCHES = (64, 256, 1024)
+# 1.2 billion parameters: 19 GB with gradients and AdamW's state, and the activations.
+LANGUAGE = Settings(layers=24, width=2048, heads=16, length=2048, batch=4, micro_batch=4, bf16=True)
 MEBIBYTES = (1, 16, 256)  # of a copy
 RANKS = 8  # of the fake world, in which this process is rank 0
 MOMENTS = ("built", "forward", "backward", "optimizer step", "zero_grad", "next step")
@@ -50,6 +55,10 @@ COLUMNS = {
     "activations": (*MODEL, "checkpointing", "activation_bytes", "peak_bytes", *TIMES),
     "precision": (*MODEL, "candidate", *TIMES, "times_as_fast", "tflop_per_s"),
     "one_rank": (*MODEL, "candidate", *TIMES, "times_as_long"),
+    "real_run": (
+        "layers", "width", "length", "batch", "checkpointing", "compiled",
+        "peak_bytes", *TIMES, "tokens_per_s", "mfu_percent",
+    ),
     "copies": (
         "mebibytes", "host_memory", "non_blocking",
         "median_gb_per_s", "q1_gb_per_s", "q3_gb_per_s", "copies", "returns_after_ms",
@@ -60,6 +69,10 @@ SHOWN = {  # what pages show of a table
     "activations": ("batch", "checkpointing", "activation_bytes", "peak_bytes", "median_ms"),
     "precision": (*MODEL, "candidate", "median_ms", "times_as_fast"),
     "one_rank": (*MODEL, "candidate", "median_ms", "times_as_long"),
+    "real_run": (
+        "layers", "width", "length", "batch", "checkpointing", "compiled",
+        "peak_bytes", "tokens_per_s", "mfu_percent",
+    ),
     "copies": (
         "mebibytes", "host_memory", "non_blocking", "median_gb_per_s", "returns_after_ms",
     ),
@@ -75,7 +88,7 @@ Cases = dict[str, Callable[[], list[Row]]]
 def recorded_gpu(name: str, folder: Path = FOLDER) -> pd.DataFrame:
     """What `make gpu` has recorded; no rows, but all columns, where nobody has run it yet.
 
-    `name` is one of memory, activations, precision, one_rank, copies. The column machine names the
+    `name` is a key of COLUMNS, such as memory or precision. The column machine names the
     GPU, torch and CUDA, date the day. Raises ValueError for another name.
     """
     if name not in COLUMNS:
@@ -177,7 +190,7 @@ PLAIN, CHECKPOINTED = (
 VIEWS = {"gradient_as_bucket_view": True}
 RUNS = (
     Run(PLAIN),
-    Run(Strategy("one process, bf16 autocast", "one process", autocast=True)),
+    Run(Strategy("one process, bf16 autocast", "one process", precision="bf16")),
     Run(CHECKPOINTED),
     Run(STRATEGIES["DDP"]),
     Run(Strategy("DDP, gradient_as_bucket_view", "DDP", VIEWS)),
@@ -185,7 +198,7 @@ RUNS = (
     Run(STRATEGIES["fully_shard"]),
     *(
         Run(STRATEGIES[name], RANKS)
-        for name in ("fully_shard", "blocks stay whole", "bf16", "checkpointing", "CPU offload")
+        for name in ("fully_shard", "blocks stay gathered", "bf16", "checkpointing", "CPU offload")
     ),
     Run(Strategy("HSDP, 2 x 4", replicas=2), RANKS),
 )
@@ -359,7 +372,7 @@ def _precision(size: Size, device: torch.device, rounds: int) -> list[Row]:
         "fp32": step,
         "TF32": in_tf32,
         "bf16 autocast": with_autocast,
-        "fp16 autocast, loss scaled": scaled_step(model, size, device),
+        "fp16 autocast, loss scaled": training_step(model, size, device, scaled=True),
         "bf16 weights and state": own,
     }
     rows = _compared(steps, size, device, rounds)
@@ -420,6 +433,54 @@ def _times(row: pd.Series) -> Row:
     return times | {"steps": int(row["n"])}
 
 
+# The language model
+
+
+def real_run(
+    device: torch.device,
+    settings: Settings = LANGUAGE,
+    backend: str = "inductor",
+    rounds: int = ROUNDS,
+) -> Cases:
+    """A step of page 06's language model in a group of one rank: tokens a second, MFU, memory.
+
+    With each kind of checkpointing, and compiled by `backend`. mfu_percent is empty if the
+    program does not know the GPU. peak_bytes is that of a whole step, with all that is kept.
+    """
+    changes: dict[str, dict[str, Any]] = {
+        "checkpointing none": {"checkpointing": "none"},
+        "selective": {},
+        "full": {"checkpointing": "full"},
+        "selective, compiled": {"compile": backend},
+    }
+    return {
+        name: partial(_real_run, replace(settings, **change), device, rounds)
+        for name, change in changes.items()
+    }
+
+
+def _real_run(settings: Settings, device: torch.device, rounds: int) -> list[Row]:
+    text = torch.randint(256, (2**20,), dtype=torch.uint8)  # as good as any for the seconds
+    with group("nccl" if device.type == "cuda" else "gloo", 1, device):
+        meter = Meter(device)
+        model, optimizer = program.build(settings, device)
+
+        def step() -> None:
+            program.training_step(model, optimizer, text, settings, 0)
+
+        step()  # optimizer state and compiled code are there now
+        meter.read()
+        step()
+        peak = meter.read()["peak_bytes"]
+        frame = compare({"": _timed(step, device)}, rounds, warm_up=1, budget=SECONDS)
+    times = _times(summary(frame).iloc[0])
+    rate = settings.batch * settings.length / (times["median_ms"] / 1e3)
+    about = {name: getattr(settings, name) for name in ("layers", "width", "length", "batch")}
+    about |= {"checkpointing": settings.checkpointing, "compiled": bool(settings.compile)}
+    share = program.operations_per_token(model, settings) * rate / program.peak_of(device)
+    return [about | times | {"peak_bytes": peak, "tokens_per_s": rate, "mfu_percent": 100 * share}]
+
+
 # Copies to the device
 
 
@@ -476,6 +537,7 @@ MEASUREMENTS: dict[str, Callable[..., Cases]] = {
     "activations": activations,
     "precision": precision,
     "one_rank": one_rank,
+    "real_run": real_run,
     "copies": copies,
 }
 
@@ -496,30 +558,24 @@ def batch_of(size: Size, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def training_step(
-    model: nn.Module, size: Size, device: torch.device, dtype: torch.dtype = torch.float32
+    model: nn.Module,
+    size: Size,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    scaled: bool = False,
 ) -> Callable[[], None]:
-    """A function that does one step with AdamW on a batch that is on the device already."""
+    """A function that does one step with AdamW on a batch of `dtype` that is on the device already.
+
+    `scaled`: under autocast to float16, with a scaled loss.
+    """
     images, labels = batch_of(size, device)
     images = images.to(dtype)
     optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler(device.type, enabled=scaled)
 
     def step() -> None:
         optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
-
-    return step
-
-
-def scaled_step(model: nn.Module, size: Size, device: torch.device) -> Callable[[], None]:
-    """The same step in float16, with a scaled loss."""
-    images, labels = batch_of(size, device)
-    optimizer = torch.optim.AdamW(model.parameters())
-    scaler = torch.amp.GradScaler(device.type)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        with torch.autocast(device.type, torch.float16):
+        with torch.autocast(device.type, torch.float16) if scaled else contextlib.nullcontext():
             loss = F.cross_entropy(model(images), labels)
         scaler.scale(loss).backward()
         scaler.step(optimizer)

@@ -16,73 +16,37 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for editors and mypy
+    # ruff: noqa: F401
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Patch, Rectangle
-    from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
+    from matplotlib.patches import Patch, Rectangle
+    from matplotlib.ticker import MaxNLocator
 
-    from ddp_workbook.figures.bar_chart import Look, bars, listed, stack
+    from ddp_workbook.figures.bar_chart import bars, stack
     from ddp_workbook.figures.boxes import arrow, box, label_ranks, sheet
     from ddp_workbook.figures.images import images_plot
     from ddp_workbook.figures.line_chart import lines
     from ddp_workbook.figures.slider import Stepper, stepper
-    from ddp_workbook.figures.style import WIDTH, Picture, label_rows, number
+    from ddp_workbook.figures.style import WIDTH, Look, Picture, beside, label_rows, number
     from ddp_workbook.figures.time_lanes import lanes
     from ddp_workbook.figures.timings import speed_up_plot, step_time_plot
 
 HOMES = {
-    **dict.fromkeys(("Look", "bars", "listed", "stack"), "bar_chart"),
+    **dict.fromkeys(("bars", "stack"), "bar_chart"),
     "lanes": "time_lanes",
     "lines": "line_chart",
     **dict.fromkeys(("sheet", "box", "arrow", "label_ranks"), "boxes"),
-    **dict.fromkeys(("WIDTH", "Picture", "label_rows", "number"), "style"),
+    **dict.fromkeys(("WIDTH", "Look", "Picture", "beside", "label_rows", "number"), "style"),
     **dict.fromkeys(("step_time_plot", "speed_up_plot"), "timings"),
     "images_plot": "images",
     **dict.fromkeys(("Stepper", "stepper"), "slider"),
     # matplotlib's own, for what one picture alone needs
-    **dict.fromkeys(
-        ("FancyArrowPatch", "FancyBboxPatch", "Patch", "Rectangle"), "matplotlib.patches"
-    ),
+    **dict.fromkeys(("Patch", "Rectangle"), "matplotlib.patches"),
     "Axes": "matplotlib.axes",
     "Figure": "matplotlib.figure",
-    "Line2D": "matplotlib.lines",
-    **dict.fromkeys(("LogLocator", "MaxNLocator", "ScalarFormatter"), "matplotlib.ticker"),
+    "MaxNLocator": "matplotlib.ticker",
 }
-__all__ = [
-    "WIDTH",
-    "Axes",
-    "FancyArrowPatch",
-    "FancyBboxPatch",
-    "Figure",
-    "Line2D",
-    "LogLocator",
-    "Look",
-    "MaxNLocator",
-    "Patch",
-    "Picture",
-    "Rectangle",
-    "ScalarFormatter",
-    "Stepper",
-    "arrow",
-    "bars",
-    "box",
-    "drawn",
-    "images_plot",
-    "label_ranks",
-    "label_rows",
-    "lanes",
-    "lines",
-    "listed",
-    "number",
-    "sheet",
-    "speed_up_plot",
-    "stack",
-    "step_time_plot",
-    "stepper",
-]
-
 Given = ParamSpec("Given")
 Drawn = TypeVar("Drawn")
 

@@ -1,19 +1,17 @@
 """Stacked bars: a row of a table is a bar, a column is a part of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from ddp_workbook.figures.palette import part_look, rank_look, series_look
-from ddp_workbook.figures.style import WIDTH, Picture, label_rows, number
+from ddp_workbook.figures.style import WIDTH, Look, Picture, label_rows, name_looks, number
 
 MOST = 128  # bars whose names can be told apart
 BAR, THICK = 0.42, 0.66  # inches from bar to bar; share of that which is filled
-Look = dict[str, Any]
 
 
 def bars(
@@ -24,13 +22,15 @@ def bars(
     by: Literal["part", "rank", "candidate"] = "part",
     upright: bool = False,
     totals: Callable[[float], str] | None = None,
+    across: int | None = None,
 ) -> Picture:
     """A bar for each row of a table, stacked from its columns; a panel for each table.
 
     `unit` labels the axis: what the numbers are. `about` begins the alt text, a sentence without
     its full stop; the bars follow in words. `by` says what has a look of its own: a part (a column,
     by its name), a rank (row r is rank r) or a candidate (a row). Upright bars stand side by side.
-    `totals` writes a word at the end of each bar. A nan is drawn as no bar, and is "none" in words.
+    `totals` writes a word at the end of each bar. `across` panels stand side by side, by default
+    all. A nan is drawn as no bar, and is "none" in words.
 
     Raises ValueError for a table without rows or columns, and for more bars than can be named.
     """
@@ -39,10 +39,14 @@ def bars(
     rows = max(map(len, panels.values()))
     parts = list(dict.fromkeys(part for table in panels.values() for part in table))
     legend = by == "part" and len(parts) > 1
-    height = 3.7 if upright else 0.8 + BAR * rows + 0.3 * legend + 0.25 * any(panels)
-    figure = Figure((WIDTH, height), layout="constrained")
-    across = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (title, table) in zip(across, panels.items(), strict=True):
+    wide = min(across or len(panels), len(panels))
+    down = -(-len(panels) // wide)
+    height = 3.7 if upright else 0.8 + BAR * rows + 0.25 * any(panels)
+    figure = Figure((WIDTH, down * height + 0.3 * legend), layout="constrained")
+    grid = figure.subplots(down, wide, sharey=True, squeeze=False)
+    for spare in grid.flat[len(panels) :]:
+        spare.remove()
+    for axes, (title, table) in zip(grid.flat, panels.items(), strict=False):
         for place, (_, sizes) in enumerate(table.iterrows()):
             end = stack(axes, place, sizes, _looks(by, place, sizes.index), upright=upright)
             if totals:
@@ -52,12 +56,9 @@ def bars(
         _name_bars(axes, table.index, unit, upright)
         axes.margins(**{"y" if upright else "x": 0.12 if totals else 0.02})
     if upright:
-        across[0].set_ylabel(unit)
+        grid[0, 0].set_ylabel(unit)
     if legend:
-        keys = [Patch(label=part, **part_look(part)) for part in parts]
-        across_legend = 6 if sum(map(len, map(str, parts))) < 60 else 3
-        place_legend = {"loc": "outside upper left", "ncols": across_legend}
-        figure.legend(handles=keys, handlelength=1.6, **place_legend)
+        name_looks(figure, {part: part_look(part) for part in parts})
     return Picture(figure, f"{about}, {unit}. {listed(panels)}.")
 
 

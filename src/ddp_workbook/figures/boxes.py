@@ -42,8 +42,9 @@ def box(
     shape = {"boxstyle": f"round,pad=0,rounding_size={radius}"}
     look = {"facecolor": fill, "edgecolor": colour, "linewidth": 1.4} | (frame or {})
     axes.add_patch(FancyBboxPatch((left, top), width, height, **shape, **look))
-    place = {"ha": "center", "va": "center", "size": 9, "color": INK} | text
-    axes.text(left + width / 2, top + height / 2, str(words), **place)
+    place = {"ha": "center", "va": "center", "fontsize": 9, "color": INK} | text
+    if words != "":
+        axes.text(left + width / 2, top + height / 2, str(words), **place)
 
 
 def arrow(

@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from ddp_workbook.figures.palette import INK, rank_colour, rank_marker, series_colour
 from ddp_workbook.figures.style import WIDTH, Picture, number
 
 APART = (0, 2, 4, 3, 5, 1)  # the palette's series, those that are farthest apart first
+MOST_TICKS = 12
+LEGEND = 0.24  # inches for a line of it; two fit anyway
 
 
 def lines(
@@ -34,22 +38,35 @@ def lines(
     panels = tables if isinstance(tables, Mapping) else {"": tables}
     if not panels or any(table.isna().all(axis=None) for table in panels.values()):
         raise ValueError("There is nothing to draw: a table has no values.")
-    figure = Figure((WIDTH, 3.5), layout="constrained")
+    most = max(len(table.columns) for table in panels.values())
+    figure = Figure((WIDTH, 3.5 + LEGEND * max(0, most // 4 - 1)), layout="constrained")
     across = figure.subplots(1, len(panels), sharey=share, squeeze=False)[0]
     for axes, (title, table) in zip(across, panels.items(), strict=True):
         for place, name in enumerate(table):
             look = _look(by, place, str(name), len(table))
             axes.plot(table.index, table[name], label=str(name), **look)
         axes.set(title=title, xlabel=table.index.name or "")
-        axes.set_xscale("log" if "x" in log else "linear")
-        axes.set_yscale("log" if "y" in log else "linear")
         axes.grid(axis="y")
+        _logarithmic(axes, log, table.index)
     across[0].set_ylabel(unit)
-    keys: dict[str, Any] = {}
-    for axes in across:
-        keys |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    figure.legend(keys.values(), keys.keys(), loc="outside upper left", ncols=4)
-    return Picture(figure, f"{about}, {unit}. {_listed(panels)}.")
+    picture = Picture(figure, f"{about}, {unit}. {_listed(panels)}.")
+    picture.explain()
+    return picture
+
+
+def _logarithmic(axes: Axes, log: str, places: pd.Index) -> None:
+    """Logarithmic axes with plain numbers: across at few `places`, upwards at 1, 2, 5, 10, …"""
+    if "x" in log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        if len(places) <= MOST_TICKS:
+            axes.set_xticks(places)
+    if "y" in log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+    if log:
+        axes.minorticks_off()
 
 
 def _look(by: str, place: int, name: str, values: int) -> dict[str, Any]:

@@ -28,7 +28,11 @@ PARTS = {
     **{"all-reduce not hidden": (5, 5), "constructor": (0, 0), "step": (4, 4)},
     **{"add gradients": (5, 6), "backward and optimizer": (4, 4)},
     **{"network": (3, 3), "forward": (1, 0), "backward": (2, 0)},
-    **{"ideal": (2, 2), "lost": (5, 5), "sleeps": (3, 7)},
+    **{"ideal": (2, 2), "lost": (5, 5), "sleeps": (3, 7), "mapped file": (1, 7)},
+    **{"old save": (2, 2), "new save": (1, 1), "torn": (5, 5)},
+    **{"refused": (5, 5), "waits": (5, 5), "writes": (1, 1)},
+    **{"detection": (0, 0), "restart": (1, 1), "loading": (3, 3)},
+    **{"computed again": (5, 5), "saving": (4, 4), "training": (2, 2)},
 }
 
 

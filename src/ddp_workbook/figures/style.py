@@ -11,12 +11,14 @@ import io
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from ddp_workbook.figures.palette import FAINT, INK
 from ddp_workbook.files import write_whole
@@ -50,6 +52,7 @@ STYLE = {
     "svg.hashsalt": "ddp-workbook",  # else the ids inside differ in every run
     "svg.fonttype": "path",
 }
+Look = dict[str, Any]  # matplotlib's names for how an area is filled
 DRAWING = threading.RLock()
 # In a dark theme the card is dark and the ink light; the second step gives the hues back.
 DARK = (
@@ -78,6 +81,18 @@ class Picture:
     def axes(self) -> Axes:
         """The figure's first panel; `figure.axes` has all of them."""
         return self.figure.axes[0]
+
+    def explain(self, ncols: int = 4) -> None:
+        """Make the legend anew: what it named before, and all in the panels that has a label."""
+        named: dict[str, Any] = {}
+        for old in self.figure.legends:
+            words = (text.get_text() for text in old.texts)
+            named |= dict(zip(words, old.legend_handles, strict=True))
+            old.remove()
+        for axes in self.figure.axes:
+            for key, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                named.setdefault(label, key)
+        self.figure.legend(named.values(), named.keys(), loc="outside upper left", ncols=ncols)
 
     @property
     def svg(self) -> str:
@@ -125,6 +140,19 @@ def label_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), [_wrapped(name) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
+
+
+def name_looks(figure: Figure, looks: Mapping[str, Look]) -> None:
+    """A legend of areas above the panels, in one line if it fits."""
+    keys = [Patch(label=words, **look) for words, look in looks.items()]
+    columns = 6 if sum(len(words) + 4 for words in looks) < 80 else 3
+    figure.legend(handles=keys, handlelength=1.6, loc="outside upper left", ncols=columns)
+
+
+def beside(axes: Axes, row: float, words: str, **text: Any) -> None:
+    """Write `words` to the right of the panel, at the height of a row: no bar covers them there."""
+    place = {"transform": axes.get_yaxis_transform(), "va": "center"}
+    axes.text(1.02, row, words, **place | text)
 
 
 def number(value: float) -> str:

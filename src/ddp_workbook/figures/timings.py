@@ -1,6 +1,5 @@
 """Step times, and how many times as fast something is: tables of `recording.timing`, drawn."""
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,12 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ddp_workbook.figures import drawn
+from ddp_workbook.figures.bar_chart import bars
 from ddp_workbook.figures.palette import rank_marker, series_colour
 from ddp_workbook.figures.style import (
     FAINT,
     INK,
     WIDTH,
     Picture,
+    beside,
     label_rows,
     number,
 )
@@ -30,21 +31,23 @@ def step_time_plot(frame: pd.DataFrame) -> Picture:
     are the size.
     Each panel has its own time axis, from zero. Raises ValueError for a table without rows.
     """
-    figure, panels = _panels(frame)
-    for axes, (_, timed) in panels:
-        names, ends = list(timed["candidate"].unique()), []
-        for row, name in enumerate(names):
-            timings = timed.loc[timed["candidate"] == name, "seconds"]
-            q1, median, q3 = timings.quantile([0.25, 0.5, 0.75]) * 1e3
-            _bar(axes, row, median, color=series_colour(row))
+    sizes = dict((_size_text(size), timed) for size, timed in _sizes(frame))
+    medians = {
+        size: 1e3 * timed.groupby("candidate", sort=False)[["seconds"]].median()
+        for size, timed in sizes.items()
+    }
+    about = "Median times"
+    picture = bars(medians, "milliseconds a step", about, by="candidate", across=2)
+    for axes, timed in zip(picture.figure.axes, sizes.values(), strict=True):
+        quartiles = timed.groupby("candidate", sort=False)["seconds"].quantile([0.25, 0.5, 0.75])
+        quartiles = 1e3 * quartiles.unstack()
+        for row, (q1, median, q3) in enumerate(quartiles.to_numpy()):
             axes.hlines(row, q1, q3, color=INK, linewidth=4)
-            _value(axes, row, median)
-            ends.append((median, q3))
-        label_rows(axes, names)
-        medians, thirds = map(max, zip(*ends, strict=True))
-        axes.set_xlim(0, min(thirds, LONGEST * medians) * 1.04)
-        axes.set_xlabel("milliseconds a step")
-    return Picture(figure, _words_of_step_times(frame))
+            beside(axes, row, number(median))
+        longest = min(quartiles[0.75].max(), LONGEST * quartiles[0.5].max())
+        axes.set_xlim(0, 1.04 * longest)
+    _note(picture.figure, frame)
+    return picture
 
 
 @drawn
@@ -74,15 +77,6 @@ def speed_up_plot(table: pd.DataFrame, baseline: str) -> Picture:
     return Picture(figure, _words_of_speed_up(table, baseline))
 
 
-def _words_of_step_times(frame: pd.DataFrame) -> str:
-    words = []
-    for size, timed in _sizes(frame):
-        medians = timed.groupby("candidate", sort=False)["seconds"].median() * 1e3
-        bars = ", ".join(f"{name} {number(ms)}" for name, ms in medians.items())
-        words.append(f"{_size_text(size)}: {bars}" if size else bars)
-    return f"Median milliseconds a step, {'. '.join(words)}."
-
-
 def _words_of_speed_up(table: pd.DataFrame, baseline: str) -> str:
     words = []
     for size, points in _sizes(table):
@@ -90,25 +84,6 @@ def _words_of_speed_up(table: pd.DataFrame, baseline: str) -> str:
         said = (f"{n} {m:.2f}" for n, m in zip(others["candidate"], others["median"], strict=True))
         words.append(f"{_size_text(size)}: {', '.join(said)}")
     return f"Times as fast as {baseline}. {'. '.join(words)}."
-
-
-def _panels(frame: pd.DataFrame) -> tuple[Figure, Iterator]:
-    """A figure with one panel a size, two in a row, and (axes, (size, rows of the table))."""
-    if frame.empty:
-        raise ValueError("There are no rows to draw.")
-    sizes = list(_sizes(frame))
-    across = min(len(sizes), 2)
-    down = math.ceil(len(sizes) / across)
-    bars = max(part["candidate"].nunique() for _, part in sizes)
-    figure = Figure((WIDTH, down * (0.9 + 0.42 * bars) + 0.4), layout="constrained")
-    grid_of_axes = figure.subplots(down, across, sharey=True, squeeze=False)
-    for spare in grid_of_axes.flat[len(sizes) :]:
-        spare.remove()
-    for axes, (size, _) in zip(grid_of_axes.flat, sizes, strict=False):
-        axes.set_title(_size_text(size))
-        axes.grid(axis="x")
-    _note(figure, frame)
-    return figure, zip(grid_of_axes.flat, sizes, strict=False)
 
 
 def _sizes(table: pd.DataFrame) -> Iterator[tuple[dict, pd.DataFrame]]:
@@ -128,15 +103,6 @@ def _points(axes: Axes, rows: np.ndarray, points: pd.DataFrame, name: str, look:
 
 def _size_text(size: dict, separator: str = ", ") -> str:
     return separator.join(f"{column} {value}" for column, value in size.items())
-
-
-def _bar(axes: Axes, row: int, width: float, left: float = 0.0, **look) -> None:
-    axes.barh(row, width, left=left, height=0.66, edgecolor="white", linewidth=0, **look)
-
-
-def _value(axes: Axes, row: int, value: float) -> None:
-    """Write the number to the right of the panel, where no bar covers it."""
-    axes.text(1.02, row, number(value), va="center", transform=axes.get_yaxis_transform())
 
 
 def _note(figure: Figure, frame: pd.DataFrame) -> None:

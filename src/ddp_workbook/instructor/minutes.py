@@ -1,9 +1,10 @@
 """Computes how many minutes a page takes.
 
 Teaching is words read at 180 a minute, code read at 30 lines a minute, half a minute for each
-question to predict, a minute for each picture to play with, and the seconds that
-its cells run. Code that a cell shows counts once the page has been executed. Exercises take the
-minutes that each of them states. A page gives both numbers under its question.
+question to predict and for each picture or table that a cell shows, a minute for each picture to
+play with, and the seconds that its cells run, half a minute at most. Code, pictures and tables that
+cells show count once the page has been executed. Exercises take the minutes that each of them
+states. A page gives both numbers under its question.
 """
 
 import re
@@ -15,7 +16,9 @@ from ddp_workbook import exercises as all_exercises
 from ddp_workbook.notebook.pages import ASKED, EXERCISE, STATED
 from ddp_workbook.questions import table
 
-WORDS, LINES, PREDICTION, PLAYER = 180, 30, 0.5, 1.0
+WORDS, LINES, PREDICTION, LOOK, PLAYER = 180, 30, 0.5, 0.5, 1.0
+RUN = 30  # seconds of running that count at most: a busy machine says nothing about a page
+LOOKED_AT = re.compile(r"<(img|svg|table)\b")
 SHOWS_CODE = re.compile(r'(reveal\(\s*"\w+",\s*)?(show_code|what_changed)\(')
 WORD = re.compile(r"\w[\w'.-]*")
 
@@ -27,7 +30,7 @@ def stated(notebook: nbformat.NotebookNode) -> tuple[int, int] | None:
 
 
 def teaching(notebook: nbformat.NotebookNode, seconds: float = 0.0) -> float:
-    """Minutes to read a page and its code, to predict, to play, and to wait `seconds` in all.
+    """Minutes to read a page and its code, to predict, look, play, and to wait `seconds` in all.
 
     An exercise's cells, whose ids begin with ex-, are left out: its own minutes include them.
     """
@@ -45,7 +48,14 @@ def teaching(notebook: nbformat.NotebookNode, seconds: float = 0.0) -> float:
             lines += lines_of(cell.source)
             if SHOWS_CODE.match(cell.source):
                 lines += sum(lines_of(output.data["text/plain"]) for output in cell.outputs[:1])
-    return words / WORDS + lines / LINES + marked + seconds / 60
+            elif not cell.source.startswith("progress("):
+                marked += LOOK * sum(map(is_looked_at, cell.outputs))
+    return words / WORDS + lines / LINES + marked + min(seconds, RUN) / 60
+
+
+def is_looked_at(output: nbformat.NotebookNode) -> bool:
+    """True for a picture or a table."""
+    return bool(LOOKED_AT.search(output.get("data", {}).get("text/html", "")))
 
 
 def lines_of(code: str) -> int:

@@ -7,7 +7,7 @@ from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.exercises.judging.source import same_code
 from ddp_workbook.files import write_numbered, write_whole
-from ddp_workbook.instructor.updating import CannotUpdate, edition, git
+from ddp_workbook.instructor.updating import CannotUpdate, git
 from ddp_workbook.notebook import pages
 
 
@@ -56,11 +56,10 @@ def reset_page(name: str) -> tuple[Path, Path | None]:
         WorkbookError: the page cannot be kept; then it has not changed.
     """
     try:
-        shipped_in = edition(pages.FOLDER)
-        names = git(pages.FOLDER, "ls-tree", "--name-only", shipped_in).splitlines()
+        names = git(pages.FOLDER, "ls-tree", "--name-only", "HEAD").splitlines()
         shipped_pages = [pages.FOLDER / one for one in names if one.endswith(".ipynb")]
         (path,) = pages.find_pages([name], shipped_pages)
-        shipped = git(pages.FOLDER, "show", f"{shipped_in}:./{path.name}")
+        shipped = git(pages.FOLDER, "show", f"HEAD:./{path.name}")
     except CannotUpdate as error:
         raise pages.BadPage(
             f"git cannot show the page as it was shipped: {error} Take it from "

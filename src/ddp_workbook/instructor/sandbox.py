@@ -152,7 +152,7 @@ def limit_this_process() -> None:
 class Apart:
     """A Python module that runs apart and answers lines with lines, until `close`.
 
-    It says READY first. `words` is the command line after `python -m`.
+    Its first line says that it is ready. `words` is the command line after `python -m`.
     """
 
     def __init__(self, *words: str):
@@ -181,8 +181,8 @@ class Apart:
             self.log.seek(0)
             said = self.log.read().decode("utf-8", "replace").strip().splitlines()[-3:]
             self.close()
-            told = "\n".join([f"What judges attempts does not start: it {problem}.", *said])
-            raise WorkbookError(told) from None
+            message = "\n".join([f"What judges attempts does not start: it {problem}.", *said])
+            raise WorkbookError(message) from None
 
     def answer(self, line: str) -> str:
         """The line that it answers. Raises Stopped if it took too much, or has ended."""

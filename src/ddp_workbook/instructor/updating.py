@@ -1,8 +1,9 @@
 """`ddp-workbook update`: a newer edition of the workbook, in which a reader's own cells are kept.
 
-Editions are trees of git: that of HEAD, of its upstream, or of a folder. What a reader has is what
-stands in the checkout, whether staged or not. Nothing is remembered but by git: an update that was
-stopped half-way is completed by the next one, because merging an edition again changes nothing.
+Editions are commits of git: HEAD, and that of its upstream or of another clone. What a reader has
+is what stands in the checkout, whether staged or not. Nothing is remembered but by git: an update
+that was stopped half-way is completed by the next one, because merging an edition again changes
+nothing.
 """
 
 import json
@@ -19,7 +20,6 @@ from ddp_workbook.notebook import pages
 
 LOCAL = 60.0  # seconds for a command of git that asks no other machine
 REMOTE = 180.0  # seconds for git fetch
-FROM_A_FOLDER = "refs/ddp-workbook/on/"  # + a commit: the tree that lies over it since --from
 INSTALLED = ("pyproject.toml", "constraints.txt")  # what `make lab` installs from
 BUSY = {  # files of git while it is in the middle of something -> how to leave that
     "MERGE_HEAD": "git merge --abort",
@@ -72,17 +72,8 @@ class Change:
         return self.path.endswith(".ipynb") and bool(self.old and self.new and self.mine)
 
 
-def edition(checkout: Path) -> str:
-    """git's name of the edition in this checkout: HEAD, or what `update --from` laid over it."""
-    head = git(checkout, "rev-parse", "HEAD").strip()
-    try:
-        return git(checkout, "rev-parse", "-q", "--verify", FROM_A_FOLDER + head).strip()
-    except CannotUpdate:
-        return head
-
-
 def update(checkout: Path, source: Path | None = None) -> Outcome:
-    """Bring the checkout to its upstream's edition, or to that of the folder `source`.
+    """Bring the checkout to its upstream's edition, or to that of the clone in `source`.
 
     Raises CannotUpdate, before anything is changed unless it says otherwise. A page that cannot be
     read stays as it is; then the edition counts as the old one, so that the next update renews it.
@@ -90,22 +81,19 @@ def update(checkout: Path, source: Path | None = None) -> Outcome:
     _refuse_other_folders(checkout)
     _refuse_unfinished(checkout)
     head = git(checkout, "rev-parse", "HEAD").strip()
-    target = _tree_of(checkout, source, head) if source else _upstream(checkout, head)
-    if target is None:
+    target = _newest(checkout, source, head)
+    if _contains(checkout, head, target):
         return Outcome()
     outcome = Outcome()
     try:
-        _bring(checkout, changes(checkout, edition(checkout), target), target, outcome)
+        _bring(checkout, changes(checkout, head, target), target, outcome)
     except OSError as error:
         raise CannotUpdate(
             f"{error.filename} cannot be written: {error.strerror}. Some files are new and others "
             "are not yet: mend this, and run `update` again, which completes it."
         ) from None
     if not outcome.left:
-        if source:
-            git(checkout, "update-ref", FROM_A_FOLDER + head, target)
-        elif target != head:
-            git(checkout, "reset", "-q", target)
+        git(checkout, "reset", "-q", target)
     return outcome
 
 
@@ -179,15 +167,28 @@ def _refuse_unfinished(checkout: Path) -> None:
         )
 
 
-def _upstream(checkout: Path, head: str) -> str | None:
-    """The newest commit of the branch that this one follows; None if it has nothing new."""
+def _newest(checkout: Path, source: Path | None, head: str) -> str:
+    """The newest commit of the branch that this one follows, or of the clone in `source`."""
+    name = _fetched(checkout) if source is None else _fetched_from(checkout, source)
+    newest = git(checkout, "rev-parse", "FETCH_HEAD" if source else "@{upstream}").strip()
+    if not (_contains(checkout, newest, head) or _contains(checkout, head, newest)):
+        raise CannotUpdate(
+            f"You have commits that {name} has not. Make ordinary changes of them; this changes no "
+            f"file: `git reset --soft $(git merge-base HEAD {newest[:12]})`. Then run `update` "
+            f"again. {AGAIN}"
+        )
+    return newest
+
+
+def _fetched(checkout: Path) -> str:
+    """Fetch what the branch in this checkout follows; return its name."""
     try:
         name = git(checkout, "rev-parse", "--abbrev-ref", "@{upstream}").strip()
     except CannotUpdate:
         raise CannotUpdate(
             "The branch in this checkout follows no other one, so there is nothing to update from. "
             "`git checkout main` goes back to the branch that was cloned, and `git branch "
-            "--set-upstream-to=origin/main` lets it follow that. Or take a newer copy of the "
+            "--set-upstream-to=origin/main` lets it follow that. Or take a newer clone of the "
             f"workbook: `update --from DIR`. {AGAIN}"
         ) from None
     try:
@@ -195,18 +196,21 @@ def _upstream(checkout: Path, head: str) -> str | None:
     except CannotUpdate as error:
         raise CannotUpdate(
             f"{name} cannot be fetched ({error}). Is there a network? Without one, take a newer "
-            f"copy of the workbook from a stick: `update --from DIR`. {AGAIN}"
+            f"clone of the workbook from a stick: `update --from DIR`. {AGAIN}"
         ) from None
-    newest = git(checkout, "rev-parse", "@{upstream}").strip()
-    if _contains(checkout, head, newest) and edition(checkout) == head:
-        return None
-    if not _contains(checkout, newest, head):
+    return name
+
+
+def _fetched_from(checkout: Path, source: Path) -> str:
+    """Fetch what the clone in this folder has committed; return its name."""
+    try:
+        git(checkout, "fetch", "--quiet", str(source.expanduser().absolute()), "HEAD")
+    except CannotUpdate as error:
         raise CannotUpdate(
-            f"You have commits that {name} has not. Make ordinary changes of them; this changes no "
-            "file: `git reset --soft $(git merge-base HEAD @{upstream})`. Then run `update` again. "
-            f"{AGAIN}"
-        )
-    return newest
+            f"{source} is no clone of the workbook that git can read ({error}). A stick "
+            f"needs the .git of the clone, and what is new must be committed. {AGAIN}"
+        ) from None
+    return str(source)
 
 
 def _contains(checkout: Path, commit: str, other: str) -> bool:
@@ -216,38 +220,6 @@ def _contains(checkout: Path, commit: str, other: str) -> bool:
     except CannotUpdate:
         return False
     return True
-
-
-def _tree_of(checkout: Path, source: Path, head: str) -> str:
-    """The files of a folder as a tree of this repository; of a clone, those that git knows."""
-    folder = source.expanduser().absolute()
-    if not (folder / "src" / "ddp_workbook").is_dir() or not (folder / "notebooks").is_dir():
-        raise CannotUpdate(
-            f"{source} is no copy of the workbook: no src/ddp_workbook, or no notebooks. {AGAIN}"
-        )
-    if folder.samefile(checkout):
-        raise CannotUpdate(f"{source} is this checkout itself. {AGAIN}")
-    try:
-        theirs = git(folder, "rev-parse", "HEAD").strip()
-    except CannotUpdate:
-        theirs = ""  # a plain copy
-    if theirs and theirs != head and _contains(checkout, head, theirs):
-        raise CannotUpdate(f"{source} is older than this checkout. {AGAIN}")
-    with tempfile.TemporaryDirectory(prefix="ddp-workbook-") as own:
-        index = str(Path(own, "index"))
-        there = ("--git-dir", _git_dir(checkout), "--work-tree", str(folder))
-        if theirs:
-            known = git(folder, "ls-files", "-z").split("\0")
-            paths = "\0".join(path for path in known if path and Path(folder, path).exists())
-            words = ("add", "--pathspec-from-file=-", "--pathspec-file-nul")
-            git(folder, *there, *words, given=paths, index=index)
-        else:
-            git(folder, *there, "add", "--all", ".", index=index)
-        return git(folder, *there, "write-tree", index=index).strip()
-
-
-def _git_dir(checkout: Path) -> str:
-    return git(checkout, "rev-parse", "--absolute-git-dir").rstrip("\n")
 
 
 def changes(checkout: Path, old: str, new: str) -> list[Change]:

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
@@ -83,7 +84,7 @@ def run_agents(
     commands: Mapping[str, Sequence[str]],
     *,
     timeout: float = 60,
-    delays: Mapping[str, float] | None = None,
+    delays: Mapping[str, float | Path] | None = None,
     environment: Mapping[str, str] | None = None,
     quiet: bool = False,
 ) -> dict[str, AgentRun]:
@@ -91,9 +92,10 @@ def run_agents(
 
     Shows the command lines, then the workers' output, each line with its host, and the error of a
     torchrun that fails. (--tee 3 tells workers' lines from torchrun's own.) A host in `delays`
-    starts that many seconds later. `environment` is added to the environment of every torchrun. A
-    torchrun that is still running after `timeout` seconds is stopped. `quiet` shows nothing. GPUs
-    are hidden, because two hosts would take the same ones.
+    starts that many seconds later, or as soon as a file matches that path.
+    `environment` is added to the environment of every torchrun. A torchrun that is still running
+    after `timeout` seconds is stopped. `quiet` shows nothing. GPUs are hidden,
+    because two hosts would take the same ones.
 
     Raises:
         LaunchRefused: there is no host, or the time limit is not a positive number.
@@ -106,21 +108,19 @@ def run_agents(
     if not quiet:
         for host in hosts:
             print(f"{host} $ {command_line(commands[host])}", flush=True)
-    given = [list(map(str, commands[host])) for host in hosts]
+    given = [(host, list(map(str, commands[host]))) for host in hosts]
     waits = [(delays or {}).get(host, 0.0) for host in hosts]
-    patience = max(waits) + 2 * timeout + 60  # the keepers watch `timeout`; this limits the keepers
+    longest = max(timeout if isinstance(wait, Path) else wait for wait in waits)
+    patience = longest + 2 * timeout + 60  # the keepers watch `timeout`; this limits the keepers
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-agents-") as folder:
         # torchrun makes a folder for its logs in TMPDIR and leaves it behind.
         variables = {"TMPDIR": folder} | dict(environment or {})
         call = Call(_keep, (given, waits, began, timeout, variables, quiet))
         try:
-            found = run_ranks(call, len(hosts), patience, quiet=True, threads=1, names=hosts)
+            runs = run_ranks(call, len(hosts), patience, quiet=True, threads=1, names=hosts)
         except LaunchInterrupted:
             raise LaunchInterrupted("Interrupted. All hosts and their ranks have ended.") from None
-    return {
-        host: AgentRun(host, command_line(commands[host]), **seen)
-        for host, seen in zip(hosts, found, strict=True)
-    }
+    return dict(zip(hosts, runs, strict=True))
 
 
 def command_line(arguments: Sequence[str]) -> str:
@@ -129,18 +129,19 @@ def command_line(arguments: Sequence[str]) -> str:
 
 
 def _keep(
-    given: list[list[str]],
-    waits: list[float],
+    given: list[tuple[str, list[str]]],
+    waits: list[float | Path],
     began: float,
     timeout: float,
     environment: dict[str, str],
     quiet: bool,
-) -> dict:
+) -> AgentRun:
     """In the keeper: run this host's torchrun to its end, or to the time limit."""
-    host = int(os.environ["RANK"])
-    time.sleep(waits[host])
+    number = int(os.environ["RANK"])
+    host, words = given[number]
+    _sleep(waits[number], timeout)
     started = time.time() - began
-    command = [sys.executable, "-m", "torch.distributed.run", *given[host]]
+    command = [sys.executable, "-m", "torch.distributed.run", *words]
     # The keeper's environment without what `launch` has set for a rank.
     own = {key: value for key, value in os.environ.items() if not key.startswith(OWN)}
     own |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"} | environment
@@ -149,17 +150,29 @@ def _keep(
     if not quiet and returncode is None:
         print("torchrun was still running at the time limit, and was stopped", flush=True)
     elif not quiet and returncode:
-        told = error_of(agent.lines)
-        print(f"torchrun failed with exit code {returncode}: {told}", flush=True)
-    return {
-        "returncode": returncode,
-        "started": started,
-        "ended": time.time() - began,
-        "lines": agent.lines,
-        "environments": agent.environments,
-        "born": agent.born,
-        "listens": agent.listens,
-    }
+        error = error_of(agent.lines)
+        print(f"torchrun failed with exit code {returncode}: {error}", flush=True)
+    return AgentRun(
+        host,
+        command_line(words),
+        returncode,
+        started,
+        time.time() - began,
+        agent.lines,
+        agent.environments,
+        agent.born,
+        agent.listens,
+    )
+
+
+def _sleep(wait: float | Path, timeout: float) -> None:
+    """So many seconds; or until a file matches, for at most the time limit."""
+    if isinstance(wait, Path):
+        end = time.monotonic() + timeout
+        while time.monotonic() < end and not any(wait.parent.glob(wait.name)):
+            time.sleep(LOOK)
+    else:
+        time.sleep(wait)
 
 
 class _Agent:

@@ -3,7 +3,7 @@
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -55,34 +55,17 @@ class Call:
     @property
     def file(self) -> str | None:
         """The file of the worker, if it has one."""
-        if self.script or self.cell:
-            return self._path
+        worker: Any = getattr(self.worker, "__wrapped__", self.worker)
+        if isinstance(getattr(worker, "text", None), str):  # a script, or a cell
+            return worker.path
         module = sys.modules.get(getattr(self.worker, "__module__", None) or "")
         return getattr(module, "__file__", None)
-
-    @property
-    def cell(self) -> str:
-        """The source of the worker if it is a notebook cell, else ""."""
-        if self.script:
-            return ""
-        text = getattr(self.worker, "text", "")
-        return text if isinstance(text, str) else ""
 
     @property
     def has_arguments(self) -> bool:
         """True if the worker gets arguments other than its own numbers."""
         given = (*self.args, *self.kwargs.values())
         return any(not isinstance(value, Own) for value in given)
-
-    def files(self, modules: Iterable[str]) -> list[str]:
-        """The worker's own file, or the one that it runs, and those of the named modules."""
-        imported = [getattr(sys.modules.get(name), "__file__", None) for name in modules]
-        return [str(file) for file in (self._path, *imported) if file]
-
-    @property
-    def _path(self) -> str | None:
-        """The file that the worker, recorded or not, says that it runs."""
-        return getattr(getattr(self.worker, "__wrapped__", self.worker), "path", None)
 
     def run(self) -> Any:
         """In a rank: call the worker."""

@@ -1,6 +1,7 @@
 """`launch`: run a worker on N ranks from a notebook cell, under the same contract as torchrun."""
 
 import contextlib
+import linecache
 import multiprocessing.spawn
 import os
 import threading
@@ -22,9 +23,8 @@ from ddp_workbook.launcher import (
     fork_server,
     preconditions,
     rank_process,
-    reader_files,
     serialization,
-    unpickling,
+    written_files,
 )
 from ddp_workbook.launcher.calls import Call, call_of
 from ddp_workbook.launcher.interrupts import surely
@@ -71,7 +71,7 @@ def launch(
     Raises:
         LaunchRefused: the call cannot work; nothing was started.
         RankFailed: a rank raised, exited or was killed; the first one to fail is named.
-        RanksHung: the ranks did not finish in time, or their results could not be read in time.
+        RanksHung: the ranks did not finish in time.
         LaunchInterrupted: the reader interrupted; it is a KeyboardInterrupt.
     """
     preconditions.check_folder()
@@ -106,6 +106,7 @@ def run_ranks(
     preconditions.check(ranks, timeout, threads)
     user_code.add_worker(call.file)
     packed, needs_main = serialization.pack_call(call)
+    written_files.say_what_changed()
     # Its path, or its module's name.
     data = multiprocessing.spawn.get_preparation_data("") if needs_main else {}
     main = {key: value for key, value in data.items() if key.startswith("init_main_from")}
@@ -117,10 +118,9 @@ def run_ranks(
         store = loopback_store()
         around = RankEnvironment(ranks, store.port, threads, environment or {})
         _start(handles, around, packed, main)
-        deadline = time.monotonic() + timeout
         watch = Watch(by_evidence) if by_evidence else None
         _follow(handles, timeout, printer, watch, cancelled)
-        results = unpickling.results(handles, deadline, timeout, cancelled)
+        results = [_result(handle) for handle in handles]
     except KeyboardInterrupt:
         raise LaunchInterrupted(_where_they_stand(handles, printer)) from None
     except RankFailed as failure:
@@ -130,12 +130,26 @@ def run_ranks(
     finally:
         surely(_end, handles, printer)
         if call.script:
-            reader_files.forget_lines(call.script.path)
+            linecache.cache.pop(call.script.path, None)  # see `scripts.keep_lines`
         store = None  # an error keeps this frame alive, but must not keep the socket and the thread
     text = call.script.text if call.script and ranks > 1 else ""
     if text and (sentence := alone.without_a_group(_evidence(handles), text)):
         print(sentence)
     return results
+
+
+def _result(handle: RankHandle) -> Any:
+    """What the rank returned; the memory of its pickle is released."""
+    end = handle.evidence.end
+    parts, end.value = end.value, []
+    try:
+        return serialization.unpack(parts[0], parts[1:])
+    except (Exception, SystemExit) as error:
+        text = f"{type(error).__name__}: {error}".rstrip(".: ")
+        raise WorkbookError(
+            f"The result of rank {handle.rank} cannot be read here: {text}.\n"
+            "Return numbers, strings, lists, dicts, tensors, or objects of an importable class."
+        ) from error
 
 
 def _start(
@@ -257,7 +271,7 @@ def _collect_positions(handles: list[RankHandle], printer: Printer) -> None:
     silent = [handle for handle in running if handle.silent]
     _ask(silent, RankHandle.ask_by_signal, printer)
     for handle in silent:
-        handle.look_from_outside()
+        handle.read_dumped_stack()
 
 
 def _ask_for_long(handles: list[RankHandle], printer: Printer) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from ddp_workbook.diagnostics import exceptions
-from ddp_workbook.diagnostics.evidence import Crash, Ending, Evidence, Frame, Outcome, Phase
+from ddp_workbook.diagnostics.evidence import Evidence, Frame, Outcome, State
 from ddp_workbook.diagnostics.positions import megabytes
 from ddp_workbook.diagnostics.user_code import is_own
 from ddp_workbook.errors import TooLargeToSend
@@ -110,7 +110,7 @@ class RankHandle:
         except MemoryError:
             size, free = megabytes(self.evidence.size), megabytes(memory_for_results())
             error = exceptions.as_data(TooLargeToSend(NO_ROOM.format(size=size, free=free)))
-            self.evidence.outcome = Outcome(Ending.RAISED, time.monotonic(), error=error)
+            self.evidence.outcome = Outcome(State.FAILED, time.monotonic(), error=error)
             self.report.close()
 
     def _expect(self, lengths: list[int]) -> None:
@@ -118,7 +118,7 @@ class RankHandle:
         size = sum(lengths)
         if size < LARGE:
             return
-        self.evidence.phase, self.evidence.size = Phase.SENDING, size
+        self.evidence.phase, self.evidence.size = State.SENDING, size
         if size + lengths[0] > memory_for_results():  # what the pickle itself holds is copied
             raise MemoryError
         RECEIVING.add(self)
@@ -161,13 +161,10 @@ class RankHandle:
     def _note_death(self, **how: Any) -> None:
         when = self.silent_since or time.monotonic()
         stacks, crashed = self._dumped_stacks()
-        self.evidence.stack = stacks.get(self.main_thread, [])
-        crash = Crash.UNKNOWN
-        if crashed and crashed == self.main_thread:
-            crash = Crash.MAIN
-        elif any(is_own(file) for file, _, _ in stacks.get(crashed, [])):
-            crash, self.evidence.stack = Crash.OTHER, stacks[crashed]
-        self.evidence.outcome = Outcome(Ending.DIED, when, crash=crash, **how)
+        at_crash = any(is_own(file) for file, _, _ in stacks.get(crashed, []))
+        # Often the thread is gloo's own, and which line made it crash is not known.
+        self.evidence.stack = stacks.get(crashed if at_crash else self.main_thread, [])
+        self.evidence.outcome = Outcome(State.DIED, when, at_crash=at_crash, **how)
 
     def _dumped_stacks(self) -> tuple[dict[int, list[Frame]], int]:
         """From the last dump: each thread's stack, and the thread that crashed, 0 if unknown."""
@@ -206,18 +203,15 @@ class RankHandle:
 
     def ask_by_signal(self) -> None:
         """Ask for the Python stacks by signal, for compiled code that holds the rank's GIL."""
-        listens = self.evidence.phase is not Phase.STARTING  # until then, the signal would kill it
+        listens = self.evidence.phase is not State.STARTING  # until then, the signal would kill it
         if rank_process.STACKS_SIGNAL and listens and not self.ended:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, rank_process.STACKS_SIGNAL)
 
-    def look_from_outside(self) -> None:
-        """Note what a silent rank shows: the stacks that it wrote, and whether it is stopped."""
+    def read_dumped_stack(self) -> None:
+        """Note where a silent rank stands by the stacks that it wrote, if it did."""
         if not self.evidence.stack:
             self.evidence.stack = self._dumped_stacks()[0].get(self.main_thread, [])
-        with contextlib.suppress(psutil.Error):
-            status = psutil.Process(self.pid).status()
-            self.evidence.stopped = status == psutil.STATUS_STOPPED
 
     def returncode(self) -> int | None:
         """The exit status; None while the process lives."""

@@ -28,7 +28,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.diagnostics import exceptions, flight_recorder, user_code
-from ddp_workbook.diagnostics.evidence import Ending, Frame, Phase
+from ddp_workbook.diagnostics.evidence import Frame, State
 from ddp_workbook.diagnostics.handling import handled_by, that_ended_a_thread
 from ddp_workbook.errors import ScriptRunsAgain
 from ddp_workbook.launcher import framing, serialization, workarounds
@@ -72,7 +72,7 @@ def main(
         faulthandler.enable(stacks)
         faulthandler.register(STACKS_SIGNAL, stacks, all_threads=True)
     reporter = Reporter(report)
-    reporter.send(phase=Phase.IMPORTING, main_thread=threading.get_ident())
+    reporter.send(phase=State.IMPORTING, main_thread=threading.get_ident())
     threading.Thread(target=answer_questions, args=(report, reporter), daemon=True).start()
     tell_errors_of_threads(reporter)
     meeting_point = MeetingPoint(orders.environment)
@@ -84,18 +84,18 @@ def main(
         sys.argv = [call.file or "worker"]  # argparse must not see the kernel's arguments
         if call.file:
             sys.path.append(os.path.dirname(call.file))  # as a script finds its own folder there
-        reporter.enter(Phase.WORKING)
+        reporter.enter(State.WORKING)
         value = work(call, left)
-        reporter.enter(Phase.RETURNING)
-        ending, body, error = Ending.RETURNED, serialization.pack_result(value), {}
+        reporter.enter(State.RETURNING)
+        ending, body, error = State.RETURNED, serialization.pack_result(value), {}
     except BaseException as problem:
-        ending, body, error, kept = Ending.RAISED, [], exceptions.as_data(problem), problem
+        ending, body, error, kept = State.FAILED, [], exceptions.as_data(problem), problem
     if os.getpid() != reporter.pid:
         os._exit(0)  # a child that the worker forked, which returned from it too
     tell = partial(reporter.tell, body, meeting_point, ending=ending, error=error, left=left)
     if kept:
         tell()  # what runs at the end may hang, crash or exit
-    reporter.enter(Phase.LEAVING)
+    reporter.enter(State.LEAVING)
     atexit._run_exitfuncs()  # only the worker's own (see adopt), as ranks under torchrun do
     if not kept:
         tell()
@@ -124,7 +124,7 @@ class Reporter:
         self.report, self.lock, self.pid = report, threading.Lock(), os.getpid()
         self.may_go = threading.Event()
 
-    def enter(self, phase: Phase) -> None:
+    def enter(self, phase: State) -> None:
         """Announce the next phase."""
         if os.getpid() == self.pid:
             self.send(phase=phase)

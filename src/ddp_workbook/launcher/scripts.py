@@ -5,9 +5,8 @@ import contextlib
 import difflib
 import importlib
 import importlib.util
-import io
-import itertools
 import json
+import linecache
 import os
 import re
 import shlex
@@ -21,15 +20,13 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from ddp_workbook.errors import LaunchRefused
-from ddp_workbook.launcher import reader_files
 
 RANKS_NAMES = (
     *("nproc_per_node", "nproc", "nprocs", "n_procs", "np", "num_procs", "num_processes"),
     *("world_size", "nranks", "n_ranks", "num_ranks", "rank"),
 )
-PYTHON = re.compile(r"python[\d.]*(\.exe)?$")
-RUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
-HOW_MANY = re.compile(r"-n|-np|--ntasks|--num[-_]processes|--nproc[-_]per[-_]node")
+RUN_MODULES = {"torch.distributed.run", "torch.distributed.launch"}
+HOW_MANY = re.compile(r"(?:-np?|--ntasks|--num[-_]processes|--nproc[-_]per[-_]node)[ =](\d+)")
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Script:
     def __call__(self, *words: str) -> None:
         """In a rank: run the file as `__main__`."""
         sys.argv = [self.path, *words]
-        reader_files.keep_lines(self.path, self.text)
+        keep_lines(self.path, self.text)
         main = new_main(self.path)
         if self.module:
             main.__spec__ = spec = importlib.util.find_spec(self.module)  # imports its packages
@@ -60,6 +57,12 @@ class Script:
             sys.path.insert(0, os.path.dirname(self.path))
         with exit_ends_the_worker():
             exec(compile(self.source, self.path, "exec", dont_inherit=True), main.__dict__)
+
+
+def keep_lines(path: str, text: str) -> None:
+    """Make errors of this process show these lines for `path`, whatever the file holds later."""
+    # Without a modification time, linecache does not read the file again.
+    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
 
 
 def new_main(path: str) -> ModuleType:
@@ -120,7 +123,7 @@ def script_of(
         line, problem = getattr(error, "lineno", None), getattr(error, "msg", None) or error
         where = f", line {line}" if line else ""
         raise LaunchRefused(f"{path}{where} is not valid Python: {problem}.") from None
-    reader_files.keep_lines(script.path, script.text)
+    keep_lines(script.path, script.text)
     return script, tuple(map(str, words))
 
 
@@ -151,7 +154,7 @@ def _refuse_if_missing(path: Path, text: str, words: Sequence[Any], ranks: int) 
         raise LaunchRefused(f"{path} is a folder: give the path of a script in it.{inside}")
     if path.is_file():
         return
-    meant = _function_meant(text, ranks) or _meant(" ".join([text, *map(str, words)]), ranks)
+    meant = _meant(" ".join([text, *map(str, words)]), ranks)
     hint = f" Write {meant}." if meant else _nearest(path)
     raise LaunchRefused(f"There is no script {path} (seen from {Path.cwd()}).{hint}")
 
@@ -162,67 +165,26 @@ def as_call(script: str | os.PathLike, words: Sequence[Any], ranks: int | None =
     return f"launch({', '.join(given + ([] if ranks is None else [f'ranks={ranks}']))})"
 
 
-def _function_meant(text: str, ranks: int) -> str:
-    """For "package.module:function", or with a dot: the lines that launch it; else ""."""
-    module, _, name = text.replace(":", ".").rpartition(".")
-    if not name.isidentifier() or name == "py" or not all(map(str.isidentifier, module.split("."))):
-        return ""
-    try:
-        file = _file_of_module(module)
-    except LaunchRefused:
-        return ""
-    if not re.search(
-        rf"^def {name}\b", file.read_text(encoding="utf-8", errors="ignore"), flags=re.M
-    ):
-        return ""
-    return f"`from {module} import {name}` and launch({name}, ranks={ranks})"
-
-
 def _meant(text: str, ranks: int) -> str:
-    """The call that a command line, or a name without its end, stands for; "" if unknown."""
+    """The call that a command line, or a name without its end, stands for; "" if unknown.
+
+    What stands before the script starts it: torchrun, srun, mpirun, python, a variable.
+    """
     if Path(f"{text}.py").is_file():
         return as_call(f"{text}.py", [], ranks)
     try:
         words = shlex.split(text.removeprefix("!"))
     except ValueError:
         return ""
-    if words and PYTHON.match(Path(words[0]).name):
-        words = words[1:]
-        while words and words[0] in ("-u", "-O", "-B", "-s", "-E", "-I"):
-            words = words[1:]
-    if words[:1] == ["-m"] and len(words) > 1 and words[1] in RUN_MODULES:
-        words = ["torchrun", *words[2:]]
-    by_torchrun = words and Path(words[0]).name == "torchrun"
-    if by_torchrun and (meant := _meant_by_torchrun(words[1:], ranks)):
-        return meant
-    if words[:1] == ["-m"] and len(words) > 1:
-        return as_call("-m", words[1:], ranks)
-    for place, word in enumerate(words):  # behind srun, mpirun, accelerate launch, or X=1
-        if word.endswith(".py") and Path(word).is_file():
-            options = itertools.pairwise(words[:place])
-            counts = [int(n) for name, n in options if HOW_MANY.fullmatch(name) and n.isdigit()]
-            return as_call(word, words[place + 1 :], counts[-1] if counts else ranks)
+    for place, word in enumerate(words):
+        names_module = word == "-m" and not {*words[place + 1 :][:1]} <= RUN_MODULES
+        if names_module or (word.endswith(".py") and Path(word).is_file()):
+            counts = HOW_MANY.findall(" ".join(words[:place]))
+            return as_call(word, words[place + 1 :], int(counts[-1]) if counts else ranks)
     with contextlib.suppress(LaunchRefused):
         if all(map(str.isidentifier, text.split("."))) and _file_of_module(text):
             return as_call("-m", [text], ranks)
     return ""
-
-
-def _meant_by_torchrun(words: list[str], ranks: int) -> str:
-    """The call for a torchrun line, read by torchrun's own parser."""
-    from torch.distributed.run import get_args_parser
-
-    parser = get_args_parser()
-    parser.set_defaults(nproc_per_node=str(ranks))
-    try:
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            given = parser.parse_args(words)
-    except SystemExit:
-        return ""
-    count = given.nproc_per_node
-    ranks = int(count) if count.isdigit() else ranks
-    script = ["-m", given.training_script] if given.module else [given.training_script]
-    return as_call(script[0], [*script[1:], *given.training_script_args], ranks)
 
 
 def _nearest(path: Path) -> str:

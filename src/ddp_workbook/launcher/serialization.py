@@ -19,7 +19,6 @@ import torch
 from torch.storage import TypedStorage, UntypedStorage
 
 from ddp_workbook.errors import LaunchRefused, TooLargeToSend, Unsendable
-from ddp_workbook.launcher import reader_files
 from ddp_workbook.launcher.calls import Call, Own
 
 CELL = (
@@ -197,8 +196,7 @@ def unpack(pickled: bytes | numpy.ndarray, buffers: Sequence[numpy.ndarray] = ()
 def pack_call(call: Call) -> tuple[bytes, bool]:
     """The call's bytes for the ranks, and whether they must run the script that is `__main__` here.
 
-    Says which of the reader's files that the call needs were changed elsewhere. Raises
-    LaunchRefused, naming what cannot be pickled.
+    Raises LaunchRefused, naming what cannot be pickled.
     """
     try:
         data, modules = _pack(call)
@@ -214,7 +212,6 @@ def pack_call(call: Call) -> tuple[bytes, bool]:
                 label = "" if name == "The worker" else f"{name} cannot be sent to the ranks. "
                 raise LaunchRefused(label + str(error)) from None
         raise LaunchRefused("Worker and arguments cannot be sent together.") from None
-    reader_files.say_what_changed(call.files(modules), call.cell)
     return data.getvalue(), "__main__" in modules
 
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ddp_workbook.diagnostics import flight_recorder
-from ddp_workbook.diagnostics.evidence import Evidence, Phase
-from ddp_workbook.diagnostics.positions import COMMUNICATION, State, position
+from ddp_workbook.diagnostics.evidence import Evidence, State
+from ddp_workbook.diagnostics.positions import COMMUNICATION, position
 from ddp_workbook.diagnostics.user_code import is_own
 from ddp_workbook.errors import Proof
 from ddp_workbook.launcher import activity
@@ -36,6 +36,8 @@ UNSEEN = 5.0  # seconds of standstill at least where queues for a processor cann
 CONNECTING = ("init_process_group", "new_group")
 THEIR_FILE = os.path.join("torch", "distributed", "distributed_c10d.py")
 STANDARD_LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "")
+# Hosts that look for each other: torchrun's rendezvous pauses a second between two looks.
+PAUSES = os.path.join("torch", "distributed", "elastic", "")
 LIBRARIES = tuple(
     os.path.join(sysconfig.get_path(name), "") for name in ("purelib", "platlib")
 )  # below the standard library's folder
@@ -107,7 +109,7 @@ class ProcessorTime:
 
     def __init__(self, limits: Limits):
         self.limits, self.next = limits, 0.0
-        self.begun: dict[int, tuple[Phase, float]] = {}  # processor time at its start
+        self.begun: dict[int, tuple[State, float]] = {}  # processor time at its start
 
     def look(self, handles: Sequence[RankHandle]) -> Finding | None:
         """The first rank that has used up its processor time, if any."""
@@ -246,7 +248,7 @@ class Polling:
 
 def connects(rank: Evidence) -> bool:
     """True for a rank that has not reached its worker, or is making a process group in it."""
-    if rank.phase in (Phase.STARTING, Phase.IMPORTING):
+    if rank.phase in (State.STARTING, State.IMPORTING):
         return True
     return any(file.endswith(THEIR_FILE) and name in CONNECTING for file, _, name in rank.stack)
 
@@ -272,7 +274,7 @@ def proof(handles: Sequence[RankHandle]) -> Proof:
 def needs(rank: Evidence, limits: Limits) -> float:
     """Seconds that this rank, and all others, must stand in place to count as hung."""
     calls = {name for file, _, name in rank.stack if file.endswith(THEIR_FILE)}
-    if rank.phase is Phase.STARTING or "init_process_group" in calls:
+    if rank.phase is State.STARTING or "init_process_group" in calls:
         return limits.connecting
     if "new_group" in calls:
         return limits.new_group
@@ -282,11 +284,13 @@ def needs(rank: Evidence, limits: Limits) -> float:
 
 def waits_for_others(rank: Evidence) -> bool:
     """True if the rank stands in a call that communicates, in its worker or in the machinery."""
-    if rank.phase is not Phase.WORKING or not rank.stack:
+    if rank.phase is not State.WORKING or not rank.stack:
         return False
     innermost = rank.stack[0][0]
     if innermost.startswith(STANDARD_LIBRARY) and not innermost.startswith(LIBRARIES):
         return False  # a lock, a queue, a socket, a process: it may wait for anything
+    if PAUSES in innermost:
+        return False
     place = position(rank)
     if place.file:
         # The wait of a Work has no frame; with arguments it may end by itself.

@@ -22,10 +22,10 @@ ASK = '<p style="margin:0.3em 0"><strong>Predict.</strong> {}</p>'
 
 
 class Asked:
-    """What `predict` returns. `told` is what the reader should know besides their guess."""
+    """What `predict` returns. `notice` is what the reader should know besides their guess."""
 
     def __init__(self, question: Question):
-        self.question, self.told = question, ""
+        self.question, self.notice = question, ""
         self.buttons = {
             letter: button(f"{letter}) {choice}")
             for letter, choice in zip(question.letters, question.choices, strict=True)
@@ -41,7 +41,7 @@ class Asked:
 
     def take(self, given: object) -> None:
         """Keep this guess. Raises QuestionError for what is no answer."""
-        self.told = keep(self.question, given)
+        self.notice = keep(self.question, given)
         self.show()
 
     def _clicked(self, letter: str, _button: object) -> None:
@@ -54,7 +54,7 @@ class Asked:
         try:
             self.take(text)
         except QuestionError as error:
-            self.told = str(error)
+            self.notice = str(error)
             self.show()
 
     def show(self) -> None:
@@ -80,7 +80,7 @@ class Asked:
                 words.append(f"At first: {self._short(guess.first)}.")
         elif is_answered(self.question.name, guess):
             words.append(TOO_LATE)
-        return " ".join([*words, *([self.told] if self.told not in words else [])]).strip()
+        return " ".join(dict.fromkeys([*words, self.notice])).strip()
 
     def _short(self, answer: str | float) -> str:
         return answer if isinstance(answer, str) else self.question.words(answer)

@@ -13,8 +13,7 @@ import torch.distributed as dist
 
 from ddp_workbook.files import temporary_folder, write_whole
 from ddp_workbook.launcher.process_group import set_up
-from ddp_workbook.launcher.reader_files import keep_lines
-from ddp_workbook.launcher.scripts import exit_ends_the_worker, new_main
+from ddp_workbook.launcher.scripts import exit_ends_the_worker, keep_lines, new_main
 from ddp_workbook.source_tree import parsed
 
 FOLDER = Path("work") / "cells"

@@ -82,26 +82,26 @@ class Listing(NamedTuple):
     lines: list[Line]
 
 
-def what_changed(old: Any, new: Any, comments: bool = False) -> "Comparison":
+def what_changed(old: Any, new: Any) -> "Comparison":
     """Show how the code of `new` differs from that of `old`.
 
     Each is a module, a function, a class or the path of a file, and is read from its current file.
-    Docstrings, empty lines and comments do not count, nor do definitions that `new`
-    imports from `old`. With `comments=True` every line counts.
+    Docstrings, empty lines and comments do not count, nor do definitions that `new` imports from
+    `old`.
 
     Raises WorkbookError if there is no source file to read.
     """
-    return Comparison(listing(old, comments), listing(new, comments), comments)
+    return Comparison(listing(old), listing(new))
 
 
 class Comparison:
     """What `what_changed` returns: a table in a notebook, a unified diff in a terminal."""
 
-    def __init__(self, old: Listing, new: Listing, comments: bool):
+    def __init__(self, old: Listing, new: Listing):
         self.names = (old.name, new.name)
         if old.name == new.name and old.path != new.path:
             self.names = (f"{old.name} ({old.path})", f"{new.name} ({new.path})")
-        imported = {} if comments else imported_definitions(old, new)
+        imported = imported_definitions(old, new)
         left_out = {number for lines in imported.values() for number in lines}
         self.rows = aligned([line for line in old.lines if line.number not in left_out], new.lines)
         names = ", ".join(reversed(imported))
@@ -182,7 +182,7 @@ def place(thing: Any) -> tuple[Path, str]:
     return path, name
 
 
-def listing(thing: Any, comments: bool) -> Listing:
+def listing(thing: Any) -> Listing:
     """The lines of a module, function, class or path, from its current file."""
     path, name = place(thing)
     is_python, first = path.suffix == ".py", 1
@@ -190,16 +190,15 @@ def listing(thing: Any, comments: bool) -> Listing:
     if name:
         text, first = definition(text, tree, name)
         tree = parsed(text)
-    everything = comments or not is_python  # in a job script, #SBATCH is not a comment
-    left_out = set() if everything else docstring_lines(tree)
+    left_out = docstring_lines(tree)
     lines = []
     for number, tokens in enumerate(tokens_of_lines(text, path), start=1):
         line = "".join(word for _, word in tokens)
         code = "".join(word for kind, word in tokens if kind not in Comment).rstrip()
-        if everything or (line.strip() and number not in left_out):
-            lines.append(
-                Line(first - 1 + number, line, tokens, line if everything else code or None)
-            )
+        if not is_python:  # in a job script, #SBATCH is not a comment
+            code = line
+        if line.strip() and number not in left_out:
+            lines.append(Line(first - 1 + number, line, tokens, code or None))
     return Listing(f"{path.stem}.{name}" if name else path.name, path, tree, lines)
 
 

@@ -116,7 +116,7 @@ def _cores_meaning(cores: int) -> str:
 def _memory_meaning(gib: float) -> str:
     if gib < 4:  # JupyterLab, a kernel and the memory that ranks share take about 1 GiB
         return "Little: close other programs, and use no more ranks than the page does."
-    return "Enough: a rank takes only about 0.1 GiB of its own; ranks share PyTorch's memory."
+    return "Enough: a rank takes about 0.1 GiB."
 
 
 def _gpus_here(here: dict) -> str:

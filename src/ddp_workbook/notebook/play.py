@@ -60,7 +60,7 @@ class Answer:
         """The error as HTML, "" if there is none; then the printed lines."""
         parts = []
         if self.error:
-            text = html.escape(in_words(self.error))
+            text = html.escape(error_text(self.error))
             parts.append(f'<pre role="alert" style="{REPORT}">{text}</pre>')
         if self.printed:
             parts.append(f"<pre>{html.escape(shortened(self.printed))}</pre>")
@@ -84,6 +84,7 @@ class Play:
         if not (ranks is None or isinstance(ranks, int) or callable(ranks)):  # the first control
             controls = {"ranks": ranks, **controls}
         self.controls = {name: control(name, given) for name, given in controls.items()}
+        self.buttons: list[ipywidgets.Button] = []
         self.status, self.shown = ipywidgets.HTML(), ipywidgets.HTML()
         self.answer = Answer()
         self._lock, self._stop = threading.Lock(), threading.Event()
@@ -108,7 +109,7 @@ class Play:
 
     def first(self) -> None:
         """Run once with the first values; raises what the run raises."""
-        self._changed()
+        self.start()
         try:
             self.wait()
         except KeyboardInterrupt:
@@ -127,6 +128,10 @@ class Play:
         self._stop.set()
 
     # The run in progress, and the one that comes after it
+
+    def start(self) -> None:
+        """Run with the values of the controls; what runs now is stopped."""
+        self._changed()
 
     def _changed(self, _change: object = None) -> None:
         stop_on_interrupt()
@@ -215,7 +220,7 @@ class Play:
         return player(frames, ", ".join(about), (0, -1))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        controls = ipywidgets.Box(list(self.controls.values()), layout=ROW)
+        controls = ipywidgets.Box([*self.controls.values(), *self.buttons], layout=ROW)
         box = ipywidgets.VBox([controls, self.status, self.shown])
         recorded = self.stills and os.environ.get(RECORD)
         still = self._recorded() if recorded else self.answer.report() + self.answer.picture
@@ -285,7 +290,7 @@ def as_html(drawn: Any) -> str:
     return found or f"<pre>{html.escape(repr(drawn))}</pre>"
 
 
-def in_words(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What a page says of this error: a workbook's own text, or the last lines of a traceback."""
     if isinstance(error, WorkbookError):
         return COLOURS.sub("", error.explain())

@@ -1,16 +1,10 @@
-"""`predict` asks a question and keeps the guess; `reveal` shows it beside the answer.
-
-Each kernel keeps its guesses in its own files, so two kernels in one folder keep both, and each
-reveals its own. A kernel that has no guess yet takes the latest one.
-"""
+"""`predict` asks a question and keeps the guess in a file; `reveal` shows it beside the answer."""
 
 from __future__ import annotations
 
 import contextlib
 import html
 import json
-import re
-import secrets
 import time
 import weakref
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +18,6 @@ if TYPE_CHECKING:
     from ddp_workbook.notebook.asked import Asked
 
 FOLDER = Path("work") / "predictions"
-KERNEL = secrets.token_hex(4)  # in the names of this kernel's guesses
 SLIP = 5.0  # seconds in which another choice corrects a slip, and is no second thought
 ANSWERED: dict[str, Answer] = {}  # what this kernel has shown, also to those who made no guess
 IN_SIGHT: weakref.WeakSet[Asked] = weakref.WeakSet()  # they are told when their answer is shown
@@ -75,11 +68,11 @@ def keep(question: Question, given: object) -> str:
         guess = replace(before, first=answer, now=answer)
     else:
         guess = replace(before, now=answer)
-    told = _save(name, guess)
+    notice = _save(name, guess)
     from ddp_workbook.progress_board.report import note_guess  # late: ranks import this module too
 
     note_guess(name, str(guess.first), str(guess.now))
-    return told
+    return notice
 
 
 def is_answered(name: str, guess: Guess | None) -> bool:
@@ -153,11 +146,10 @@ class Revealed:
 
 
 def kept(name: str) -> Guess | None:
-    """The guess under `name`: this kernel's own, else the latest, else None."""
-    instead = [folder / _file_instead(name) for folder in temporary_folders()]
-    for path in (*instead, _own(name), *_others(name)):
+    """The guess under `name`; None if there is none, or its file is damaged."""
+    for folder in (*temporary_folders(), Path.cwd()):  # where `_save` writes if it must, first
         with contextlib.suppress(OSError, ValueError, TypeError):
-            return Guess(**json.loads(path.read_text(encoding="utf-8")))
+            return Guess(**json.loads(_file(folder, name).read_text(encoding="utf-8")))
     return None
 
 
@@ -165,28 +157,12 @@ def _save(name: str, guess: Guess) -> str:
     """Write the guess; what a reader should know if their folder does not take it, else ""."""
     text = json.dumps(asdict(guess))
     try:
-        write_whole(_own(name), text)
+        write_whole(_file(Path.cwd(), name), text)
     except OSError:  # read-only, or full
-        write_whole(temporary_folder() / _file_instead(name), text)
+        write_whole(_file(temporary_folder(), name), text)
         return NOT_KEPT.format(folder=FOLDER.absolute())
     return ""
 
 
-def _own(name: str) -> Path:
-    """The file of this kernel's guess."""
-    return FOLDER.absolute() / f"{name}.{KERNEL}.json"
-
-
-def _others(name: str) -> list[Path]:
-    """The files of all guesses under `name`, the latest first."""
-    file, found = re.compile(rf"{re.escape(name)}\.[0-9a-f]{{8}}\.json"), []
-    with contextlib.suppress(OSError):
-        for path in FOLDER.absolute().iterdir():
-            if file.fullmatch(path.name):
-                found.append((path.stat().st_mtime_ns, path))
-    return [path for _, path in sorted(found, reverse=True)]
-
-
-def _file_instead(name: str) -> Path:
-    """The file of a guess, in the temporary folder, if the reader's folder is read-only."""
-    return Path("predictions", f"{name}.json")
+def _file(folder: Path, name: str) -> Path:
+    return folder / FOLDER / f"{name}.json"

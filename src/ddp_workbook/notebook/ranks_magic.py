@@ -93,8 +93,8 @@ def options_of(magic: Any, options: str) -> Namespace:
         first, _, rest = options.strip().partition(" ")
         if "unrecognized arguments" in str(error) and first.isdigit():
             words = re.sub(r"--bare\b|--(?:timeout|reveal)[ =]\S+", "", rest).strip()
-            told = ASKED_OF_THE_SCRIPT.format(ranks=first, words=words)
-            raise UsageError(f"{error}\n{told}") from None
+            hint = ASKED_OF_THE_SCRIPT.format(ranks=first, words=words)
+            raise UsageError(f"{error}\n{hint}") from None
         raise
 
 

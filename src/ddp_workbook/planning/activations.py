@@ -3,14 +3,21 @@
 Per token a block saves, in the compute dtype: its input, the normed input that the three
 projections share, queries, keys and values, the output of attention, the input of the second norm,
 the normed input of the feed-forward layer, and inside it 2 hidden vectors (GELU: input and output)
-or 4 (SwiGLU: gate, up, silu(gate), their product). So 6 width + 2 kv_width + 2 or 4 hidden.
+or 4 (SwiGLU: gate, up, silu(gate), their product). Where heads times head_dim is the width, these
+are 6 width + 2 kv_width + 2 or 4 hidden.
 
 For GPT-3 (kv_width = width, hidden = 4 width) these are 16 width numbers, 32 bytes a token and unit
 of width. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022
 (arXiv 2205.05198), equation 2, has s·b·h·(34 + 5·a·s/h): 34 = 32 + two dropout masks of one byte,
 which is no longer used in training. 5·a·s/h is the attention matrix, which FlashAttention does not
 keep (Dao et al., 2022).
+
+Tensor parallelism cuts what attention and the feed-forward layer save inside; the inputs of both
+and of their norms stay whole on each rank, and sequence parallelism cuts these too (the same paper,
+equations 3 and 4).
 """
+
+from dataclasses import dataclass
 
 import torch
 
@@ -23,34 +30,69 @@ FLOAT, HALF = torch.float32, torch.bfloat16
 OF_LOSS = 4 * FLOAT.itemsize
 
 
-def saved_by_block(shape: DecoderShape, tokens: int, dtype: torch.dtype = HALF) -> int:
+@dataclass(frozen=True)
+class Saving:
+    """How activations are saved.
+
+    `checkpoint`: True keeps only a block's input, "selective" what matrix products and attention
+    return (`create_selective_checkpoint_contexts`), False everything. `tensor` ranks share a block,
+    and with `sequence` also what is outside of attention and feed-forward layer.
+    """
+
+    dtype: torch.dtype = HALF
+    checkpoint: bool | str = False
+    tensor: int = 1
+    sequence: bool = True
+
+    def cut(self, outside: int, inside: int) -> int:
+        """What a rank has of numbers outside and inside of attention and feed-forward layer."""
+        return outside // (self.tensor if self.sequence else 1) + inside // self.tensor
+
+
+def hidden_width(shape: DecoderShape) -> int:
+    """Width of the feed-forward layers that a token goes through, in a block with experts."""
+    experts = shape.experts
+    return experts.active * experts.hidden + experts.shared if experts else shape.hidden
+
+
+def saved_by_block(shape: DecoderShape, tokens: int, how: Saving) -> int:
     """Bytes that one block saves for `tokens` tokens (batch times sequence)."""
-    numbers = 6 * shape.width + 2 * shape.kv_width + (2 if shape.gpt else 4) * shape.hidden
-    statistics = FLOAT.itemsize * (shape.heads + (4 if shape.gpt else 2))  # attention's, norms'
-    return tokens * (numbers * dtype.itemsize + statistics)
+    attention = shape.query_width + 2 * shape.kv_width + shape.value_width
+    hidden = hidden_width(shape)
+    copies = shape.experts.active if shape.experts else 0  # of the input, one for each expert
+    if how.checkpoint == "selective":  # input, and the outputs of projection and down
+        outside, inside = 3 * shape.width, attention + (1 + shape.gated) * hidden
+    else:
+        outside, inside = 4 * shape.width, attention + (2 + 2 * shape.gated) * hidden
+    statistics = FLOAT.itemsize * (shape.heads + 2 * (1 + shape.layer_norm))  # attention's, norms'
+    numbers = how.cut((outside + 2 * copies * shape.width) * tokens, inside * tokens)
+    return numbers * how.dtype.itemsize + tokens * statistics
 
 
-def of_loss(shape: DecoderShape, tokens: int, dtype: torch.dtype = HALF) -> int:
-    """Bytes of the logits and of cross entropy: 16 per token and word, 14 in bf16."""
-    per_word = OF_LOSS if dtype == FLOAT else OF_LOSS - FLOAT.itemsize + dtype.itemsize
-    return tokens * shape.vocabulary * per_word
+def of_loss(shape: DecoderShape, tokens: int, how: Saving) -> int:
+    """Bytes of the logits and of cross entropy: 16 per token and word, 14 in bf16.
+
+    With tensor parallelism each rank has a part of the words (a loss on cut logits).
+    """
+    size = how.dtype.itemsize
+    per_word = OF_LOSS if how.dtype == FLOAT else OF_LOSS - FLOAT.itemsize + size
+    return tokens * shape.vocabulary * per_word // how.tensor
 
 
-def at_the_loss(shape: DecoderShape, tokens: int, dtype: torch.dtype, checkpoint: bool) -> int:
+def at_the_loss(shape: DecoderShape, tokens: int, how: Saving) -> int:
     """Bytes when the loss is computed: blocks, the last norm, the logits and the loss."""
-    norm_and_output = 2 * tokens * shape.width * dtype.itemsize
-    saved = by_all_blocks(shape, tokens, dtype, checkpoint)
-    return saved + norm_and_output + of_loss(shape, tokens, dtype)
+    norm_and_output = how.cut(2 * tokens * shape.width, 0) * how.dtype.itemsize
+    return by_all_blocks(shape, tokens, how) + norm_and_output + of_loss(shape, tokens, how)
 
 
-def in_backward(shape: DecoderShape, tokens: int, dtype: torch.dtype, checkpoint: bool) -> int:
+def in_backward(shape: DecoderShape, tokens: int, how: Saving) -> int:
     """Bytes when backward enters the last block; a checkpointed block is computed again."""
-    again = saved_by_block(shape, tokens, dtype) if checkpoint else 0
-    return by_all_blocks(shape, tokens, dtype, checkpoint) + again
+    again = saved_by_block(shape, tokens, Saving(how.dtype, False, how.tensor, how.sequence))
+    return by_all_blocks(shape, tokens, how) + (again if how.checkpoint else 0)
 
 
-def by_all_blocks(shape: DecoderShape, tokens: int, dtype: torch.dtype, checkpoint: bool) -> int:
+def by_all_blocks(shape: DecoderShape, tokens: int, how: Saving) -> int:
     """Bytes that all blocks save; with activation checkpointing, only their inputs."""
-    if checkpoint:
-        return shape.layers * tokens * shape.width * dtype.itemsize
-    return shape.layers * saved_by_block(shape, tokens, dtype)
+    if how.checkpoint is True:
+        return shape.layers * how.cut(tokens * shape.width, 0) * how.dtype.itemsize
+    return shape.layers * saved_by_block(shape, tokens, how)

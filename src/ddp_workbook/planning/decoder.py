@@ -1,33 +1,62 @@
-"""Decoder transformers of 0.1 to 1,000 billion parameters, by name, by size, or from a config.
+"""Decoder transformers as shapes of parameters: by name, by size, or from a `config.json`."""
 
-On the `meta` device a model has shapes but no memory.
-"""
-
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
+from functools import cached_property
+from math import prod
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from ddp_workbook.planning.shards import Units, numel
+from ddp_workbook.planning.shards import Shape, Unit, Units, numel
 from ddp_workbook.planning.sizes import PlanRefused, in_count, parameter_count, squeezed
 
-SMALLEST, LARGEST = 10**8, 10**12  # parameters
+SMALLEST, LARGEST = 10**8, 2 * 10**12  # parameters
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of experts: each token goes to `active` of `number` experts, `hidden` wide.
+
+    `shared` is the width of what all tokens go through as well. The blocks in `dense` have an
+    ordinary feed-forward layer instead.
+    """
+
+    number: int
+    active: int
+    hidden: int
+    shared: int = 0
+    dense: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Attention with compressed keys and values, as in DeepSeek-V2 (MLA); sizes of a head, ranks.
+
+    `query` is the rank of the queries, 0 if they are not compressed.
+    """
+
+    query: int
+    key_value: int
+    rotary: int
+    value: int
 
 
 @dataclass(frozen=True)
 class DecoderShape:
-    """The sizes of a decoder-only transformer.
+    """The sizes of a decoder-only transformer; the defaults are Llama's.
 
-    `hidden` is the width of the feed-forward layer. `gpt`: LayerNorm, biases, GELU and `positions`
-    learned positions, as in GPT-2 and 3; otherwise RMSNorm, no bias and SwiGLU, as in Llama.
-    `tied`: the embedding is also the output layer.
+    hidden, gated
+        Width of the feed-forward layer; three matrices (SwiGLU) or, if not gated, two (GELU).
+    norms, layer_norm
+        Norms in a block, and whether each has a bias beside its weight.
+    biases
+        Which matrices have a bias: "qkv", "projection", "hidden", "experts", "output".
+    qk_norm
+        A norm of queries and keys: none (""), over a "head", or over their whole "width".
+    positions
+        Learned positions; 0 for rotary ones, which have no parameters.
+    tied
+        Whether the embedding is the output layer as well.
     """
 
     name: str
@@ -37,73 +66,152 @@ class DecoderShape:
     kv_heads: int
     hidden: int
     vocabulary: int
+    head_dim: int = 0
     tied: bool = False
-    gpt: bool = False
+    gated: bool = True
+    norms: int = 2
+    layer_norm: bool = False
+    biases: frozenset[str] = frozenset()
+    qk_norm: str = ""
     positions: int = 0
+    experts: Experts | None = None
+    latent: Latent | None = None
+
+    @property
+    def query_width(self) -> int:
+        """Width of all queries: heads times head_dim, which need not be the model's width."""
+        rotary = self.latent.rotary if self.latent else 0
+        return self.heads * ((self.head_dim or self.width // self.heads) + rotary)
 
     @property
     def kv_width(self) -> int:
-        """Width of keys and of values; with GQA they have fewer heads than the queries."""
-        return self.width // self.heads * self.kv_heads
+        """Width of the keys; with grouped queries they have fewer heads."""
+        return self.query_width // self.heads * self.kv_heads
 
     @property
-    def units(self) -> Units:
-        """Shapes of the parameters as `fully_shard` on each block and on the root groups them."""
-        root, block = unit_shapes(self)
-        return [root, *[block] * self.layers]
+    def value_width(self) -> int:
+        """Width of what attention returns."""
+        return self.heads * self.latent.value if self.latent else self.query_width
+
+    def attention(self) -> list[Shape]:
+        """Shapes of queries, keys, values and projection."""
+        width, query, kv = self.width, self.query_width, self.kv_width
+        shapes: list[Shape] = [(query, width), (kv, width), (kv, width)]
+        if ranks := self.latent:
+            low, each = ranks.query, query // self.heads - ranks.rotary + ranks.value
+            whole, cut = [(query, width)], [(low, width), (low,), (query, low)]
+            down, up = (ranks.key_value + ranks.rotary, width), (self.heads * each, ranks.key_value)
+            shapes = [*(cut if low else whole), down, (ranks.key_value,), up]
+        if "qkv" in self.biases:
+            shapes += [(query,), (kv,), (kv,)]
+        shapes += [(width, self.value_width), *[(width,)] * ("projection" in self.biases)]
+        head = query // self.heads
+        norms: dict[str, list[Shape]] = {"head": [(head,), (head,)], "width": [(query,), (kv,)]}
+        return shapes + norms.get(self.qk_norm, [])
+
+    def feed_forward(self, hidden: int, biases: bool) -> list[Shape]:
+        """Shapes of up (twice if gated) and down."""
+        ups = 2 if self.gated else 1
+        vectors = [*[(hidden,)] * ups, (self.width,)] if biases else []
+        return [*[(hidden, self.width)] * ups, (self.width, hidden), *vectors]
+
+    def block(self, number: int = 0) -> list[Shape]:
+        """Shapes of the parameters of a block; each expert is a feed-forward layer of its own."""
+        shapes = [*self.attention(), *[(self.width,)] * self.norms * (1 + self.layer_norm)]
+        if (experts := self.experts) is None or number in experts.dense:
+            return [*shapes, *self.feed_forward(self.hidden, "hidden" in self.biases)]
+        shapes += [(experts.number, self.width)]  # the router
+        shapes += self.feed_forward(experts.hidden, "experts" in self.biases) * experts.number
+        return shapes + (self.feed_forward(experts.shared, False) if experts.shared else [])
 
     @property
-    def root_first(self) -> int:
+    def embedding(self) -> list[Shape]:
+        """What comes before the blocks."""
+        positions: list[Shape] = [(self.positions, self.width)] if self.positions else []
+        return [*positions, (self.vocabulary, self.width)]
+
+    @property
+    def output(self) -> list[Shape]:
+        """What comes after them: the last norm, and the output layer unless it is tied."""
+        norm: list[Shape] = [(self.width,)] * (1 + self.layer_norm) if self.norms else []
+        layer: list[Shape] = [] if self.tied else [(self.vocabulary, self.width)]
+        return [*norm, *layer, *[(self.vocabulary,)] * ("output" in self.biases)]
+
+    @cached_property
+    def blocks(self) -> list[Unit]:
+        """All blocks; equal ones are one object."""
+        dense = self.experts.dense if self.experts else frozenset()
+        kinds = {number in dense: self.block(number) for number in range(self.layers)}
+        return [kinds[number in dense] for number in range(self.layers)]
+
+    def units(self, split_root: bool = False) -> Units:
+        """The shapes as `fully_shard` on each block and on the root groups them.
+
+        With `split_root`, embedding and output are units as well, unless they share a weight.
+        """
+        if split_root and not self.tied:
+            return [[], self.embedding, *self.blocks, self.output]
+        return [[*self.embedding, *self.output], *self.blocks]
+
+    @property
+    def first(self) -> int:
         """How many of the root's parameters are used only before the first block."""
-        return bool(self.positions) + (not self.tied)
+        return len(self.embedding) - self.tied
 
-    @property
-    def root_last(self) -> int:
-        """How many of them get their gradient last; a tied one gets the first half of it early."""
-        return bool(self.positions) + 1
-
-    @property
+    @cached_property
     def parameters(self) -> int:
-        """The number of parameters; a tied one counts once."""
-        root, block = unit_shapes(self)
-        return numel([root]) + self.layers * numel([block])
+        """All parameters; a tied one counts once."""
+        return numel(self.units())
 
-    def build(self, layers: int | None = None, device: str = "meta") -> "Decoder":
-        """The model, or one of the same kind with fewer `layers`."""
-        with torch.device(device):
-            return Decoder(self, self.layers if layers is None else layers)
+    @cached_property
+    def active(self) -> int:
+        """The parameters that one token meets: with experts, fewer than all."""
+        if not self.experts:
+            return self.parameters
+        idle = self.experts.number - self.experts.active
+        each = numel([self.feed_forward(self.experts.hidden, "experts" in self.biases)])
+        return self.parameters - (self.layers - len(self.experts.dense)) * idle * each
 
 
-@cache
-def unit_shapes(shape: DecoderShape) -> tuple[list[torch.Size], list[torch.Size]]:
-    """Shapes of the root's own parameters, and of those of one block."""
-    model = shape.build(layers=1)
-    block = [parameter.shape for parameter in model.blocks.parameters()]
-    return [parameter.shape for parameter in model.own_parameters()], block
+def cut_by_tensor(units: Units, ranks: int) -> Units:
+    """What is left of each unit with tensor parallelism: a part of every matrix, whole vectors."""
+    if ranks == 1:
+        return units
+    cut = {id(unit): [_part(shape, ranks) for shape in unit] for unit in units}
+    return [cut[id(unit)] for unit in units]
+
+
+def _part(shape: Shape, ranks: int) -> Shape:
+    return shape if len(shape) < 2 else (-(-shape[0] // ranks), *shape[1:])
 
 
 # Touvron et al., "Llama 2: Open Foundation and Fine-Tuned Chat Models", 2023, and its params.json;
 # "The Llama 3 Herd of Models", 2024, Table 3; the config.json of Llama 3.2, 2024;
 # Brown et al., "Language Models are Few-Shot Learners", 2020, Table 2.1 (its 1.3 B has 24 heads of
-# 128, which is not 2,048; 32 heads of 64 are taken, and width 5,120 for 13 B instead of 5,140).
-def llama(name: str, layers: int, width: int, heads: int, kv_heads: int, hidden: int, words: int):
-    return DecoderShape(name, layers, width, heads, kv_heads, hidden, words)
+# 128, which is not 2,048; 32 heads of 64 are taken).
+GPT: dict[str, Any] = {
+    "tied": True,
+    "gated": False,
+    "layer_norm": True,
+    "biases": frozenset({"qkv", "projection", "hidden"}),
+}
 
 
 def gpt(name: str, layers: int, width: int, heads: int, positions: int = 2048) -> DecoderShape:
+    """GPT-2 and 3: LayerNorm, biases, GELU, learned positions."""
     sizes = layers, width, heads, heads, 4 * width, 50257
-    return DecoderShape(name, *sizes, tied=True, gpt=True, positions=positions)
+    return DecoderShape(name, *sizes, positions=positions, **GPT)
 
 
 PUBLISHED = (
-    llama("Llama 3 8B", 32, 4096, 32, 8, 14336, 128256),
-    llama("Llama 3 70B", 80, 8192, 64, 8, 28672, 128256),
-    llama("Llama 3 405B", 126, 16384, 128, 8, 53248, 128256),
-    replace(llama("Llama 3.2 1B", 16, 2048, 32, 8, 8192, 128256), tied=True),
-    replace(llama("Llama 3.2 3B", 28, 3072, 24, 8, 8192, 128256), tied=True),
-    llama("Llama 2 7B", 32, 4096, 32, 32, 11008, 32000),
-    llama("Llama 2 13B", 40, 5120, 40, 40, 13824, 32000),
-    llama("Llama 2 70B", 80, 8192, 64, 8, 28672, 32000),
+    DecoderShape("Llama 3 8B", 32, 4096, 32, 8, 14336, 128256),
+    DecoderShape("Llama 3 70B", 80, 8192, 64, 8, 28672, 128256),
+    DecoderShape("Llama 3 405B", 126, 16384, 128, 8, 53248, 128256),
+    DecoderShape("Llama 3.2 1B", 16, 2048, 32, 8, 8192, 128256, tied=True),
+    DecoderShape("Llama 3.2 3B", 28, 3072, 24, 8, 8192, 128256, tied=True),
+    DecoderShape("Llama 2 7B", 32, 4096, 32, 32, 11008, 32000),
+    DecoderShape("Llama 2 13B", 40, 5120, 40, 40, 13824, 32000),
+    DecoderShape("Llama 2 70B", 80, 8192, 64, 8, 28672, 32000),
     gpt("GPT-2 124M", 12, 768, 12, positions=1024),
     gpt("GPT-3 350M", 24, 1024, 16),
     gpt("GPT-3 1.3B", 24, 2048, 32),
@@ -120,20 +228,22 @@ BY_SIZE = {
 }  # fmt: skip
 
 
-def decoder_shape(parameters: Any) -> DecoderShape:
-    """The shape for a name, a size or a config.
+def decoder_shape(parameters: Any, fields: Mapping[str, Any] | None = None) -> DecoderShape:
+    """The shape for a name, a size or a config; `fields` are added to a config.
 
     "70B", 70e9 and "Llama 3 70B" mean the published model; other sizes go to `of_size`. A config is
     a DecoderShape, a mapping or object with the names of a Hugging Face `config.json`, or the path
-    of such a file. Raises PlanRefused for anything else, and for sizes below 0.1 or above 1,000
+    of such a file. Raises PlanRefused for anything else, and for sizes below 0.1 or above 2,000
     billion.
     """
+    from ddp_workbook.planning.config import is_config, of_config
+
+    if is_config(parameters):
+        return of_config(parameters, fields or {})
+    if fields:
+        raise PlanRefused("fields are added to a config.json, and parameters is none.")
     if isinstance(parameters, DecoderShape):
         return parameters
-    if isinstance(parameters, Mapping) or hasattr(parameters, "hidden_size"):
-        return of_config(parameters)
-    if isinstance(parameters, str) and parameters.strip().endswith(".json"):
-        return of_config(read_config(Path(parameters.strip())))
     if isinstance(parameters, str):
         names = {squeezed(shape.name): shape for shape in PUBLISHED}
         if squeezed(parameters) in names:
@@ -148,7 +258,7 @@ def decoder_shape(parameters: Any) -> DecoderShape:
     if not SMALLEST <= count <= LARGEST:
         hint = f' Did you mean "{count}B"?' if count <= 1000 else ""
         raise PlanRefused(
-            f"parameters={parameters!r}: a plan is made for 0.1 B to 1,000 B parameters.{hint}"
+            f"parameters={parameters!r}: a plan is made for 0.1 B to 2,000 B parameters.{hint}"
         )
     return of_size(count)
 
@@ -163,131 +273,18 @@ def of_size(parameters: int) -> DecoderShape:
     """
     small = parameters < 10**9
     candidates = []
-    for width in [*range(256, 2048, 128), *range(2048, 4096, 512), *range(4096, 40960, 1024)]:
+    for width in [*range(256, 2048, 128), *range(2048, 4096, 512), *range(4096, 49152, 1024)]:
         heads = width // (128 if width >= 2048 else 64)
         kv_heads = max(part for part in range(1, 9) if heads % part == 0)
         vocabulary = 50257 if small else 128256
-        tied = parameters < 4 * 10**9
-        size = in_count(parameters).replace(" ", "")
-        one = DecoderShape(
-            f"{size} like Llama 3", 1, width, heads, kv_heads, 7 * width // 2, vocabulary, tied
-        )
-        rest, each = (numel([unit]) for unit in unit_shapes(one))
+        name = f"{in_count(parameters).replace(' ', '')} like Llama 3"
+        sizes = 1, width, heads, kv_heads, 7 * width // 2, vocabulary
+        one = DecoderShape(name, *sizes, tied=parameters < 4 * 10**9)
+        each = sum(map(prod, one.block()))
+        rest = one.parameters - each
         layers = round((parameters - rest) / each)
         if layers >= 1:
             off = abs(rest + layers * each - parameters) / parameters
             candidates.append((off > 0.02, abs(math.log(width / (128 * layers))), off, layers, one))
     *_, layers, one = min(candidates, key=lambda candidate: candidate[:3])
     return replace(one, layers=layers)
-
-
-def read_config(path: Path) -> dict:
-    """Read a `config.json`. Raises PlanRefused if it is missing or not a JSON object."""
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PlanRefused(f"parameters={str(path)!r} cannot be read: {error}") from None
-    if not isinstance(config, dict):
-        raise PlanRefused(f"parameters={str(path)!r} is not a config: a JSON object is expected.")
-    return config
-
-
-def of_config(config: Any) -> DecoderShape:
-    """The shape from the names of a Hugging Face `config.json`: hidden_size and so on.
-
-    Raises PlanRefused for a config that lacks some of them, and for models that are not dense
-    decoders with heads as wide as width / heads.
-    """
-    given = config if isinstance(config, Mapping) else vars(config)
-    needed = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
-    missing = [name for name in needed if not isinstance(given.get(name), int)]
-    if missing:
-        raise PlanRefused(f"The config has no {', '.join(missing)}. It needs {', '.join(needed)}.")
-    layers, width, heads, words = (given[name] for name in needed)
-    if min(layers, width, heads, words) < 1 or width % heads:
-        raise PlanRefused(
-            f"The config has num_hidden_layers={layers}, hidden_size={width}, "
-            f"num_attention_heads={heads}, vocab_size={words}: all must be above 0, and the heads "
-            "must divide the width."
-        )
-    kv_heads = given.get("num_key_value_heads") or heads
-    if heads % kv_heads:
-        raise PlanRefused(f"num_key_value_heads={kv_heads} does not divide {heads} heads.")
-    if experts := [name for name in given if "experts" in name and given[name]]:
-        raise PlanRefused(
-            f"The config has {experts[0]}: a plan is for dense models, without experts."
-        )
-    if (given.get("head_dim") or width // heads) * heads != width:
-        raise PlanRefused(f"head_dim={given['head_dim']} times {heads} heads is not width {width}.")
-    shape = llama(
-        "", layers, width, heads, kv_heads, given.get("intermediate_size", 4 * width), words
-    )
-    shape = replace(shape, tied=bool(given.get("tie_word_embeddings", False)))
-    name = given.get("_name_or_path") or f"{in_count(shape.parameters)} from a config"
-    return replace(shape, name=name)
-
-
-class Decoder(nn.Module):
-    """Embedding, blocks, norm, output: token ids [batch, sequence] to logits [.., vocabulary]."""
-
-    def __init__(self, shape: DecoderShape, layers: int) -> None:
-        super().__init__()
-        self.shape = shape
-        if shape.positions:
-            self.positions = nn.Embedding(shape.positions, shape.width)
-        self.embedding = nn.Embedding(shape.vocabulary, shape.width)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(layers))
-        self.norm = norm(shape)
-        self.output = nn.Linear(shape.width, shape.vocabulary, bias=False)
-        if shape.tied:
-            self.output.weight = self.embedding.weight
-
-    def own_parameters(self) -> list[nn.Parameter]:
-        """The parameters outside the blocks, in order; a tied one counts once."""
-        inside = set(self.blocks.parameters())
-        return [parameter for parameter in self.parameters() if parameter not in inside]
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        if self.shape.positions:
-            x = x + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
-        for block in self.blocks:
-            x = block(x)
-        return self.output(self.norm(x))
-
-
-class Block(nn.Module):
-    """Attention and a feed-forward layer, each with its norm and its residual: [b, s, width].
-
-    Rotary positions are left out: they have no parameters and change no shape.
-    """
-
-    def __init__(self, shape: DecoderShape) -> None:
-        super().__init__()
-        self.heads, self.kv_heads, bias = shape.heads, shape.kv_heads, shape.gpt
-        self.attention_norm = norm(shape)
-        self.query = nn.Linear(shape.width, shape.width, bias=bias)
-        self.key = nn.Linear(shape.width, shape.kv_width, bias=bias)
-        self.value = nn.Linear(shape.width, shape.kv_width, bias=bias)
-        self.projection = nn.Linear(shape.width, shape.width, bias=bias)
-        self.forward_norm = norm(shape)
-        self.gate = None if shape.gpt else nn.Linear(shape.width, shape.hidden, bias=False)
-        self.up = nn.Linear(shape.width, shape.hidden, bias=bias)
-        self.down = nn.Linear(shape.hidden, shape.width, bias=bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.projection(self.attend(self.attention_norm(x)))
-        y = self.forward_norm(x)
-        hidden = F.gelu(self.up(y)) if self.gate is None else F.silu(self.gate(y)) * self.up(y)
-        return x + self.down(hidden)
-
-    def attend(self, x: Tensor) -> Tensor:
-        heads = ((self.query, self.heads), (self.key, self.kv_heads), (self.value, self.kv_heads))
-        query, key, value = (of(x).unflatten(-1, (n, -1)).transpose(1, 2) for of, n in heads)
-        grouped = self.heads != self.kv_heads
-        y = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
-        return y.transpose(1, 2).flatten(2)
-
-
-def norm(shape: DecoderShape) -> nn.Module:
-    return nn.LayerNorm(shape.width) if shape.gpt else nn.RMSNorm(shape.width)

@@ -5,16 +5,15 @@ rows than another rank. Not included: the allocator's rounding and fragmentation
 NCCL's own buffers, and the temporary tensors of the optimizer's step.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
-from ddp_workbook.planning.fsdp_step import FLOAT, FsdpStep
 from ddp_workbook.planning.shards import Units, numel, shard_numel, shard_of, zero_1_parts
 
+FLOAT, HALF = torch.float32, torch.bfloat16
 ADAMW = 2  # tensors of a parameter's size that it keeps: exp_avg and exp_avg_sq
-MOMENTUM = 1
 SGD = 0
 STEP = 4  # bytes: AdamW keeps a float32 counter of steps for each parameter tensor
 PARTS = (
@@ -79,6 +78,50 @@ class Ledger:
         return self.kept + self.unsharded + self.buckets + self.copies + self.activations
 
 
+@dataclass(frozen=True)
+class Policy:
+    """What `fully_shard` is told, and how many of the root's parameters are used before the rest.
+
+    `param_dtype` and `reduce_dtype` are those of MixedPrecisionPolicy; None means `dtype`, that of
+    the shards. The gradients of the root's first parameters come last.
+    """
+
+    reshard_after_forward: bool | int = True
+    dtype: torch.dtype = FLOAT
+    param_dtype: torch.dtype | None = None
+    reduce_dtype: torch.dtype | None = None
+    root_first: int = 0
+
+    @property
+    def compute(self) -> int:
+        """Bytes of a number that is gathered and computed with."""
+        return (self.param_dtype or self.dtype).itemsize
+
+    @property
+    def reduce(self) -> int:
+        """Bytes of a number in a reduce-scatter."""
+        return (self.reduce_dtype or self.param_dtype or self.dtype).itemsize
+
+    def reshard_to(self, ranks: int) -> int:
+        """Over how many ranks a unit is cut after its forward; 0 if it stays whole.
+
+        As in `fully_shard`: True means all ranks, False and 1 none. Raises ValueError for another
+        number that does not divide them.
+        """
+        number = self.reshard_after_forward
+        if number is True:
+            return ranks
+        if number is False or number == 1:
+            return 0
+        if number < 1 or ranks % number:
+            divisors = [part for part in range(2, ranks + 1) if ranks % part == 0]
+            raise ValueError(
+                f"reshard_after_forward={number} does not divide {ranks} ranks evenly; "
+                f"take {', '.join(map(str, divisors))}, True or False."
+            )
+        return number
+
+
 def one_process(units: Units, *, dtype: torch.dtype = FLOAT, states: int = ADAMW) -> Ledger:
     """A single process: it holds everything once and sends nothing."""
     whole = numel(units) * dtype.itemsize
@@ -97,50 +140,106 @@ def ddp(
     return replace(alone, buckets=0 if gradient_as_bucket_view else alone.gradients)
 
 
-def zero_1(
+def zero_1(units: Units, ranks: int, rank: int = 0, *, dtype: torch.dtype = FLOAT) -> Ledger:
+    """DDP with ZeroRedundancyOptimizer: a rank has the optimizer state of its tensors only."""
+    mine = [zero_1_parts(units, ranks)[rank]]
+    state = ADAMW * numel(mine) * dtype.itemsize + counters(mine, ADAMW)
+    return replace(ddp(units, dtype=dtype), optimizer=state)
+
+
+def fully_sharded(
     units: Units,
     ranks: int,
     rank: int = 0,
     *,
-    dtype: torch.dtype = FLOAT,
-    states: int = ADAMW,
-    gradient_as_bucket_view: bool = False,
-) -> Ledger:
-    """DDP with ZeroRedundancyOptimizer: a rank has the optimizer state of its tensors only."""
-    whole = ddp(units, dtype=dtype, gradient_as_bucket_view=gradient_as_bucket_view)
-    mine = [zero_1_parts(units, ranks)[rank]]
-    return replace(whole, optimizer=states * numel(mine) * dtype.itemsize + counters(mine, states))
-
-
-def fully_sharded(
-    units: Units, ranks: int, rank: int = 0, *, offload: bool = False, **policies: Any
+    how: Policy = Policy(),
+    offload: bool = False,
 ) -> Ledger:
     """`fully_shard` on each unit: a rank keeps 1/N of everything, and whole units for a moment.
 
     With HSDP `ranks` are those that share one model, whatever the number of copies: more replicas
-    save no memory. `offload` is CPUOffloadPolicy, `policies` are those of `FsdpStep`.
+    save no memory. `offload` is CPUOffloadPolicy. Parameters and gradients are stored with padding,
+    optimizer state without it, so that depends on the rank.
     """
-    return of_step(FsdpStep(units, ranks, **policies), rank, offload=offload)
-
-
-def of_step(step: FsdpStep, rank: int = 0, *, offload: bool = False) -> Ledger:
-    """The ledger of a step of FSDP2 with AdamW.
-
-    Parameters and gradients are stored with padding, optimizer state without it, so that depends
-    on the rank.
-    """
-    units, ranks, size = step.units, step.ranks, step.dtype.itemsize
-    stored = sum(shard_of(unit, ranks) for unit in units) * size
-    mine = sum(shard_numel(shape, ranks, rank) for unit in units for shape in unit)
-    return Ledger(
-        parameters=stored,
-        gradients=stored,
-        optimizer=ADAMW * mine * size + counters(units, ADAMW),
-        unsharded=sum(step.largest.values()),
-        offloaded=offload,
-    )
+    size, known = how.dtype.itemsize, {id(unit): unit for unit in units}
+    stored = {key: shard_of(unit, ranks) * size for key, unit in known.items()}
+    mine = {key: sum(shard_numel(s, ranks, rank) for s in unit) for key, unit in known.items()}
+    kept = sum(stored[id(unit)] for unit in units)
+    state = ADAMW * size * sum(mine[id(unit)] for unit in units) + counters(units, ADAMW)
+    whole = sum(unsharded(units, ranks, how).values())
+    return Ledger(kept, kept, state, unsharded=whole, offloaded=offload)
 
 
 def counters(units: Units, states: int) -> int:
     """Bytes of AdamW's step counters: one for each tensor, even for an empty shard."""
     return STEP * sum(map(len, units)) if states == ADAMW else 0
+
+
+Pieces = dict[tuple[str, int | None], int]  # (kind, number of the unit) -> bytes
+
+
+def unsharded(units: Units, ranks: int, how: Policy) -> Pieces:
+    """The full-size pieces of FSDP2 at the moment when they take the most bytes."""
+    return max(moments(units, ranks, how), key=lambda pieces: sum(pieces.values()))
+
+
+def moments(units: Units, ranks: int, how: Policy) -> Iterator[Pieces]:
+    """The full-size pieces while a unit computes: its own, its neighbours' and the root's.
+
+    From torch 2.13's `torch/distributed/fsdp/_fully_shard`; tests compare it with real steps.
+
+    - An all-gather fills one flat buffer, then each parameter is copied out of it. In forward the
+      buffer of one unit is freed only when the next one is ready, so for a moment there are two.
+    - In backward the next unit's buffer is filled before the current one computes (prefetching).
+    - A reduce-scatter's input, again a flat buffer, is kept until the next gradients are ready.
+    - The root stays whole from the first moment of forward to the last of backward.
+
+    Left out is the cast of a shard that `param_dtype` and CPU offload make before each all-gather.
+    """
+    sizes = {id(unit): (ranks * shard_of(unit, ranks), numel([unit])) for unit in units}
+    padded, exact = zip(*(sizes[id(unit)] for unit in units), strict=True)
+    number, last = how.reshard_to(ranks), len(units) - 1
+
+    def gathered(unit: int) -> Pieces:
+        return {("gathered", unit): padded[unit] * how.compute}
+
+    def buffer(unit: int) -> Pieces:
+        return {("gather buffer", unit): padded[unit] * how.compute} if ranks > 1 else {}
+
+    def gradients(unit: int, count: int) -> Pieces:
+        return {("gradients", unit): count * how.compute}
+
+    def scattered(unit: int) -> Pieces:
+        return {("scatter buffer", unit): padded[unit] * how.reduce} if unit <= last else {}
+
+    yield gathered(0) | buffer(0)
+    root, left = gathered(0), 0
+    early = gradients(0, numel([units[0][how.root_first :]]))
+    for unit in range(1, last + 1):
+        always = root | {("left by forward", None): left}
+        yield always | buffer(unit - 1) | buffer(unit) | gathered(unit)
+        left += left_by_forward(padded[unit], ranks, how)
+        always |= early
+        if number:  # gathered again
+            still = {("left by forward", None): left}
+            yield always | still | buffer(unit) | gathered(unit) | scattered(unit + 1)
+        ahead = buffer(unit - 1) if number and unit > 1 else {}
+        always |= ahead | gradients(unit, exact[unit])
+        yield always | gathered(unit) | scattered(unit + 1)
+        yield always | scattered(unit)
+    yield root | {("left by forward", None): left}
+    yield root | gradients(0, exact[0]) | scattered(1)
+    yield gradients(0, exact[0]) | scattered(0)
+
+
+def left_by_forward(elements: int, ranks: int, how: Policy) -> int:
+    """Bytes that a unit of so many elements leaves from its forward to its backward."""
+    number = how.reshard_to(ranks)
+    return elements * how.compute // (number or 1) if number < ranks else 0
+
+
+def at_the_loss(units: Units, ranks: int, how: Policy) -> int:
+    """Full-size bytes between forward and backward, when activations are largest."""
+    known = {id(unit): ranks * shard_of(unit, ranks) for unit in units}
+    left = sum(left_by_forward(known[id(unit)], ranks, how) for unit in units[1:])
+    return known[id(units[0])] * how.compute + left

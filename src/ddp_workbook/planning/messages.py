@@ -1,21 +1,58 @@
 """The calls of one training step on one rank, for DDP, ZeRO-1 and FSDP2.
 
-FSDP2's calls come from `FsdpStep`. Bytes are payloads of calls, as `record_collectives` counts
-them; `speed` converts them into the bytes that a ring sends.
+Bytes are payloads of calls, as `record_collectives` counts them; `speed` converts them into the
+bytes that a ring sends.
 """
 
 from collections.abc import Iterable
 from math import prod
+from typing import NamedTuple
 
 import pandas as pd
 import torch
 
-from ddp_workbook.planning.fsdp_step import FLOAT, Message
-from ddp_workbook.planning.shards import Shape, Units, zero_1_parts
+from ddp_workbook.planning.formulas import FLOAT, Policy
+from ddp_workbook.planning.shards import Shape, Units, shard_of, zero_1_parts
 
 MIB = 2**20
 FIRST_BUCKET = 1 * MIB  # dist._DEFAULT_FIRST_BUCKET_BYTES
 BUCKET = 25  # DDP's bucket_cap_mb
+
+
+class Message(NamedTuple):
+    """A call of one rank, `times` a step: `bytes` handed in, and `received`."""
+
+    op: str  # all_gather, reduce_scatter, all_reduce or broadcast
+    when: str  # "forward", "backward" or "optimizer step"
+    bytes: int
+    received: int
+    ranks: int  # in the group
+    stride: int = 1  # from one member's rank to the next: HSDP's replicas are `shards` apart
+    times: int = 1
+
+
+def fsdp_messages(
+    units: Units, ranks: int, how: Policy, replicas: int = 1, stride: int = 1
+) -> list[Message]:
+    """FSDP2's calls: each unit is gathered in forward, and again in backward unless it stayed whole
+    (as the root does); then its gradients are reduce-scattered, and with HSDP all-reduced.
+
+    `stride` is from one of the ranks to the next: with tensor parallelism, so many share a block.
+    """
+    number = how.reshard_to(ranks)
+    known = {id(unit): shard_of(unit, ranks) for unit in units}
+    calls = []
+    for index, unit in enumerate(units):
+        if not (shard := known[id(unit)]):
+            continue
+        part, reduced = shard * how.compute, shard * how.reduce
+        whole = ranks * part
+        calls.append(Message("all_gather", "forward", part, whole, ranks, stride))
+        if index and number:
+            calls.append(Message("all_gather", "backward", whole // number, whole, number, stride))
+        calls.append(Message("reduce_scatter", "backward", ranks * reduced, reduced, ranks, stride))
+        calls.append(Message("all_reduce", "backward", reduced, reduced, replicas, stride * ranks))
+    return [call for call in calls if call.ranks > 1]
 
 
 def ddp_messages(
@@ -23,14 +60,20 @@ def ddp_messages(
     ranks: int,
     *,
     dtype: torch.dtype = FLOAT,
+    sent_as: torch.dtype | None = None,
     bucket_cap_mb: float | None = None,
     root_first: int = 0,
 ) -> list[Message]:
-    """DDP's all-reduces, one a bucket, from its second step on (the first has one bucket)."""
+    """DDP's all-reduces, one a bucket, from its second step on (the first has one bucket).
+
+    `sent_as` is the dtype to which a communication hook converts a bucket.
+    """
     if ranks == 1:
         return []
     sizes = ddp_buckets(arrival(units, root_first), dtype.itemsize, bucket_cap_mb)
-    return [Message("all_reduce", "backward", None, size, size, ranks) for size in sizes]
+    sent = (sent_as or dtype).itemsize
+    sizes = [size // dtype.itemsize * sent for size in sizes]
+    return [Message("all_reduce", "backward", size, size, ranks) for size in sizes]
 
 
 def zero_1_messages(units: Units, ranks: int, rank: int = 0, **ddp) -> list[Message]:
@@ -41,8 +84,20 @@ def zero_1_messages(units: Units, ranks: int, rank: int = 0, **ddp) -> list[Mess
         for shape in part:
             size = prod(shape) * itemsize
             came = 0 if owner == rank else size
-            messages.append(Message("broadcast", "optimizer step", None, size, came, ranks))
+            messages.append(Message("broadcast", "optimizer step", size, came, ranks))
     return messages
+
+
+def tensor_messages(layers: int, size: int, ranks: int, forwards: int) -> list[Message]:
+    """Tensor parallelism's calls for activations of `size` bytes, `forwards` times forward.
+
+    Two all-reduces of a block's output in each forward, and two of gradients in backward. Sequence
+    parallelism makes two calls of each, an all-gather and a reduce-scatter, and as many bytes.
+    Korthikanti et al., 2022, section 4.2.2.
+    """
+    forward = Message("all_reduce", "forward", size, size, ranks, times=2 * layers * forwards)
+    backward = forward._replace(when="backward", times=2 * layers)
+    return [forward, backward] if ranks > 1 else []
 
 
 def arrival(units: Units, root_first: int = 0) -> list[Shape]:
@@ -75,6 +130,7 @@ def ddp_buckets(
 
 def summed(messages: Iterable[Message]) -> pd.DataFrame:
     """A row for each kind of call: op, when, calls, and its bytes handed in and received."""
-    rows = pd.DataFrame(messages, columns=list(Message._fields)).assign(calls=1)
+    rows = pd.DataFrame(messages, columns=list(Message._fields)).rename(columns={"times": "calls"})
+    rows[["bytes", "received"]] = rows[["bytes", "received"]].mul(rows["calls"], axis=0)
     kinds = rows.groupby(["op", "when"], sort=False, as_index=False)
     return kinds[["calls", "bytes", "received"]].sum()

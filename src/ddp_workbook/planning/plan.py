@@ -1,26 +1,49 @@
 """`plan`: whether a model fits on these GPUs, what a step sends, and what bounds a step."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
 
 import pandas as pd
-import torch
 
 from ddp_workbook.planning import formulas
-from ddp_workbook.planning.activations import at_the_loss, in_backward
+from ddp_workbook.planning.activations import at_the_loss as saved_at_the_loss
+from ddp_workbook.planning.activations import in_backward
 from ddp_workbook.planning.decoder import DecoderShape, decoder_shape
-from ddp_workbook.planning.formulas import PARTS, Ledger
-from ddp_workbook.planning.fsdp_step import FsdpStep, Message, Pieces, in_words, reshard_to
-from ddp_workbook.planning.hardware import BETWEEN, COMPUTE_SHARE, GPUS, INSIDE, Gpu, named
-from ddp_workbook.planning.messages import ddp_messages, summed, zero_1_messages
-from ddp_workbook.planning.sharding import local_shapes
-from ddp_workbook.planning.shards import numel
+from ddp_workbook.planning.formulas import PARTS, Ledger, Pieces, Policy
+from ddp_workbook.planning.hardware import (
+    BETWEEN,
+    COMPUTE_SHARE,
+    GPUS,
+    INSIDE,
+    LINK_SHARE,
+    named,
+)
+from ddp_workbook.planning.messages import (
+    Message,
+    ddp_messages,
+    fsdp_messages,
+    summed,
+    tensor_messages,
+    zero_1_messages,
+)
+from ddp_workbook.planning.settings import (
+    ALIASES,
+    CHECKPOINTS,
+    MOST_GPUS,
+    PRECISIONS,
+    STRATEGIES,
+    Settings,
+    check,
+    memory_of,
+    micro_batches,
+    shards_of,
+    tensor_of,
+)
+from ddp_workbook.planning.shards import Units
 from ddp_workbook.planning.sizes import (
-    PlanRefused,
-    byte_count,
     in_bytes,
     in_count,
     in_gb,
@@ -31,45 +54,8 @@ from ddp_workbook.planning.sizes import (
 )
 from ddp_workbook.planning.speed import Cluster, call_seconds, flops
 
-STRATEGIES = ("fully_shard", "HSDP", "DDP", "ZeRO-1")
-ALIASES = {"fsdp": "fully_shard", "fsdp2": "fully_shard", "zero3": "fully_shard"}
-PRECISIONS = ("bf16", "fp32")
 TIGHT = 0.9  # of the memory: the rest is for CUDA, NCCL and fragmentation
-MOST_GPUS = 2**16  # torch takes long to cut into more
 SHORTEST = 512  # tokens; no shorter sequence is proposed
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The arguments of `plan`, checked."""
-
-    gpus: int
-    memory: int
-    strategy: str
-    precision: str
-    reshard_after_forward: bool | int
-    offload: bool
-    checkpoint: bool
-    batch: int
-    sequence: int
-    shards: int  # ranks that share one model; the others hold copies (HSDP)
-    gpu: Gpu
-    cluster: Cluster
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of forward and backward."""
-        return torch.bfloat16 if self.precision == "bf16" else torch.float32
-
-    @property
-    def replicas(self) -> int:
-        """How many groups of `shards` ranks there are."""
-        return self.gpus // self.shards
-
-    @property
-    def sharded(self) -> bool:
-        """Whether `fully_shard` cuts the model."""
-        return self.strategy in ("fully_shard", "HSDP")
 
 
 @dataclass(frozen=True)
@@ -85,10 +71,10 @@ class Plan:
     whole
         The full-size pieces of `ledger.unsharded`, in bytes, by name.
     messages
-        The calls of a step on rank 0, in order (`fsdp_step.Message`).
-    compute_seconds, network_seconds
-        Lower bounds of a step: arithmetic at half of the GPU's peak, and all calls one after the
-        other.
+        The calls of a step on rank 0 (`messages.Message`).
+    compute_seconds, network_seconds, tensor_seconds, host_seconds
+        Lower bounds of a step: arithmetic at half of the GPU's peak; all calls one after the other,
+        apart from those of tensor parallelism, which nothing hides; and CPU offload's copies.
     would_fit
         Changes that make it fit, in words; empty if it fits as it is.
     """
@@ -101,6 +87,8 @@ class Plan:
     messages: tuple[Message, ...]
     compute_seconds: float
     network_seconds: float
+    tensor_seconds: float = 0.0
+    host_seconds: float = 0.0
     would_fit: tuple[str, ...] = ()
 
     @property
@@ -114,15 +102,38 @@ class Plan:
         return self.ledger.device / self.settings.memory
 
     @property
+    def host_memory(self) -> int:
+        """Bytes in the host's memory of a node, with CPU offload."""
+        return self.ledger.host * min(self.settings.gpus, self.settings.cluster.gpus_per_node)
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """Seconds of what runs at the same time, at best."""
+        named = {"compute": self.compute_seconds, "network": self.network_seconds}
+        return named | ({"offload": self.host_seconds} if self.host_seconds else {})
+
+    @property
     def bound_by(self) -> str:
-        """ "compute" or "network": which of them takes longer."""
-        return "compute" if self.compute_seconds >= self.network_seconds else "network"
+        """ "compute", "network" or "offload": which of them takes longest."""
+        return max(self.bounds, key=self.bounds.__getitem__)
+
+    @property
+    def seconds(self) -> float:
+        """A step, if the longest of its bounds hides the others."""
+        return max(self.bounds.values()) + self.tensor_seconds
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens per second of one GPU, if the longer of compute and network hides the other."""
-        tokens = self.settings.batch * self.settings.sequence
-        return tokens / max(self.compute_seconds, self.network_seconds)
+        """Tokens per second of one GPU."""
+        made = self.settings
+        return made.accumulate * made.tokens / made.tensor / self.seconds
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilization: needed operations, nothing computed twice, over the peak."""
+        made = self.settings
+        needed = flops(self.shape, 1, made.sequence) * self.tokens_per_second
+        return needed / peak(made)
 
     @property
     def on_gpu(self) -> dict[str, int]:
@@ -145,26 +156,32 @@ class Plan:
             words = f"fits: {in_bytes(self.ledger.device)} of {memory} ({self.times:.0%})"
             barely = "; barely, because CUDA, NCCL and the allocator need some as well"
             return words + (barely if self.times > TIGHT else "")
-        ways = "; ".join(self.would_fit) or "nothing that plan knows; it needs tensor parallelism"
+        ways = "; ".join(self.would_fit) or "nothing that plan knows; it needs pipeline parallelism"
         return f"does not fit: needs {self.times:.1f} x {memory}; what would: {ways}"
 
     @property
     def bound(self) -> str:
-        """Which of compute and network a step is bound by, in a sentence."""
-        compute, network = in_seconds(self.compute_seconds), in_seconds(self.network_seconds)
+        """What a step is bound by, in a sentence."""
+        parts = [f"{in_seconds(seconds)} of {name}" for name, seconds in self.bounds.items()]
         if not self.messages:
-            return f"bound by compute: {compute}; nothing is sent"
-        return f"bound by {self.bound_by}: {compute} of compute, {network} of network"
+            parts[1] = "nothing is sent"
+        if self.tensor_seconds:
+            parts.append(f"{in_seconds(self.tensor_seconds)} of tensor parallelism on top")
+        return f"bound by {self.bound_by}: {', '.join(parts)}"
 
     def __str__(self) -> str:
         parts = [f"  {part:<13}{in_bytes(size):>9}" for part, size in self.on_gpu.items()]
         if self.ledger.host:
-            parts.append(f"  on the host  {in_bytes(self.ledger.host):>9}, not counted below")
+            node = f"{in_bytes(self.host_memory)} on the host of a node"
+            parts.append(
+                f"  on the host  {in_bytes(self.ledger.host):>9}, not counted below; {node}"
+            )
         calls = [
-            f"  {c.calls:>5} {c.op:<22} in {c.when:<14} "
+            f"  {c.calls:>5} {c.op:<15} in {c.when:<14} "
             f"{in_bytes(c.bytes):>8} handed in, {in_bytes(c.received):>8} received"
             for c in self.calls.itertuples()
         ]
+        speed = f"At best {self.tokens_per_second:,.0f} tokens/s on each GPU"
         return "\n".join(
             [
                 title(self.shape, self.settings),
@@ -178,12 +195,13 @@ class Plan:
                 "",
                 self.verdict[0].upper() + self.verdict[1:] + ".",
                 self.bound[0].upper() + self.bound[1:] + ".",
+                f"{speed}, an MFU of {self.mfu:.0%}.",
             ]
         )
 
 
 def plan(
-    parameters: str | int | float | DecoderShape | Mapping = "70B",
+    parameters: Any = "70B",
     gpus: int = 64,
     memory: str | int | None = None,
     *,
@@ -191,47 +209,59 @@ def plan(
     precision: str = "bf16",
     reshard_after_forward: bool | int = True,
     offload: bool = False,
-    checkpoint: bool = True,
+    checkpoint: bool | str = True,
     batch: int = 1,
+    global_batch: int | None = None,
     sequence: int = 4096,
     shards: int | None = None,
+    tensor: int = 1,
+    sequence_parallel: bool = True,
+    split_root: bool = False,
     gpu: str = "H100",
     link: str = "InfiniBand NDR",
     inside: str | None = None,
     gpus_per_node: int = 8,
-    every_block: bool = False,
+    fields: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Bytes on each GPU, calls of a step, whether it fits and what it is bound by. No GPU needed.
 
-    parameters
+    parameters, fields
         A size ("70B", 70e9), the name of a published model ("Llama 3 70B", "GPT-3 175B"), a
-        DecoderShape, or a config with the names of a Hugging Face `config.json`.
+        DecoderShape, or a config as in a Hugging Face `config.json`: its path, a dict, or an object
+        with `to_dict`. `fields` replace or add numbers of a config.
     gpus, memory
-        How many, and the memory of each ("80GB", "80GiB", or bytes); by default that of `gpu`.
+        How many, and the memory of each: "80GB" is a card that is sold as such, and means what
+        torch finds on it (`hardware.GPUS`); other sizes are taken as they are ("75GB", "70GiB", or
+        bytes). By default that of `gpu`.
     strategy
-        "fully_shard" (each block and the root), "HSDP", "DDP" or "ZeRO-1". AdamW with fp32
-        parameters in all of them.
+        "fully_shard" (each block and the root), "HSDP", "DDP" or "ZeRO-1" (the
+        ZeroRedundancyOptimizer). AdamW with fp32 parameters in all of them.
     precision
-        "bf16": MixedPrecisionPolicy(param_dtype=bfloat16, reduce_dtype=float32), for DDP autocast.
+        "bf16": MixedPrecisionPolicy(param_dtype=bfloat16, reduce_dtype=float32), for DDP autocast;
+        "bf16-reduce": gradients are added up in bfloat16 as well, for DDP with bf16_compress_hook;
         "fp32": everything in fp32, multiplied as TF32.
-    reshard_after_forward, offload, checkpoint
-        As in `fully_shard`; CPUOffloadPolicy; activation checkpointing of each block.
-    batch, sequence
-        Sequences on each GPU, and tokens in each.
+    reshard_after_forward, offload, split_root
+        As in `fully_shard`; CPUOffloadPolicy; embedding and output as units of their own.
+    checkpoint
+        Activation checkpointing of each block: True, False, or "selective", which keeps the outputs
+        of matrix products and attention.
+    batch, global_batch, sequence
+        Sequences in a micro-batch of each GPU; in a step of all GPUs, in as many micro-batches as
+        that takes (default: one); tokens in a sequence.
     shards
         For HSDP: ranks that share one model; by default those of a node.
+    tensor, sequence_parallel
+        How many GPUs of a node compute each block together, and whether they also share what is
+        outside of attention and feed-forward layer.
     gpu, link, inside, gpus_per_node
-        "A100 40GB", "A100", "H100", "H200", "RTX 4090"; between nodes "InfiniBand NDR" or "HDR",
-        "Ethernet 100G", "25G", "10G"; in a node "NVLink 3" or "4", "PCIe 4" or "5".
-    every_block
-        Cut every block with `fully_shard`, instead of one for all. The numbers are the same.
+        "V100", "A100 40GB", "A100", "L40S", "H100", "H200", "B200", "MI300X", "RTX 4090"; between
+        nodes "InfiniBand NDR" or "HDR", "Ethernet 100G", "25G", "10G"; in a node one of
+        `hardware.INSIDE`, by default the usual one of `gpu`.
 
-    Parameters, gradients and optimizer state are read from the DTensors that `fully_shard` makes
-    for rank 0 of `gpus` fake ranks. Whole pieces, activations and calls come from formulas, which
-    tests compare with real steps. Raises PlanRefused (a ValueError) for arguments that make no
-    sense, with a remedy, and in a process that belongs to a process group.
+    Shards are torch's own arithmetic, and tests compare bytes and calls with real steps. Raises
+    PlanRefused (a ValueError) for arguments that make no sense, with a remedy.
     """
-    shape = decoder_shape(parameters)
+    shape = decoder_shape(parameters, fields)
     device = named(GPUS, one_of(gpu, "gpu", [one.name for one in GPUS]))
     between = named(BETWEEN, one_of(link, "link", [one.name for one in BETWEEN]))
     in_node = one_of(inside or device.inside, "inside", [one.name for one in INSIDE])
@@ -239,183 +269,205 @@ def plan(
     gpus_per_node = whole_number(gpus_per_node, "gpus_per_node", most=1024)
     strategy = ALIASES.get(squeezed(str(strategy)), strategy)
     strategy = one_of(strategy, "strategy", list(STRATEGIES))
+    tensor = tensor_of(shape, tensor, gpus, gpus_per_node)
+    batch = whole_number(batch, "batch")
+    kept = one_of(str(checkpoint), "checkpoint", list(CHECKPOINTS))
     settings = Settings(
         gpus=gpus,
-        memory=device.memory if memory is None else byte_count(memory),
+        memory=memory_of(memory, device),
         strategy=strategy,
         precision=one_of(precision, "precision", list(PRECISIONS)),
         reshard_after_forward=reshard_after_forward,
         offload=offload,
-        checkpoint=checkpoint,
-        batch=whole_number(batch, "batch"),
+        checkpoint=CHECKPOINTS[kept],
+        batch=batch,
         sequence=whole_number(sequence, "sequence", most=10**9),
-        shards=shards_of(strategy, gpus, shards, gpus_per_node),
+        shards=shards_of(strategy, gpus // tensor, shards, gpus_per_node // tensor),
+        tensor=tensor,
+        sequence_parallel=sequence_parallel,
+        split_root=split_root,
+        accumulate=micro_batches(global_batch, batch, gpus // tensor),
         gpu=device,
         cluster=Cluster(named(INSIDE, in_node), between, gpus_per_node),
     )
     check(settings)
     found = estimate(shape, settings)
-    if settings.sharded:
-        found = replace(found, ledger=from_torch(found, every_block))
     return found if found.fits else replace(found, would_fit=ways_to_fit(shape, settings))
 
 
-def shards_of(strategy: str, gpus: int, shards: int | None, gpus_per_node: int) -> int:
-    """Over how many ranks one model is cut. Raises PlanRefused if that does not divide them."""
-    if strategy != "HSDP":
-        if shards is not None:
-            raise PlanRefused(f'shards={shards} is for strategy="HSDP", not for "{strategy}".')
-        return gpus
-    shards = whole_number(
-        min(gpus_per_node, gpus) if shards is None else shards, "shards", most=gpus
-    )
-    if gpus % shards:
-        raise PlanRefused(
-            f"shards={shards} does not divide {gpus} GPUs: HSDP needs groups of equal size."
-        )
-    return shards
-
-
-def check(settings: Settings) -> None:
-    """Raise PlanRefused for settings that contradict each other."""
-    if settings.offload and not settings.sharded:
-        raise PlanRefused(f"offload is a policy of fully_shard; {settings.strategy} has none.")
-    number = settings.reshard_after_forward
-    if not isinstance(number, int):
-        raise PlanRefused(f"reshard_after_forward={number!r} is neither True, False nor a number.")
-    try:
-        reshard_to(number, settings.shards)
-    except ValueError as error:
-        raise PlanRefused(str(error)) from None
-
-
 def estimate(shape: DecoderShape, settings: Settings) -> Plan:
-    """The plan by formulas only, which is fast enough to try many."""
+    """The plan, without asking what else would fit."""
+    units, tokens, saving = settings.units(shape), settings.tokens, settings.saving
+    pieces: Pieces = {}
+    at_loss = 0
     if settings.sharded:
-        step = fsdp_step(shape, settings)
-        ledger, messages = formulas.of_step(step, offload=settings.offload), step.messages
-        whole: dict[str, Pieces] = {"backward": step.largest, "the loss": step.at_the_loss}
+        ledger, messages, pieces, at_loss = sharded(units, shape, settings)
     else:
-        ledger, messages = replicated(shape, settings)
-        whole = {"backward": {}, "the loss": {}}
-    tokens, how = settings.batch * settings.sequence, (settings.dtype, settings.checkpoint)
+        ledger, messages = replicated(units, shape, settings)
     moments = {
-        "backward": replace(ledger, activations=in_backward(shape, tokens, *how)),
+        "backward": replace(ledger, activations=in_backward(shape, tokens, saving)),
         "the loss": replace(
-            ledger,
-            unsharded=sum(whole["the loss"].values()),
-            activations=at_the_loss(shape, tokens, *how),
+            ledger, unsharded=at_loss, activations=saved_at_the_loss(shape, tokens, saving)
         ),
     }
     moment = max(moments, key=lambda name: moments[name].device)
-    operations = flops(shape, tokens, settings.sequence, checkpoint=settings.checkpoint)
-    slower = 1 if settings.precision == "bf16" else 2
+    if moment == "the loss":
+        pieces = {("gathered", 0): at_loss} if at_loss else {}
+    forwards = 1 + (settings.checkpoint is True)
+    size = tokens * shape.width * settings.dtype.itemsize
+    shared = tensor_messages(shape.layers, size, settings.tensor, forwards)
+    shared = [call._replace(times=call.times * settings.accumulate) for call in shared]
+    operations = flops(shape, tokens, settings.sequence, checkpoint=settings.checkpoint is True)
+    speed = COMPUTE_SHARE * peak(settings) * settings.tensor
     return Plan(
         shape,
         settings,
         moments[moment],
         moment,
-        in_words(whole[moment]),
-        tuple(messages),
-        slower * operations / (COMPUTE_SHARE * settings.gpu.flops),
-        sum(call_seconds(message, settings.cluster) for message in messages),
+        in_words(pieces, len(units) if settings.split_root and not shape.tied else 0),
+        (*messages, *shared),
+        settings.accumulate * operations / speed,
+        on_the_network(messages, settings),
+        on_the_network(shared, settings),
+        copied(moments[moment], settings)
+        / (LINK_SHARE * named(INSIDE, settings.gpu.host).bytes_per_second),
     )
 
 
-def fsdp_step(shape: DecoderShape, settings: Settings) -> FsdpStep:
-    """A step of `fully_shard`, with MixedPrecisionPolicy for bf16."""
-    return FsdpStep(
-        shape.units,
-        settings.shards,
-        settings.reshard_after_forward,
-        param_dtype=settings.dtype,
-        reduce_dtype=torch.float32,
-        replicas=settings.replicas,
-        root_first=shape.root_first,
-    )
+def peak(settings: Settings) -> float:
+    """Operations a second that the GPU's vendor promises."""
+    return settings.gpu.flops_fp32 if settings.precision == "fp32" else settings.gpu.flops
 
 
-def replicated(shape: DecoderShape, settings: Settings) -> tuple[Ledger, list[Message]]:
-    """Ledger and calls of DDP and ZeRO-1, with autocast for bf16."""
-    units, ranks, last = shape.units, settings.gpus, shape.root_last
+def on_the_network(messages: list[Message], settings: Settings) -> float:
+    """Seconds of these calls, one after the other."""
+    return sum(call.times * call_seconds(call, settings.cluster) for call in messages)
+
+
+def copied(ledger: Ledger, settings: Settings) -> int:
+    """Bytes between GPU and host in a step with CPU offload: fp32 shards for each all-gather, and
+    back their gradients."""
+    gathers = 2 if Policy(settings.reshard_after_forward).reshard_to(settings.shards) else 1
+    moved = gathers * ledger.parameters + ledger.gradients
+    return settings.accumulate * moved if settings.offload else 0
+
+
+def sharded(
+    units: Units, shape: DecoderShape, settings: Settings
+) -> tuple[Ledger, list[Message], Pieces, int]:
+    """Ledger and calls of `fully_shard`, its full-size pieces at most, and bytes at the loss."""
+    how, shards = settings.policy(shape), settings.shards
+    kinds = formulas.fully_sharded(units, shards, offload=settings.offload, how=how)
+    messages = fsdp_messages(units, shards, how, settings.replicas, settings.tensor)
+    messages = [call._replace(times=settings.accumulate) for call in messages]
+    pieces = formulas.unsharded(units, shards, how)
+    return kinds, messages, pieces, formulas.at_the_loss(units, shards, how)
+
+
+def replicated(
+    units: Units, shape: DecoderShape, settings: Settings
+) -> tuple[Ledger, list[Message]]:
+    """Ledger and calls of DDP and ZeRO-1, with autocast for bf16.
+
+    They send once a step: all micro-batches but the last run under `no_sync`.
+    """
+    ranks, last = settings.gpus, shape.first + shape.tied
+    sent: dict[str, Any] = {"sent_as": settings.reduce_dtype, "root_first": last}
     if settings.strategy == "ZeRO-1":
         ledger = formulas.zero_1(units, ranks)
-        messages = zero_1_messages(units, ranks, root_first=last)
+        messages = zero_1_messages(units, ranks, **sent)
     else:
         ledger = formulas.ddp(units) if ranks > 1 else formulas.one_process(units)
-        messages = ddp_messages(units, ranks, root_first=last)
-    copies = autocast_copies(shape) if settings.precision == "bf16" else 0
+        messages = ddp_messages(units, ranks, **sent)
+    copies = 0 if settings.precision == "fp32" else autocast_copies(shape)
     return replace(ledger, copies=copies), messages
 
 
 def autocast_copies(shape: DecoderShape) -> int:
     """Bytes of the bf16 copies of weights that autocast keeps from forward to backward."""
-    weights = [s for unit in shape.units[1:] for s in unit if len(s) > 1]
+    weights = [s for block in shape.blocks for s in block if len(s) > 1]
     return 2 * (sum(map(prod, weights)) + shape.vocabulary * shape.width)
 
 
-def from_torch(found: Plan, every_block: bool) -> Ledger:
-    """The plan's ledger, in which what a rank keeps is read from the shards of `fully_shard`."""
-    settings, states = found.settings, formulas.ADAMW
-    units = local_shapes(found.shape, settings.shards, settings.replicas, every_block=every_block)
-    kept = numel(units) * torch.float32.itemsize
-    optimizer = states * kept + formulas.counters(units, states)
-    return replace(found.ledger, parameters=kept, gradients=kept, optimizer=optimizer)
+def in_words(pieces: Pieces, units: int) -> dict[str, int]:
+    """Pieces with their names: "block 3, gathered" and so on; `units` if the root is split."""
+    shift = 1 if units else 0
+    names = {0: "the root", None: "earlier blocks"}
+    if units:
+        names |= {1: "the embedding", units - 1: "the output"}
+    return {
+        f"{names.get(unit, f'block {(unit or 0) - shift}')}, {kind}": size
+        for (kind, unit), size in pieces.items()
+        if size
+    }
+
+
+Change = tuple[str, dict[str, Any]]  # in words, and as settings
 
 
 def ways_to_fit(shape: DecoderShape, settings: Settings) -> tuple[str, ...]:
     """Changes after which the plan fits: each alone; if none is enough, the first few together."""
-    changes = possible_changes(shape, settings)
+    changes = list(possible_changes(shape, settings))
     alone = [words for words, change in changes if fits(shape, replace(settings, **change))]
     if alone:
         return tuple(alone)
     together, words = settings, list[str]()
-    while changes := possible_changes(shape, together):
+    while changes:
         word, change = changes[0]
         together, words = replace(together, **change), [*words, word]
         if fits(shape, together):
             return (", ".join(words),)
+        changes = list(possible_changes(shape, together))
     return ()
 
 
-def possible_changes(shape: DecoderShape, settings: Settings) -> list[tuple[str, dict[str, Any]]]:
-    """Possible changes, in words and as settings, the cheapest first."""
+def possible_changes(shape: DecoderShape, settings: Settings) -> Iterator[Change]:
+    """Possible changes, the cheapest first."""
 
     def first_that_fits(changes: list[dict[str, Any]]) -> dict[str, Any] | None:
         return next((c for c in changes if fits(shape, replace(settings, **c))), None)
 
-    changes: list[tuple[str, dict[str, Any]]] = []
     if not settings.checkpoint:
-        changes.append(("activation checkpointing", {"checkpoint": True}))
+        yield "selective checkpointing", {"checkpoint": "selective"}
+    if settings.checkpoint is not True:
+        yield "activation checkpointing", {"checkpoint": True}
     if settings.strategy != "fully_shard":
-        whole = {"strategy": "fully_shard", "shards": settings.gpus}
-        changes.append(("fully_shard over all ranks", whole))
+        ranks = settings.gpus // settings.tensor
+        yield "fully_shard over all ranks", {"strategy": "fully_shard", "shards": ranks}
     if settings.sharded and settings.reshard_after_forward is not True:
-        changes.append(("reshard_after_forward=True", {"reshard_after_forward": True}))
+        yield "reshard_after_forward=True", {"reshard_after_forward": True}
+    if settings.sharded and not settings.split_root and not shape.tied:
+        yield "embedding and output as units (split_root)", {"split_root": True}
     if settings.precision == "fp32":
-        changes.append(("bf16", {"precision": "bf16"}))
+        yield "bf16", {"precision": "bf16"}
     if settings.batch > 1:
-        changes.append(("a batch of 1", {"batch": 1}))
+        parts = settings.accumulate * settings.batch if settings.accumulate > 1 else 1
+        yield "a batch of 1", {"batch": 1, "accumulate": parts}
     if settings.strategy == "fully_shard":
         # Fewer shards help if there are more ranks than rows: each is padded to a whole row.
-        halves = [settings.gpus >> n for n in range(1, 17) if settings.gpus % 2**n == 0]
+        gpus, tensor = settings.gpus, settings.tensor
+        halves = [settings.shards >> n for n in range(1, 18) if settings.shards % 2**n == 0]
         if fewer := first_that_fits([{"strategy": "HSDP", "shards": n} for n in halves]):
-            changes.append((f"HSDP over {fewer['shards']:,} ranks", fewer))
-        doubled = [settings.gpus << n for n in range(1, 17) if settings.gpus << n <= MOST_GPUS]
-        if more := first_that_fits([{"gpus": n, "shards": n} for n in doubled]):
-            changes.append((f"{more['gpus']:,} GPUs", more))
+            yield f"HSDP over {fewer['shards']:,} ranks", fewer
+        doubled = [gpus << n for n in range(1, 18) if gpus << n <= MOST_GPUS]
+        if more := first_that_fits([{"gpus": n, "shards": n // tensor} for n in doubled]):
+            yield f"{more['gpus']:,} GPUs", more
+    node = min(settings.cluster.gpus_per_node, settings.gpus)
+    divides = not shape.kv_heads % node and not settings.shards % node
+    if settings.sharded and settings.tensor == 1 and node > 1 and divides:
+        cut = {"tensor": node, "shards": settings.shards // node}
+        yield f"tensor parallelism over {node}", cut
     if settings.sharded and not settings.offload:
-        changes.append(("CPU offload", {"offload": True}))
+        yield "CPU offload", {"offload": True}
     if settings.sequence > SHORTEST:
         halvings = [settings.sequence >> n for n in range(settings.sequence.bit_length())]
         shorter = [{"sequence": n} for n in halvings if n > SHORTEST] + [{"sequence": SHORTEST}]
-        shorter_one = first_that_fits(shorter) or shorter[-1]
-        changes.append((f"sequences of {shorter_one['sequence']:,} tokens", shorter_one))
-    return changes
+        one = first_that_fits(shorter) or shorter[-1]
+        yield f"sequences of {one['sequence']:,} tokens", one
 
 
 def fits(shape: DecoderShape, settings: Settings) -> bool:
-    """Whether the plan fits, by formula."""
+    """Whether the plan fits."""
     return estimate(shape, settings).fits
 
 
@@ -424,16 +476,21 @@ def title(shape: DecoderShape, settings: Settings) -> str:
     nodes = "" if settings.gpus == 1 else f", {settings.cluster.inside.name} in a node"
     if settings.gpus > settings.cluster.gpus_per_node:
         nodes += f", {settings.cluster.between.name} between nodes"
+    checkpoint = {True: "activation checkpointing", "selective": "selective checkpointing"}
     policies = [
         settings.strategy + (f" over {settings.shards}" if settings.strategy == "HSDP" else ""),
         settings.precision,
+        *[f"tensor parallelism over {settings.tensor}"] * (settings.tensor > 1),
         *["CPU offload"] * settings.offload,
-        *["activation checkpointing"] * settings.checkpoint,
+        *(checkpoint[kept] for kept in [settings.checkpoint] if kept),
     ]
+    active = f" ({in_count(shape.active)} active)" if shape.experts else ""
+    micro = f"{settings.accumulate} x " if settings.accumulate > 1 else ""
+    where = "on each" if settings.tensor == 1 else f"on each {settings.tensor}"
     plural = "GPU" if settings.gpus == 1 else "GPUs"
     return (
-        f"{shape.name}: {in_count(shape.parameters)} parameters, {shape.layers} blocks; "
+        f"{shape.name}: {in_count(shape.parameters)} parameters{active}, {shape.layers} blocks; "
         f"{', '.join(policies)}\n"
         f"{settings.gpus:,} {plural} ({settings.gpu.name}, {in_gb(settings.memory)}){nodes}; "
-        f"{settings.batch} x {settings.sequence:,} tokens on each"
+        f"{micro}{settings.batch} x {settings.sequence:,} tokens {where}"
     )

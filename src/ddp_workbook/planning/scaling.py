@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ddp_workbook.planning.fsdp_step import Message
 from ddp_workbook.planning.hardware import MICROSECOND
+from ddp_workbook.planning.messages import Message
 from ddp_workbook.planning.speed import Cluster, bandwidth, call_seconds
 
 FORWARD = 1 / 3  # of the compute; backward takes two products for each one of forward
@@ -73,7 +73,7 @@ class TwoLevels:
     def ring(self, ranks: int, size: float) -> float:
         """The ring of `planning.speed`: its slowest link sets the bandwidth."""
         whole = round(size)
-        return call_seconds(Message("all_reduce", "", None, whole, whole, ranks), self.cluster)
+        return call_seconds(Message("all_reduce", "", whole, whole, ranks), self.cluster)
 
     def tree(self, ranks: int, size: float) -> float:
         """A chain inside each node and a tree of the nodes, up and down, as in NCCL's cost model.
@@ -86,23 +86,6 @@ class TwoLevels:
         return (
             TREE_CALL + latency + 2 * size / (TREE_SHARE * bandwidth(inside, nodes, self.cluster))
         )
-
-
-@dataclass(frozen=True)
-class Links:
-    """The cost of an all-reduce if the link can be chosen: host and wire separately.
-
-    `alpha`: seconds a message. `host`: seconds a byte for copies and sums, whatever the link.
-    `overhead`: how many bytes the wire carries for each byte of data, so a little above 1.
-    """
-
-    alpha: float
-    host: float
-    overhead: float
-
-    def at(self, bytes_per_second: float) -> Ring:
-        """The ring with links of this bandwidth."""
-        return Ring(self.alpha, self.host + self.overhead / bytes_per_second)
 
 
 @dataclass(frozen=True)
@@ -277,16 +260,6 @@ def fit_ring(timings: pd.DataFrame, cores: int | None = None) -> tuple[Ring, np.
     terms = {"alpha": messages, "beta": messages / ranks * size}
     fit = least_squares(terms, timings["seconds"])
     return Ring(**fit.coefficients), fit.residuals
-
-
-def fit_links(timings: pd.DataFrame) -> tuple[Links, np.ndarray]:
-    """The same from links of several bandwidths, with a further column bytes_per_second."""
-    ranks, size = timings["ranks"].to_numpy(float), timings["bytes"].to_numpy(float)
-    sent = 2 * (ranks - 1) / ranks * size
-    wire = sent / timings["bytes_per_second"].to_numpy(float)
-    terms = {"alpha": 2 * (ranks - 1), "host": sent, "overhead": wire}
-    fit = least_squares(terms, timings["seconds"])
-    return Links(**fit.coefficients), fit.residuals
 
 
 def fit_compute(timings: pd.DataFrame, cores: int | None = None) -> tuple[dict, np.ndarray]:

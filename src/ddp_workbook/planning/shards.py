@@ -6,31 +6,33 @@ forward enters them. The root is first; it holds the remaining parameters, and m
 
 import heapq
 from collections.abc import Sequence
+from functools import cache
 from math import prod
+
+from torch.distributed.tensor import Shard
 
 Shape = Sequence[int]  # a torch.Size
 Unit = Sequence[Shape]
 Units = Sequence[Unit]
 
 
-def shard_rows(rows: int, ranks: int, rank: int = 0) -> int:
-    """Rows of a parameter with `rows` rows that `rank` of `ranks` holds.
-
-    Each rank gets ceil(rows / ranks) until none are left, as `torch.chunk` cuts: the last ranks may
-    have fewer rows, or none.
-    """
-    longest = -(-rows // ranks)
-    return max(0, min(longest, rows - rank * longest))
-
-
 def shard_numel(shape: Shape, ranks: int, rank: int = 0) -> int:
-    """Elements of the shard that `rank` holds: what its DTensor's local tensor shows.
+    """Elements of the shard that `rank` of `ranks` holds: what its DTensor's local tensor shows.
 
     Raises ValueError for a parameter without dimensions, which `fully_shard` refuses too.
     """
     if not len(shape):
         raise ValueError("fully_shard cuts a parameter by rows, but a scalar parameter has none.")
     return shard_rows(shape[0], ranks, rank) * prod(shape[1:])
+
+
+@cache
+def shard_rows(rows: int, ranks: int, rank: int) -> int:
+    """Rows of one rank by torch's own arithmetic.
+
+    Each rank gets ceil(rows / ranks) until none are left: the last ranks may have fewer, or none.
+    """
+    return int(Shard.local_shard_size_and_offset(rows, ranks, rank)[0])
 
 
 def numel(units: Units) -> int:

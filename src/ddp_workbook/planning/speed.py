@@ -7,8 +7,8 @@ lower bound of a step.
 from dataclasses import dataclass
 
 from ddp_workbook.planning.decoder import DecoderShape
-from ddp_workbook.planning.fsdp_step import Message
 from ddp_workbook.planning.hardware import CALL, LINK_SHARE, Link
+from ddp_workbook.planning.messages import Message
 
 
 @dataclass(frozen=True)
@@ -23,29 +23,43 @@ class Cluster:
 def flops(shape: DecoderShape, tokens: int, sequence: int, *, checkpoint: bool = False) -> float:
     """Floating-point operations of forward and backward for `tokens` tokens.
 
-    6 N a token, and 12 · layers · width · sequence for attention (Chowdhery et al., "PaLM", 2022,
-    appendix B): 2 for a multiplication and an addition in forward, twice that in backward.
-    Checkpointing computes forward again: 8 in place of 6.
+    6 for each active parameter and token, and for attention 12 · layers · width of all heads ·
+    sequence (Chowdhery et al., "PaLM", 2022, appendix B): 2 for a multiplication and an addition in
+    forward, twice that in backward. Checkpointing computes forward again: 8 in place of 6.
     """
-    each = 6 * shape.parameters + 12 * shape.layers * shape.width * sequence
+    each = 6 * shape.active + 12 * shape.layers * shape.query_width * sequence
     return tokens * each * (8 / 6 if checkpoint else 1)
 
 
 def call_seconds(message: Message, cluster: Cluster) -> float:
-    """Seconds of a call in a ring: steps times latency, plus bytes over the slowest link.
-
-    An all-gather or reduce-scatter of S bytes takes N - 1 steps, and each rank sends (N - 1) / N S;
-    an all-reduce twice that (Patarasuk and Yuan, 2009). A broadcast passes all S along the ring.
-    """
-    ranks, whole = message.ranks, max(message.bytes, message.received)
-    in_node = members_in_node(message, cluster)
+    """Seconds of a call in a ring: steps times latency, plus bytes over the slowest link."""
+    ranks, in_node = message.ranks, members_in_node(message, cluster)
     nodes = -(-ranks // in_node)
     rounds = 2 if message.op == "all_reduce" else 1
-    sent = whole if message.op == "broadcast" else rounds * whole * (ranks - 1) / ranks
     crossings = nodes - 1
     latency = (ranks - 1 - crossings) * cluster.inside.latency
     latency += crossings * cluster.between.latency
-    return CALL + rounds * latency + sent / bandwidth(in_node, nodes, cluster)
+    return CALL + rounds * latency + in_ring(message) / bandwidth(in_node, nodes, cluster)
+
+
+def in_ring(message: Message) -> float:
+    """Bytes that each rank sends in a ring for one such call.
+
+    An all-gather or reduce-scatter of S bytes takes N - 1 steps, and each rank sends (N - 1) / N S;
+    an all-reduce twice that (Patarasuk and Yuan, 2009). A broadcast passes all S along the ring,
+    and its last rank sends nothing, so the mean is the same.
+    """
+    whole, rounds = max(message.bytes, message.received), 2 if message.op == "all_reduce" else 1
+    return rounds * whole * (message.ranks - 1) / message.ranks
+
+
+def between_nodes(message: Message, cluster: Cluster) -> float:
+    """Of these bytes, those that leave the node, as a mean over its ranks.
+
+    A ring of ranks that are numbered node by node leaves each node once.
+    """
+    in_node = members_in_node(message, cluster)
+    return in_ring(message) / in_node if message.ranks > in_node else 0.0
 
 
 def bandwidth(in_node: int, nodes: int, cluster: Cluster) -> float:

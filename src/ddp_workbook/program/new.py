@@ -1,79 +1,69 @@
 """`ddp-workbook new`: write a small training project that needs nothing of this workbook."""
 
+import inspect
 from pathlib import Path
 
+from ddp_workbook.chapters import checkpointing, locking, stopping
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.files import write_whole
+from ddp_workbook.program import checkpoints_sharded, sharded, task
 
 HERE = Path(__file__).parent
-STRATEGIES, CLUSTERS = ("ddp", "fsdp"), ("slurm", "pbs")
+STRATEGIES = {"ddp": "DistributedDataParallel", "fsdp": "fully_shard"}
+CLUSTERS = {"slurm": "sbatch", "pbs": "qsub"}
 FILES = {"train.py": "train.py", "test_train.py": "train_test.py", "README.md": "README.md"}
+MODULES = {  # of the program, by the names that they have in the project
+    "task": task,
+    "stopping": stopping,
+    "locking": locking,
+    "checkpoints": checkpointing,
+}
 
-SAVE_SHARDED = '''\
-def save(path: Path, epoch: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """All ranks, a folder an epoch; its .metadata is written last, when it is complete."""
-    weights, state = get_state_dict(model, optimizer)
-    dcp.save({"model": weights, "optimizer": state}, checkpoint_id=path / f"epoch_{epoch:04}")
-
-
-def resume(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Load the newest complete checkpoint, if there is one; the epoch to begin with."""
-    complete = sorted(path.glob("epoch_*/.metadata"))
-    if not complete:
-        return 0
-    weights, state = get_state_dict(model, optimizer)
-    dcp.load({"model": weights, "optimizer": state}, checkpoint_id=complete[-1].parent)
-    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=state)
-    return int(complete[-1].parent.name.removeprefix("epoch_")) + 1
-
-
-def shard(model: nn.Sequential, bf16: bool) -> nn.Sequential:
-    """Each block is a unit of its own; what is left over is one more."""
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if bf16 else MixedPrecisionPolicy()
-    mesh = init_device_mesh(next(model.parameters()).device.type, (dist.get_world_size(),))
-    for block in list(model)[1:-1]:
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
-    return model
-
-
-'''
-# What fully_shard changes of train.py: old, new. The rest of the program is the same.
-DIST = "import torch.distributed as dist\n"
+# What fully_shard changes of train.py beside the functions of sharded.py: old, new.
 WRAP = """\
-    ddp = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+    model = make_model().to(device)
+    ddp = DistributedDataParallel(model)
+"""
+SHARDED_WRAP = """\
+    model = shard(make_model(), device, args.bf16)
 """
 BACKWARD = """\
-            with nullcontext() if last else ddp.no_sync():
-                with torch.autocast(device.type, torch.bfloat16, enabled=args.bf16):
-                    loss = F.cross_entropy(ddp(inputs), labels) / args.accumulate
-                loss.backward()
+                last = micro == args.accumulate - 1
+                with nullcontext() if last else ddp.no_sync():  # one all-reduce a step
+                    with torch.autocast(device.type, torch.bfloat16, enabled=args.bf16):
+                        loss = loss_of(ddp, next(batches), device) / args.accumulate
+                    loss.backward()
 """
 SHARDED_BACKWARD = """\
-            assert isinstance(model, FSDPModule)  # since fully_shard
-            model.set_requires_gradient_sync(last)
-            loss = F.cross_entropy(model(inputs).float(), labels) / args.accumulate
-            loss.backward()
+                loss = loss_of(model, next(batches), device) / args.accumulate
+                loss.backward()
 """
-IMPORTS = """\
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-"""
+IMPORTS = "".join(
+    line
+    for line in inspect.getsource(sharded).splitlines(keepends=True)
+    if line.startswith("from torch.distributed.")
+)
 SHARDED = (
-    ("with DistributedDataParallel:", "with fully_shard:"),
+    ("with DistributedDataParallel;", "with fully_shard;"),
     ("from contextlib import nullcontext\n", ""),
-    (DIST, DIST + "import torch.distributed.checkpoint as dcp\n"),
-    ("from torch.nn.parallel import DistributedDataParallel\n", ""),
-    ("from torch.utils.data", IMPORTS + "from torch.utils.data"),
-    ("checkpoint.pt", "checkpoints"),
-    (
-        "    model = make_model().to(device)\n",
-        "    model = shard(make_model().to(device), args.bf16)\n",
-    ),
-    (WRAP, ""),
+    ("from torch.nn.parallel import DistributedDataParallel\n", IMPORTS),
+    ("import loss_of", "import Block, loss_of"),
+    (WRAP, SHARDED_WRAP),
     (BACKWARD, SHARDED_BACKWARD),
 )
+
+
+BLOCK = """\
+`Block` is the class of the layers that `fully_shard` gathers one by one, as in a transformer. \
+"""
+
+
+LOAD = """\
+The trained model is in its newest file: `torch.load(file, weights_only=True)["model"]`."""
+LOAD_SHARDED = """\
+The trained model is in its newest folder of shards: `python -m \
+torch.distributed.checkpoint.format_utils dcp_to_torch saved/step_000192 model.pt` makes a file of \
+it, with the weights under "model"."""
 
 
 class NewRefused(WorkbookError, ValueError):
@@ -88,23 +78,27 @@ def files(strategy: str, cluster: str) -> dict[str, str]:
     ):
         if given not in known:
             raise NewRefused(f"--{what} {given!r} is not known: take {' or '.join(known)}.")
-    found = {name: (HERE / own).read_text(encoding="utf-8") for name, own in FILES.items()}
-    if strategy == "fsdp":
-        found["train.py"] = sharded(found["train.py"])
     job = f"job.{cluster}"
-    found[job] = (HERE / job).read_text(encoding="utf-8")
-    words = {"STRATEGY": {"ddp": "DistributedDataParallel", "fsdp": "fully_shard"}[strategy]}
-    words |= {"JOB": job, "SUBMIT": {"slurm": "sbatch", "pbs": "qsub"}[cluster]}
-    words |= {"CHECKPOINT": {"ddp": "checkpoint.pt", "fsdp": "checkpoints"}[strategy]}
+    found = {name: (HERE / own).read_text("utf-8") for name, own in (FILES | {job: job}).items()}
+    modules = MODULES | ({"checkpoints": checkpoints_sharded} if strategy == "fsdp" else {})
+    found |= {f"{name}.py": inspect.getsource(module) for name, module in modules.items()}
+    if strategy == "fsdp":
+        found["train.py"] = with_fully_shard(found["train.py"])
+    for name, module in MODULES.items():
+        for file in ("train.py", "checkpoints.py"):
+            found[file] = found[file].replace(f"from {module.__name__} ", f"from {name} ")
+    words = {"STRATEGY": STRATEGIES[strategy], "SUBMIT": f"{CLUSTERS[cluster]} {job}".ljust(57)}
+    words["BLOCK"] = {"ddp": "", "fsdp": BLOCK}[strategy]
+    words["KEPT"] = {"ddp": LOAD, "fsdp": LOAD_SHARDED}[strategy]
     for word, text in words.items():
         found["README.md"] = found["README.md"].replace(f"@{word}@", text)
     return found
 
 
-def sharded(program: str) -> str:
+def with_fully_shard(program: str) -> str:
     """train.py with fully_shard in the place of DistributedDataParallel."""
-    start, end = program.index("def save("), program.index("def rate(")
-    program = program[:start] + SAVE_SHARDED + program[end:]
+    start = program.index("def main(")
+    program = program[:start] + inspect.getsource(sharded.shard) + "\n\n" + program[start:]
     for old, new in SHARDED:
         assert program.count(old) == 1, old
         program = program.replace(old, new)

@@ -62,8 +62,10 @@ def join(address: str, code: str, name: str) -> str:
     code = "".join(str(code).split()).upper()
     if not code.isascii() or not code.isalnum():
         raise BadRoom("The code is letters and digits: copy it from the projector.")
-    told = _join(name, {"address": found, "code": code}, f"The room at {found} did not let you in")
-    return told if found.startswith("https") else f"{told} {UNENCRYPTED}"
+    joined = _join(
+        name, {"address": found, "code": code}, f"The room at {found} did not let you in"
+    )
+    return joined if found.startswith("https") else f"{joined} {UNENCRYPTED}"
 
 
 def join_room(name: str, folder: str | Path | None = None) -> str:
@@ -124,13 +126,13 @@ class Heartbeat:
     """Called after each cell: tells the room that somebody is at work, and on which page."""
 
     def __init__(self, this_page: Callable[[], Path | None]):
-        self.this_page, self.page, self.told = this_page, "", 0.0
+        self.this_page, self.page, self.last = this_page, "", 0.0
 
     def __call__(self, *_: object) -> None:
         """Nothing if no room was joined, or if it heard of this kernel a moment ago."""
-        if (time.monotonic() - self.told < HEARTBEAT and self.told) or not (OWN / JOINED).exists():
+        if (time.monotonic() - self.last < HEARTBEAT and self.last) or not (OWN / JOINED).exists():
             return
-        self.told = time.monotonic()
+        self.last = time.monotonic()
         self.page = self.page or getattr(self.this_page(), "stem", "")
         note_page(self.page)
 

@@ -111,18 +111,18 @@ def parsed(data: bytes) -> Attendee:
     if len(data) > LARGEST:
         raise ValueError(f"it has more than {LARGEST:,} bytes")
     try:
-        told = json.loads(data.decode("utf-8"))
-        exercises = {word(name): progress(news) for name, news in told["exercises"].items()}
+        news = json.loads(data.decode("utf-8"))
+        exercises = {word(name): progress(one) for name, one in news["exercises"].items()}
         if len(exercises) > MOST_EXERCISES:
             raise ValueError(f"it has more than {MOST_EXERCISES} exercises")
-        told_guesses = told.get("guesses", {}).items()  # a page of an older workbook sends none
-        guesses = {word(name): guessed(news) for name, news in told_guesses}
+        all_guesses = news.get("guesses", {}).items()  # a page of an older workbook sends none
+        guesses = {word(name): guessed(one) for name, one in all_guesses}
         if len(guesses) > MOST_QUESTIONS:
             raise ValueError(f"it has guesses for more than {MOST_QUESTIONS} questions")
-        since, sent = moment(told.get("since", 0.0)), moment(told.get("sent", 0.0))
-        page = told["page"] and word(told["page"])
+        since, sent = moment(news.get("since", 0.0)), moment(news.get("sent", 0.0))
+        page = news["page"] and word(news["page"])
         return Attendee(
-            shown_name(told["name"]), page, moment(told["time"]), exercises, since, sent, guesses
+            shown_name(news["name"]), page, moment(news["time"]), exercises, since, sent, guesses
         )
     except (TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(f"it is not an attendee's news: {error}") from None

@@ -21,6 +21,7 @@ HEADINGS = ("who", "page", "solved", "working on", "attempts", "minutes ago")
 MOST_BARS, MOST_STUCK = 8, 3  # on a projector with 720 lines: the latest; where most are stuck
 MOST_GUESSES = 6  # different numbers
 WIDTH = 20  # characters of a bar in a terminal
+Bar = tuple[int, int, str]  # how many, of how many, in words
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,15 @@ def rows(board: Board) -> list[tuple[str, ...]]:
 def row(attendee: Attendee, now: float) -> tuple[str, ...]:
     """One attendee; the last column counts from the last cell that ran."""
     name, work = attendee.open or ("", None)
-    since = max(0.0, now - attendee.time) / 60  # clocks differ
+    since = minutes_since(attendee, now)
     minutes = f"{since:.0f}{' (away?)' if since > AWAY else ''}"
     attempts = str(work.attempts) if work else ""
     return attendee.name, attendee.page, str(len(attendee.solved)), name, attempts, minutes
+
+
+def minutes_since(attendee: Attendee, now: float) -> float:
+    """Minutes since their last cell; 0 for a clock that is behind."""
+    return max(0.0, now - attendee.time) / 60
 
 
 def people(count: int) -> str:
@@ -83,45 +89,49 @@ def table(board: Board) -> Table:
     return shown
 
 
-def bars(board: Board) -> list[str]:
-    """For a terminal: how many have solved each exercise."""
-    there, lines = len(board.attendees), []
-    for name, count in board.solved():
-        full = round(WIDTH * count / there)
-        lines.append(f"{'█' * full}{'░' * (WIDTH - full)} {count} of {there} have solved {name}")
-    return lines
+def solved_bars(board: Board) -> list[Bar]:
+    """How many have solved each exercise."""
+    there = len(board.attendees)
+    return [
+        (count, there, f"{count} of {there} have solved {name}") for name, count in board.solved()
+    ]
 
 
-def guess_lines(spread: Spread) -> list[tuple[int, str]]:
-    """(how many, in words) for each answer that is shown; of many numbers, the commonest."""
+def guess_bars(spread: Spread) -> list[Bar]:
+    """How many gave each answer that is shown; of many numbers, the commonest."""
     counts = spread.counts
     if not spread.question.choices:
         counts = sorted(sorted(counts, key=lambda row: -row[2])[:MOST_GUESSES])
-    lines = []
+    bars = []
     for answer, first, now in counts:
         letter = f"{answer}: " if spread.question.choices else ""
         before = f" (at first {first})" if spread.changed else ""
-        lines.append((now, f"{now}{before}  {letter}{spread.question.words(answer)}"))
-    if left := spread.people - sum(count for count, _ in lines):
-        lines.append((left, f"{left}  other numbers"))
-    return lines
+        words = f"{now}{before}  {letter}{spread.question.words(answer)}"
+        bars.append((now, spread.people, words))
+    if left := spread.people - sum(count for count, _, _ in bars):
+        bars.append((left, spread.people, f"{left}  other numbers"))
+    return bars
 
 
-def guess_bars(board: Board) -> list[str]:
-    """For a terminal: the latest questions, and how many guessed what."""
+def bar_lines(board: Board) -> list[str]:
+    """For a terminal: the latest questions with their guesses, and how much is solved."""
+
+    def drawn(bar: Bar) -> str:
+        count, most, words = bar
+        full = round(WIDTH * count / max(1, most))
+        return f"{'█' * full}{'░' * (WIDTH - full)} {words}"
+
     lines = []
-    for one in board.spreads()[-LATEST:]:
-        lines.append(f"{people(one.people)} guessed: {one.question.ask}")
-        for count, words in guess_lines(one):
-            full = round(WIDTH * count / max(1, one.people))
-            lines.append(f"{'█' * full}{'░' * (WIDTH - full)} {words}")
-    return lines
+    for spread in board.spreads()[-LATEST:]:
+        lines.append(f"{people(spread.people)} guessed: {spread.question.ask}")
+        lines += map(drawn, guess_bars(spread))
+    return [*lines, *map(drawn, solved_bars(board))]
 
 
 def shown(board: Board, invitation: Invitation | None = None) -> Group:
     """All of it: how to join, who guessed and solved what, who is stuck, who is where."""
     invited = [f"To join, in any page: {invitation.line()}"] if invitation else []
-    lines = [*invited, *guess_bars(board), *bars(board), *sentences(board, names=True)]
+    lines = [*invited, *bar_lines(board), *sentences(board, names=True)]
     return Group(*map(escape, lines), table(board))
 
 
@@ -147,8 +157,7 @@ def projected(
     many made which for the latest question, and not which is right. At 1280 by 720, twenty people,
     their latest exercises and that question fit without scrolling.
     """
-    there = len(board.attendees)
-    parts = [f"<h1>The room: {people(there)}</h1>"]
+    parts = [f"<h1>The room: {people(len(board.attendees))}</h1>"]
     if invitation:
         parts.append(
             "<p>To join, in any page: <code>from ddp_workbook import join</code><br>"
@@ -157,14 +166,10 @@ def projected(
     answers = 0
     for spread in board.spreads()[-1:]:
         parts.append(f"<h2>{html.escape(spread.question.ask)}</h2>")
-        meters = [(count, spread.people, words) for count, words in guess_lines(spread)]
-        parts.append(bar_list(meters))
-        answers = len(meters)
-    meters = [
-        (count, there, f"{count} of {there} have solved {name}")
-        for name, count in board.solved()[-max(LATEST, MOST_BARS - answers) :]
-    ]
-    parts.append(bar_list(meters))
+        bars = guess_bars(spread)
+        parts.append(bar_list(bars))
+        answers = len(bars)
+    parts.append(bar_list(solved_bars(board)[-max(LATEST, MOST_BARS - answers) :]))
     stuck = sentences(board, names=False)
     parts += [f"<p>{html.escape(words)}</p>" for words in stuck[:MOST_STUCK]]
     if names:
@@ -179,8 +184,8 @@ def projected(
     )
 
 
-def bar_list(bars: Sequence[tuple[int, int, str]]) -> str:
-    """A list of (how many, of how many, in words), each with a bar."""
+def bar_list(bars: Sequence[Bar]) -> str:
+    """The bars as a list."""
     lines = (
         f'<li><meter min="0" max="{max(1, most)}" value="{count}" aria-hidden="true"></meter>'
         f"{html.escape(words)}</li>"
@@ -210,8 +215,8 @@ class View:
         try:
             while True:
                 board = self.look(before)
-                bars_now = guess_bars(board), bars(board)
-                news = [self.invitation, bars_now, sentences(board, names=True), places(board)]
+                lines = bar_lines(board), sentences(board, names=True)
+                news = [self.invitation, lines, places(board)]
                 if news != said:
                     if not once:
                         console.rule(time.strftime("%H:%M:%S"))
@@ -238,6 +243,8 @@ class View:
         return board
 
 
-def places(board: Board) -> list[Sequence[str]]:
+def places(board: Board) -> list[tuple]:
     """The rows without the minutes, which change by themselves, but with who may be away."""
-    return [(*one[:-1], "away" if "away" in one[-1] else "") for one in rows(board)]
+    return [
+        (*row(one, board.now)[:-1], minutes_since(one, board.now) > AWAY) for one in board.attendees
+    ]

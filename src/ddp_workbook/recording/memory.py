@@ -4,7 +4,6 @@
         step()              # zero_grad, forward, backward, optimizer.step, in your order
     ledger.held             # Held(parameters=…, gradients=…, optimizer=…, unsharded=…, …), in bytes
     ledger.timeline         # [Moment(event, live), …]: which unit is whole when, in how many bytes
-    ledger.at_peak          # {part: bytes} at the moment when all of it together was the most
 
 `model` may be plain, DDP, `fully_shard`ed, or have `units` that gather and reduce as those of
 FullyShardedByHand; the optimizer may be None. Take a step after the first one: DDP rebuilds its
@@ -113,21 +112,19 @@ class Moment(NamedTuple):
 class MemoryLedger(MemTracker):
     """Follows every storage inside its `with` block; see this module's docstring for its use.
 
-    `blocks` are the modules whose forward and backward the timeline names; by default the elements
-    of the outermost `nn.ModuleList`s. Raises RuntimeError if it is read before it has been left, or
-    entered twice.
+    The timeline names forward and backward of the elements of the outermost `nn.ModuleList`s.
+    Raises RuntimeError if it is read before it has been left, or entered twice.
     """
 
     def __init__(
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer | None = None,
-        blocks: Iterable[nn.Module] | None = None,
     ) -> None:
         super().__init__()
         self.model, self.optimizer = model, optimizer
-        chosen = set(repeated(model) if blocks is None else blocks)
-        self.blocks = {m: plain(name) for name, m in model.named_modules() if m in chosen}
+        repeats = set(repeated(model))
+        self.blocks = {m: plain(name) for name, m in model.named_modules() if m in repeats}
         self.event, self.backward_runs = "forward", False
         # A storage's entry in MemTracker (None: an event begins), its change of size, the event.
         self.log: list[tuple[_WeakRefInfo | None, int, str]] = []
@@ -141,7 +138,7 @@ class MemoryLedger(MemTracker):
         # The tensors of the last all-gather, and how many references each had before it.
         self.sent: list[tuple[Tensor, int]] = []
         self.patience = PATIENCE
-        self.result: tuple[Held, list[Moment], dict[str, int]] | None = None
+        self.result: tuple[Held, list[Moment]] | None = None
 
     @property
     def held(self) -> Held:
@@ -153,12 +150,7 @@ class MemoryLedger(MemTracker):
         """Full-size pieces in the order of events: a Moment for each event, high and low."""
         return self._read()[1]
 
-    @property
-    def at_peak(self) -> dict[str, int]:
-        """Bytes by part at the peak; "inputs" and "temporary" are not parts of Held."""
-        return self._read()[2]
-
-    def _read(self) -> tuple[Held, list[Moment], dict[str, int]]:
+    def _read(self) -> tuple[Held, list[Moment]]:
         if self.result is None:
             raise RuntimeError("a MemoryLedger can be read once its `with` block has been left")
         return self.result
@@ -369,15 +361,15 @@ class MemoryLedger(MemTracker):
             return "unsharded"
         if entry in self.reduced and entry.size > 8:  # more than a loss or a norm
             return "buckets"
-        made = {_MemRefType.OTH: "inputs", _MemRefType.ACT: "activations"}
-        return made.get(entry.reftype, "temporary")
+        return "activations" if entry.reftype is _MemRefType.ACT else "temporary"
 
-    def _replay(self) -> tuple[Held, list[Moment], dict[str, int]]:
+    def _replay(self) -> tuple[Held, list[Moment]]:
         """Go through the log to find the peak of each part and the timeline."""
         parts_of = {entry: self._part(entry) for entry, *_ in self.log if entry is not None}
         devices = sorted({entry.device for entry in parts_of}, key=str, reverse=True)
-        device = next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
-        timeline, most, at_peak = [Moment("forward", {})], Counter[str](), dict[str, int]()
+        of_gpu = (d for d in devices if d.type not in ("cpu", "meta"))  # on meta nothing is held
+        device = next(of_gpu, torch.device("cpu"))
+        timeline, most = [Moment("forward", {})], Counter[str]()
         parts, live = Counter[str](), Counter[tuple[str, str]]()
         direction, event = 0, "forward"
         for entry, change, event_now in self.log:
@@ -398,8 +390,7 @@ class MemoryLedger(MemTracker):
                 for part in ("unsharded", "buckets", "activations"):
                     if part != "activations" or event.startswith("backward"):
                         most[part] = max(most[part], parts[part])
-                if (total := parts.total()) > most["peak"]:
-                    most["peak"], at_peak = total, dict(+parts)
+                most["peak"] = max(most["peak"], parts.total())
         if direction:
             timeline.append(Moment(event, dict(+live)))
         kept = {entry: self.gradients.get(entry, 0) for entry in parts_of if entry in self.kept}
@@ -408,7 +399,7 @@ class MemoryLedger(MemTracker):
         host = sum(size for entry, size in kept.items() if entry.device != device)
         names = ("unsharded", "buckets", "activations", "peak")
         held = Held(**sums, **{name: most[name] for name in names}, host=host)
-        return held, timeline, at_peak
+        return held, timeline
 
 
 def repeated(model: nn.Module) -> Iterator[nn.Module]:

@@ -30,6 +30,28 @@ FOR_ERRORS = [
         "Which rank is on the other side of this call? A rank cannot send to itself or receive "
         "from itself, and at 1 rank there is no other.",
     ),
+    (
+        r"Invalid function argument|Expected parameter",
+        "A collective takes a tensor. Which of your lines makes one of this number?",
+    ),
+    (
+        r"(must|has to) be contiguous",
+        "What is sent must be contiguous. Which tensor is, and how do the numbers that arrive get "
+        "into the other one?",
+    ),
+    (
+        r"view size is not compatible",
+        "This tensor is not contiguous, and view needs contiguous memory. Which other method makes "
+        "it flat?",
+    ),
+    (
+        r"mutually exclusive with shuffle",
+        "Two arguments of the loader want to choose the order. Which one deals it to the ranks?",
+    ),
+    (
+        r"no attribute 'set_epoch'",
+        "Which object makes the order? It must be told the epoch.",
+    ),
     (r"zero-dimensional", "cat joins tensors along a dimension. Do these have one?"),
     (
         r"cannot assign .* as parameter",

@@ -1,7 +1,6 @@
 """The exercises by name."""
 
 import difflib
-from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -10,9 +9,7 @@ from types import ModuleType
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.exercises import CHAPTERS
 from ddp_workbook.exercises.judging import source
-from ddp_workbook.exercises.judging.attempts import Attempt
-from ddp_workbook.exercises.judging.check import load
-from ddp_workbook.exercises.judging.engine import examine_calls
+from ddp_workbook.exercises.judging.check import OnRanks, load
 
 FOLDER = Path(__file__).parents[1]
 
@@ -43,22 +40,10 @@ class Exercise:
         """The same cell, solved."""
         return source.solution(self.text, self.name)
 
-    def check(self, attempt: Attempt, sizes: Sequence[int] | None = None) -> str:
-        """Judge a saved attempt at all world sizes, or at these; return what it has proved.
-
-        Raises NotYet, and what `launch` raises.
-        """
-        return examine_calls(load(self.name), attempt, sizes)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The world sizes of its check."""
-        return self.module.CHECK.sizes
-
-    @property
-    def words_for_errors(self) -> Mapping[str, str]:
-        """Part of an error's text -> where to look."""
-        return self.module.CHECK.errors
+    @cached_property
+    def check(self) -> OnRanks:
+        """What is called, looked at, and required."""
+        return load(self.name)
 
     @property
     def hints(self) -> list[str]:

@@ -52,7 +52,6 @@ class Seen:
     overwritten: bool = False  # its result had changed by the time of the last call
     by_chance: bool = False  # it used an order, or a buffer, that may differ the next time
     everyone: list["Seen"] = field(default_factory=list, repr=False)  # this call, on all ranks
-    others: list["Seen"] = field(default_factory=list, repr=False)  # this rank, earlier calls
     again: list["Seen"] = field(default_factory=list, repr=False)  # this rank and case, other calls
     solution: "Seen | None" = field(default=None, repr=False)  # the solution, here and now
     value: Any = None  # what the look compares
@@ -156,7 +155,7 @@ class Look:
 
     right: Any = SOLUTION
     mistakes: Mapping[str, Any] = field(default_factory=dict)  # where to look -> When
-    otherwise: str = ""  # where to look if no mistake of the table fits
+    otherwise: str | Callable[[Seen], str] = ""  # where to look if no mistake fits
     of: Callable[[Seen], Any] = lambda seen: seen.actual
     actual: str | Callable[..., str] = "{value} {where}"
     required: str | Callable[..., str] = "{right} {there}"

@@ -15,8 +15,8 @@ def type_of(value: object) -> str:
     return f"a list with {others[0]} in it" if others else "a list of int"
 
 
-def dealt(seen: Seen) -> list[list[int]]:
-    """The list of each rank."""
+def received(seen: Seen) -> list[list[int]]:
+    """The list that each rank returned."""
     return [[*one.value] for one in seen.everyone]
 
 
@@ -71,22 +71,22 @@ WRONG_ORDERS = {  # edits of both solutions
 }
 CONDITIONS = {  # of lists of int
     "Each rank has a block of neighbours. When you deal cards, which player gets the second one?": (
-        When(lambda seen: together(dealt(seen)) == in_turn(required(seen)))
+        When(lambda seen: together(received(seen)) == in_turn(required(seen)))
     ),
     "The same call gives other samples the next time. How do all ranks get the same order?": When(
         lambda seen: not all(same(seen.actual, one.actual) for one in seen.again)
     ),
     "The samples are 0 to n - 1. Where do the other numbers come from?": When(
-        lambda seen: not {*together(dealt(seen))}.issubset(range(seen.case.n))
+        lambda seen: not {*together(received(seen))}.issubset(range(seen.case.n))
     ),
     "Each rank has the right samples, in another order. In which order are they dealt?": When(
-        lambda seen: [*map(sorted, dealt(seen))] == [*map(sorted, required(seen))]
+        lambda seen: [*map(sorted, received(seen))] == [*map(sorted, required(seen))]
     ),
     "Each list is right, but on another rank. Which rank gets the first sample that is dealt?": (
-        When(lambda seen: sorted(dealt(seen)) == sorted(required(seen)))
+        When(lambda seen: sorted(received(seen)) == sorted(required(seen)))
     ),
     "These are the right samples, in another order. Which of your lines makes the order, and does "
     "the task make it so?": When(
-        lambda seen: sorted(together(dealt(seen))) == sorted(together(required(seen)))
+        lambda seen: sorted(together(received(seen))) == sorted(together(required(seen)))
     ),
 }

@@ -1,7 +1,7 @@
 """Compares what was seen with what is right, and with what a mistake would have given."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -13,16 +13,13 @@ from ddp_workbook.exercises.judging.same import is_number, kind, same
 
 NOTHING = "Does the function return its result, on every path?"
 FILLS = " A collective fills its tensors and returns None."
-A_WORK = (
-    "A collective with async_op=True returns this at once, before there is a result. Which line "
-    "waits for it, and which tensor then holds the result?"
-)
-EARLIER = (
-    "This is what an earlier call returned. What does your function keep from one call to the next?"
-)
 ONE_HAS_IT = "After {op}, one rank alone has the result. How do the others get it?"
 TO_ONE = ("reduce", "gather")  # operations whose result only one rank receives
 ON = ("all_", "broadcast", "scatter", "send", "recv")  # what could bring it to the others
+UNDER_WAY = (
+    "An asynchronous operation may still write into its tensor until you have waited for it. Which "
+    "of your lines, or of the operations that follow, use that tensor before?"
+)
 ROUNDED = (
     "This is right up to the rounding of float32, but float64 is asked for. Which dtype do these "
     "numbers have on their way?"
@@ -33,26 +30,25 @@ ANOTHER_KIND = "This is {actual}; {right} is asked for. Which of your lines deci
 def looked_at(look: Look, calls: Sequence[Sequence[Seen]]) -> list[list[Seen]]:
     """The calls, each with the value that this look compares and the right one."""
     looked = [
-        [replace(one, value=look.of(one), right=right_of(look, one)) for one in call]
+        [replace(seen, value=look.of(seen), right=right_of(look, seen)) for seen in call]
         for call in calls
     ]
-    for number, call in enumerate(looked):
-        for one in call:
-            one.everyone = call
-            one.others = [row[one.rank] for row in looked[:number] if one.rank < len(row)]
+    for call in looked:
+        for seen in call:
+            seen.everyone = call
     return looked
 
 
-def right_of(look: Look, one: Seen) -> Any:
+def right_of(look: Look, seen: Seen) -> Any:
     """The right value of a call on a rank."""
-    if look.right is SOLUTION and one.solution:
-        return look.of(one.solution)
-    return ask(look.right, one.case, one.rank)
+    if look.right is SOLUTION and seen.solution:
+        return look.of(seen.solution)
+    return ask(look.right, seen.case, seen.rank)
 
 
 def wrong_ones(look: Look, calls: Sequence[Sequence[Seen]]) -> list[Seen]:
     """Every call and rank in which this look finds something wrong, in order."""
-    return [one for call in looked_at(look, calls) for one in call if wrong(look, one)]
+    return [seen for call in looked_at(look, calls) for seen in call if wrong(look, seen)]
 
 
 class Unusable:
@@ -61,13 +57,13 @@ class Unusable:
 
 def views(check: OnRanks, calls: Sequence[Sequence[Seen]]) -> list[list[list[Any]]]:
     """By look, call and rank: the value that the look compares."""
-    return [[[viewed(look, one) for one in call] for call in calls] for look in check.looks]
+    return [[[viewed(look, seen) for seen in call] for call in calls] for look in check.looks]
 
 
-def viewed(look: Look, one: Seen) -> Any:
+def viewed(look: Look, seen: Seen) -> Any:
     """The value; Unusable if an earlier look must be right before this one can be made."""
     with contextlib.suppress(Exception):
-        return look.of(one)
+        return look.of(seen)
     return Unusable
 
 
@@ -102,38 +98,33 @@ def compared(
     )
 
 
-def equal(look: Look, one: Any, other: Any) -> bool:
+def equal(look: Look, actual: Any, right: Any) -> bool:
     """Whether two values are the same to this look; False if it cannot compare them."""
     with contextlib.suppress(Exception):
-        return bool((look.same or same)(one, other))
+        return bool((look.same or same)(actual, right))
     return False
 
 
-def wrong(look: Look, one: Seen) -> bool:
+def wrong(look: Look, seen: Seen) -> bool:
     """Whether this value is not the right one."""
-    return not equal(look, one.value, one.right)
+    return not equal(look, seen.value, seen.right)
 
 
-def wrong_parts(look: Look, one: Seen) -> list[str]:
+def wrong_parts(look: Look, seen: Seen) -> list[str]:
     """The keys under which a dict differs from the right one; [] if it is not a dict."""
-    value, right = one.value, one.right
+    value, right = seen.value, seen.right
     if not isinstance(value, dict) or not isinstance(right, dict) or list(value) != list(right):
         return []
     return [key for key in right if not equal(look, value[key], right[key])]
 
 
 def of_its_kind(look: Look, seen: Seen) -> str:
-    """Where to look if the value has another type or belongs to another call; else ""."""
+    """Where to look if the value has another type, or less precision; else ""."""
     value, right = seen.value, seen.right
     if value is None and right is not None:
         return NOTHING + FILLS * bool(seen.wire)
-    if isinstance(value, torch.distributed.Work):
-        return A_WORK
     if kind(value) != kind(right) and not (is_number(value) and is_number(right)):
         return ANOTHER_KIND.format(actual=kind(value), right=kind(right))
-    by_chance = isinstance(value, bool | int | str)
-    if not by_chance and any(equal(look, value, one.value) for one in seen.others):
-        return EARLIER
     rounded = has_float64(right) and same(in_float32(value), in_float32(right))
     return ROUNDED if rounded else ""
 
@@ -167,6 +158,8 @@ def in_float32(value: Any) -> Any:
     return [*map(in_float32, value)] if isinstance(value, list | tuple) else value
 
 
-def worded(words: str, seen: Seen) -> str:
-    """The words, with rank and values filled in."""
+def worded(words: str | Callable[[Seen], str], seen: Seen) -> str:
+    """The words, with rank and world size filled in."""
+    if callable(words):
+        return words(seen)
     return words.format(rank=seen.rank, size=seen.size) if "{" in words else words

@@ -11,28 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-# sbatch's options in `sbatch --help` of Slurm 22.05: with a value, with an optional one, flags.
-SBATCH_VALUED = """account array batch bb bbf begin chdir cluster-constraint clusters comment
-constraint container core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline
-delay-boot dependency distribution error exclude export export-file extra-node-info gid gpu-bind
-gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input job-name
-licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nodefile
-nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode
-output partition power priority profile qos reservation signal sockets-per-node switches thread-spec
-threads-per-core time time-min tmp uid wait-all-nodes wckey wrap"""
-SBATCH_OPTIONAL = "exclusive get-user-env nice propagate"
-SBATCH_FLAGS = """contiguous hold ignore-pbs no-kill no-requeue overcommit oversubscribe parsable
-quiet reboot requeue spread-job test-only use-min-nodes verbose wait"""
-SBATCH_SHORT = {
-    "account": "A", "array": "a", "begin": "b", "chdir": "D", "clusters": "M", "constraint": "C",
-    "core-spec": "S", "cpus-per-task": "c", "dependency": "d", "distribution": "m", "error": "e",
-    "exclude": "x", "gpus": "G", "hold": "H", "input": "i", "job-name": "J", "licenses": "L",
-    "no-kill": "k", "nodefile": "F", "nodelist": "w", "nodes": "N", "ntasks": "n", "output": "o",
-    "overcommit": "O", "oversubscribe": "s", "partition": "p", "qos": "q", "quiet": "Q",
-    "time": "t", "verbose": "v", "wait": "W",
+# The options that ask for something that counts here; sbatch and qsub know many more.
+SBATCH = {
+    "nodes": "N", "ntasks": "n", "ntasks-per-node": "", "gpus-per-node": "", "gpus": "G",
+    "gpus-per-task": "", "gres": "", "time": "t", "nodelist": "w", "output": "o",
 }  # fmt: skip
-QSUB_VALUED, QSUB_FLAGS = "aAcCeJjklmMNopPqrSuvW", "hIVXxz"
-FLAG = {"action": "store_true"}
 
 
 class Refused(ValueError):
@@ -86,7 +69,7 @@ def asked_by(scheduler: str, text: str) -> Asked:
 
 
 def parsed(command: str, options: Iterable[tuple[list[str], dict]], lines: list[str]) -> dict:
-    """The values of a command's options in these lines, which may have comments. Raises Refused."""
+    """The values of these options in the lines, which may have comments. Raises Refused."""
 
     def refuse(message: str) -> NoReturn:
         raise Refused(f"{command}: {message}")
@@ -99,21 +82,12 @@ def parsed(command: str, options: Iterable[tuple[list[str], dict]], lines: list[
         words = [word for line in lines for word in shlex.split(line, comments=True)]
     except ValueError as error:
         refuse(str(error))
-    return vars(parser.parse_args(words))
+    return vars(parser.parse_known_args(words)[0])
 
 
 def asked_of_slurm(lines: list[str]) -> Asked:
     """What these options of sbatch ask for; their names may be abbreviated. Raises Refused."""
-    kinds: list[tuple[str, dict]] = [
-        (SBATCH_VALUED, {}),
-        (SBATCH_OPTIONAL, {"nargs": "?"}),
-        (SBATCH_FLAGS, FLAG),
-    ]
-    options = [
-        ([f"-{SBATCH_SHORT.get(name)}"] * (name in SBATCH_SHORT) + [f"--{name}"], how)
-        for names, how in kinds
-        for name in names.split()
-    ]
+    options = [([f"-{one}"] * bool(one) + [f"--{name}"], {}) for name, one in SBATCH.items()]
     given = parsed("sbatch", options, lines)
     tasks, per_node = number(given, "ntasks"), number(given, "ntasks_per_node")
     given["nodes"] = (given["nodes"] or "").partition("-")[0]  # the least of a range
@@ -157,8 +131,8 @@ def slurm_time(text: str) -> int:
 
 def asked_of_pbs(lines: list[str]) -> Asked:
     """What these options of qsub ask for. Raises Refused."""
-    options = [([f"-{letter}"], {"action": "append", "default": []}) for letter in QSUB_VALUED]
-    given = parsed("qsub", [*options, *(([f"-{letter}"], FLAG) for letter in QSUB_FLAGS)], lines)
+    several = {"action": "append", "default": []}
+    given = parsed("qsub", [(["-l"], several), (["-o"], several)], lines)
     whole = resources(",".join(given["l"]).split(","))
     if "select" in whole and (mixed := {"ngpus", "ncpus", "mem"} & set(whole)):
         name = min(mixed)

@@ -14,6 +14,7 @@ from ddp_workbook.errors import RankFailed
 from ddp_workbook.exercises.judging.attempts import Attempt
 from ddp_workbook.exercises.judging.check import Look, NotYet, OnRanks, Seen
 from ddp_workbook.exercises.judging.diagnosis import (
+    UNDER_WAY,
     compared,
     equal,
     of_its_kind,
@@ -99,12 +100,12 @@ def first_problem(check: OnRanks, attempt: Attempt, size: int, calls: Calls) -> 
         if bad := wrong_ones(look, calls):
             words = where_to_look(check, attempt, size, look, bad[0], calls)
             before = calls[: bad[0].call]  # are there such calls, and is each of them right?
-            right_so_far = before and not any(wrong_ones(one, before) for one in check.looks)
+            right_so_far = before and not any(wrong_ones(each, before) for each in check.looks)
             return page(check, look, bad[0], words, bool(right_so_far))
     for call in calls:
-        for one in call:
-            if rows := not_allowed(check, one):
-                return NotYet(check.said(one.case, one.rank), *rows)
+        for seen in call:
+            if rows := not_allowed(check, seen):
+                return NotYet(check.said(seen.case, seen.rank), *rows)
     return None
 
 
@@ -128,15 +129,22 @@ def where_to_look(
         or on_one_rank(look, bad)
         or reasons.of_this_look()
         or kind
+        or in_the_middle_of_another(bad)
         or worded(look.otherwise, bad)
     )
 
 
+def in_the_middle_of_another(bad: Seen) -> str:
+    """What to say if a collective has started before an earlier operation was waited for."""
+    collectives = [row for row in bad.wire if row["op"] not in ("send", "recv")]
+    return UNDER_WAY if any(row.get("under_way") for row in collectives) else ""
+
+
 def in_the_order_of_a_set(bad: Seen) -> str:
     """What to say if the ranks have gone through a set, and sent in different orders; else ""."""
-    sent = [[(row["op"], row["shape"], row["dtype"]) for row in one.wire] for one in bad.everyone]
-    by_chance = any(one.by_chance for one in bad.everyone)
-    return A_SET if by_chance and any(one != sent[0] for one in sent) else ""
+    sent = [[(row["op"], row["shape"], row["dtype"]) for row in seen.wire] for seen in bad.everyone]
+    by_chance = any(seen.by_chance for seen in bad.everyone)
+    return A_SET if by_chance and any(rows != sent[0] for rows in sent) else ""
 
 
 def unlike_alone(
@@ -152,11 +160,11 @@ def unlike_alone(
     with contextlib.suppress(NotYet, RankFailed):
         rank = None if check.group else bad.rank
         alone = made(check, replace(attempt), size, only=(bad.call, rank))
-        for one in alone[0]:
-            one.again = [before for before in bad.everyone if before.rank == one.rank]
+        for seen in alone[0]:
+            seen.again = [before for before in bad.everyone if before.rank == seen.rank]
         if wrong_ones(look, alone):
             return ""
-        if any(one.by_chance for series in (calls, alone) for call in series for one in call):
+        if any(seen.by_chance for series in (calls, alone) for call in series for seen in call):
             return CHANCE
         again = compared(check, calls, made(check, replace(attempt), size))
         return KEPT if all(again.looks) and again.all else CHANCE
@@ -173,8 +181,8 @@ def page(check: OnRanks, look: Look, seen: Seen, where_to_look: str, later: bool
         called += f"\n(call {seen.call + 1}; the results before it were right)"
     actual, required = (filled(look, seen, words, part) for words in (look.actual, look.required))
     if actual == required:  # the digits or elements that are shown agree
-        place, one, other = first_difference(seen.value, seen.right, partial(equal, look))
-        actual, required = f"{actual}\n{place}: {one!r}", f"{required}\n{place}: {other!r}"
+        place, here, there = first_difference(seen.value, seen.right, partial(equal, look))
+        actual, required = f"{actual}\n{place}: {here!r}", f"{required}\n{place}: {there!r}"
     return NotYet(called, actual, required, where_to_look)
 
 
@@ -186,8 +194,8 @@ def filled(look: Look, seen: Seen, template: Any, part: str) -> str:
     if callable(template):
         return template(seen)
     everyone = seen.everyone
-    alike = len(everyone) > 1 and all(equal(look, one.right, seen.right) for one in everyone)
-    all_came = alike and all(equal(look, one.value, seen.value) for one in everyone)
+    alike = len(everyone) > 1 and all(equal(look, other.right, seen.right) for other in everyone)
+    all_came = alike and all(equal(look, other.value, seen.value) for other in everyone)
     on = f"on rank {seen.rank}" if len(everyone) > 1 else ""
     return template.format(
         value=look.words(seen.value[part] if part else seen.value),
@@ -200,26 +208,26 @@ def filled(look: Look, seen: Seen, template: Any, part: str) -> str:
     ).strip()
 
 
-def not_allowed(check: OnRanks, one: Seen) -> tuple[str, str, str] | None:
+def not_allowed(check: OnRanks, seen: Seen) -> tuple[str, str, str] | None:
     """What came back, is required and where to look, if a right result was come by wrongly.
 
     An argument has changed, a later call has changed the result, or it took too many collectives.
     """
-    where = f" on rank {one.rank}" if check.group else ""
-    if one.changed:
-        return f"your function changed {' and '.join(one.changed)}{where}", UNTOUCHED, check.keeps
-    if one.overwritten:
+    where = f" on rank {seen.rank}" if check.group else ""
+    if seen.changed:
+        return f"your function changed {' and '.join(seen.changed)}{where}", UNTOUCHED, check.keeps
+    if seen.overwritten:
         actual = f"the right result{where}, which a later call has changed"
         return actual, "the result of a call stays the same, whatever is called later", MEMORY
-    ops = [op for op in one.ops if op not in ("send", "recv")]
+    ops = [op for op in seen.ops if op not in ("send", "recv")]
     if check.most is None or len(ops) <= check.most:
         return None
     counts = {op: ops.count(op) for op in ops}
     each = ", ".join(f"{count} {op}" for op, count in counts.items())
     objects = any(  # the lengths, then the bytes, for the same line
         a["line"] == b["line"] and (a["dtype"], b["dtype"]) == ("int64", "uint8")
-        for a, b in pairwise(one.wire)
+        for a, b in pairwise(seen.wire)
     )
     look = AN_OBJECT if objects else BARRIER if "barrier" in counts else check.too_much
     most = f"at most {check.most} collective{'s' * (check.most != 1)}"
-    return f"the right result, after {each} on rank {one.rank}", most, look
+    return f"the right result, after {each} on rank {seen.rank}", most, look

@@ -1,13 +1,12 @@
 """Known gradients on every rank, for exercises that replace them by their mean over the ranks."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from ddp_workbook.exercises.judging.check import Look, Seen
+from ddp_workbook.exercises.judging.check import Look
 from ddp_workbook.exercises.judging.unordered import Unordered
 from ddp_workbook.exercises.judging.values import in_words
 
@@ -51,23 +50,6 @@ WEIGHTS_STAY = Look(
     actual="the weight {part} is {value} {where}",
     required="{right} there, as before: only .grad changes",
 )
-
-
-def is_a_multiple(seen: Seen) -> bool:
-    """Whether all gradients are the mean, times one number that is neither 0 nor 1."""
-    actual, right = (
-        [x for one in named.values() if one is not None for x in one.flatten().tolist()]
-        for named in (seen.value, seen.right)
-    )
-    alike = len(actual) == len(right) and actual[0] != 0
-    return (
-        alike
-        and not math.isclose(actual[0], right[0], rel_tol=1e-3)
-        and all(
-            math.isclose(a * right[0], b * actual[0], rel_tol=1e-4, abs_tol=1e-4)
-            for a, b in zip(actual, right, strict=True)
-        )
-    )
 
 
 def where_they_held(held: Sequence[Gradients], name: str) -> str:

@@ -157,6 +157,11 @@ def comes_late(call: int, rank: int, size: int) -> bool:
 
 @user_code.wait_in
 def wait_for_the_others() -> None:
+    """Meet where a report says that this rank has returned."""
+    meet()
+
+
+def meet() -> None:
     """Wait until every rank has come here, through the store, so that nothing is recorded."""
     store, number = dist.distributed_c10d._get_default_store(), next(MEETINGS)
     if store.add(f"calls {number}", 1) == dist.get_world_size():

@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ddp_workbook.diagnostics.advice import for_hang
-from ddp_workbook.diagnostics.positions import Position, State
+from ddp_workbook.diagnostics.evidence import State
+from ddp_workbook.diagnostics.positions import Position
 from ddp_workbook.diagnostics.report import errors_handled
 from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell, WorkbookError
 from ddp_workbook.exercises.judging import advice, attempts
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
 from ddp_workbook.exercises.judging.catalogue import Exercise
 from ddp_workbook.exercises.judging.check import NotYet
+from ddp_workbook.exercises.judging.engine import examine_calls
 from ddp_workbook.exercises.judging.source import same_code
 from ddp_workbook.exercises.judging.syntax import unreadable
 from ddp_workbook.exercises.judging.verdict import (
@@ -32,7 +34,7 @@ PROOFS = {  # how the check knows that an attempt will not end
 AGAIN = "Your answer could not be judged. Run the cell again when less is running here."
 FIRST_WAS_RIGHT = "the first call was right; this is a later one, with other values"
 OUTSIDE = {  # a worker's state, in words for the reader's function
-    State.OUTSIDE: "is outside your function, in the check's own lines",
+    State.WORKING: "is outside your function, in the check's own lines",
     State.STARTING: "has not reached your function",
 }
 
@@ -57,22 +59,22 @@ def judge_saved(exercise: Exercise, attempt: Attempt, code: str) -> Verdict:
     return judge(exercise, attempt)
 
 
-def judge(exercise: Exercise, attempt: Attempt, **choice: Sequence[int]) -> Verdict:
-    """Run the exercise's check on a saved attempt; `choice` goes to the check.
+def judge(exercise: Exercise, attempt: Attempt, sizes: Sequence[int] | None = None) -> Verdict:
+    """Run the exercise's check on a saved attempt, at all world sizes or at these.
 
     Raises LaunchRefused and LaunchInterrupted, which say nothing about the attempt.
     """
     name = exercise.name
     try:
-        sentence = exercise.check(attempt, **choice)
+        sentence = examine_calls(exercise.check, attempt, sizes)
     except NotYet as problem:
         return _not_yet(attempt, problem.rows)
     except RanksHung as hang:
-        return _hangs(attempt, hang, exercise.words_for_errors)
+        return _hangs(attempt, hang, exercise.check.errors)
     except TooBusyToTell as busy:
         return _too_busy(attempt, busy)
     except RankFailed as failure:
-        return _fails(attempt, failure, exercise.words_for_errors)
+        return _fails(attempt, failure, exercise.check.errors)
     except WorkbookError:
         raise
     except Exception as error:  # a value that the check did not foresee

@@ -15,7 +15,7 @@ ABSOLUTE = 1e-6  # for float32; less in proportion for float64
 
 
 def same(actual: Any, right: Any) -> bool:
-    """Whether `came` equals `right`: numbers up to rounding, tensors also in dtype and shape.
+    """Whether `actual` equals `right`: numbers up to rounding, tensors also in dtype and shape.
 
     A tuple may replace a list, anything that Python accepts as an index an int, and any real number
     but bool a float; NaN equals NaN.
@@ -83,7 +83,5 @@ def kind(value: Any) -> str:
     """The type of a value as a reader would name it: "a tensor", "a list", "None", "an int"."""
     if value is None:
         return "None"
-    if isinstance(value, torch.distributed.Work):
-        return "a Work"
     name = "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -1,4 +1,4 @@
-"""Reads a torchrun command with torchrun's own parser, and plays the rendezvous.
+"""Reads a torchrun command with torchrun's own parser.
 
 Every spelling that torchrun accepts is right: `--nnodes=2`, `--nnodes 2`, dashes or underscores,
 any order.
@@ -10,11 +10,7 @@ import io
 import os
 import re
 import shlex
-import socket
-import sys
-import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -23,10 +19,6 @@ from unittest.mock import patch
 PYTHON = re.compile(r"(.*/)?python[\d.]*")
 ASSIGNMENT = re.compile(r"\w+=.*", flags=re.S)
 BEFORE = ("env", "exec", "uv", "run")  # words that may precede the command
-PATIENCE = 10.0  # seconds for a meeting over loopback, which takes a few tenths
-LOOPBACK = "127.0.0.1"
-UNKNOWN = "unknown"  # the result on a machine that is too busy to tell
-ERRORS: dict[str, str] = {}  # of meetings, by the lines' options
 
 
 class Reason(Enum):
@@ -57,7 +49,6 @@ class Line:
     standalone: bool
     node_rank: int
     program: tuple[str, ...]  # ("train.py", "--epochs", "5") or ("-m", "module", ...)
-    is_host: bool | None = None  # whether this host opens the store; None: torchrun decides
 
     @property
     def host(self) -> str:
@@ -88,24 +79,8 @@ def read(words: Sequence[str]) -> Line:
         run_id=given.rdzv_id,
         standalone=given.standalone,
         node_rank=given.node_rank,
-        is_host=is_host(given.rdzv_conf),
         program=program,
     )
-
-
-def is_host(conf: str) -> bool | None:
-    """The value of is_host in `--rdzv-conf`; None if it is not given, or not as torchrun wants it.
-
-    torchrun names the error of a value that it cannot read when the hosts meet.
-    """
-    from torch.distributed.elastic.rendezvous import RendezvousParameters
-    from torch.distributed.elastic.rendezvous.utils import _parse_rendezvous_config
-
-    try:
-        given = _parse_rendezvous_config(conf)
-        return RendezvousParameters("c10d", "here", "job", 1, 1, **given).get_as_bool("is_host")
-    except (TypeError, ValueError):
-        return None
 
 
 def variables(words: Sequence[str]) -> dict[str, str]:
@@ -173,97 +148,3 @@ def split(text: str) -> list[str]:
         return shlex.split(text.replace("\\\n", " "), comments=True)
     except ValueError as error:
         raise Unreadable(Reason.OPEN_QUOTE, f"The shell says: {str(error).lower()}.") from None
-
-
-def error_of_meeting(lines: Sequence[Sequence[str]]) -> str:
-    """torchrun's error if these lines are typed, one on each host; "" if there is none, or UNKNOWN.
-
-    Lines that differ from earlier ones only in ports and in what the ranks run are not tried again.
-    """
-    several = [parsed(words) for words in lines]
-    for options in several:
-        options.rdzv_endpoint = options.nproc_per_node = ""
-        options.training_script, options.training_script_args = "", []
-    key = repr(several)
-    if key not in ERRORS:
-        met = meeting(several)
-        ERRORS[key] = met if isinstance(met, str) and met != UNKNOWN else ""
-    return ERRORS[key]
-
-
-def meeting(several: Sequence[argparse.Namespace]) -> list[tuple[int, int]] | str:
-    """The meeting of hosts with these options: (host's number, number of hosts) of each.
-
-    The rendezvous is torchrun's own. It runs in threads, over loopback instead of the hosts'
-    network, at a free port; no ranks are started. A string is torchrun's error, or UNKNOWN.
-    """
-    from torch.distributed.elastic.rendezvous import dynamic_rendezvous
-
-    # Whoever has arrived looks once a second whether the others are there: it waits 1 s here.
-    dynamic_rendezvous._delay = lambda seconds: time.sleep(0.02)
-    dynamic_rendezvous._BackendRendezvousStateHolder.__init__.__defaults__ = (0,)  # for a cache
-    with socket.socket() as free:
-        free.bind((LOOPBACK, 0))
-        endpoint = f"{LOOPBACK}:{free.getsockname()[1]}"
-    met: list[tuple[int, int]] = []
-    errors: list[str] = []
-    handlers: list[Any] = []  # one of them may own the store, which the others use until the end
-    threads = [
-        threading.Thread(
-            target=attend, args=(options, endpoint, handlers, met, errors), daemon=True
-        )
-        for options in several
-    ]
-    with without_stderr():
-        for thread in threads:
-            thread.start()
-        until = time.monotonic() + PATIENCE
-        while len(met) < len(threads) and not errors and time.monotonic() < until:
-            time.sleep(0.01)
-        for thread in threads if errors else ():
-            thread.join(2.0)  # the others' stores fail soon after, and print that as well
-        handlers.clear()
-    return errors[0] if errors else sorted(met) if len(met) == len(threads) else UNKNOWN
-
-
-@contextlib.contextmanager
-def without_stderr() -> Iterator[None]:
-    """Silence stderr: a store that fails prints a page of C++ frames."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-def attend(
-    options: argparse.Namespace, endpoint: str, handlers: list, met: list, errors: list
-) -> None:
-    """Join the rendezvous of a line, and note the result or the error."""
-    from torch.distributed.elastic.rendezvous import RendezvousParameters, registry
-    from torch.distributed.run import config_from_args
-
-    try:
-        options.rdzv_endpoint, options.nproc_per_node, options.log_dir = endpoint, "1", None
-        config, _, _ = config_from_args(options)
-        handler = registry.get_rendezvous_handler(
-            RendezvousParameters(
-                backend=config.rdzv_backend,
-                endpoint=config.rdzv_endpoint,
-                run_id=config.run_id,
-                min_nodes=config.min_nodes,
-                max_nodes=config.max_nodes,
-                local_addr=LOOPBACK,
-                **config.rdzv_configs,
-            )
-        )
-        handlers.append(handler)
-        found = handler.next_rendezvous()
-        met.append((found.rank, found.world_size))
-    except Exception as error:  # odd options may raise anything
-        errors.append(f"{type(error).__name__}: {error}")

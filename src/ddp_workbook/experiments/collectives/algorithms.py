@@ -103,17 +103,8 @@ WAYS: dict[str, Callable[[int], list[list[Message]]]] = {RING: ring, TREE: tree,
 # In a rank
 
 
-def all_reduce_by(way: str, numbers: int) -> list[float]:
-    """Add up a tensor of this many float32 with the algorithm's messages; both ends."""
-    device = set_up(bare=False)
-    vector = torch.full((numbers,), dist.get_rank() + 1.0, device=device)
-    for messages in WAYS[way](dist.get_world_size()):
-        one_round(vector, messages)
-    return [vector[0].item(), vector[-1].item()]
-
-
 def all_reduce(way: str, kib: int) -> Measured:
-    """The same for a tensor of `kib` KiB by each of the algorithms, timed; the messages of one."""
+    """A tensor of `kib` KiB added up by each of the algorithms, timed; the messages of one."""
     vector = torch.ones(kib * 256, device=set_up(bare=False))
     seconds = {name: timed(vector, name) for name in WAYS}
     sent = [one_round(vector, messages) for messages in WAYS[way](dist.get_world_size())]
@@ -227,8 +218,8 @@ def in_words(measured: Measured, ranks: int, way: str, kib: int) -> list[str]:
         lines.append(f"{name}: {times}")
     return [
         *lines,
-        f"Measured with {usable_cores()} cores for {ranks} ranks. One message between ranks 0 and "
-        f"1: latency {number(latency * 1e3)} ms, {number(rate / 1e9)} GB/s",
+        f"A tensor of {kib} KiB, {ranks} ranks on {usable_cores()} cores. One message between "
+        f"ranks 0 and 1: latency {number(latency * 1e3)} ms, {number(rate / 1e9)} GB/s",
     ]
 
 

@@ -1,7 +1,7 @@
-"""Chapter 05: how each collective is called, and how many bytes a call takes in and gives out."""
+"""Chapter 05: the family of collectives, and how many bytes a call takes in and gives out."""
 
 from collections.abc import Callable
-from inspect import Parameter, signature
+from inspect import signature
 
 import pandas as pd
 import torch.distributed as dist
@@ -9,7 +9,6 @@ import torch.distributed as dist
 from ddp_workbook.experiments.collectives import every_call
 from ddp_workbook.recording.collectives import record_collectives
 
-EVERYWHERE = ("group", "async_op")  # arguments of every collective
 # What a rank has to send for N ranks and S bytes, as NVIDIA's nccl-tests count it (doc/PERFORMANCE)
 FACTORS: dict[str, tuple[str, Callable[[int], float]]] = {
     "broadcast": ("S", lambda n: 1),
@@ -36,22 +35,8 @@ def family() -> list[str]:
     )
 
 
-def signatures() -> pd.DataFrame:
-    """How each collective is called in this torch, and its form with one tensor if it has one."""
-    single = {
-        "all_gather": every_call.all_gather_single,
-        "reduce_scatter": every_call.reduce_scatter_single,
-        "all_to_all": dist.all_to_all_single,
-    }
-    rows = [
-        (_call(getattr(dist, name)), _call(single[name]) if name in single else "")
-        for name in every_call.COLLECTIVES
-    ]
-    return pd.DataFrame(rows, columns=["call", "with one tensor in place of a list"])
-
-
 def bytes_of_calls(ranks: int = 4) -> pd.DataFrame:
-    """Bytes that ranks 0 and 1 hand to each call and get from it, recorded; and what a rank sends.
+    """Bytes that ranks 0 and 1 hand to each call and get from it, recorded; and the most sent.
 
     S is the size of the largest tensor or list, 4 bytes for each rank. Rank 0 is the root. The last
     two columns are by formula: what the rank that sends most has to send, if all share the work.
@@ -65,7 +50,9 @@ def bytes_of_calls(ranks: int = 4) -> pd.DataFrame:
             gives = rank == 0 or name not in ("broadcast", "scatter")
             cells[f"rank {rank} hands in"] = row.bytes if gives else 0
             cells[f"rank {rank} gets"] = row.received
-        rows.append(cells | {"a rank sends": round(factor(ranks) * size), "in general": formula})
+        rows.append(
+            cells | {"busiest rank sends": round(factor(ranks) * size), "in general": formula}
+        )
     return pd.DataFrame(rows)
 
 
@@ -73,19 +60,3 @@ def _every_one() -> None:
     device = every_call.setup()
     for name in FACTORS:
         every_call.COLLECTIVES[name](every_call.numbers(device))
-
-
-def _call(function: Callable) -> str:
-    parameters = [one for one in signature(function).parameters.values() if _is_own(one)]
-    return f"{function.__name__}({', '.join(map(_parameter, parameters))})"
-
-
-def _is_own(parameter: Parameter) -> bool:
-    return parameter.name not in EVERYWHERE
-
-
-def _parameter(one: Parameter) -> str:
-    if one.default is Parameter.empty:
-        return one.name
-    default = "SUM" if one.default == dist.ReduceOp.SUM else repr(one.default)
-    return f"{one.name}={default}"

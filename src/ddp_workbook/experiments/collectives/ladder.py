@@ -20,8 +20,7 @@ from ddp_workbook import figures
 from ddp_workbook.experiments.collectives.message_times import seconds_together
 from ddp_workbook.experiments.collectives.slow_wire import SlowWire
 from ddp_workbook.figures.palette import INK
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
 
 WIDTH, DEPTH, ROWS = 192, 32, 256
@@ -29,7 +28,7 @@ BUCKET = 2**20  # bytes
 HERE, PRETEND = "this machine's memory", "a pretend network, 1 Gbit/s"
 RUNGS = (
     "no communication",
-    "one per parameter",
+    "one per parameter tensor",
     "one flat vector",
     "buckets, after backward",
     "buckets, during backward (DDP)",
@@ -74,7 +73,7 @@ def seconds_of_rungs(rounds: int) -> dict[str, list[list[float]]]:
 def time_ladder(rounds: int = 7) -> pd.DataFrame:
     """A table of network, rung, round and seconds, those of the slower of two ranks."""
     # 300 s: 90 passes take seconds on a quiet machine, and over a minute on a crowded one
-    one, other = run_ranks(Call(seconds_of_rungs, (rounds,), {}), 2, 300, quiet=True)
+    one, other = launch(seconds_of_rungs, rounds, ranks=2, timeout=300)
     rows = [
         (network, rung, number + 1, max(one[network][number][place], other[network][number][place]))
         for network in one

@@ -19,8 +19,7 @@ from ddp_workbook import figures
 from ddp_workbook.experiments.collectives.calls import FACTORS
 from ddp_workbook.experiments.collectives.every_call import all_gather_single
 from ddp_workbook.figures.palette import INK
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
 from ddp_workbook.planning.scaling import least_squares
 from ddp_workbook.recording.timing import time_step
@@ -51,7 +50,7 @@ def time_against_size(
         raise ValueError(f"{odd[0]} is not a multiple of {4 * math.lcm(*ranks)} bytes.")
     tables = []
     for count in ranks:
-        of_ranks = run_ranks(Call(seconds_of, (ops, sizes, rounds), {}), count, quiet=True)
+        of_ranks = launch(seconds_of, ops, sizes, rounds, ranks=count)
         slowest = np.max(of_ranks, axis=0)  # [round, op, size]
         index = pd.MultiIndex.from_product(
             [range(1, rounds + 1), ops, [count], sizes], names=["round", "op", "ranks", "bytes"]
@@ -94,26 +93,6 @@ def fastest(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.groupby(keys, sort=False, as_index=False)["seconds"].min()
 
 
-def in_numbers(times: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
-    """Latency, bandwidth and knee of each line, and how much longer the largest message took."""
-    rows = []
-    for line in lines.itertuples():
-        mine = _part(fastest(times), line.op, line.ranks)
-        rows.append(
-            {
-                "call": line.op,
-                "ranks": line.ranks,
-                "latency in ms": f"{line.latency * 1e3:.2f}",
-                "bandwidth in MB/s": f"{line.bandwidth / 1e6:.0f}",
-                "knee in KiB": f"{line.knee / 2**10:.0f}",
-                "ms, smallest": f"{mine['seconds'].iloc[0] * 1e3:.2f}",
-                "ms, largest": f"{mine['seconds'].iloc[-1] * 1e3:.2f}",
-                "times as long": f"{mine['seconds'].iloc[-1] / mine['seconds'].iloc[0]:.0f}",
-            }
-        )
-    return pd.DataFrame(rows)
-
-
 def bandwidths(times: pd.DataFrame) -> pd.DataFrame:
     """Algorithm and bus bandwidth at the largest size, as nccl-tests define them."""
     largest = fastest(times)
@@ -141,7 +120,7 @@ def many_and_one(lines: pd.DataFrame, pieces: int, size: int = 2**20) -> tuple[i
     """
     line = _part(lines, "all_reduce", 2).iloc[0]
     small, large = (line.latency + one / line.bandwidth for one in (size / pieces, size))
-    both = np.max(run_ranks(Call(seconds_of_both, (pieces, size), {}), 2, quiet=True), axis=0)
+    both = np.max(launch(seconds_of_both, pieces, size, ranks=2), axis=0)
     many, one = both.min(axis=1)
     return round(pieces * small / large), round(many / one)
 
@@ -208,11 +187,9 @@ def alpha_beta_plot(times: pd.DataFrame, lines: pd.DataFrame) -> figures.Picture
                 axes.plot(line.knee, 2e3 * line.latency, **KNEE, markeredgecolor=colour)
             picture.alt += f" {op} on {line.ranks} ranks: knee at {line.knee:,.0f} bytes."
         axes.set_xticks(*_ticks(sizes), minor=False)
-        axes.minorticks_off()
-        axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(visible=False)
-    ring = figures.Line2D([], [], **KNEE, markeredgecolor=INK, label="knee")
-    picture.figure.legend(handles=[ring], loc="outside upper right")
+    picture.axes.plot([], [], **KNEE, markeredgecolor=INK, label="knee")
+    picture.explain()
     return picture
 
 

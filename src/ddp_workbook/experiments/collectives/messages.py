@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -59,12 +58,6 @@ def in_rounds(peers: list[list[int]], root: int = 0) -> list[Round]:
         rounds.append(pairs)
         has += [peer for _, peer in pairs]
     return rounds
-
-
-def rounds_needed(*counts: int) -> pd.DataFrame:
-    """Rounds of each way by number of ranks: a tree needs log2 N, rounded up."""
-    rows = [(n, n - 1, n - 1, (n - 1).bit_length()) for n in counts]
-    return pd.DataFrame(rows, columns=["ranks", *WAYS])
 
 
 def from_1_to_2(mine: Tensor) -> None:

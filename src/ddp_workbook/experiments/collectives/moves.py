@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook import figures
-from ddp_workbook.digits import Trained, furthest
 from ddp_workbook.experiments.collectives import every_call
 from ddp_workbook.experiments.collectives.number_boxes import (
     GAP,
@@ -27,8 +26,7 @@ from ddp_workbook.experiments.collectives.number_boxes import (
     row_text,
     rows_text,
 )
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
 
 STAGE_BOX, STAGE = 0.55, 1.62  # inches: of a box in a row of stages, and of a stage at least
@@ -36,12 +34,12 @@ STAGE_BOX, STAGE = 0.55, 1.62  # inches: of a box in a row of stages, and of a s
 
 def held(*names: str, ranks: int = 4) -> dict[str, list[tuple]]:
     """For each collective and rank: (before, after), from real ranks."""
-    return {name: run_ranks(Call(every_call.run, (name,), {}), ranks, quiet=True) for name in names}
+    return {name: launch(every_call.run, name, ranks=ranks) for name in names}
 
 
 def stages(ranks: int = 4) -> dict[str, list]:
     """What each rank holds at the start, after reduce_scatter, and after all_gather."""
-    of_ranks = run_ranks(Call(two_halves, (), {}), ranks, quiet=True)
+    of_ranks = launch(two_halves, ranks=ranks)
     titles = ("at the start", "after reduce_scatter", "after all_gather")
     return dict(zip(titles, map(list, zip(*of_ranks, strict=True)), strict=True))
 
@@ -55,11 +53,6 @@ def two_halves() -> tuple[Tensor, Tensor, list[Tensor]]:
     everything = [torch.empty_like(own) for _ in pieces]
     dist.all_gather(everything, own)
     return mine, own, everything
-
-
-def largest_difference(runs: list[Trained], other: Trained) -> float:
-    """The largest difference between any weight of any of the runs and the same one of `other`."""
-    return max(furthest(run.weights, other.weights) for run in runs)
 
 
 # The pictures

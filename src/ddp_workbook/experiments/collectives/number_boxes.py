@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ddp_workbook import figures
-from ddp_workbook.figures.palette import FAINT, INK, tint
 from ddp_workbook.rank_colours import rank_colour
 
 MOST_RANKS = 8  # as many as have a colour of their own
@@ -137,9 +136,8 @@ def _places(row: Row, left: float, box: float) -> Iterator[tuple[float, float]]:
 
 
 def _empty(axes: figures.Axes, left: float, top: float) -> None:
-    look = {"fill": False, "edgecolor": "#8f8f8f", "linestyle": (0, (3, 3)), "linewidth": 1}
-    axes.add_patch(figures.Rectangle((left, top), 0.8, HEIGHT, **look))
-    axes.text(left + 0.4, top + HEIGHT / 2, "nothing", ha="center", va="center", size=9)
+    look = {"facecolor": "none", "edgecolor": "#8f8f8f", "linestyle": (0, (3, 3)), "linewidth": 1}
+    figures.box(axes, (left, top), (0.8, HEIGHT), "nothing", frame=look)
 
 
 def _box(
@@ -147,10 +145,9 @@ def _box(
 ) -> None:
     """A box at (left, top, width), with a stripe at the bottom for each of the ranks."""
     left, top, width = place[0], place[1], place[2] - 0.05
-    one = rank_colour(next(iter(ranks))) if len(ranks) == 1 else None
-    fill = tint(one) if one else "white" if ranks else FAINT
-    look = {"edgecolor": one or INK, "facecolor": fill, "linewidth": 1.4}
-    axes.add_patch(figures.Rectangle((left, top), width, HEIGHT, **look))
+    one = next(iter(ranks)) if len(ranks) == 1 else None
+    frame = {"facecolor": "white"} if len(ranks) > 1 else {}
+    figures.box(axes, (left, top), (width, HEIGHT), "", one, frame=frame)
     slot = (width - 0.06) / slots
     for rank in ranks:
         corner = left + 0.03 + rank * slot, top + HEIGHT - 0.09

@@ -5,8 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import launch, run_ranks
+from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
 from ddp_workbook.recording.collectives import record_collectives
 from ddp_workbook.recording.timing import time_step
@@ -36,7 +35,7 @@ def on_the_wire() -> pd.DataFrame:
 
 def milliseconds(repeats: int = 40) -> pd.DataFrame:
     """Each way's fastest call on two ranks, timed on the slower rank of that call."""
-    one, other = run_ranks(Call(seconds_of_both, (repeats,), {}), 2, quiet=True)
+    one, other = launch(seconds_of_both, repeats, ranks=2)
     slower = [
         min(max(pair) for pair in zip(*both, strict=True)) for both in zip(one, other, strict=True)
     ]
@@ -60,19 +59,16 @@ def seconds_of_both(repeats: int) -> list[list[float]]:
     return [time_step(way, repeats=repeats) for way in (as_object, lambda: as_number(device))]
 
 
-def sums_in_both_orders() -> dict[str, list]:
-    """What two ranks hold before and after two sums, if both take them in one order, and if not."""
-    return {
-        "both ranks take a, then b": launch(two_sums, False, ranks=2),
-        "rank 1 takes b, then a": launch(two_sums, True, ranks=2),
-    }
-
-
-def two_sums(swapped: bool) -> tuple[list[Tensor], list[Tensor]]:
-    """In a rank: tensors a and b before and after an all-reduce of each; rank 1 may swap them."""
+def sums_in_another_order() -> tuple[list[Tensor], list[Tensor]]:
+    """In a rank: tensors a and b before and after an all-reduce of each; rank 1 takes b first."""
     device, place = set_up(bare=False), 10 ** dist.get_rank()
     a, b = torch.tensor([1.0 * place], device=device), torch.tensor([2.0 * place], device=device)
     before = [a.clone(), b.clone()]
-    for tensor in (b, a) if swapped and dist.get_rank() == 1 else (a, b):
+    for tensor in (b, a) if dist.get_rank() == 1 else (a, b):
         dist.all_reduce(tensor)
     return before, [a, b]
+
+
+def in_another_order() -> dict[str, list[tuple[list[Tensor], list[Tensor]]]]:
+    """By a name for it: what each of two ranks has before and after `sums_in_another_order`."""
+    return {"rank 1 takes b, then a": launch(sums_in_another_order, ranks=2)}

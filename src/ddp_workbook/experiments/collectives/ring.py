@@ -72,15 +72,6 @@ def goes_only_to_the_next_rank(wires: Mapping[int, pd.DataFrame]) -> bool:
     return all((sent["peer"] == (sent["rank"] + 1) % n).all() for n, sent in sends.items())
 
 
-def growth(*counts: int) -> pd.DataFrame:
-    """By number of ranks: a ring's rounds and bytes, and what rank 0 sends if it adds up alone."""
-    rows = [
-        (f"{n:,}", f"{2 * (n - 1):,}", f"{2 * (n - 1) / n:.3f} S", f"{n - 1:,} S") for n in counts
-    ]
-    columns = ["ranks", "rounds of a ring", "sent by each rank", "sent by rank 0, without a ring"]
-    return pd.DataFrame(rows, columns=columns)
-
-
 # The pictures
 
 
@@ -118,21 +109,6 @@ def ring_frame_plot(all_frames: Sequence[RingFrame], number: int) -> figures.Pic
     figures.label_ranks(axes, len(all_frames[0].rows), 2 * HEAD + HEIGHT / 2, RING_PITCH)
     _draw_frame(axes, (LEFT, 0), all_frames[number], all_frames[0], RING_WIDTH - LEFT)
     return figures.Picture(axes.figure, _words(all_frames[number]))
-
-
-@figures.drawn
-def ring_frames_plot(all_frames: Sequence[RingFrame], across: int = 4) -> figures.Picture:
-    """All frames, `across` in a line, in the order in which one reads."""
-    down, height = -(-len(all_frames) // across), _height(all_frames)
-    axes = figures.sheet(figures.WIDTH, down * height)
-    pitch = (figures.WIDTH - LEFT) / across
-    for line in range(down):
-        first = line * height + 2 * HEAD + HEIGHT / 2
-        figures.label_ranks(axes, len(all_frames[0].rows), first, RING_PITCH)
-    for index, frame in enumerate(all_frames):
-        corner = LEFT + index % across * pitch, index // across * height
-        _draw_frame(axes, corner, frame, all_frames[0], pitch - 0.2)
-    return figures.Picture(axes.figure, " ".join(map(_words, all_frames)))
 
 
 def _words(frame: RingFrame) -> str:

@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from ddp_workbook import figures
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
 
 Span = tuple[str, float, float]  # what was done, its start and end in seconds
@@ -90,7 +89,7 @@ def overlapped(wire: SlowWire, tensor: Tensor, clock: Clock) -> None:
 
 def both_ways(ranks: int = 2, repeats: int = 5) -> dict[str, Sequence[list[Span]]]:
     """For each way and rank its spans, from the repeat that was over first on all ranks."""
-    of_ranks = run_ranks(Call(spans_of_both, (repeats,), {}), ranks, quiet=True)
+    of_ranks = launch(spans_of_both, repeats, ranks=ranks)
     return {
         way: min(zip(*(one[way] for one in of_ranks), strict=True), key=_last_end)
         for way in of_ranks[0]

@@ -11,8 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook import figures
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
 
 LATE, DELAY = 1, 0.06  # the rank that comes late, and by how many seconds
@@ -56,7 +55,7 @@ def came_and_left(
     """
     found = {}
     for call in calls:
-        of_ranks = run_ranks(Call(meetings, (call, repeats), {}), ranks, quiet=True)
+        of_ranks = launch(meetings, call, repeats, ranks=ranks)
         found[call] = min(map(_since_ready, zip(*of_ranks, strict=True)), key=_last_to_leave)
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel, single_process
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, batches, furthest
+from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
 
 # The picture, in inches
 LEFT, DIGIT, GAP, BOX, HEIGHT = 1.62, 0.58, 0.22, 0.56, 3.95
@@ -140,13 +140,3 @@ def on_each_device(
 def flat_gradient(model: nn.Module) -> Tensor:
     """The gradients of all parameters in one vector."""
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
-
-
-def largest_differences(runs: Mapping[int, Trained], alone: Trained) -> pd.DataFrame:
-    """By how much losses and final weights of each run differ from one process, at most."""
-    rows = {}
-    for devices, run in runs.items():
-        losses = torch.tensor(run.losses) - torch.tensor(alone.losses)
-        rows[devices] = losses.abs().max().item(), furthest(run.weights, alone.weights)
-    table = pd.DataFrame(rows.values(), index=rows, columns=["losses", "final weights"])
-    return table.rename_axis("devices")

@@ -1,4 +1,4 @@
-"""What a step of DataParallel costs beside computing, played with, and when it pays."""
+"""What a step of DataParallel costs beside computing, played with."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from ddp_workbook import figures
 from ddp_workbook.chapters import single_process
 from ddp_workbook.experiments.data_parallel.step_times import Size, model_and_batch
 from ddp_workbook.experiments.data_parallel.timeline import MAIN, watch_a_step
-from ddp_workbook.recording.timing import summary, time_step
+from ddp_workbook.recording.timing import time_step
 
 if TYPE_CHECKING:
-    from ddp_workbook.notebook.display import TextTable
     from ddp_workbook.notebook.play import Play
 
 DEPTH = 3
@@ -90,22 +89,3 @@ def price(events: pd.DataFrame) -> float:
     """The share of a step in which the main thread copies, cuts, adds up and gathers."""
     own = events[events["lane"] == MAIN]
     return float((own["end"] - own["start"]).sum() / events["end"].max())
-
-
-def in_milliseconds(times: pd.DataFrame) -> TextTable:
-    """Median and quartiles of each candidate in milliseconds, and the ratio to the first one.
-
-    Numbers are text of three digits or more, as the page shows them.
-    """
-    from ddp_workbook.notebook.display import text_table
-
-    table = summary(times, baseline=times["candidate"].iloc[0])
-    for column in ("q1", "median", "q3"):
-        table[f"{column}, ms"] = [_text(seconds * 1e3) for seconds in table[column]]
-    ratios = [_text(ratio) for ratio in table["ratio"]]
-    table = table.drop(columns=["n", "q1", "median", "q3", "ratio"]).assign(ratio=ratios)
-    return text_table(table)
-
-
-def _text(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

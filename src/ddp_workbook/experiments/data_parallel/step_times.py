@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from statistics import median
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pandas as pd
 import torch
@@ -49,18 +51,6 @@ class Size(NamedTuple):
 
 
 # Measurements
-
-
-def dp_against_one_process(
-    sizes: Sequence[Size], rounds: int = 3, seconds: float = 0.1, budget: float = math.inf
-) -> pd.DataFrame:
-    """Step times: width, depth, batch, candidate, round, seconds, machine; a row a round.
-
-    Each is the median of the steps that fit into about `seconds`, at least two, after a warm-up.
-    Measures the GPUs if there are two, else CPU cores, where threads stand in for DataParallel's
-    devices. No round starts after `budget` seconds. The first candidate is the baseline.
-    """
-    return step_times(candidates(sizes, seconds), sizes, rounds, budget)
 
 
 def candidates(sizes: Sequence[Size], seconds: float) -> dict[str, Callable[[], list[float]]]:
@@ -146,9 +136,10 @@ def _parts_of_replicas(size: Size, seconds: float, devices: list) -> dict[str, f
         names = {name: name for name in ("replicate", "gather")}
         names |= {"scatter_kwargs": "scatter", "parallel_apply": "compute"}
         rest = "backward and optimizer"  # its backward adds the gradients
-    with _clocks(module, names, devices) as clocks:
+    with clocks(module, names, devices) as events:
         whole = timed_steps(_replicas(size, devices), devices[0], seconds)
-    parts = {part: median(clocks[part][-len(whole) :]) for part in ORDER}
+    took = {part: [end - start for _, one, start, end in events if one == part] for part in ORDER}
+    parts = {part: median(took[part][-len(whole) :]) for part in ORDER}
     return parts | {rest: max(0.0, median(whole) - sum(parts.values()))}
 
 
@@ -203,30 +194,33 @@ def timed_steps(step: Callable[[], object], device: torch.device, seconds: float
 
 
 @contextlib.contextmanager
-def _clocks(module, names: dict[str, str], devices: list) -> Iterator[dict[str, list[float]]]:
-    """Time every call of the named functions of `module`, by part; restore them afterwards."""
-    originals = {name: getattr(module, name) for name in names}
-    times: dict[str, list[float]] = {part: [] for part in names.values()}
+def clocks(
+    module: ModuleType, parts: Mapping[str, str], devices: Sequence[torch.device] = ()
+) -> Iterator[list[tuple[str, str, float, float]]]:
+    """Note every call of some functions of `module`: (thread, part, start, end), in seconds.
 
-    def clocked(name: str) -> Callable:
+    `parts` has the part of a step that each function is. `devices` are waited for at each look at
+    the clock. The functions are put back afterwards.
+    """
+    events: list[tuple[str, str, float, float]] = []
+
+    def clocked(function: Callable, part: str) -> Callable:
         def call(*args, **kwargs):
             start = _now(devices)
-            result = originals[name](*args, **kwargs)
-            times[names[name]].append(_now(devices) - start)
+            result = function(*args, **kwargs)
+            events.append((threading.current_thread().name, part, start, _now(devices)))
             return result
 
         return call
 
-    for name in names:
-        setattr(module, name, clocked(name))
-    try:
-        yield times
-    finally:
-        for name, original in originals.items():
-            setattr(module, name, original)
+    clocked_ones: dict[str, Any] = {
+        name: clocked(getattr(module, name), part) for name, part in parts.items()
+    }
+    with patch.multiple(module, **clocked_ones):
+        yield events
 
 
-def _now(devices: list[torch.device]) -> float:
+def _now(devices: Sequence[torch.device]) -> float:
     for device in devices:
         synchronise(device)
     return time.perf_counter()

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
-from typing import Any
-from unittest.mock import patch
 
 import pandas as pd
 import torch
@@ -16,7 +12,7 @@ from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel
 from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.experiments.data_parallel.one_step import threads
-from ddp_workbook.experiments.data_parallel.step_times import Size, model_and_batch
+from ddp_workbook.experiments.data_parallel.step_times import Size, clocks, model_and_batch
 
 # Functions of data_parallel.py, and the part of a step that each of them is.
 OPERATIONS = {
@@ -69,14 +65,10 @@ def watch_a_step(devices: int = 2, size: Size = LARGE, tries: int = 4) -> pd.Dat
 
 
 def _watched(model: nn.Module, images: Tensor, labels: Tensor, devices: int) -> pd.DataFrame:
-    events: list[tuple] = []
-    clocks: dict[str, Any] = {
-        name: _clocked(getattr(data_parallel, name), events) for name in OPERATIONS
-    }
     cores = torch.get_num_threads()
     torch.set_num_threads(1)  # in each thread: one core plays one device
     try:
-        with patch.multiple(data_parallel, **clocks):
+        with clocks(data_parallel, OPERATIONS) as events:
             data_parallel.forward_and_backward(model, images, labels, threads(devices))
     finally:
         torch.set_num_threads(cores)
@@ -84,17 +76,6 @@ def _watched(model: nn.Module, images: Tensor, labels: Tensor, devices: int) -> 
     table[["start", "end"]] = (table[["start", "end"]] - table["start"].min()) * 1e3
     table = table.sort_values("start", ignore_index=True)
     return table.assign(lane=_named(table["lane"]))
-
-
-def _clocked(function: Callable, events: list[tuple]) -> Callable:
-    def call(*args):
-        start = time.perf_counter()
-        result = function(*args)
-        thread = threading.current_thread().name
-        events.append((thread, OPERATIONS[function.__name__], start, time.perf_counter()))
-        return result
-
-    return call
 
 
 def _named(of_calls: pd.Series) -> list[str]:

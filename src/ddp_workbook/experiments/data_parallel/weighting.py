@@ -30,7 +30,9 @@ def against(combined: Mapping[str, Tensor], whole: Tensor) -> pd.DataFrame:
         "differs from the batch's by": [
             f"{(one - whole).norm() / norm:.0%}" for one in combined.values()
         ],
-        "its norm, of the batch's": [f"{one.norm() / norm:.0%}" for one in combined.values()],
+        "its norm, as a share of the batch's": [
+            f"{one.norm() / norm:.0%}" for one in combined.values()
+        ],
     }
     return pd.DataFrame(columns, index=[*combined]).rename_axis("gradient")
 
@@ -72,10 +74,5 @@ def row_weights(weights: pd.DataFrame, sizes: Sequence[int]) -> figures.Picture:
         axes.set_xlabel("row of the batch")
     last = picture.figure.axes[-1]
     last.text(rows - 0.5, 1.08 / rows, f"1/{rows}", ha="right", va="bottom", size=9)
-    means = {name: values.groupby(devices).mean() for name, values in weights.iterrows()}
-    said = [f"{name}: {', '.join(f'{one:.2f}' for one in of)}" for name, of in means.items()]
-    picture.alt = (
-        f"How much each of {rows} rows counts in a gradient, by device. {'; '.join(said)}. In the "
-        f"mean over the batch it is {1 / rows:.2f} for each row."
-    )
+    picture.alt += f" In the mean over the batch it is {1 / rows:.2f} for each row."
     return picture

@@ -131,18 +131,7 @@ def ways_compared(ranks: int = 2) -> pd.DataFrame:
             "from one process": (of_ranks[0] - alone).abs().max().item(),
             "between the ranks": max((one - of_ranks[0]).abs().max().item() for one in of_ranks),
         }
-    return pd.DataFrame(rows).T.rename_axis("gradients are made in this way")
-
-
-def in_digits(table: pd.DataFrame) -> pd.DataFrame:
-    """`ways_compared` with as many digits as matter."""
-    formats = ("{:.0f}", "{:.1f}", "{:.0e}", "{:.0e}")
-    return pd.DataFrame(
-        {
-            column: table[column].map(form.format)
-            for column, form in zip(table, formats, strict=True)
-        }
-    )
+    return pd.DataFrame(rows).T.rename_axis("way")
 
 
 def timeline_of_this_rank(ways: Sequence[str], width: int = 512, rows: int = 128) -> pd.DataFrame:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pandas as pd
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel
-from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.data_parallel.one_step import threads
+from ddp_workbook.experiments.distributed_data_parallel.memory import (
+    ALONE,
+    DDP,
+    SHARDED,
+    by_part,
+    held_in_a_step,
+)
 from ddp_workbook.launcher.launch import launch
-from ddp_workbook.recording.memory import MemoryLedger
 
 ROWS = 64
 VIEWS = ("slice", "t", "view", "detach", "ones_like")  # these compute nothing
@@ -121,16 +124,6 @@ def a_step_in_bfloat16() -> None:
 
 # Memory
 
-
-WIDTH, DEPTH, BATCH = 256, 4, 512
-PARTS = {
-    "parameters": "parameters",
-    "gradients": "gradients",
-    "optimizer": "optimizer state",
-    "unsharded": "unsharded",
-    "buckets": "buckets",
-    "activations": "activations",
-}
 FORMATS = {
     "float32": torch.float32,
     "float16, autocast": torch.float16,
@@ -138,56 +131,19 @@ FORMATS = {
 }
 
 
-def by_block(model: DigitsMLP) -> nn.Module:
-    """The model sharded layer by layer, as chapter 06 does it."""
-    for layer in model.hidden:
-        fully_shard(layer)
-    return fully_shard(model)
-
-
-WAYS: dict[str, tuple[int, Callable[[DigitsMLP], nn.Module]]] = {  # ranks, how the model is wrapped
-    "one process": (1, lambda model: model),
-    "DDP, 2 ranks": (2, DistributedDataParallel),
-    "fully_shard, 2 ranks": (2, by_block),
-}
-
-
 def held_by_ways() -> dict[str, pd.DataFrame]:
     """For each format a table: bytes by part (columns) of rank 0 in each way of training."""
-    found: dict[str, dict[str, dict[str, int]]] = {name: {} for name in FORMATS}
-    for way, (ranks, _) in WAYS.items():
-        for name, held in launch(held_of_this_rank, way, ranks=ranks)[0].items():
-            found[name][way] = held
-    return {name: pd.DataFrame(held).T for name, held in found.items()}
-
-
-def held_of_this_rank(way: str) -> dict[str, dict[str, int]]:
-    """A worker: bytes by part in the third step with Adam, in each format."""
-    device = setup()
-    found = {name: _held(way, dtype, device) for name, dtype in FORMATS.items()}
-    cleanup()
-    return found
-
-
-def _held(way: str, dtype: torch.dtype, device: torch.device) -> dict[str, int]:
-    digits, mine = DigitsDataset(), slice(dist.get_rank(), BATCH, dist.get_world_size())
-    images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
-    torch.manual_seed(0)
-    model = WAYS[way][1](DigitsMLP(WIDTH, DEPTH).to(device))
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def step() -> None:
-        optimizer.zero_grad()
-        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-            loss = F.cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-
-    step()  # Adam makes its state here
-    step()  # and DDP its buckets
-    with MemoryLedger(model, optimizer) as ledger:
-        step()
-    return {name: getattr(ledger.held, part) for part, name in PARTS.items()}
+    ways = {ALONE: 1, DDP: 2, SHARDED: 2}  # ranks
+    found = {
+        way + (f", {ranks} ranks" if ranks > 1 else ""): launch(
+            held_in_a_step, way, list(FORMATS.values()), ranks=ranks
+        )[0]
+        for way, ranks in ways.items()
+    }
+    return {
+        name: by_part({way: held[place] for way, held in found.items()})
+        for place, name in enumerate(FORMATS)
+    }
 
 
 @figures.drawn

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from ddp_workbook.notebook.play import Play
 
 RATES = {"SGD": 0.05, "Adam": 0.003}  # tuned roughly, for a batch of 64
-SMALL, TIMES = 64, 8  # rows; the large batch has 8 times as many
-EPOCHS = 10
+SMALL = 64  # rows of a batch
 
 
 def optimizer_of(name: str, parameters, rate: float) -> torch.optim.Optimizer:
@@ -35,30 +33,8 @@ def optimizer_of(name: str, parameters, rate: float) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, rate)
 
 
-def larger_batch() -> dict[str, pd.DataFrame]:
-    """For SGD and Adam: `losses_of_batches`, in a process each, at the same time."""
-    return dict(zip(RATES, launch(losses_of_batches, ranks=len(RATES)), strict=True))
-
-
-def losses_of_batches(epochs: int = EPOCHS) -> pd.DataFrame:
-    """Loss on all digits after each epoch: a batch of 64, and one of 512 with three rates.
-
-    One process trains alone, because N ranks with the same batch give the same. Rank 0 has SGD and
-    rank 1 has Adam.
-    """
-    name = list(RATES)[int(os.environ["RANK"])]
-    rate, large = RATES[name], SMALL * TIMES
-    trainings = {
-        f"{SMALL} rows, lr": (SMALL, rate),
-        f"{large} rows, lr": (large, rate),
-        f"{large} rows, lr · √{TIMES}": (large, rate * TIMES**0.5),
-        f"{large} rows, lr · {TIMES}": (large, rate * TIMES),
-    }
-    curves = {title: _losses(name, *how, epochs) for title, how in trainings.items()}
-    return pd.DataFrame(curves, index=range(epochs + 1)).rename_axis("epoch")
-
-
-def _losses(name: str, rows: int, rate: float, epochs: int) -> list[float]:
+def losses_of_one_process(name: str, rows: int, rate: float, epochs: int) -> list[float]:
+    """Loss on all digits before the training, and after each epoch with batches of `rows`."""
     torch.manual_seed(0)
     digits, model = DigitsDataset(), DigitsMLP()
     optimizer = optimizer_of(name, model.parameters(), rate)
@@ -152,13 +128,13 @@ def play_batch() -> "Play":
         loss_plot,
         ranks=ddp_workbook.slider("ranks", (1, 2, 4), 2),
         stills=[
-            {"micro_batches": 4},
+            {"micro_batches": 1},
             {"micro_batches": 4, "rate": "lr · 4"},
-            {"micro_batches": 8, "rate": "lr · 8"},
-            {"micro_batches": 8, "rate": "lr · 8", "optimizer": "Adam"},
-            {"micro_batches": 8, "rate": "lr · 16"},
+            {"rate": "lr · 8"},
+            {"rate": "lr · 8", "optimizer": "Adam"},
+            {"rate": "lr · 16"},
         ],
-        micro_batches=ddp_workbook.slider("micro-batches a step", (1, 2, 4, 8)),
+        micro_batches=ddp_workbook.slider("micro-batches a step", (1, 2, 4, 8), 8),
         rows=ddp_workbook.slider("rows of a micro-batch", (16, 32, 64), 32),
         rate=ddp_workbook.slider("learning rate", FACTORS, "lr "),
         optimizer=ddp_workbook.choice("optimizer", RATES),
@@ -173,14 +149,14 @@ def losses_with_accumulation(
     torch.manual_seed(0)
     ddp = DistributedDataParallel(DigitsMLP().to(device))
     step = optimizer_of(optimizer, ddp.parameters(), RATES[optimizer] * FACTORS[rate])
-    pieces, rank = micro_batches * dist.get_world_size(), dist.get_rank()
+    parts, rank = micro_batches * dist.get_world_size(), dist.get_rank()
     own = range(rank * micro_batches, (rank + 1) * micro_batches)
     losses = [_loss(ddp.module, digits)]
     for epoch in range(PLAYED):
-        for images, labels in batches(digits, rows * pieces, epoch):
+        for images, labels in batches(digits, rows * parts, epoch):
             step.zero_grad()
             for number in own:
-                mine = slice(number, None, pieces)
+                mine = slice(number, None, parts)
                 with nullcontext() if number == own[-1] else ddp.no_sync():
                     forward_and_backward(
                         ddp, images[mine].to(device), labels[mine].to(device), len(images)
@@ -195,7 +171,7 @@ def losses_with_accumulation(
 @functools.cache
 def first_training(optimizer: str) -> list[float]:
     """The loss of one process with a batch of 64 and the optimizer's own rate."""
-    return _losses(optimizer, SMALL, RATES[optimizer], PLAYED)
+    return losses_of_one_process(optimizer, SMALL, RATES[optimizer], PLAYED)
 
 
 @figures.drawn
@@ -216,7 +192,7 @@ def loss_plot(
     table = table.rename_axis("epoch")
     picture = figures.lines(table, "mean loss over the rows", about, log="y")
     steps = math.ceil(len(DigitsDataset()) / batch)
-    words = f"{ranks} · {micro_batches} · {rows} = {batch} rows a step, {steps} steps an epoch"
+    words = f"{rows} · {micro_batches} · {ranks} = {batch} rows a step, {steps} steps an epoch"
     picture.axes.set_ylim(0.01, 10)
     picture.axes.set_title(words)
     picture.alt += f" {words}."

@@ -1,9 +1,9 @@
 """Every argument of DistributedDataParallel, from the signature of the torch that runs."""
 
-import inspect
-
 import pandas as pd
 from torch.nn.parallel import DistributedDataParallel
+
+from ddp_workbook.experiments.arguments import explained
 
 EXPLAINED = {
     "module": "the model, on its device; at least one parameter must require a gradient",
@@ -30,14 +30,8 @@ EXPLAINED = {
     "parameters",
     "forward_sync_buffers": "False: buffers are sent at the start, but not before forward passes",
 }
-NEWER = "newer than this page: see help(DistributedDataParallel)"
 
 
 def argument_table() -> pd.DataFrame:
     """A row for each argument: its name, its default, and what it does."""
-    signature = inspect.signature(DistributedDataParallel).parameters
-    rows = [
-        (name, "" if one.default is one.empty else str(one.default), EXPLAINED.get(name, NEWER))
-        for name, one in signature.items()
-    ]
-    return pd.DataFrame(rows, columns=["argument", "default", "what it does"])
+    return explained(DistributedDataParallel, EXPLAINED)

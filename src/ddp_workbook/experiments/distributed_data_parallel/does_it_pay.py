@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,8 +26,10 @@ from ddp_workbook.recording.timing import time_step
 if TYPE_CHECKING:
     from ddp_workbook.notebook.play import Play
 
+PUBLISHED = Path(__file__).parents[4] / "data" / "published_ddp.csv"
 WIDTH, DEPTH, REPEATS = 512, 4, 5
 ROWS = (32, 128, 512, 2048)  # of the global batch
+HIDDEN = {"nothing hidden": 0.0, "hidden by backward": 1 - FORWARD}  # shares of a rank's compute
 
 
 class Numbers(NamedTuple):
@@ -94,11 +97,11 @@ def table(measured: Sequence[Numbers]) -> pd.DataFrame:
     """A row for each size of batch, in ms, MB and MB a ms: what the formula needs."""
     rows = {
         one.rows: {
-            "compute C": one.compute,
-            "update": one.update,
-            "gradients S": one.gradients,
-            "bandwidth B": one.bandwidth,
-            "2 S / B": 2 * one.gradients / one.bandwidth,
+            "compute C, ms": one.compute,
+            "update, ms": one.update,
+            "gradients S, MB": one.gradients,
+            "bandwidth B, GB/s": one.bandwidth,
+            "2 S / B, ms": 2 * one.gradients / one.bandwidth,
         }
         for one in measured
     }
@@ -112,14 +115,10 @@ def against_formula(measured: Sequence[Numbers]) -> pd.DataFrame:
     """
     rows = {}
     for one in measured:
-        share = one.compute / one.ranks
-        exposed = max(0.0, one.all_reduce - (1 - FORWARD) * share)
-        rows[one.rows] = {
-            "one process": one.compute + one.update,
-            "DDP": one.step,
-            "nothing hidden": share + one.all_reduce + one.update,
-            "hidden by backward": share + exposed + one.update,
-        }
+        rows[one.rows] = {"one process": one.compute + one.update, "DDP": one.step}
+        numbers_of_one = one.compute, one.gradients, one.bandwidth, one.ranks
+        for name, hidden in HIDDEN.items():
+            rows[one.rows][name] = milliseconds(*numbers_of_one, hidden) + one.update
     return pd.DataFrame(rows).T.rename_axis("rows")
 
 
@@ -146,12 +145,7 @@ def break_even(steps: pd.DataFrame, even: float) -> figures.Picture:
     axes, rows = picture.axes, steps.index
     band = steps["hidden by backward"], steps["nothing hidden"]
     axes.fill_between(rows, *band, color=tint(series_colour(2), 0.4), label="DDP, by formula")
-    axes.set_xticks(rows, [str(row) for row in rows])
-    axes.yaxis.set_major_locator(figures.LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(figures.ScalarFormatter())
-    axes.minorticks_off()
-    picture.figure.legends[0].remove()  # it lacks the band
-    picture.figure.legend(loc="outside upper left", ncols=3)
+    picture.explain()
     words = [
         f"{row} rows: one process {step['one process']:.1f}, DDP {step['DDP']:.1f}, by formula "
         f"{step['hidden by backward']:.1f} to {step['nothing hidden']:.1f}"
@@ -163,6 +157,22 @@ def break_even(steps: pd.DataFrame, even: float) -> figures.Picture:
         axes.text(even, timed.min().min(), " C = 2 S / B", va="bottom", size=9)
         picture.alt += f" The formula's break-even is at {even:.0f} rows."
     return picture
+
+
+def published() -> pd.DataFrame:
+    """Samples a second that others measured with DDP on GPUs; data/README.md names the sources.
+
+    `scaling` is the speed-up over one GPU divided by the GPUs: 1 is perfect.
+    """
+    table = pd.read_csv(PUBLISHED)
+    scaling = table["all GPUs"] / table["one GPU"] / table["count"]
+    gpus = table["count"].astype(str) + " " + table["GPU"]
+    shown = table[["model", "link", "precision", "one GPU", "all GPUs"]].assign(scaling=scaling)
+    words = {"one GPU": "{:,g}", "all GPUs": "{:,g}", "scaling": "{:.2f}"}
+    for column, form in words.items():
+        shown[column] = shown[column].map(form.format).replace("nan", "not given")
+    shown.insert(1, "GPUs", gpus)
+    return shown.assign(source=table["source"])
 
 
 # The calculator
@@ -208,14 +218,13 @@ def milliseconds(
 def speed_ups(compute: float, millions: float, bits: int, link: str) -> pd.DataFrame:
     """How many times as fast as one process N ranks are: a row a number of ranks."""
     gradients = millions * bits / 8
-    columns = {"nothing hidden": 0.0, "hidden by backward": 1 - FORWARD}
     return pd.DataFrame(
         {
             name: [
                 compute / milliseconds(compute, gradients, LINKS[link], ranks, hidden)
                 for ranks in RANKS
             ]
-            for name, hidden in columns.items()
+            for name, hidden in HIDDEN.items()
         },
         index=pd.Index(RANKS, name="ranks"),
     )
@@ -233,10 +242,6 @@ def speed_ups_plot(
     axes = picture.axes
     axes.axhline(1, color=INK, linewidth=1.2)
     axes.set_ylim(min(0.5, table.min(axis=None) / 1.2), max(2, table.max(axis=None) * 1.2))
-    axes.set_xticks(RANKS, [str(ranks) for ranks in RANKS])
-    axes.minorticks_off()
-    axes.yaxis.set_major_locator(figures.LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_title(words)
     picture.alt += f" {words}."
     return picture

@@ -71,7 +71,7 @@ def buckets(of_ranks: list[list[Backward]], **_: object) -> figures.Picture:
     axes.set(
         xlim=(0, backward.end),
         ylim=(0, bottom * 1.2),
-        title="rank 0, one backward: gradients (steps) and all-reduces (bars), "
+        title="rank 0, one backward: gradients (line) and all-reduces (bars), "
         f"{figures.number(backward.end)} ms in all",
         xlabel="milliseconds since backward began",
         ylabel="MiB of gradients ready",
@@ -94,8 +94,7 @@ def _band(axes: figures.Axes, backward: Backward, place: int, sent: Bucket, bott
     axes.plot(times, heights, color=colour)
     middle, height = (bottom + total) / 2, (total - bottom) / 2
     axes.barh(middle, sent.end - sent.start, height, left=sent.start, **look)
-    words = {"va": "center", "size": 9, "transform": axes.get_yaxis_transform()}
-    axes.text(1.01, middle, f"{place}: {layers(one.name for one in inside)}", **words)
+    figures.beside(axes, middle, f"{place}: {layers(one.name for one in inside)}", size=9)
 
 
 def layers(parameters: Iterable[str]) -> str:

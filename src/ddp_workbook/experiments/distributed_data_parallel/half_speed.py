@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.experiments.distributed_data_parallel.number_formats import FORMATS
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.timing import compare, time_step
 
 WIDTH, DEPTH, ROWS = 256, 4, 128
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # A processor that has one of these multiplies matrices of 16 bits itself (names of /proc/cpuinfo).
 FLAGS = {
     "avx512_bf16": "bfloat16, x86",
@@ -54,5 +54,5 @@ def times_of_this_rank(rounds: int) -> pd.DataFrame:
     def timed(dtype: torch.dtype) -> list[float]:
         return time_step(lambda: step(dtype), warm_up=0, repeats=1)
 
-    candidates = {name: lambda dtype=dtype: timed(dtype) for name, dtype in DTYPES.items()}
+    candidates = {name: lambda dtype=dtype: timed(dtype) for name, dtype in FORMATS.items()}
     return compare(candidates, rounds)

@@ -11,12 +11,9 @@ from torch import Tensor
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.figures.palette import INK, pale_look
 from ddp_workbook.launcher.launch import launch
-from ddp_workbook.rank_colours import rank_colour
 
 WIDTH, DEPTH, ROWS = 512, 3, 512  # gradients of 1 MiB for each hidden layer but the first
 GRADIENT, BUCKET = "gradient", "bucket"
@@ -140,53 +137,3 @@ def order_table(steps: Sequence[Backward]) -> pd.DataFrame:
     ]
     columns = ["parameter", "bytes", "order of arrival", "bucket in step 1", "bucket since step 2"]
     return pd.DataFrame(rows, columns=columns)
-
-
-# The annotation is a string, or each rank would import matplotlib; a comm hook's must not be one.
-@figures.drawn
-def lanes(of_ranks: Sequence[Backward]) -> "figures.Picture":
-    """A lane a bucket, in the colour of its rank: its all-reduce, and a dot for each gradient.
-
-    A dashed line marks the rank's last gradient; what is right of it is exposed.
-    """
-    events = pd.DataFrame(
-        [
-            (rank, f"rank {rank}, bucket {number}", "travels", sent.start, sent.end)
-            for rank, backward in enumerate(of_ranks)
-            for number, sent in enumerate(backward.sent)
-        ],
-        columns=["rank", "lane", "what", "start", "end"],
-    )
-    unit, about = (
-        "milliseconds since this rank's backward began",
-        "A backward pass, bucket by bucket",
-    )
-    picture = figures.lanes(
-        events, unit, about, by=lambda event: pale_look(rank_colour(event["rank"]))
-    )
-    for rank, backward in enumerate(of_ranks):
-        _mark_gradients(picture, rank, backward, rank * len(of_ranks[0].sent))
-    dots, line = picture.axes.get_legend_handles_labels()[0]
-    travels = figures.Patch(label="its bucket's all-reduce", **pale_look(rank_colour(0)))
-    legend = {"loc": "outside upper left", "ncols": 3}
-    picture.figure.legend(handles=[dots, travels, line], **legend)
-    return picture
-
-
-def _mark_gradients(
-    picture: "figures.Picture", rank: int, backward: Backward, first_lane: int
-) -> None:
-    axes, colour = picture.axes, rank_colour(rank)
-    rows = [first_lane + one.bucket for one in backward.ready]
-    look = {"markersize": 5, "color": colour, "markeredgecolor": "white"}
-    times = [one.at for one in backward.ready]
-    axes.plot(times, rows, "o", **look, label="" if rank else "a gradient is ready")
-    last, bottom = backward.last_gradient, first_lane - 0.5
-    line = {"color": INK, "linestyle": (0, (4, 2)), "linewidth": 1.2}
-    axes.vlines(
-        last, bottom, bottom + len(backward.sent), **line, label="" if rank else "the last gradient"
-    )
-    picture.alt += (
-        f" Rank {rank}: {len(backward.ready)} gradients become ready, the last one at {last:.1f} "
-        f"ms; the exposed part is {backward.end - last:.1f} ms."
-    )

@@ -21,16 +21,15 @@ import torch.multiprocessing as mp
 
 from ddp_workbook import figures
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.experiments.distributed_data_parallel import four_ways, told
-from ddp_workbook.figures.palette import INK, pale_look, rank_look, series_colour
+from ddp_workbook.experiments import who
+from ddp_workbook.experiments.distributed_data_parallel import four_ways
+from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.agents import OWN, error_of, run_agents
 from ddp_workbook.launcher.calls import call_of
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.rendezvous import free_port
 
 RANKS, LIMIT = 2, 180  # seconds; a busy machine needs a minute for what a quiet one does in five
-
-GREY = series_colour(0)  # of no rank
 
 
 class Start(NamedTuple):
@@ -118,24 +117,16 @@ def lanes(starts: Sequence[Start]) -> figures.Picture:
         for what, *times in (("starts", 0.0, began), ("trains", began, ended))
     ]
     events = pd.DataFrame(rows, columns=["rank", "lane", "what", "start", "end"])
-
-    def look(event: dict) -> figures.Look:
-        full = rank_look(event["rank"])
-        return full if event["what"] == "trains" else pale_look(full["facecolor"])
-
-    keys = {
-        "starts": pale_look(GREY),
-        "trains": {"facecolor": GREY},
-        "all is over at": {"color": INK},
-    }
-    about = "The same training, started in four ways"
-    picture = figures.lanes(events, "seconds since it was started", about, by=look, keys=keys)
+    unit, about = "seconds since it was started", "The same training, started in four ways"
+    picture = figures.lanes(events, unit, about, by="rank", pale=["starts"])
+    over = {"color": INK, "linewidth": 2, "label": "all is over at"}
     for place, start in enumerate(starts):
         top, height = place * len(start.trained) - 0.5, len(start.trained)
-        picture.axes.vlines(start.seconds, top + 0.1, top + height - 0.1, color=INK, linewidth=2)
+        picture.axes.vlines(start.seconds, top + 0.1, top + height - 0.1, **over)
         picture.axes.text(start.seconds, top + height / 2, f"  {start.seconds:.1f} s", va="center")
         picture.alt += f" All is over after {start.seconds:.1f} s with {start.way}."
     picture.axes.set_xlim(0, 1.12 * max(start.seconds for start in starts))
+    picture.explain()
     return picture
 
 
@@ -163,10 +154,10 @@ def seconds_to_import_torch() -> float:
 # What launchers tell a program
 
 RUN, OLD = "torch.distributed.run", "torch.distributed.launch"
-LINES = {  # what one types -> a module and its arguments; the last argument is told.py's
-    "torchrun program.py --epochs 5": (RUN, [told.__file__]),
-    "torchrun -m package.program --epochs 5": (RUN, ["-m", told.__name__]),
-    "python -m torch.distributed.launch program.py --epochs 5": (OLD, [told.__file__]),
+LINES = {  # what one types -> a module and its arguments; the last argument is who.py's
+    "torchrun program.py --epochs 5": (RUN, [who.__file__]),
+    "torchrun -m package.program --epochs 5": (RUN, ["-m", who.__name__]),
+    "python -m torch.distributed.launch program.py --epochs 5": (OLD, [who.__file__]),
 }
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -192,7 +183,7 @@ def what_programs_are_told() -> pd.DataFrame:
 
 def which_gpus(visible: str, ranks: int = 2) -> pd.DataFrame:
     """Which GPU of the machine each rank's cuda:LOCAL_RANK is, if `visible` is what they see."""
-    line = ["--nproc-per-node", str(ranks), told.__file__]
+    line = ["--nproc-per-node", str(ranks), who.__file__]
     found = _told(RUN, line, {VISIBLE: visible})
     return pd.DataFrame(
         {
@@ -237,7 +228,7 @@ def _printed_by(module: str, words: list[str], variables: dict[str, str]) -> str
 
 
 def _where(path: str) -> str:
-    if Path(path or ".").resolve() == Path(told.__file__).parent:
+    if Path(path or ".").resolve() == Path(who.__file__).parent:
         return "the program's folder"
     return "your folder" if Path(path or ".").resolve() == Path.cwd() else path
 

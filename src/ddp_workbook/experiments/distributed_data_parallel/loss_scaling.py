@@ -21,7 +21,6 @@ from ddp_workbook.launcher.launch import launch
 
 WIDTH, DEPTH, ROWS = 64, 6, 512  # of the network whose gradients shrink from layer to layer
 STEPS, RATE = 80, 0.01
-TOO_LARGE = 2.0**24  # a scale with which the first gradients overflow
 BREAKS = 1e6  # images times this overflow in float16
 HOW = {  # what a training computes in, and whether it scales its loss
     "float32": (torch.float32, False),
@@ -123,8 +122,7 @@ def scales(run: Run) -> figures.Picture:
     crosses = [run.scales[step] for step in run.skipped]
     picture.axes.plot(run.skipped, crosses, "X", color=INK, label="skipped")
     picture.axes.set_yscale("log", base=2)
-    picture.figure.legends[0].remove()  # it lacks the crosses
-    picture.figure.legend(loc="outside upper left", ncols=2)
+    picture.explain()
     picture.alt += f" Skipped: steps {', '.join(map(str, run.skipped)) or 'none'}."
     return picture
 

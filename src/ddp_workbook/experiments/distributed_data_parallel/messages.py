@@ -148,14 +148,12 @@ def boxes(sent: Sent, calls: Sequence[str] = CALLS) -> figures.Picture:
 def _draw_call(
     axes: figures.Axes, column: int, bottom: float, height: float, call: Sequence[Message]
 ) -> None:
-    frame = {"facecolor": "none", "edgecolor": FAINT, "zorder": 0}
-    axes.add_patch(figures.Rectangle((column - 0.5, bottom), 1, height, **frame))
-    top = bottom + (height - len(call) * LINE) / 2
+    frame = {"facecolor": "none", "edgecolor": FAINT, "zorder": 0, "linewidth": 1}
+    figures.box(axes, (column - 0.5, bottom), (1, height), frame=frame)
+    top = bottom + (height - len(call) * LINE) / 2 + 0.015
     for row, message in enumerate(call):
-        place = (column - 0.46, top + row * LINE + 0.015)
-        axes.add_patch(figures.Rectangle(place, 0.92, LINE - 0.03, **_look(message.kind)))
-        words = {"ha": "center", "va": "center", "fontsize": 9}
-        axes.text(column, top + (row + 0.5) * LINE, f"{message.size:,} B", **words)
+        place, words = (column - 0.46, top + row * LINE), f"{message.size:,} B"
+        figures.box(axes, place, (0.92, LINE - 0.03), words, frame=_look(message.kind))
 
 
 def _look(kind: str) -> figures.Look:

@@ -35,7 +35,7 @@ def compared(values: Tensor) -> pd.DataFrame:
     """A row for each format: its limits, and what becomes of float32 `values` [n] in it.
 
     `becomes 0` is a share of the values, 0 to 1. `digits` is how many decimal digits a number has,
-    from the distance of neighbours: eps of `torch.finfo`. `off by` is the median relative error.
+    from the distance of neighbours: eps of `torch.finfo`. The error is relative.
     """
     rows = {}
     for name, dtype in FORMATS.items():
@@ -47,7 +47,7 @@ def compared(values: Tensor) -> pd.DataFrame:
             "smallest": f"{smallest(dtype):.1e}",
             "digits": f"{-math.log10(info.eps):.1f}",
             "becomes 0": f"{1 - kept.float().mean().item():.1%}",
-            "off by, of the rest": f"{(rounded / values - 1)[kept].abs().median().item():.1g}",
+            "median error of the rest": f"{(rounded / values - 1)[kept].abs().median().item():.1g}",
         }
     return pd.DataFrame(rows).T
 

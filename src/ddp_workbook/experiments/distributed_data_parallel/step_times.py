@@ -144,6 +144,7 @@ def breakdown_bars(table: pd.DataFrame) -> figures.Picture:
         for size, some in table.groupby(list(Size._fields), sort=False)
     }
     picture = figures.bars(panels, "milliseconds a step", "The parts of a step")
+    picture.figure.set_figheight(picture.figure.get_figheight() + 0.6)  # else the names overlap
     picture.figure.supxlabel(
         f"measured on {'; '.join(table['machine'].unique())}", x=0.01, ha="left", fontsize=9
     )

@@ -15,7 +15,6 @@ import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.timing import synchronise
 
 if TYPE_CHECKING:
@@ -93,12 +92,6 @@ def spent(parts: Sequence[Part]) -> dict[str, float]:
     for name, start, end in parts:
         total[name] = total.get(name, 0.0) + end - start
     return total
-
-
-def waits_of_rank_0(late_parts: Sequence[str]) -> pd.DataFrame:
-    """Milliseconds that rank 0 spends in its parts (columns) while rank 1 is late (rows)."""
-    rows = {late: spent(launch(timed_steps, late=late, ranks=2)[0]) for late in late_parts}
-    return pd.DataFrame(rows).T.round().astype(int).rename_axis("rank 1 is late in")
 
 
 @figures.drawn

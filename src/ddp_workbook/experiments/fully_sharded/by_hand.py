@@ -37,7 +37,7 @@ class KeptByAutograd(FullyShardedByHand):
 
 
 def whole_weights(depth: int = 8, ranks: int = 2) -> figures.Picture:
-    """Which weights are whole on rank 0, moment by moment: without placeholders, and with them."""
+    """Which weights are gathered on rank 0, by moment: without placeholders, and with them."""
     return memory.whole_weights(steps_by_hand(depth, ranks), NONE, PLACEHOLDERS)
 
 
@@ -99,16 +99,16 @@ def trained_apart(
     make, clips = OPTIMIZERS[optimizer]
     optimizers = make(whole.parameters()), make(sharded.parameters())
     mine = slice(dist.get_rank(), None, dist.get_world_size())
-    last = {id(piece) for piece in sharded.units[-2].shards}  # the outermost unit comes after it
+    last = {id(shard) for shard in sharded.units[-2].shards}  # the outermost unit comes after it
     for images, labels in itertools.islice(batches(DigitsDataset(), 90, epoch=0), steps):
         images, labels = images.to(device), labels.to(device)
         for each in optimizers:
             each.zero_grad()
         F.cross_entropy(whole(images), labels).backward()
         forward_and_backward(sharded, images[mine], labels[mine], len(images))
-        for piece in sharded.parameters():
-            if everywhere or id(piece) in last:
-                piece.grad *= factor
+        for shard in sharded.parameters():
+            if everywhere or id(shard) in last:
+                shard.grad *= factor
         if clips:
             nn.utils.clip_grad_norm_(whole.parameters(), MAX_NORM)
             sharded.clip_grad_norm_(MAX_NORM)

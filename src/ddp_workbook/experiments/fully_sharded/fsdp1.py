@@ -9,7 +9,7 @@ from ddp_workbook.digits import Block, DigitsTransformer
 
 
 def shard_by_block(model: DigitsTransformer, device: torch.device) -> nn.Module:
-    """Shard each block by itself, then the rest. In place, and before the optimizer is made."""
+    """Shard each block by itself, then the rest. Make the optimizer of the returned wrapper."""
     return FullyShardedDataParallel(
         model,
         auto_wrap_policy=ModuleWrapPolicy({Block}),

@@ -18,15 +18,22 @@ from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded import SEED
 from ddp_workbook.digits import HEADS, SIDE, DigitsDataset, DigitsTransformer
-from ddp_workbook.experiments.fully_sharded.strategies import STRATEGIES, Strategy, units_of
-from ddp_workbook.experiments.fully_sharded.wire import IN_RING, OPS
+from ddp_workbook.experiments.fully_sharded.strategies import (
+    DTYPES,
+    STRATEGIES,
+    Strategy,
+    in_all_dtypes,
+    units_of,
+)
+from ddp_workbook.experiments.fully_sharded.wire import OPS
 from ddp_workbook.experiments.one_gpu import FOLDER, recorded_gpu
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
-from ddp_workbook.planning.activations import saved_by_block
-from ddp_workbook.planning.decoder import DecoderShape
-from ddp_workbook.planning.fsdp_step import Message
+from ddp_workbook.planning.activations import Saving, saved_by_block
+from ddp_workbook.planning.decoder import GPT, DecoderShape
+from ddp_workbook.planning.messages import Message
 from ddp_workbook.planning.shards import Units
+from ddp_workbook.planning.speed import in_ring
 from ddp_workbook.recording.dispatch_mode import Recorder
 from ddp_workbook.recording.memory import Held, MemoryLedger
 
@@ -38,35 +45,28 @@ PEAK = "peak"  # of all parts together: a mark, not a part
 BAR, APART = 0.36, 0.2  # of the picture
 
 
-class Call(NamedTuple):
-    """A call of one rank; `ranks` and `group` say with whom, the latter as the recorder does."""
-
-    op: str
-    group: str
-    ranks: int
-    bytes: int
-    received: int
-
-
 class Measured(NamedTuple):
     """One rank in one step, and the loss of its second step."""
 
     held: Held
-    wire: list[Call]
+    wire: list[Message]
     loss: float
 
 
 def strategies(
-    ranks: int = 4, width: int = WIDTH, depth: int = DEPTH
+    ranks: int = 4,
+    width: int = WIDTH,
+    depth: int = DEPTH,
+    among: Sequence[Strategy] = tuple(STRATEGIES.values()),
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """One step in each of STRATEGIES: what it holds, what it sends, measured and by formula.
+    """One step in each strategy: what it holds, what it sends, measured and by formula.
 
     All of them in one launch. The first table has a row for each strategy, rank and part of a
     ledger, in bytes: predicted, measured; for the "peak" of all parts together there is no formula.
     The second has rank 0's calls: strategy, op, group, calls, bytes (handed in), in_ring (bytes
     that a ring sends from each rank), predicted_calls, predicted_bytes.
     """
-    chosen = [s for s in STRATEGIES.values() if s.needs in (None, ranks)]
+    chosen = [s for s in among if s.needs in (None, ranks)]
     units = units_of(DigitsTransformer(width, depth))
     of_ranks = launch(measured_steps, chosen, width, depth, ranks=ranks, timeout=180)
     held = [
@@ -163,9 +163,24 @@ def bars(held: pd.DataFrame, rank: int = 0) -> figures.Picture:
 def wire_table(wire: pd.DataFrame) -> pd.DataFrame:
     """A row a strategy: calls by operation, and what a ring sends from each rank for them."""
     calls = wire.pivot_table("calls", "strategy", "op", aggfunc="sum", fill_value=0)
-    calls = calls.reindex(columns=list(IN_RING), fill_value=0).rename_axis(columns=None)
+    ops = ["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
+    calls = calls.reindex(columns=ops, fill_value=0).rename_axis(columns=None)
     calls["kB sent in a ring"] = (wire.groupby("strategy")["in_ring"].sum() / KB).round(1)
     return calls.loc[wire["strategy"].unique()]
+
+
+def in_dtypes(ranks: int = 4) -> pd.DataFrame:
+    """Bytes that a ring sends from a rank, measured, as multiples of DDP's in float32.
+
+    A row for each strategy, a column for each of DTYPES. The formulas must say the same.
+    """
+    _, wire = strategies(ranks, among=in_all_dtypes())
+    assert (wire["bytes"] == wire["predicted_bytes"]).all()
+    sent = wire.groupby("strategy", sort=False)["in_ring"].sum()
+    sent.index = pd.MultiIndex.from_tuples(name.rsplit(", ", 1) for name in sent.index)
+    table = (sent / sent["DDP", "fp32"]).round(2).unstack().reindex(columns=list(DTYPES))
+    order = dict.fromkeys(sent.index.get_level_values(0))
+    return table.loc[list(order)].rename_axis("strategy")
 
 
 def by_depth(depths: Sequence[int], ranks: int = 4, width: int = WIDTH) -> pd.DataFrame:
@@ -245,7 +260,8 @@ def measured(
 
     def step() -> None:
         optimizer.zero_grad()
-        loss = F.cross_entropy(wrapped(images), labels)
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=strategy.autocast):
+            loss = F.cross_entropy(wrapped(images), labels)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -259,11 +275,16 @@ def measured(
     return Measured(ledger.held, [call_of(row) for row in rows], losses[1])
 
 
-def call_of(row: dict) -> Call:
+def call_of(row: dict) -> Message:
     """A row of the recorder, which calls a group "default" or "ranks 0,2"."""
-    group = row["group"]
-    ranks = dist.get_world_size() if group == "default" else group.count(",") + 1
-    return Call(OPS.get(row["op"], row["op"]), group, ranks, row["bytes"], row["received"])
+    members = [
+        int(rank) for rank in row["group"].removeprefix("ranks ").split(",") if rank.isdigit()
+    ]
+    ranks, stride = dist.get_world_size(), 1
+    if members:
+        ranks, stride = len(members), members[1] - members[0] if members[1:] else 1
+    op = OPS.get(row["op"], row["op"])
+    return Message(op, "", row["bytes"], row["received"], ranks, stride)
 
 
 def predicted_parts(
@@ -281,26 +302,28 @@ def saved(strategy: Strategy, width: int, depth: int, rows: int = ROWS) -> int:
 
     With checkpointing: each block's input, and all of the one block that is computed again.
     """
-    policy = strategy.policies.get("mp_policy")
-    dtype = policy.param_dtype if policy else torch.float32
-    shape = DecoderShape("", depth, width, HEADS, HEADS, 4 * width, 0, gpt=True)
+    dtype = strategy.policy.param_dtype or torch.float32
+    shape = DecoderShape("", depth, width, HEADS, HEADS, 4 * width, 0, **GPT)
     tokens = rows * SIDE
     between = tokens * width * dtype.itemsize  # the input of a block, and the last one's output
-    block = saved_by_block(shape, tokens, dtype)
+    block = saved_by_block(shape, tokens, Saving(dtype))
     if strategy.checkpointing:
         return (depth - 1) * between + block
     return depth * block + between
 
 
 def compared_calls(
-    wire: Sequence[Call], messages: Sequence[Message], ranks: int
+    wire: Sequence[Message], messages: Sequence[Message], ranks: int
 ) -> list[dict[str, Any]]:
     """A row for each op and group: calls and bytes, measured and by formula."""
-    expected = [(OPS.get(m.op, m.op), group_of(m, ranks), m.bytes) for m in messages]
+
+    def kind(call: Message) -> tuple[str, str]:
+        return call.op, group_of(call, ranks)
+
     rows = []
-    for op, group in dict.fromkeys([c[:2] for c in wire] + [e[:2] for e in expected]):
-        same = [call for call in wire if call[:2] == (op, group)]
-        sizes = [size for *kind, size in expected if kind == [op, group]]
+    for op, group in dict.fromkeys(map(kind, [*wire, *messages])):
+        same = [call for call in wire if kind(call) == (op, group)]
+        sizes = [call.bytes for call in messages if kind(call) == (op, group)]
         rows.append(
             {
                 "op": op,
@@ -320,8 +343,3 @@ def group_of(message: Message, ranks: int) -> str:
     if message.ranks == ranks:
         return "default"
     return "ranks " + ",".join(str(i * message.stride) for i in range(message.ranks))
-
-
-def in_ring(call: Call) -> float:
-    """Bytes that each rank sends for it in a ring."""
-    return IN_RING[call.op] * max(call.bytes, call.received) * (call.ranks - 1) / call.ranks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +21,6 @@ from ddp_workbook.experiments.fully_sharded.strategies import units_of
 from ddp_workbook.experiments.fully_sharded.wire import (
     AS_ONE,
     BY_BLOCK,
-    BY_HAND,
     DDP,
     DEPTH,
     ROWS,
@@ -54,7 +52,7 @@ BY_FORMULA = "by formula"
 
 
 class Measured(NamedTuple):
-    """One rank in its third step: bytes by part, and which unit was whole when."""
+    """One rank in its third step: bytes by part, and which unit was gathered when."""
 
     held: Held
     timeline: list[Moment]
@@ -164,31 +162,7 @@ def predicted(
         units = [[shape for unit in units for shape in unit]]
     if way == DDP:
         return formulas.ddp(units, dtype=dtype)
-    return formulas.fully_sharded(units, ranks, dtype=dtype)
-
-
-def memory_table(steps: dict, width: int = WIDTH, depth: int = DEPTH) -> pd.DataFrame:
-    """For each way and part the bytes of rank 0, in the columns "measured" and "by formula".
-
-    `steps` is what `measured_steps` returned. What is unsharded by hand has no formula, but nan.
-    """
-    rows = {}
-    for way, of_ranks in steps.items():
-        by_formula = predicted(way, len(of_ranks), width, depth)
-        for part in PARTS:
-            known = (way, part) != (BY_HAND, "unsharded")
-            rows[way, part] = {
-                "measured": getattr(of_ranks[0].held, part),
-                "by formula": getattr(by_formula, part) if known else math.nan,
-            }
-    return pd.DataFrame(rows).T.rename_axis(["way", "part"])
-
-
-def in_kilobytes(table: pd.DataFrame) -> pd.DataFrame:
-    """`memory_table` with a row a way, and for each part both numbers side by side, in kB."""
-    wide = (table / 1000).round().astype("Int64").unstack("part")
-    wide = wide.swaplevel(axis=1)[list(PARTS)].reindex(list(WAYS))
-    return wide.astype(object).where(wide.notna(), "")
+    return formulas.fully_sharded(units, ranks, how=formulas.Policy(dtype=dtype))
 
 
 def messages_in_order(steps: dict, ways: list[str]) -> pd.DataFrame:
@@ -230,7 +204,7 @@ def _bar(held: Held | formulas.Ledger) -> dict[str, int]:
 
 @figures.drawn
 def whole_weights(steps: dict, *ways: str) -> figures.Picture:
-    """A panel for each way, a bar for each moment: whole weights in kB, in it the block's number.
+    """A panel for each way, a bar for each moment: gathered weights in kB, and the block's number.
 
     The same things happen in all ways. A bar is what rank 0 has at the moment of each event that
     has the most; see `whole_by_event`.
@@ -256,11 +230,11 @@ def whole_weights(steps: dict, *ways: str) -> figures.Picture:
         axes.set_title(way)
         axes.tick_params(axis="x", length=0)
         axes.grid(axis="y")
-        axes.set_ylabel("kB of whole weights")
+        axes.set_ylabel("kB of gathered weights")
     events = [event for event, _ in named[ways[0]]]
     panels[-1].set_xticks(range(len(events)), events, rotation=40, ha="right", size=8)
     most = {way: max(sum(w.values()) for _, w in moments) / KB for way, moments in named.items()}
-    words = (f"{way}: at most {size:.0f} kB of weights are whole" for way, size in most.items())
+    words = (f"{way}: at most {size:.0f} kB of weights are gathered" for way, size in most.items())
     return figures.Picture(figure, "; ".join(words) + ".")
 
 
@@ -273,7 +247,7 @@ def _short(unit: str, size: int) -> str:
 
 
 def whole_by_event(timeline: list[Moment]) -> list[tuple[str, dict[str, int]]]:
-    """What a rank does, one thing after the other, and its bytes of whole weights by unit.
+    """What a rank does, one thing after the other, and its bytes of gathered weights by unit.
 
     Weights on their way in a buffer count; a unit counts once, also while it is copied from there.
     """
@@ -290,7 +264,7 @@ def whole_by_event(timeline: list[Moment]) -> list[tuple[str, dict[str, int]]]:
 
 
 def _whole(moment: Moment) -> dict[str, int]:
-    """Bytes by unit, of weights that are whole or in the buffer of an all-gather."""
+    """Bytes by unit, of weights that are gathered or in the buffer of an all-gather."""
     whole: dict[str, int] = {}
     for (kind, unit), size in moment.live.items():
         if kind in ("gathered", "gather buffers"):

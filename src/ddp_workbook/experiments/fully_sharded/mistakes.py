@@ -92,7 +92,7 @@ def accuracy_when_rank_0_loads(weights: dict[str, Tensor]) -> dict[str, float]:
     """A worker: the accuracy when rank 0 alone loads `weights`, for three ways to go on.
 
     "DDP" and "fully_shard" wrap the model; "fully_shard, from rank 0" then has rank 0's weights
-    sent to the pieces.
+    sent to the shards.
     """
     device, right = setup(), {}
     for way in ("DDP", "fully_shard", "fully_shard, from rank 0"):
@@ -110,7 +110,7 @@ def accuracy_when_rank_0_loads(weights: dict[str, Tensor]) -> dict[str, float]:
 
 
 def send_from_rank_0(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Fill the pieces of a sharded model from rank 0's `weights`; every rank must call this."""
+    """Fill the shards of a sharded model from rank 0's `weights`; every rank must call this."""
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     # A new dict: the call puts DTensors into it.
     set_model_state_dict(model, dict(weights) if dist.get_rank() == 0 else {}, options=options)
@@ -119,12 +119,12 @@ def send_from_rank_0(model: nn.Module, weights: dict[str, Tensor]) -> None:
 # Gradients
 
 
-def clip_own_pieces(model: nn.Module, max_norm: float) -> float:
-    """The mistake: each rank clips its pieces by their own norm, which this returns."""
-    pieces = [parameter.grad.to_local() for parameter in model.parameters()]
-    norm = torch.stack([piece.square().sum() for piece in pieces]).sum().sqrt()
-    for piece in pieces:
-        piece *= (max_norm / (norm + 1e-6)).clamp(max=1.0)
+def clip_own_shards(model: nn.Module, max_norm: float) -> float:
+    """The mistake: each rank clips its shards by their own norm, which this returns."""
+    shards = [parameter.grad.to_local() for parameter in model.parameters()]
+    norm = torch.stack([shard.square().sum() for shard in shards]).sum().sqrt()
+    for shard in shards:
+        shard *= (max_norm / (norm + 1e-6)).clamp(max=1.0)
     return norm.item()
 
 

@@ -1,4 +1,4 @@
-"""Plans that the page shows: bars, controls over `plan`, and plans beside published runs."""
+"""Plans that pages show: bars, controls, strategies compared, and plans beside published runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 import ddp_workbook
 from ddp_workbook import figures
+from ddp_workbook.experiments.fully_sharded.strategies import FAKE
+from ddp_workbook.experiments.one_gpu import FOLDER, group
 from ddp_workbook.planning import formulas
-from ddp_workbook.planning.plan import STRATEGIES, Plan, plan
+from ddp_workbook.planning.decoder import GPT, DecoderShape
+from ddp_workbook.planning.plan import Plan, plan
+from ddp_workbook.planning.settings import PRECISIONS, STRATEGIES
+from ddp_workbook.planning.speed import between_nodes, in_ring
 
 if TYPE_CHECKING:
     from ddp_workbook.notebook.play import Play
@@ -33,7 +42,7 @@ def seconds_picture(plans: Mapping[str, Plan]) -> figures.Picture:
     return drawn(plans, seconds=True)
 
 
-def whole_pieces(made: Plan) -> pd.DataFrame:
+def unsharded_parts(made: Plan) -> pd.DataFrame:
     """What is full-size at the plan's worst moment, in GB, the largest first."""
     rows = sorted(made.whole.items(), key=lambda row: -row[1])
     return pd.DataFrame([(what, size / 1e9) for what, size in rows], columns=["what", "GB"])
@@ -106,67 +115,195 @@ def _seconds(axes: Any, plans: Mapping[str, Plan]) -> list[str]:
     ]
 
 
+def sharded_by_torch(made: Plan) -> int:
+    """Bytes of parameters on rank 0 if `fully_shard` itself cuts every unit of the plan's model.
+
+    The ranks are fake and the parameters on `meta`, so that any number of both fits into a process.
+    """
+    settings, kept = made.settings, 0
+    with group(FAKE, settings.gpus, torch.device("cpu")):
+        mesh = init_device_mesh("cpu", (settings.gpus,))
+        for unit in settings.units(made.shape):
+            module = nn.Module()
+            for number, shape in enumerate(unit):
+                parameter = nn.Parameter(torch.empty(tuple(shape), device="meta"))
+                module.register_parameter(f"p{number}", parameter)
+            fully_shard(module, mesh=mesh)
+            kept += sum(p.to_local().untyped_storage().nbytes() for p in module.parameters())
+    return kept
+
+
+# Strategies compared
+
+WAYS: dict[str, dict[str, Any]] = {
+    "DDP": {"strategy": "DDP"},
+    "ZeroRedundancyOptimizer": {"strategy": "ZeRO-1"},
+    "blocks stay gathered": {"reshard_after_forward": False},
+    "fully_shard": {},
+    "HSDP, a node a copy": {"strategy": "HSDP"},
+    "fully_shard, checkpointing": {"checkpoint": True},
+    "fully_shard, CPU offload": {"offload": True},
+}
+
+
+def strategies_table(parameters: Any = "8B", gpus: int = 16, **options: Any) -> pd.DataFrame:
+    """For each strategy, in GB on each GPU: what it keeps, and what a step sends in three dtypes.
+
+    `sent` is what a ring sends from each GPU, `between nodes` the part of it that leaves the node.
+    `unsharded` is full-size for a moment, with buckets and autocast's copies, in bf16. `host` are
+    GB of a node's memory, `compute` how many times the operations of a plain step.
+    """
+    how: dict[str, Any] = {"memory": "1TB", "checkpoint": False} | options
+    order = PRECISIONS[::-1]
+    rows: dict[str, dict[tuple[str, str], float]] = {}
+    for name, way in WAYS.items():
+        made = {p: plan(parameters, gpus, **how | way, precision=p) for p in order}
+        ledger, calls = made["bf16"].ledger, made["bf16"].messages
+        plain = plan(parameters, gpus, **how)
+        row: dict[tuple[str, str], float] = {
+            ("kept", ""): ledger.kept / GB,
+            ("unsharded", ""): (most_unsharded(made["bf16"]) + ledger.buckets + ledger.copies) / GB,
+        }
+        row |= {("sent", p): sent(one)[0] / GB for p, one in made.items()}
+        row |= {("between nodes", p): sent(one)[1] / GB for p, one in made.items()}
+        row |= {
+            ("messages", ""): sum(call.times for call in calls),
+            ("host", ""): made["bf16"].host_memory / GB,
+            ("compute", ""): made["bf16"].compute_seconds / plain.compute_seconds,
+        }
+        rows[name] = row
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("strategy")
+
+
+def most_unsharded(made: Plan) -> int:
+    """Full-size bytes of a plan when they are most, which may be earlier than the worst moment."""
+    how = made.settings
+    if not how.sharded:
+        return 0
+    parts = formulas.unsharded(how.units(made.shape), how.shards, how.policy(made.shape))
+    return sum(parts.values())
+
+
+def sent(made: Plan) -> tuple[float, float]:
+    """Bytes that a GPU sends in a ring for a step, and those of them that leave its node."""
+    cluster = made.settings.cluster
+    rings = sum(call.times * in_ring(call) for call in made.messages)
+    return rings, sum(call.times * between_nodes(call, cluster) for call in made.messages)
+
+
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "1. Does DDP fit?": {"strategy": "DDP"},
+    "2. With blocks that stay gathered?": {"reshard_after_forward": False},
+    "3. With blocks that are freed?": {},
+    "4. With selective checkpointing?": {"checkpoint": "selective"},
+    "5. With full checkpointing?": {"checkpoint": True},
+    "6. With a block on 8 GPUs?": {"checkpoint": True, "split_root": True, "tensor": 8},
+}
+
+
+def six_questions(parameters: Any, gpus: int, **options: Any) -> pd.DataFrame:
+    """The decision path: ways to train, the one that costs least first; the first that fits is it.
+
+    Columns: fits, GB on each GPU, seconds of compute and of network, tokens/s on each GPU, MFU.
+    """
+    rows = {}
+    for question, way in QUESTIONS.items():
+        made = plan(parameters, gpus, **({"checkpoint": False} | options | way))
+        rows[question] = {
+            "fits": "yes" if made.fits else "no",
+            "GB": round(made.ledger.device / GB, 1),
+            "compute, s": round(made.compute_seconds, 2),
+            "network, s": round(made.network_seconds + made.tensor_seconds, 2),
+            "tokens/s": round(made.tokens_per_second),
+            "MFU": f"{made.mfu:.0%}",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(f"{gpus} GPUs")
+
+
+def configs(gpus: int = 64) -> pd.DataFrame:
+    """The configs of data/models: their parameters in billions, and GB on each of so many H100s."""
+    rows = {}
+    for path in sorted((FOLDER.parent / "models").glob("*.json")):
+        made = plan(path, gpus)
+        rows[path.stem] = {
+            "parameters": made.shape.parameters / GB,
+            "active": made.shape.active / GB,
+            "GB": made.ledger.device / GB,
+            "fits": "yes" if made.fits else "no",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("config").round(1)
+
+
 # Published runs
 
-TORCHTITAN = "torchtitan, benchmarks/llama3_h100_202412, 2024, tables 1 and 3"
-SPEED = "the same: tokens/s on each GPU"
-TORCHTITAN_A100 = "torchtitan, docs/performance.md, 2024"
+TITAN = "torchtitan, benchmarks/llama3_h100_202412"
+TITAN_A100 = "torchtitan, docs/performance.md, 2024"
+FOUNDRY = "LLM Foundry, scripts/train/benchmarking, H100"
+HERD = "The Llama 3 herd of models, 2024, table 4"
 ZERO = "Rajbhandari et al., ZeRO, 2020, figure 1"
+EAGER = "eager PyTorch reached a third of the peak"
+FEWER = "torchtitan kept every second product"
+NO_PIPELINE = "it had 16 pipeline stages: a GPU gathered a 16th of the blocks"
+
+
+def mpt(name: str, layers: int, width: int, heads: int) -> DecoderShape:
+    """A model of LLM Foundry's benchmark, trained on 2,048 tokens."""
+    sizes = layers, width, heads, heads, 4 * width, 50368
+    return DecoderShape(name, *sizes, positions=2048, **GPT)
 
 
 def published() -> pd.DataFrame:
-    """Published runs beside their plans: what, published, plan, source."""
-    small = {gpus: plan("8B", gpus, "96GB", batch=2, sequence=8192) for gpus in (8, 128)}
+    """Published runs beside their plans: what, published, plan, off, why, source.
+
+    "off" is plan / published - 1.
+    """
     on_a100: dict[str, Any] = {"gpus": 64, "gpu": "A100", "link": "InfiniBand HDR"}
-    large = plan("Llama 3 70B", sequence=8192, **on_a100)
-    plain = plan("Llama 2 13B", batch=2, checkpoint=False, **on_a100)
-    kept = {ranks: plan("7.5B", ranks).ledger.kept / 1e9 for ranks in (1, 64)}
+    small = {
+        gpus: plan("8B", gpus, "96GB", batch=2, sequence=8192, checkpoint="selective")
+        for gpus in (8, 128)
+    }
     saved = (small[8].ledger.kept - small[128].ledger.kept) / GIB
+    herd = plan("405B", 8192, tensor=8, batch=2, sequence=8192, checkpoint=False)
+    kept = plan("7.5B", 64).ledger.kept / GB
+    seven, thirty = mpt("MPT 7B", 32, 4096, 32), mpt("MPT 30B", 48, 7168, 56)
+    runs = {  # a micro-batch, and how many of them make a step
+        "MPT 7B, 8 H100": (plan(seven, 8, batch=6, sequence=2048, checkpoint=False), 10643),
+        "MPT 30B, 8 H100": (plan(thirty, 8, batch=3, sequence=2048, global_batch=504), 2002),
+        "MPT 30B, 32 H100": (plan(thirty, 32, batch=14, sequence=2048, global_batch=1344), 2308),
+        "MPT 70B, 64 H100": (
+            plan(mpt("", 80, 8192, 64), 64, batch=8, sequence=2048, global_batch=2048),
+            1039,
+        ),
+    }
     rows = [
+        *[
+            (f"{name}: tokens/s on each GPU", number, made.tokens_per_second, "", FOUNDRY)
+            for name, (made, number) in runs.items()
+        ],
+        *[
+            (f"Llama 3 8B, {gpus} H100: {what}", number, by_plan, why, TITAN)
+            for gpus, speed, size in ((8, 5762, 82.4), (128, 5605, 67.0))
+            for what, number, by_plan, why in (
+                ("tokens/s on each GPU", speed, small[gpus].tokens_per_second, EAGER),
+                ("GiB", size, small[gpus].ledger.device / GIB, FEWER),
+            )
+        ],
+        ("the same: GiB that 128 GPUs save", 15.4, saved, "", TITAN),
         (
-            "Llama 3 70B on 64 A100 of 80 GB, checkpointed: does it run?",
-            "yes",
-            f"yes, with {large.times:.0%} of the memory",
-            TORCHTITAN_A100,
+            "Llama 3 70B, 64 A100: tokens/s on each GPU",
+            331,
+            plan("Llama 3 70B", sequence=8192, **on_a100).tokens_per_second,
+            "it reached more than half of the peak",
+            TITAN_A100,
         ),
-        (
-            SPEED,
-            "331",
-            f"{large.tokens_per_second:.0f}",
-            TORCHTITAN_A100,
-        ),
-        (
-            "Llama 2 13B on the same GPUs, batch 2, not checkpointed: does it run?",
-            "yes",
-            f"yes, with {plain.times:.0%} of the memory",
-            TORCHTITAN_A100,
-        ),
-        (
-            SPEED,
-            "2,162",
-            f"{plain.tokens_per_second:,.0f}",
-            TORCHTITAN_A100,
-        ),
-        (
-            "Llama 3 8B on 128 H100 in place of 8: memory that each saves",
-            "15.4 GiB",
-            f"{saved:.1f} GiB",
-            TORCHTITAN,
-        ),
-        (
-            "the same: how much of the tokens/s on each GPU remains",
-            "97%",
-            f"{small[128].tokens_per_second / small[8].tokens_per_second:.0%}",
-            TORCHTITAN,
-        ),
-        (
-            "7.5 billion parameters: kept on one GPU, and on each of 64",
-            "120 GB and 1.9 GB",
-            f"{kept[1]:.0f} GB and {kept[64]:.1f} GB",
-            ZERO,
-        ),
+        ("Llama 3 405B, 8,192 H100: MFU in %", 43, 100 * herd.mfu, NO_PIPELINE, HERD),
+        ("7.5 billion parameters: GB kept on each of 64", 1.9, kept, "", ZERO),
     ]
-    return pd.DataFrame(rows, columns=["what", "published", "plan", "source"])
+    table = pd.DataFrame(rows, columns=["what", "published", "plan", "why", "source"])
+    table.insert(3, "off", (table["plan"] / table["published"] - 1).map("{:+.0%}".format))
+    for column in ("published", "plan"):
+        table[column] = table[column].map(lambda n: f"{n:,.0f}" if n > 100 else f"{n:.1f}")
+    return table
 
 
 # To play with

@@ -1,8 +1,8 @@
 """One step of the program by hand: which rank holds what of which block, moment by moment.
 
 In the pictures a block's weights, gradients and optimizer state are bars of one box per rank: the
-box of rank r is r's own piece, in r's colour. A box is filled on a rank that holds that piece at
-the moment. A whole gradient is striped in the colour of the rank that computed it: it has not been
+box of rank r is r's own shard, in r's colour. A box is filled on a rank that holds that shard at
+the moment. A full gradient is striped in the colour of the rank that computed it: it has not been
 added up yet.
 """
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 ROWS = 64
 KINDS = ("weights", "gradient", "optimizer state")
-NONE, PIECE, WHOLE = "none", "piece", "whole"
+NONE, SHARD, FULL = "none", "shard", "full"
 BOX, BAR, PITCH, GAP, LEFT = 0.44, 0.2, 0.27, 0.5, 1.75  # inches
 TOP, BOTTOM = 0.62, 0.12
 
 
 class Moment(NamedTuple):
-    """What one rank holds at a moment of the step: for each block "none", "piece" or "whole"."""
+    """What one rank holds at a moment of the step: for each block "none", "shard" or "full"."""
 
     doing: str
     block: int | None  # the one that something happens to, from 0
@@ -59,7 +59,7 @@ def moments_of_a_step(width: int = 16, depth: int = 3) -> list[Moment]:
     images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
     forward_and_backward(sharded, images, labels, ROWS)
     optimizer.step()
-    notes.note("AdamW, on the pieces", None)
+    notes.note("AdamW, on the shards", None)
     cleanup()
     return notes.moments
 
@@ -71,7 +71,7 @@ class Notes:
         self.optimizer = optimizer
         self.units = sharded.units[:-1]  # the last one is what is left over
         self.moments: list[Moment] = []
-        self.in_backward: set[int] = set()  # units whose whole gradient is there
+        self.in_backward: set[int] = set()  # units whose full gradient is there
         self.note("before the step", None)
         for index, (block, unit) in enumerate(zip(sharded.module.blocks, self.units, strict=True)):
             vars(unit).update(
@@ -90,7 +90,7 @@ class Notes:
             Moment(
                 doing,
                 block,
-                tuple(WHOLE if unit.whole else PIECE for unit in self.units),
+                tuple(FULL if unit.full else SHARD for unit in self.units),
                 tuple(self._gradient(index) for index in range(len(self.units))),
                 tuple(self._state(unit) for unit in self.units),
             )
@@ -98,11 +98,11 @@ class Notes:
 
     def _gradient(self, index: int) -> str:
         if index in self.in_backward:
-            return WHOLE
-        return NONE if self.units[index].shards[0].grad is None else PIECE
+            return FULL
+        return NONE if self.units[index].shards[0].grad is None else SHARD
 
     def _state(self, unit: Unit) -> str:
-        return PIECE if unit.shards[0] in self.optimizer.state else NONE
+        return SHARD if unit.shards[0] in self.optimizer.state else NONE
 
     def after(self, method: Callable, name: str, index: int) -> Callable:
         """The method, which then records a moment."""
@@ -115,11 +115,11 @@ class Notes:
         return noted
 
     def on_free(self, unit: Unit, index: int) -> Callable:
-        """`free`, recorded: afterwards in forward, before in backward, with whole gradients."""
+        """`free`, recorded: afterwards in forward, before in backward, with full gradients."""
         free = unit.free
 
         def noted():
-            if not unit.whole:
+            if not unit.full:
                 return
             if not torch.is_grad_enabled():  # autograd is about to reduce
                 self.in_backward.add(index)
@@ -132,18 +132,18 @@ class Notes:
         return noted
 
     def on_reduce(self, unit: Unit, index: int) -> Callable:
-        """`reduce_scatter`, recorded when this rank has only its piece of the gradient."""
+        """`reduce_scatter`, recorded when this rank has only its shard of the gradient."""
         reduce = unit.reduce_scatter
 
         def noted(gradients):
-            pieces = reduce(gradients)
+            shards = reduce(gradients)
             self.in_backward.discard(index)
-            for shard, piece in zip(unit.shards, pieces, strict=True):
-                shard.grad = piece  # autograd does this next
+            for shard, gradient in zip(unit.shards, shards, strict=True):
+                shard.grad = gradient  # autograd does this next
             self.note(f"reduce-scatter, block {index + 1}", index)
             for shard in unit.shards:
                 shard.grad = None
-            return pieces
+            return shards
 
         return noted
 
@@ -191,20 +191,20 @@ def _phases(moments: Sequence[Moment]) -> list[tuple[str, int, int]]:
 
 
 def _in_words(of_ranks: Sequence[Sequence[Moment]]) -> str:
-    """The strip in words: at most how many blocks are whole, and in which order."""
-    whole = [[b + 1 for b, held in enumerate(m.weights) if held == WHOLE] for m in of_ranks[0]]
+    """The strip in words: at most how many blocks are unsharded, and in which order."""
+    full = [[b + 1 for b, held in enumerate(m.weights) if held == FULL] for m in of_ranks[0]]
     order: list[list[int]] = []
-    for blocks in whole:
+    for blocks in full:
         if blocks and (not order or order[-1] != blocks):
             order.append(blocks)
         elif not blocks and order and order[-1]:
             order.append([])
     spoken = [" and ".join(map(str, blocks)) for blocks in order if blocks]
-    most = max(map(len, whole))
+    most = max(map(len, full))
     return (
         f"A step on {len(of_ranks)} ranks, moment by moment. At most {most} "
-        f"{'block is' if most == 1 else 'blocks are'} whole at a time, on all ranks alike, in the "
-        f"order {', '.join(spoken)}. All else is held in pieces, one a rank."
+        f"{'block is' if most == 1 else 'blocks are'} unsharded at a time, on all ranks alike, in "
+        f"the order {', '.join(spoken)}. All else is sharded, one shard a rank."
     )
 
 
@@ -234,11 +234,11 @@ def frame(of_ranks: Sequence[Sequence[Moment]], number: int) -> figures.Picture:
             y = top + row * PITCH
             axes.text(LEFT - 0.1, y + BAR / 2, kind, ha="right", va="center", size=8)
             for block, held in enumerate(moment.held(kind)):
-                local = rank if kind == "gradient" and held == WHOLE else None
+                local = rank if kind == "gradient" and held == FULL else None
                 for owner in range(ranks):
                     x = LEFT + block * (each + GAP) + owner * BOX
                     _box(axes, x, y, BOX * 0.94, BAR, owner, _has(held, owner, rank), local)
-    words = [f"rank {rank} {_beyond_pieces(moment)}" for rank, moment in enumerate(moments)]
+    words = [f"rank {rank} {_beyond_shards(moment)}" for rank, moment in enumerate(moments)]
     alt = f"Moment {number + 1}, {moments[0].doing}: {'; '.join(words)}."
     return figures.Picture(axes.figure, alt, width=520)
 
@@ -249,19 +249,19 @@ def slider(of_ranks: Sequence[Sequence[Moment]]) -> Stepper:
     return figures.stepper(frames, name="moment", first=11)
 
 
-def _beyond_pieces(moment: Moment) -> str:
+def _beyond_shards(moment: Moment) -> str:
     words = [
         f"the {held} {kind} of block {block + 1}"
         for kind in KINDS
         for block, held in enumerate(moment.held(kind))
-        if held == WHOLE or (held == PIECE and kind == "gradient")
+        if held == FULL or (held == SHARD and kind == "gradient")
     ]
-    words = [word.replace("the piece gradient", "its piece of the gradient") for word in words]
-    return "has its pieces" + (f" and {', '.join(words)}" if words else " alone")
+    words = [word.replace("the shard gradient", "its shard of the gradient") for word in words]
+    return "has its shards" + (f" and {', '.join(words)}" if words else " alone")
 
 
 def _has(held: str, owner: int, rank: int) -> bool:
-    return held == WHOLE or (held == PIECE and owner == rank)
+    return held == FULL or (held == SHARD and owner == rank)
 
 
 def _box(
@@ -274,7 +274,7 @@ def _box(
     filled: bool,
     local: int | None = None,
 ) -> None:
-    """The box of `owner`'s piece; striped where it is what rank `local` has computed alone."""
+    """The box of `owner`'s shard; striped where it is what rank `local` has computed alone."""
     from matplotlib.patches import Rectangle
 
     from ddp_workbook.figures.palette import rank_colour, tint

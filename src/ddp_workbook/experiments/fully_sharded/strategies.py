@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,13 +16,13 @@ from torch.utils.checkpoint import checkpoint
 from ddp_workbook.chapters.fully_sharded import LEARNING_RATE
 from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.planning import formulas
-from ddp_workbook.planning.formulas import Ledger
-from ddp_workbook.planning.fsdp_step import FsdpStep, Message
-from ddp_workbook.planning.messages import ddp_messages, zero_1_messages
+from ddp_workbook.planning.formulas import Ledger, Policy
+from ddp_workbook.planning.messages import Message, ddp_messages, fsdp_messages, zero_1_messages
 from ddp_workbook.planning.shards import Units
 
 ROOT_FIRST = 3  # position, and embedding's two: the root's parameters that a step uses first
-BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+FP32, HALF = torch.float32, torch.bfloat16
+DTYPES = {"fp32": (FP32, FP32), "bf16": (HALF, FP32), "bf16-reduce": (HALF, HALF)}  # as in plan
 FAKE = "fake"  # the backend of a world in which nothing is sent
 
 
@@ -42,9 +42,10 @@ class Recomputed(nn.Module):
 class Strategy:
     """A way of training: `fully_shard` by block with these `policies`, unless `kind` is another.
 
-    `replicas` groups of ranks hold the same (HSDP). `autocast` computes in bf16 without a policy. A
-    strategy with `needs` is measured at this number of ranks only, another one at any. DDP does not
-    run in a fake world (torch 2.13): its model is plain there, without buckets.
+    `precision` is a key of DTYPES: `fully_shard` gets a MixedPrecisionPolicy, other kinds compute
+    under autocast, and DDP sends its buckets in the second dtype. `replicas` groups of ranks hold
+    the same (HSDP). A strategy with `needs` is measured at this number of ranks only, another one
+    at any. DDP does not run in a fake world (torch 2.13): its model is plain there, no buckets.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Strategy:
     policies: Mapping[str, Any] = field(default_factory=dict)
     offload: bool = False
     checkpointing: bool = False
-    autocast: bool = False
+    precision: str = "fp32"
     replicas: int = 1
     needs: int | None = None
 
@@ -66,14 +67,24 @@ class Strategy:
             if dist.get_backend() == FAKE:
                 return model
             ids = [device] if device.type == "cuda" else None
-            return DistributedDataParallel(model, device_ids=ids, **self.policies)
+            wrapped = DistributedDataParallel(model, device_ids=ids, **self.policies)
+            if self.precision == "bf16-reduce":
+                wrapped.register_comm_hook(None, halved)
+            return wrapped
         mesh, policies = self.mesh(device), dict(self.policies)
+        if self.precision != "fp32":
+            policies["mp_policy"] = MixedPrecisionPolicy(*DTYPES[self.precision])
         if self.offload:  # pinned memory needs an accelerator
             policies["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type == "cuda")
         for block in model.blocks:
             fully_shard(block, mesh=mesh, **policies)
         of_root = {k: v for k, v in policies.items() if k != "reshard_after_forward"}
         return fully_shard(model, mesh=mesh, **of_root)  # by default the root stays whole
+
+    @property
+    def autocast(self) -> bool:
+        """Whether forward runs under bf16 autocast."""
+        return self.kind != "fully_shard" and self.precision != "fp32"
 
     def mesh(self, device: torch.device) -> DeviceMesh:
         """All ranks in a row; for HSDP `replicas` rows, each with the whole model."""
@@ -104,27 +115,36 @@ class Strategy:
         if self.kind == "ZeRO-1":
             return formulas.zero_1(units, ranks, rank)
         shards = ranks // self.replicas
-        known = {"root_first": ROOT_FIRST} | self.known
-        return formulas.fully_sharded(units, shards, rank % shards, offload=self.offload, **known)
+        return formulas.fully_sharded(
+            units, shards, rank % shards, how=self.policy, offload=self.offload
+        )
 
     def messages(self, units: Units, ranks: int) -> list[Message]:
         """The calls of a step by formula."""
         if self.kind == "one process":
             return []
-        if self.kind == "DDP":
-            return ddp_messages(units, ranks, root_first=ROOT_FIRST)
-        if self.kind == "ZeRO-1":
-            return zero_1_messages(units, ranks, root_first=ROOT_FIRST)
-        shards = ranks // self.replicas
-        return FsdpStep(units, shards, replicas=self.replicas, **self.known).messages
+        if self.kind == "fully_shard":
+            return fsdp_messages(units, ranks // self.replicas, self.policy, self.replicas)
+        calls = {"DDP": ddp_messages, "ZeRO-1": zero_1_messages}[self.kind]
+        return calls(units, ranks, sent_as=DTYPES[self.precision][1], root_first=ROOT_FIRST)
 
     @property
-    def known(self) -> dict[str, Any]:
+    def policy(self) -> Policy:
         """`fully_shard`'s policies as the formulas take them."""
-        found = {key: self.policies[key] for key in self.policies if key == "reshard_after_forward"}
-        if policy := self.policies.get("mp_policy"):
-            found |= {"param_dtype": policy.param_dtype, "reduce_dtype": policy.reduce_dtype}
-        return found
+        reshard, given = self.policies.get("reshard_after_forward", True), DTYPES[self.precision]
+        if own := self.policies.get("mp_policy"):
+            given = own.param_dtype, own.reduce_dtype
+        return Policy(reshard, param_dtype=given[0], reduce_dtype=given[1], root_first=ROOT_FIRST)
+
+
+def halved(state: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """What bf16_compress_hook does, on gloo as well: send a bucket in bfloat16.
+
+    DDP refuses a hook of that name without NCCL (torch 2.13).
+    """
+    sent = bucket.buffer().to(HALF).div_(dist.get_world_size())
+    future = dist.all_reduce(sent, async_op=True).get_future()
+    return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
 
 
 STRATEGIES = {
@@ -134,14 +154,24 @@ STRATEGIES = {
         Strategy("DDP", "DDP"),
         Strategy("ZeRO-1", "ZeRO-1"),
         Strategy("fully_shard"),
-        Strategy("blocks stay whole", policies={"reshard_after_forward": False}),
+        Strategy("blocks stay gathered", policies={"reshard_after_forward": False}),
         Strategy("reshard to 2", policies={"reshard_after_forward": 2}, needs=4),
-        Strategy("bf16", policies={"mp_policy": BF16}),
+        Strategy("bf16", precision="bf16"),
         Strategy("CPU offload", offload=True),
         Strategy("checkpointing", checkpointing=True),
         Strategy("HSDP, 2 x 2", replicas=2, needs=4),
     )
 }
+
+
+def in_all_dtypes() -> list[Strategy]:
+    """Each strategy that sends something of its own, in each of DTYPES."""
+    names = ("DDP", "ZeRO-1", "fully_shard", "blocks stay gathered", "HSDP, 2 x 2")
+    return [
+        replace(STRATEGIES[name], name=f"{name}, {precision}", precision=precision)
+        for name in names
+        for precision in DTYPES
+    ]
 
 
 def units_of(model: DigitsTransformer) -> Units:

@@ -12,16 +12,14 @@ from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and
 from ddp_workbook.chapters.fully_sharded import shard_by_block
 from ddp_workbook.chapters.fully_sharded_by_hand import FullyShardedByHand
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer
+from ddp_workbook.planning.messages import Message
+from ddp_workbook.planning.speed import in_ring
 from ddp_workbook.recording.collectives import record_collectives
 
-DDP, BY_HAND, AS_ONE, BY_BLOCK = "DDP", "by hand", "fully_shard, whole", "fully_shard, by block"
+DDP, BY_HAND, AS_ONE, BY_BLOCK = "DDP", "by hand", "fully_shard, one unit", "fully_shard, by block"
 WAYS = (DDP, BY_HAND, AS_ONE, BY_BLOCK)
 ROWS, WIDTH, DEPTH = 64, 64, 3
 RING = "kB sent by a rank in a ring"
-# What a rank sends in a ring for a call on S bytes among N ranks, in units of S (N-1)/N: an
-# all-reduce is a reduce-scatter and an all-gather (Patarasuk and Yuan 2009). In a broadcast each
-# rank but the last passes the tensor on.
-IN_RING = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
 SHOWN = ("all_reduce", "all_gather", "reduce_scatter")
 OPS = {
     "all_gather_into_tensor": "all_gather",
@@ -85,8 +83,11 @@ def wire_table(ranks: int = 2, **size: int) -> pd.DataFrame:
     """A row a way: calls by operation, and the kB that a ring sends from each rank for them."""
     rows = {}
     for way, step in wires_of_a_step(ranks, **size).items():
-        whole = step[["bytes", "received"]].max(axis=1)
-        in_ring = (step["op"].map(IN_RING) * whole * (ranks - 1) / ranks).sum()
+        sent = [
+            in_ring(Message(row.op, "", row.bytes, row.received, ranks))
+            for row in step.itertuples()
+            if row.op in SHOWN
+        ]
         calls = step["op"].value_counts()
-        rows[way] = {op: calls.get(op, 0) for op in SHOWN} | {RING: round(in_ring / 1000)}
+        rows[way] = {op: calls.get(op, 0) for op in SHOWN} | {RING: round(sum(sent) / 1000)}
     return pd.DataFrame(rows).T.rename_axis("program")

@@ -1,7 +1,7 @@
-"""Hosts that meet as torchruns do, or do not: played by ranks of one machine.
+"""Nodes that meet as torchruns do, or do not: played by ranks of one machine.
 
-A torchrun that starts takes seconds, most of them for imports. Here the first rank of each host
-calls what torchrun calls to find the other hosts, so a meeting takes little more than one second.
+A torchrun that starts takes seconds, most of them for imports. Here the first rank of each node
+calls what torchrun calls to find the other nodes, so a meeting takes little more than one second.
 Then all ranks meet in `init_process_group`.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ddp_workbook.notebook.play import Play
 
-JOIN = 2.5  # seconds until a host gives up, in place of torchrun's ten minutes
+JOIN = 2.5  # seconds until a node gives up, in place of torchrun's ten minutes
 READ = 1  # seconds until it gives up the store, in place of a minute
 LATE = 0.5  # seconds
 NOTHING, SLOW, ABSENT = "nothing", "it is late", "it never comes"
@@ -39,16 +39,15 @@ INTERFACE = "an interface that does not exist"
 ADVICE = {
     NOTHING: "",
     SLOW: "nothing to do: the others wait for it, ten minutes unless you say otherwise",
-    ABSENT: "compare the lines of all hosts: --nnodes, --rdzv-endpoint and --rdzv-id must be equal",
-    NAME: "take the address, or a name that getent hosts knows, on every host",
-    PORT: "the same --rdzv-endpoint on all hosts",
-    JOB: "the same --rdzv-id on all hosts",
+    ABSENT: "compare the lines of all nodes: --nnodes, --rdzv-endpoint and --rdzv-id must be equal",
+    NAME: "take the address, or a name that getent hosts knows, on every node",
+    PORT: "the same --rdzv-endpoint on all nodes",
+    JOB: "the same --rdzv-id on all nodes",
     INTERFACE: "ip -brief address lists the interfaces; leave GLOO_SOCKET_IFNAME out unless gloo "
     "picks a wrong one",
 }
 GAVE_UP = "gave up"
-HOSTS, GROUP = "waits for the other hosts", "waits for the other ranks"
-AGENT = series_colour(0)
+HOSTS, GROUP = "waits for the other nodes", "waits for the other ranks"
 TELLING = (  # the first of these that is found says most
     r"gai error: [^)]*",
     r"Unable to find (?:addr|interf)[^\n]*",
@@ -61,30 +60,30 @@ class Seen(NamedTuple):
 
     host: str
     came: float
-    assigned: float  # when its host knew its ranks, or gave up
+    assigned: float  # when its node knew its ranks, or gave up
     met: float  # when the group was there, or it gave up
     rank: int | None  # None: it never got one
     error: str
 
 
 def play_hosts() -> Play:
-    """Hosts that look for each other, with controls for how many, and for what breaks."""
+    """Nodes that look for each other, with controls for how many, and for what breaks."""
     return ddp_workbook.play(
         join,
         hosts_plot,
         ranks=lambda hosts, each, **_: hosts * each,
         stills=[{"breaks": breaks} for breaks in (SLOW, NAME, PORT, INTERFACE, ABSENT)],
-        hosts=ddp_workbook.slider("hosts", (1, 2, 3), 2),
-        each=ddp_workbook.slider("ranks a host", (1, 2), 2),
-        breaks=ddp_workbook.choice("what is wrong with the last host", tuple(ADVICE)),
+        hosts=ddp_workbook.slider("nodes", (1, 2, 3), 2),
+        each=ddp_workbook.slider("ranks a node", (1, 2), 2),
+        breaks=ddp_workbook.choice("what is wrong with the last node", tuple(ADVICE)),
     )
 
 
-# In a process: rank r of `launch` plays a rank of host r // each
+# In a process: rank r of `launch` plays a rank of node r // each
 
 
 def join(hosts: int, each: int, breaks: str) -> Seen:
-    """Find the other hosts, as torchrun does, then join the group; what came of it."""
+    """Find the other nodes, as torchrun does, then join the group; what came of it."""
     logging.disable(logging.CRITICAL)  # the error is in what is returned
     store, place, _ = next(dist.rendezvous("env://"))
     name, local = "abc"[place // each], place % each
@@ -127,15 +126,15 @@ def start_together(store: dist.Store, world_size: int) -> float:
 
 
 def host_number(store: dist.Store, name: str, local: int, hosts: int, wrong: str) -> int:
-    """The host's GROUP_RANK: its first process asks the other hosts, and tells the others here."""
+    """The node's GROUP_RANK: its first process asks the other nodes, and tells the others here."""
     if wrong == ABSENT:
-        raise RuntimeError("torchrun was not started on this host")
+        raise RuntimeError("torchrun was not started on this node")
     if local:
         number = store.get(f"number of {name}").decode()
         if number == GAVE_UP:
             raise RuntimeError("its torchrun gave up, and has started no rank")
         return int(number)
-    if name == "a":  # the host that the endpoint names: it opens the store
+    if name == "a":  # the node that the endpoint names: it opens the store
         meeting = loopback_store()
         store.set("port", str(meeting.port))
     handler = handler_of(name, int(store.get("port")), hosts, wrong)
@@ -168,7 +167,7 @@ def handler_of(name: str, port: int, hosts: int, wrong: str) -> RendezvousHandle
     )
     backend, store = create_backend(parameters)
     handler = create_handler(store, backend, parameters)
-    # The store for the ranks, which torchrun opens on all of the host's addresses.
+    # The store for the ranks, which torchrun opens on all of the node's addresses.
     handler._create_tcp_store_server = lambda *_: loopback_store()
     return handler
 
@@ -186,27 +185,19 @@ def in_one_line(error: Exception, log: str) -> str:
 
 @figures.drawn
 def hosts_plot(of_ranks: Sequence[Seen], each: int, breaks: str, **_: object) -> figures.Picture:
-    """A lane a process: it waits for the other hosts, then for the group; and what it says."""
+    """A lane a process: it waits for the other nodes, then for the group; and what it says."""
     zero = min(seen.came for seen in of_ranks)
     rows: list[tuple] = []
     for place, seen in enumerate(of_ranks):
         who = f"process {place % each}" if seen.rank is None else f"rank {seen.rank}"
         came, assigned, met = (1e3 * (at - zero) for at in (seen.came, seen.assigned, seen.met))
-        rows.append((f"host {seen.host}, {who}", HOSTS, came, assigned, place))
+        rows.append((f"node {seen.host}, {who}", HOSTS, came, assigned, None))
         if seen.rank is not None:
-            rows.append((f"host {seen.host}, {who}", GROUP, assigned, met, place))
-    events = pd.DataFrame(rows, columns=["lane", "what", "start", "end", "place"])
-
-    def look(event: dict) -> figures.Look:
-        return pale_look(AGENT if event["what"] == HOSTS else rank_colour(event["place"]))
-
-    picture = figures.lanes(
-        events,
-        "milliseconds since all hosts were started",
-        "Who waits for whom",
-        by=look,
-        keys={HOSTS: pale_look(AGENT), GROUP: pale_look(rank_colour(0))},
-    )
+            rows.append((f"node {seen.host}, {who}", GROUP, assigned, met, place))
+    events = pd.DataFrame(rows, columns=["lane", "what", "start", "end", "rank"])
+    unit, about = "milliseconds since all nodes were started", "Who waits for whom"
+    keys = {HOSTS: pale_look(series_colour(0)), GROUP: pale_look(rank_colour(0))}
+    picture = figures.lanes(events, unit, about, by="rank", pale=[HOSTS, GROUP], keys=keys)
     words = said(of_ranks[::each], breaks)
     picture.axes.set_title(words)
     picture.alt += f" {words}".replace("\n", " ")
@@ -214,8 +205,8 @@ def hosts_plot(of_ranks: Sequence[Seen], each: int, breaks: str, **_: object) ->
 
 
 def said(of_hosts: Sequence[Seen], breaks: str) -> str:
-    """Whether all have met, or each host's error; and what to do."""
-    errors = [f"host {seen.host}: {seen.error}" for seen in of_hosts if seen.error]
+    """Whether all have met, or each node's error; and what to do."""
+    errors = [f"node {seen.host}: {seen.error}" for seen in of_hosts if seen.error]
     todo = f"What to do: {ADVICE[breaks]}." if ADVICE[breaks] else ""
     lines = [*(errors or ["All ranks have met."]), todo]
     return "\n".join(line for text in lines for line in textwrap.wrap(text, 80))

@@ -1,4 +1,4 @@
-"""The chapter's program by torchrun, on one host and on several; all of them are this machine."""
+"""The chapter's program by torchrun, on one node and on several; all of them are this machine."""
 
 import json
 import os
@@ -37,12 +37,12 @@ def on_hosts(
     quiet: bool = False,
     timeout: float = LIMIT,
 ) -> dict[str, AgentRun]:
-    """Run the chapter's program by one torchrun a pretend host, `ranks` ranks on each.
+    """Run the chapter's program by one torchrun a pretend node, `ranks` ranks on each.
 
-    `words` are the program's own arguments. Each host starts `delay` seconds after the one before.
-    All hosts are this machine, and meet on its loopback address.
+    `words` are the program's own arguments. Each node starts `delay` seconds after the one before.
+    All nodes are this machine, and meet on its loopback address.
     """
-    names = [f"host {letter}" for letter in "abcdefgh"[:hosts]]
+    names = [f"node {letter}" for letter in "abcdefgh"[:hosts]]
     endpoint = f"{LOOPBACK}:{free_port()}"
     meeting = ["--rdzv-backend", "c10d", "--rdzv-id", "run1", "--rdzv-endpoint", endpoint]
     line = ["--nnodes", str(hosts), "--nproc-per-node", str(ranks), *meeting]
@@ -62,7 +62,7 @@ def on_one_host(
 ) -> AgentRun:
     """Run the chapter's program by a single torchrun."""
     line = ["--standalone", "--nproc-per-node", str(ranks), "--tee", "3", program(), *words]
-    return run_agents({"this host": line}, timeout=timeout, quiet=quiet)["this host"]
+    return run_agents({"this node": line}, timeout=timeout, quiet=quiet)["this node"]
 
 
 def program() -> str:
@@ -71,9 +71,9 @@ def program() -> str:
 
 
 def environment_table(runs: Mapping[str, AgentRun]) -> pd.DataFrame:
-    """A row a rank: its host, and what torchrun put into its environment."""
+    """A row a rank: its node, and what torchrun put into its environment."""
     rows = [
-        {"host": host, **{name: variables.get(name, "") for name in TOLD}}
+        {"node": host, **{name: variables.get(name, "") for name in TOLD}}
         for host, run in runs.items()
         for _, variables in sorted(run.environments.items())
     ]
@@ -81,7 +81,7 @@ def environment_table(runs: Mapping[str, AgentRun]) -> pd.DataFrame:
 
 
 def transcript(runs: Mapping[str, AgentRun]) -> str:
-    """The command line of each host, then what its ranks printed."""
+    """The command line of each node, then what its ranks printed."""
     lines = [f"{host} $ {run.command}" for host, run in runs.items()]
     for host, run in runs.items():
         lines += [
@@ -114,7 +114,8 @@ def every_launcher(results: Path, started_by: Sequence[str]) -> pd.DataFrame:
         {"started by": STARTED_BY[name]} | {column: run["row"][column] for column in columns}
         for name, run in recorded()["runs"].items()
     ]
-    return pd.concat([here, pd.DataFrame(jobs)], ignore_index=True)
+    table = pd.concat([here, pd.DataFrame(jobs)], ignore_index=True)
+    return table.rename(columns={"hosts": "nodes"})
 
 
 def recorded() -> dict:

@@ -1,4 +1,4 @@
-"""When the hosts and the ranks of a run met, read from the logs of its torchruns, and drawn."""
+"""When the nodes and the ranks of a run met, read from the logs of its torchruns, and drawn."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ import pandas as pd
 
 from ddp_workbook import figures
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.figures.palette import INK, pale_look, rank_colour, series_colour, tint
+from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.agents import AgentRun, error_of
 
-KINDS = {"starts": "starts Python", "waits": "waits for the others", "works": "works"}
-AGENT = series_colour(0)
+STARTS, WAITS, WORKS = "starts Python", "waits for the others", "works"
 
 
 class Meeting(NamedTuple):
-    """When hosts and ranks met; times in seconds since the first torchrun was started.
+    """When nodes and ranks met; times in seconds since the first torchrun was started.
 
-    `stays` has a row for each bar: host, rank (nan for the torchrun itself), what (of KINDS), start
-    and end.
+    `stays` has a row for each bar: host, rank (nan for the torchrun itself), what (STARTS, WAITS or
+    WORKS), start and end.
     """
 
     stays: pd.DataFrame
@@ -30,14 +29,14 @@ class Meeting(NamedTuple):
 
 
 def rendezvous(runs: Mapping[str, AgentRun]) -> Meeting:
-    """Read from the logs of a run on several hosts when who waited for whom.
+    """Read from the logs of a run on several nodes when who waited for whom.
 
     Raises WorkbookError if a torchrun failed: there is nothing to read then.
     """
     failed = {host: error_of(run.lines) for host, run in runs.items() if run.returncode != 0}
     if failed:
         words = "; ".join(f"{host}: {error or 'stopped'}" for host, error in failed.items())
-        raise WorkbookError(f"The hosts did not get to the end of the program. {words}")
+        raise WorkbookError(f"The nodes did not get to the end of the program. {words}")
     zero = min(run.started for run in runs.values())
     met = _roll_call(runs) - zero
     stays: list[tuple] = []
@@ -48,18 +47,18 @@ def rendezvous(runs: Mapping[str, AgentRun]) -> Meeting:
         ends = _when(run, "worker group successfully finished") - zero
         given.append(knows)
         stays += [
-            (host, None, "starts", run.started - zero, joins),
-            (host, None, "waits", joins, knows),
-            (host, None, "works", knows, run.ended - zero),
+            (host, None, STARTS, run.started - zero, joins),
+            (host, None, WAITS, joins, knows),
+            (host, None, WORKS, knows, run.ended - zero),
         ]
         for local_rank, variables in sorted(run.environments.items()):
             connected = _when(run, "client socket has connected", local_rank) - zero
             there = min(connected, met)  # --tee is a little late, and not for all lines alike
             rank = int(variables["RANK"])
             stays += [
-                (host, rank, "starts", run.born[local_rank] - zero, there),
-                (host, rank, "waits", there, met),
-                (host, rank, "works", met, ends),
+                (host, rank, STARTS, run.born[local_rank] - zero, there),
+                (host, rank, WAITS, there, met),
+                (host, rank, WORKS, met, ends),
             ]
     store = next(host for host, run in runs.items() if run.listens)
     table = pd.DataFrame(stays, columns=["host", "rank", "what", "start", "end"])
@@ -92,20 +91,11 @@ def rendezvous_plot(meeting: Meeting) -> figures.Picture:
             return f"rank {stay['rank']:.0f}"
         return f"{stay['host']}: torchrun" + (", store" if stay["host"] == store_host else "")
 
-    def look(event: dict) -> figures.Look:
-        agent = event["rank"] != event["rank"]
-        colour = AGENT if agent else rank_colour(int(event["rank"]))
-        if event["what"] == KINDS["waits"]:
-            return pale_look(colour)
-        fill = tint(colour) if event["what"] == KINDS["starts"] else colour
-        return {"facecolor": fill, "edgecolor": colour, "linewidth": 1}
-
-    events = stays.assign(lane=stays.apply(lane, axis=1), what=stays["what"].map(KINDS))
+    events = stays.assign(lane=stays.apply(lane, axis=1))
     events["end"] = events[["start", "end"]].max(axis=1)  # logs are read ten times a second
-    keys = {KINDS[what]: look({"rank": float("nan"), "what": KINDS[what]}) for what in KINDS}
     unit = "seconds since the first torchrun was started"
     about = "A lane for each torchrun and for each rank"
-    picture = figures.lanes(events, unit, about, by=look, keys=keys)
+    picture = figures.lanes(events, unit, about, by="rank", pale=[WAITS], tinted=[STARTS])
     # The words stand on either side of the two lines, which can be close to each other.
     marks = (
         (ranks_given, "ranks are assigned ", "right"),
@@ -114,17 +104,8 @@ def rendezvous_plot(meeting: Meeting) -> figures.Picture:
     for time, words, side in marks:
         picture.axes.axvline(time, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
         picture.axes.text(time, -0.52, words, ha=side, va="bottom", fontsize=10)
-    starts = stays[stays["what"] == "starts"]
-    agents, ranks = starts[starts["rank"].isna()], starts.dropna()
-    begun = ", ".join(f"the torchrun of {r.host} at {r.start:.1f} s" for r in agents.itertuples())
-    placed = "; ".join(
-        f"{host} has the ranks {', '.join(f'{rank:.0f}' for rank in own['rank'])}"
-        for host, own in ranks.groupby("host", sort=False)
-    )
-    picture.alt = (
-        f"A lane for each torchrun and for each rank, over time. Started: {begun}. {store_host} "
-        f"keeps the store. Ranks are assigned at {ranks_given:.1f} s: {placed}. The ranks start "
-        f"Python, and the group has met at {group_met:.1f} s; until then they wait for each other, "
-        "and afterwards they work."
+    picture.alt += (
+        f" {store_host} keeps the store. Ranks are assigned at {ranks_given:.1f} s, and the group "
+        f"has met at {group_met:.1f} s."
     )
     return picture

@@ -3,16 +3,16 @@
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from functools import partial
 
 import pandas as pd
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.process_groups import make_mesh
 from ddp_workbook.errors import WorkbookError
+from ddp_workbook.experiments.collectives.every_call import COLLECTIVES, numbers
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.timing import compare, summary, time_step
 
@@ -42,8 +42,8 @@ def one_stage_or_two(ranks: int = 4, rounds: int = 5) -> pd.DataFrame:
     `ratio` is a median divided by that of the sum over all ranks at once.
     """
     tables = []
-    for size, numbers in {"19 kB": 4_810, "4 MiB": 2**20}.items():
-        times = launch(timed_sums, numbers, rounds, ranks=ranks)[0]
+    for size, count in {"19 kB": 4_810, "4 MiB": 2**20}.items():
+        times = launch(timed_sums, count, rounds, ranks=ranks)[0]
         table = summary(times, baseline="all ranks at once")
         tables.append(table.assign(size=size))
     found = pd.concat(tables, ignore_index=True)
@@ -58,22 +58,13 @@ def one_stage_or_two(ranks: int = 4, rounds: int = 5) -> pd.DataFrame:
 # Backends
 
 
-def operations(x: Tensor) -> dict[str, Callable[[], Any]]:
-    """A call of each operation, on tensors like x."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    many = [x.clone() for _ in range(size)]
-    calls = {
-        "broadcast": lambda: dist.broadcast(x, 0),
-        "all_reduce": lambda: dist.all_reduce(x),
-        "reduce": lambda: dist.reduce(x, 0),
-        "all_gather": lambda: dist.all_gather(many, x),
-        "gather": lambda: dist.gather(x, many if rank == 0 else None),
-        "scatter": lambda: dist.scatter(x, many if rank == 0 else None),
-        "reduce_scatter": lambda: dist.reduce_scatter(x, many),
-        "all_to_all": lambda: dist.all_to_all(many, [one.clone() for one in many]),
-        "barrier": dist.barrier,
+def operations(device: torch.device) -> dict[str, Callable[[], object]]:
+    """A call of each operation, on tensors of this device."""
+    calls: dict[str, Callable[[], object]] = {
+        name: partial(call, numbers(device)) for name, call in COLLECTIVES.items()
     }
-    if size > 1:
+    x, rank = numbers(device), dist.get_rank()
+    if dist.get_world_size() > 1:
         calls["send, recv"] = lambda: (
             dist.send(x, 1) if rank == 0 else rank == 1 and dist.recv(x, 0)
         )
@@ -85,7 +76,7 @@ def try_operations(backend: str, kind: str) -> dict[str, str]:
     local = int(os.environ["LOCAL_RANK"]) if kind == "cuda" else None
     dist.init_process_group(backend, timeout=timedelta(seconds=20))
     found = {}
-    for name, call in operations(torch.ones(2, device=torch.device(kind, local))).items():
+    for name, call in operations(torch.device(kind, local)).items():
         try:
             call()
             found[name] = "yes"
@@ -96,10 +87,7 @@ def try_operations(backend: str, kind: str) -> dict[str, str]:
 
 # The table of PyTorch's documentation, torch.distributed, "Backends", read in November 2026. There
 # mpi's GPU column has question marks: it depends on the MPI that PyTorch was built against.
-SENDING = ["send, recv"]
-OTHERS = ["broadcast", "all_reduce", "reduce", "all_gather", "gather", "scatter"]
-OTHERS += ["reduce_scatter", "all_to_all", "barrier"]
-EVERY = dict.fromkeys([*SENDING, *OTHERS], "yes")
+EVERY = dict.fromkeys(["send, recv", *COLLECTIVES], "yes")
 DOCUMENTED = {
     ("gloo", "cpu"): EVERY,
     ("gloo", "cuda"): EVERY | {"send, recv": "no", "barrier": "no"},

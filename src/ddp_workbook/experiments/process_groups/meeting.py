@@ -14,9 +14,8 @@ import torch.distributed as dist
 from ddp_workbook import figures
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.process_groups.store import Met, connections
-from ddp_workbook.figures.palette import INK, tint
+from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.launch import launch
-from ddp_workbook.rank_colours import rank_colour
 
 
 def pairs(met: Sequence[Met]) -> set[tuple[int, int]]:
@@ -39,28 +38,20 @@ def connections_plot(pairs: Iterable[tuple[int, int]], ranks: int) -> figures.Pi
     joined = sorted({(min(pair), max(pair)) for pair in pairs})
     spots = _circle(ranks)
     lowest, highest = min(y for _, y in spots) - 0.25, max(y for _, y in spots) + 0.25
-    figure = figures.Figure((5.4, 1.3 * (highest - lowest)), layout="constrained")
-    axes = figure.subplots()
+    axes = figures.sheet(5.4, 1.5 * (highest - lowest))
+    axes.set(xlim=(-1.45, 2.1), ylim=(lowest, highest))
     for one, other in joined:
         axes.plot(*zip(spots[one], spots[other], strict=True), color=INK, linewidth=1.6, zorder=1)
     for spot in spots:
         axes.plot(*zip(spot, (1.75, 0), strict=True), color=INK, linestyle=(0, (1, 2)), lw=1.1)
-    box = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": INK}
-    axes.text(1.75, 0, "store", ha="center", va="center", bbox=box)
-    for rank, spot in enumerate(spots):
-        colour = rank_colour(rank)
-        look = {
-            "boxstyle": "round,pad=0.4",
-            "facecolor": tint(colour),
-            "edgecolor": colour,
-            "lw": 2,
-        }
-        axes.text(*spot, f"rank {rank}", ha="center", va="center", bbox=look, zorder=2)
-    axes.set(xlim=(-1.45, 2.1), ylim=(lowest, highest), xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
+    boxes = {"store": (1.75, 0.0)} | {f"rank {rank}": spot for rank, spot in enumerate(spots)}
+    for place, (words, (x, y)) in enumerate(boxes.items()):
+        corner, size, frame = (x - 0.26, y - 0.12), (0.52, 0.24), {"linewidth": 2, "zorder": 2}
+        rank = place - 1 if place else None
+        figures.box(axes, corner, size, words, rank, frame=frame, fontsize=11, zorder=3)
     lines = ", ".join(f"{one} and {other}" for one, other in joined)
     return figures.Picture(
-        figure,
+        axes.figure,
         f"{ranks} ranks on a circle, with {len(joined)} lines, between the ranks {lines}. A dotted "
         "line joins each rank to the store.",
     )

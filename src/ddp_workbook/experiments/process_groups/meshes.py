@@ -14,17 +14,17 @@ from torch.distributed.device_mesh import init_device_mesh
 import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.figures.palette import tint
-from ddp_workbook.rank_colours import rank_colour
+from ddp_workbook.figures.palette import INK
 
 if TYPE_CHECKING:
     from ddp_workbook.notebook.play import Play
 
-BOX = 0.92  # inches across one rank, where there is room
-BREAK = "\n"
-WIDE = 4  # ranks in a row of a mesh that needs the page for itself
-GROUP = "#5c5c5c"  # of groups: no rank has this colour
-OUTSIDE = "#9a9a9a"
+BOX, HEAD = (0.92, 0.7), 0.5  # inches: the place of one rank, and of a title
+GAP = 0.03  # between frames
+WIDE = 4  # ranks in a row of a mesh whose steps do not fit side by side
+# Of groups, and of ranks outside: no rank has these colours.
+GROUP = {"facecolor": "none", "edgecolor": "#5c5c5c", "linestyle": (0, (4, 2)), "linewidth": 1.8}
+OUTSIDE = {"facecolor": "#f7f7f7", "edgecolor": "#9a9a9a"}
 SHAPES = ("1 x 4", "2 x 2", "4 x 1")  # nodes x GPUs of each
 ALONG = ("gpu, node", "gpu", "node")
 SUM, GATHER, BROADCAST = "all_reduce", "all_gather", "broadcast"
@@ -111,32 +111,61 @@ def mesh_plot(
 ) -> figures.Picture:
     """What each rank of a mesh held before a collective and after it, the groups framed.
 
-    `held[rank]` has its numbers at each step.
+    `held[rank]` has its numbers at each step. A wide mesh has its steps one below the other.
     """
     columns = int(shape.split(" x ")[1])
-    names = along.split(", ")
-    titles = ["before", *(f'{collective}\nalong "{name}"' for name in names)]
-    frames = dict(
-        zip(titles[1:], ("rows" if name == "gpu" else "columns" for name in names), strict=True)
-    )
-    texts = {
-        title: [", ".join(map(str, of_rank[step])) for of_rank in held]
-        for step, title in enumerate(titles)
-    }
-    steps = {
-        title: [values[first : first + columns] for first in range(0, len(held), columns)]
-        for title, values in texts.items()
-    }
-    framed = {title: f", with a frame around each of the {frames[title]}" for title in frames}
-    panels = [
-        f"{title.replace(BREAK, ' ')}{framed.get(title, '')}: {'; '.join(texts[title])}"
-        for title in titles
-    ]
+    rows, steps = len(held) // columns, ["", *along.split(", ")]
+    wide, high = (columns + 0.45) * BOX[0], HEAD + rows * BOX[1] + 0.15
+    stacked = columns >= WIDE
+    size = (wide, len(steps) * high) if stacked else (len(steps) * wide, high)
+    axes, words = figures.sheet(*size), []
+    for number, name in enumerate(steps):
+        left, top = (0.1, number * high) if stacked else (0.1 + number * wide, 0.0)
+        title = f'{collective}\nalong "{name}"' if name else "before"
+        middle = left + columns * BOX[0] / 2, top + HEAD / 2
+        axes.text(*middle, title, ha="center", va="center", size=10.5, weight="bold")
+        values = [", ".join(map(str, of_rank[number])) for of_rank in held]
+        for rank, value in enumerate(values):
+            corner = left + rank % columns * BOX[0], top + HEAD + rank // columns * BOX[1]
+            rank_box(axes, corner, BOX, rank, f"rank {rank}", value)
+        _frame_groups(axes, (left, top + HEAD), name, rows, columns)
+        framed = {"": "", "gpu": "the rows", "node": "the columns"}[name]
+        framed = framed and f", with a frame around each of {framed}"
+        words.append(f"{title}{framed}: {'; '.join(values)}".replace("\n", " "))
     return figures.Picture(
-        mesh_figure(steps, frames),
+        axes.figure,
         f"The ranks 0 to {len(held) - 1} as a mesh of {shape.replace(' x ', ' by ')}. Their values "
-        f"{'. '.join(panels)}.",
+        f"{'. '.join(words)}.",
     )
+
+
+def rank_box(
+    axes: figures.Axes,
+    corner: tuple[float, float],
+    size: tuple[float, float],
+    rank: int,
+    name: str,
+    text: str,
+) -> None:
+    """A box for one rank with two lines of words, a little smaller than its place."""
+    (left, top), (width, height) = corner, size
+    inside = 0.84 * width, 0.84 * height
+    figures.box(
+        axes, (left + 0.08 * width, top + 0.08 * height), inside, f"{name}\n", rank, fontsize=10
+    )
+    middle = left + width / 2, top + 0.68 * height
+    axes.text(*middle, text, ha="center", va="center", size=10, weight="bold")
+
+
+def _frame_groups(
+    axes: figures.Axes, corner: tuple[float, float], along: str, rows: int, columns: int
+) -> None:
+    """A dashed frame around each row (along "gpu") or each column (along "node")."""
+    (left, top), (width, height) = corner, BOX
+    size = (columns * width, height - GAP) if along == "gpu" else (width - GAP, rows * height)
+    for number in range({"": 0, "gpu": rows, "node": columns}[along]):
+        right, down = (0, number * height) if along == "gpu" else (number * width, 0)
+        figures.box(axes, (left + right, top + down), size, frame=GROUP)
 
 
 @figures.drawn
@@ -150,98 +179,32 @@ def slices_plot(
     """
     rows, columns = shape[0], shape[1] * shape[2]
     across = min(3, len(slices))
-    down = -(-len(slices) // across)
-    size = (figures.WIDTH, down * ((rows + 0.2) * figures.WIDTH / across / (columns + 0.6) + 0.3))
-    figure = figures.Figure(size, layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False).ravel()
-    for axes, (title, ranks) in zip(panels, slices.items(), strict=False):
+    pitch = figures.WIDTH / across
+    side = pitch / (columns + 0.6)
+    high = 0.35 + (rows + 0.2) * side
+    axes = figures.sheet(figures.WIDTH, -(-len(slices) // across) * high)
+    for place, (title, ranks) in enumerate(slices.items()):
+        left, top = place % across * pitch + 0.1, place // across * high
+        middle = left + columns * side / 2, top + 0.18
+        axes.text(*middle, title, ha="center", va="center", size=10, weight="bold")
         members = set(np.ravel(ranks).tolist())
         for other in range(rows * columns):
-            spot = (other % columns, other // columns)
-            inside = other in members
-            _small_box(axes, spot, other, inside, chosen=other == rank)
-        axes.set_title(title, fontsize=10, loc="center")
-    for axes in panels:
-        axes.set_aspect("equal")
-        finish(axes, columns, rows)
+            inside, chosen = other in members, other == rank
+            corner = left + other % columns * side, top + 0.35 + other // columns * side
+            figures.box(
+                axes,
+                corner,
+                (0.82 * side, 0.82 * side),
+                other,
+                other if inside else None,
+                frame={"linewidth": 3.4 if chosen else 1.5} | ({} if inside else OUTSIDE),
+                fontsize=11,
+                weight="bold" if chosen else "normal",
+                color=INK if inside else "#6a6a6a",
+            )
     parts = [f"{title}: {np.ravel(ranks).tolist()}" for title, ranks in slices.items()]
     return figures.Picture(
-        figure,
+        axes.figure,
         f"One panel for each slice, with the ranks that rank {rank} finds in it in colour and all "
         f"others in grey. {'; '.join(parts)}.",
     )
-
-
-def mesh_figure(
-    steps: Mapping[str, Sequence[Sequence]], along: Mapping[str, str] | None = None
-) -> figures.Figure:
-    """A mesh of ranks, one panel for each step, with the value that each rank holds.
-
-    `steps` maps a panel's title to the values of the mesh, row by row; ranks are numbered along the
-    rows, as `init_device_mesh` does. `along` maps a title to "rows" or "columns": the groups to
-    frame in that panel. Raises ValueError for rows of different lengths.
-    """
-    along = along or {}
-    shapes = [np.shape(rows) for rows in steps.values()]
-    widths, tall = [columns + 0.45 for _, columns in shapes], max(rows for rows, _ in shapes)
-    # A wide mesh has its steps one below the other.
-    across = len(steps) if max(widths) < WIDE else 1
-    down = len(steps) // across
-    box = min(BOX, (figures.WIDTH - 0.2) / sum(widths[:across]))
-    size = sum(widths[:across]) * box, down * ((tall * 0.75 + 0.3) * box + 0.55)
-    figure = figures.Figure(size, layout="constrained")
-    ratios = widths[:across]
-    panels = figure.subplots(down, across, squeeze=False, width_ratios=ratios).ravel()
-    for axes, (title, values), (rows, columns) in zip(panels, steps.items(), shapes, strict=True):
-        for row, of_row in enumerate(values):
-            for column, value in enumerate(of_row):
-                rank = row * columns + column
-                rank_box(axes, column, row, rank, f"rank {rank}", str(value), size=10 * box / BOX)
-        _frame_groups(axes, along.get(title), rows, columns)
-        axes.set_title(title, fontsize=10.5 * max(0.8, box / BOX), loc="center")
-        finish(axes, columns, rows, margin=0.2)
-    return figure
-
-
-def _small_box(
-    axes: figures.Axes, spot: tuple[int, int], rank: int, inside: bool, *, chosen: bool
-) -> None:
-    colour = rank_colour(rank) if inside else OUTSIDE
-    look = {"edgecolor": colour, "facecolor": tint(colour, 0.25 if inside else 0.08)}
-    (x, y), weight = spot, "bold" if chosen else "normal"
-    axes.add_patch(
-        figures.Rectangle((x + 0.1, y + 0.1), 0.8, 0.8, linewidth=3.4 if chosen else 1.5, **look)
-    )
-    ink = {} if inside else {"color": "#6a6a6a"}
-    axes.text(x + 0.5, y + 0.5, str(rank), ha="center", va="center", fontweight=weight, **ink)
-
-
-def rank_box(
-    axes: figures.Axes, x: float, y: float, rank: int, name: str, text: str, size: float = 10
-) -> None:
-    """The box of one rank; (x, y) is its upper left corner, in boxes."""
-    look = {"edgecolor": rank_colour(rank), "facecolor": tint(rank_colour(rank)), "linewidth": 1.8}
-    axes.add_patch(figures.Rectangle((x + 0.08, y + 0.08), 0.84, 0.84, **look))
-    middle = {"ha": "center", "va": "center"}
-    axes.text(x + 0.5, y + 0.33, name, fontsize=size, **middle)
-    axes.text(x + 0.5, y + 0.68, text, fontsize=size, fontweight="bold", **middle)
-
-
-def _frame_groups(axes: figures.Axes, along: str | None, rows: int, columns: int) -> None:
-    """A dashed frame around each row or each column."""
-    boxes = {
-        None: [],
-        "rows": [(0, row, columns, 1) for row in range(rows)],
-        "columns": [(column, 0, 1, rows) for column in range(columns)],
-    }[along]
-    for x, y, width, height in boxes:
-        look = {"boxstyle": "round,pad=-0.015,rounding_size=0.12", "linestyle": (0, (4, 2))}
-        shape = figures.FancyBboxPatch((x, y), width, height, fill=False, edgecolor=GROUP, **look)
-        shape.set_linewidth(1.8)
-        axes.add_patch(shape)
-
-
-def finish(axes: figures.Axes, width: float, height: float, margin: float = 0.03) -> None:
-    """No axes, and room for the boxes."""
-    axes.set(xlim=(-margin, width + margin), ylim=(height + 0.03, -0.03), xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)

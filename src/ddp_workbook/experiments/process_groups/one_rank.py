@@ -16,13 +16,12 @@ import torch.distributed as dist
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.process_groups import train
-from ddp_workbook.figures.palette import INK, tint
 from ddp_workbook.files import temporary_folder
 from ddp_workbook.launcher.launch import launch
-from ddp_workbook.rank_colours import rank_colour
 
-Span = tuple[str, float, float]  # compute, all-reduce or write; start and end in milliseconds
-WORDS = {"compute": "computes", "all-reduce": "in the all-reduce", "write": "writes an event"}
+COMPUTES, REDUCES = "computes (a sleep)", "in the all-reduce"
+WRITES = "writes an event (a sleep)"
+Span = tuple[str, float, float]  # one of these; start and end in milliseconds
 
 
 def new_folder() -> Path:
@@ -35,7 +34,7 @@ def write_and_read(folder: Path, barrier: bool) -> str:
     setup()
     settings = folder / "settings.txt"
     if dist.get_rank() == 0:
-        time.sleep(0.1)  # plays a slow disk
+        time.sleep(0.3)  # plays a slow disk
         settings.write_text("learning rate 0.05")
     if barrier:
         dist.barrier()  # every rank comes here: after the write, and before the read
@@ -54,41 +53,10 @@ def read_with_and_without() -> pd.DataFrame:
 
 
 def folder_of_the_run(parent: Path) -> str:
-    """Make a folder whose name holds the time, as every rank would do it for itself."""
+    """Make a folder whose name is the time in nanoseconds, as every rank would do it for itself."""
     folder = parent / str(time.time_ns())
     folder.mkdir(exist_ok=True)  # once in a while two clocks agree
     return folder.name
-
-
-def step_with_events(writes: bool, barrier: bool, steps: int = 20) -> float:
-    """Milliseconds of a step on this rank, in which rank 0 may write, and all may meet after it."""
-    x = torch.zeros(4_810, device=setup())
-    dist.barrier()
-    start = time.perf_counter()
-    for _ in range(steps):
-        dist.all_reduce(x)  # plays the gradients
-        x[0].item()  # a GPU runs behind Python: wait for it
-        if writes and dist.get_rank() == 0:
-            time.sleep(0.005)  # plays a slow disk
-        if barrier:
-            dist.barrier()
-    seconds = time.perf_counter() - start
-    cleanup()
-    return 1e3 * seconds / steps
-
-
-CASES = {
-    "no event (ms)": (False, False),
-    "event (ms)": (True, False),
-    "event and barrier (ms)": (True, True),
-}
-
-
-def steps_with_events() -> pd.DataFrame:
-    """Milliseconds of a step on each of two ranks, a column for each case."""
-    found = {name: launch(step_with_events, *case, ranks=2) for name, case in CASES.items()}
-    table = pd.DataFrame(found).map("{:.1f}".format)
-    return table.rename_axis("rank").reset_index()
 
 
 def train_and_write(path: Path) -> None:
@@ -125,10 +93,10 @@ def lane_with_events(steps: int) -> list[tuple[str, float, float]]:
 
     dist.barrier()
     for _ in range(steps):
-        timed("compute", lambda: time.sleep(0.005))  # a sleep needs no core of a busy machine
-        timed("all-reduce", lambda: dist.all_reduce(x))
+        timed(COMPUTES, lambda: time.sleep(0.005))  # a sleep needs no core of a busy machine
+        timed(REDUCES, lambda: dist.all_reduce(x))
         if dist.get_rank() == 0:
-            timed("write", lambda: time.sleep(0.005))
+            timed(WRITES, lambda: time.sleep(0.005))
     cleanup()
     return spans
 
@@ -145,30 +113,12 @@ def lanes_with_events(steps: int = 4) -> list[list[tuple[str, float, float]]]:
 
 @figures.drawn
 def lanes_plot(lanes: Sequence[Sequence[Span]]) -> figures.Picture:
-    """A lane for each rank: when it computed, was in an all-reduce, and wrote; in milliseconds."""
-    events = [(f"rank {rank}", *span) for rank, spans in enumerate(lanes) for span in spans]
-    table = pd.DataFrame(events, columns=["lane", "what", "start", "end"])
-    keys = {words: _look(what, INK) for what, words in WORDS.items()}
-    unit = "milliseconds since the first rank began"
-
-    def look(event: dict) -> figures.Look:
-        return _look(event["what"], rank_colour(int(event["lane"].removeprefix("rank "))))
-
-    picture = figures.lanes(table, unit, "A lane for each rank", by=look, keys=keys)
-    parts = []
-    for rank, spans in enumerate(lanes):
-        waits = [f"{end - start:.0f}" for what, start, end in spans if what == "all-reduce"]
-        wrote = sum(end - start for what, start, end in spans if what == "write")
-        words = f"it writes for {wrote:.0f} ms altogether" if wrote else "it writes nothing"
-        parts.append(f"Rank {rank} is in its all-reduces for {', '.join(waits)} ms; {words}.")
-    picture.alt = f"A lane for each rank, over time. {' '.join(parts)}"
+    """A lane for each rank: its computing, its all-reduces and its writing; in milliseconds."""
+    rows = [(f"rank {rank}", *span) for rank, spans in enumerate(lanes) for span in spans]
+    events = pd.DataFrame(rows, columns=["lane", "what", "start", "end"])
+    unit, about = "milliseconds since the first rank began", "A lane for each rank"
+    picture = figures.lanes(events, unit, about, by="rank", tinted=[COMPUTES], pale=[REDUCES])
+    spent = (events["end"] - events["start"]).groupby([events["lane"], events["what"]]).sum()
+    for lane, times in spent.unstack(fill_value=0).iterrows():
+        picture.alt += f" {lane} waits in its all-reduces for {times[REDUCES]:.0f} ms altogether."
     return picture
-
-
-def _look(what: str, colour: str) -> figures.Look:
-    fills: dict[str, figures.Look] = {
-        "compute": {"facecolor": tint(colour, 0.3)},
-        "all-reduce": {"facecolor": "white", "hatch": "////", "hatchcolor": colour},
-        "write": {"facecolor": colour},
-    }
-    return fills[what] | {"edgecolor": colour, "linewidth": 1.2}

@@ -11,10 +11,9 @@ import psutil
 import torch.distributed as dist
 
 from ddp_workbook import figures
-from ddp_workbook.figures.palette import INK, pale_look, rank_hatch
+from ddp_workbook.figures.palette import INK, pale_look, series_colour, tint
 from ddp_workbook.rank_colours import rank_colour
 
-ANSWER = "#b4b4b4"  # the store is at work; no rank has this colour
 ANSWERS = "the store answers"
 
 
@@ -114,27 +113,24 @@ def store_plot(events: Iterable[StoreEvent]) -> figures.Picture:
     began = events[0].start
     written = {event.owner: event.start for event in events if event.what == "set"}
     last = 1e3 * (max(event.end for event in events) - began)
-    rows, looks = [], {ANSWERS: {"facecolor": ANSWER}}
+    rows: list[tuple] = []
+    looks: dict[str, figures.Look] = {ANSWERS: {"facecolor": tint(series_colour(0))}}
     for event in events:
         start, end = 1e3 * (event.start - began), 1e3 * (event.end - began)
         there = start + 1e3 * waiting(event, written)
         lane, what = f"rank {event.rank}", f"rank {event.owner} has not written yet"
         if there > start:
-            looks[what] = pale_look(rank_colour(event.owner)) | {
-                "hatch": rank_hatch(event.owner),
-                "linewidth": 1,
-            }
+            looks[what] = pale_look(rank_colour(event.owner))
             text = str(event.owner) if there - start > last / 25 else ""
-            rows.append((lane, what, start, there, text))
+            rows.append((lane, event.owner, what, start, there, text))
         if end > there and event.what != "set":
-            rows.append((lane, ANSWERS, there, end, ""))
-    table = pd.DataFrame(rows, columns=["lane", "what", "start", "end", "text"])
+            rows.append((lane, None, ANSWERS, there, end, ""))
+    table = pd.DataFrame(rows, columns=["lane", "rank", "what", "start", "end", "text"])
     keys = {"begins to write its address": {"facecolor": INK}, **dict(sorted(looks.items()))}
     unit = "milliseconds since the first of them began to write its address"
     order = [f"rank {rank}" for rank in sorted({event.rank for event in events})]
-    picture = figures.lanes(
-        table, unit, "Waits", order=order, by=lambda event: looks[event["what"]], keys=keys
-    )
+    looks_of = {"pale": looks.keys() - {ANSWERS}, "tinted": [ANSWERS]}
+    picture = figures.lanes(table, unit, "Waits", order=order, by="rank", keys=keys, **looks_of)
     for event in events:
         if event.what == "set":
             row, begun = order.index(f"rank {event.rank}"), 1e3 * (event.start - began)

@@ -74,11 +74,11 @@ def received_plot(
 
 
 def counted(shares: Sequence[Sequence[int]], samples: int) -> str:
-    """How many samples were given out in an epoch, how many twice, and which to nobody."""
+    """How many samples were given out in an epoch, how many repeated, and which were left out."""
     given = [sample for share in shares for sample in share]
     never = sorted(set(range(samples)) - set(given))
     missing = ", ".join(map(str, never)) or "none"
-    return f"{len(given)} given out, {len(given) - len(set(given))} again; to nobody: {missing}"
+    return f"{len(given)} given out, {len(given) - len(set(given))} repeated; left out: {missing}"
 
 
 def dealt(samples: int, ranks: int, **arguments) -> pd.DataFrame:
@@ -99,5 +99,5 @@ def shares(sizes: list[int], ranks: int) -> pd.DataFrame:
             for drop in (False, True)
         )
         rows.append((size, padded, padded - size, dropped, size - dropped))
-    columns = ["samples", "given out", "twice", "given out, drop_last", "to nobody"]
+    columns = ["samples", "given out", "repeated", "given out, drop_last", "left out"]
     return pd.DataFrame(rows, columns=columns).set_index("samples")

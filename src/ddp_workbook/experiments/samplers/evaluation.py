@@ -1,4 +1,4 @@
-"""The chapter's program against one process, and an evaluation that counts the padding."""
+"""An evaluation that counts the padding."""
 
 import pandas as pd
 import torch
@@ -8,20 +8,10 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.samplers import accuracy_over_ranks
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, furthest
+from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.launcher.launch import launch
 
 TESTED = 21  # digits: a multiple of 1 and of 3, not of 2 or 4
-
-
-def compared(alone: Trained, runs: dict[int, Trained]) -> pd.DataFrame:
-    """A row for each number of ranks: how far its weights are from those of one process."""
-    rows = [
-        (ranks, len(run.losses), run.accuracy, furthest(run.weights, alone.weights))
-        for ranks, run in runs.items()
-    ]
-    columns = ["ranks", "steps", "accuracy", "largest difference of a weight"]
-    return pd.DataFrame(rows, columns=columns).set_index("ranks")
 
 
 def wrong_ones_first(weights: dict) -> DigitsDataset:

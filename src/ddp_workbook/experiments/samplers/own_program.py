@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.figures.palette import rank_marker, series_colour
 from ddp_workbook.launcher.launch import launch
 
 LEARNING_RATE, MOMENTUM, HIDDEN = 0.05, 0.9, 64
@@ -108,22 +107,10 @@ def losses_on_ranks(
 @figures.drawn
 def ranks_plot(losses: pd.DataFrame) -> figures.Picture:
     """Loss against step, a line for each number of ranks; the columns are ranks, step, loss."""
-    figure = figures.Figure((figures.WIDTH, 3.2), layout="constrained")
-    axes = figure.subplots()
-    sizes = list(losses["ranks"].unique())
-    for look, (ranks, rows) in enumerate(losses.groupby("ranks", sort=False)):
-        name = f"{ranks} rank{'s' * (ranks > 1)}"
-        # An offset for each line: the markers stay apart where lines coincide.
-        marks = {"marker": rank_marker(look), "markevery": (look, len(sizes))}
-        axes.plot(rows["step"], rows["loss"], color=series_colour(2 * look), label=name, **marks)
-    axes.set(xlabel="step", ylabel="loss of the global batch", ylim=(0, None))
-    axes.grid(axis="y")
-    axes.legend()
     wide = losses.pivot(index="step", columns="ranks", values="loss")
     apart = (wide.max(axis=1) - wide.min(axis=1)).max()
-    return figures.Picture(
-        figure,
-        f"Loss in {len(wide)} steps on {', '.join(map(str, wide.columns))} ranks: from "
-        f"{wide.iloc[0].mean():.2f} to {wide.iloc[-1].mean():.2f}. The lines are at most "
-        f"{apart:.1e} apart.",
-    )
+    named = wide.rename(columns=lambda ranks: f"{ranks} rank{'s' * (ranks > 1)}")
+    picture = figures.lines(named, "loss of the global batch", "The same program on ranks")
+    picture.axes.set_ylim(0)
+    picture.alt += f" The lines are at most {apart:.1e} apart."
+    return picture

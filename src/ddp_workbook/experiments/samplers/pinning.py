@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from ddp_workbook import figures
-from ddp_workbook.figures.palette import INK, series_colour, tint
+from ddp_workbook.figures.palette import series_colour, tint
 from ddp_workbook.launcher.launch import launch
 
 NO_GPU = "No GPU here, so nothing is measured: pinning is of use only for copies to a GPU."
@@ -20,7 +20,7 @@ PINNING_ALT = (
     "not wait."
 )
 MIDDLES = {"memory": 2.35, "buffer": 6.05, "GPU": 9.7}  # of the three columns
-MEMORY_WIDTH, MEMORY_HEIGHT = 1.9, 0.78
+BLOCK = (1.9, 0.78)
 
 
 def copy_to_gpu(pinned: bool, mebibytes: int = 256) -> tuple[float, float]:
@@ -52,55 +52,43 @@ def copies_to_gpu() -> pd.DataFrame | str:
 @figures.drawn
 def pinning_plot() -> figures.Picture:
     """A line for ordinary memory, with its detour through a buffer, and one for pinned memory."""
-    figure = figures.Figure((figures.WIDTH, 3.5), layout="constrained")
-    axes = figure.subplots()
-    axes.set(xlim=(0, 10.8), ylim=(0, 4.5), xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
-    _memory(axes, 1.15, 7.25, "memory of the machine")
-    _memory(axes, 8.55, 10.75, "memory of the GPU")
-    _way_to_gpu(axes, 2.85, "ordinary\nmemory", pinned=False)
-    _way_to_gpu(axes, 0.95, "pinned\nmemory", pinned=True)
-    return figures.Picture(figure, PINNING_ALT)
+    axes = figures.sheet(figures.WIDTH, 3.5)
+    axes.set(xlim=(-0.1, 10.85), ylim=(4.6, 0))
+    for left, right, title in (
+        (1.15, 7.25, "memory of the machine"),
+        (8.55, 10.75, "memory of the GPU"),
+    ):
+        look = {"facecolor": "#f6f6f6", "edgecolor": series_colour(1), "linewidth": 1}
+        figures.box(axes, (left, 0.52), (right - left, 3.95), frame=look)
+        axes.text(left, 0.4, title, weight="bold", va="bottom")
+    for height, name in ((1.65, "ordinary\nmemory"), (3.55, "pinned\nmemory")):
+        pinned = name.startswith("pinned")
+        axes.text(0, height, name, va="center", weight="bold")
+        _block(axes, "memory", height, "batch", pinned)
+        _block(axes, "GPU", height, "batch", pinned=False)
+        if pinned:
+            _copy(axes, "memory", "GPU", height, "the GPU fetches it;\nPython need not wait", 5.0)
+        else:
+            _block(axes, "buffer", height, "pinned buffer\nof the driver", pinned=True)
+            _copy(axes, "memory", "buffer", height, "1. the CPU\ncopies")
+            _copy(axes, "buffer", "GPU", height, "2. the GPU\nfetches it")
+    return figures.Picture(axes.figure, PINNING_ALT)
 
 
-def _memory(axes: figures.Axes, left: float, right: float, title: str) -> None:
-    look = {"facecolor": "#f6f6f6", "edgecolor": series_colour(1), "linewidth": 1}
-    axes.add_patch(figures.Rectangle((left, 0.08), right - left, 3.9, zorder=0, **look))
-    axes.text(left, 4.12, title, weight="bold", va="bottom")
-
-
-def _way_to_gpu(axes: figures.Axes, height: float, name: str, pinned: bool) -> None:
-    axes.text(0, height, name, va="center", weight="bold")
-    _memory_box(axes, "memory", height, "batch", hatched=pinned)
-    _memory_box(axes, "GPU", height, "batch", hatched=False)
-    if pinned:
-        _arrow(axes, "memory", "GPU", height, "the GPU fetches it;\nPython need not wait", 5.0)
-        return
-    _memory_box(axes, "buffer", height, "pinned buffer\nof the driver", hatched=True)
-    _arrow(axes, "memory", "buffer", height, "1. the CPU\ncopies", None)
-    _arrow(axes, "buffer", "GPU", height, "2. the GPU\nfetches it", None)
-
-
-def _memory_box(axes: figures.Axes, place: str, height: float, text: str, hatched: bool) -> None:
+def _block(axes: figures.Axes, place: str, height: float, words: str, pinned: bool) -> None:
     """A block of memory; pinned memory is darker and has a heavy frame."""
-    colour = series_colour(2) if hatched else series_colour(1)
-    corner = (MIDDLES[place] - MEMORY_WIDTH / 2, height - MEMORY_HEIGHT / 2)
-    look = {
-        "facecolor": tint(colour, 0.35),
-        "edgecolor": colour,
-        "linewidth": 3 if hatched else 1.5,
-    }
-    axes.add_patch(figures.Rectangle(corner, MEMORY_WIDTH, MEMORY_HEIGHT, **look))
-    axes.text(MIDDLES[place], height, text, ha="center", va="center", fontsize=9.5)
+    colour = series_colour(2 if pinned else 1)
+    frame = {"facecolor": tint(colour, 0.35), "edgecolor": colour}
+    corner = MIDDLES[place] - BLOCK[0] / 2, height - BLOCK[1] / 2
+    figures.box(axes, corner, BLOCK, words, frame=frame | {"linewidth": 3 if pinned else 1.5})
 
 
-def _arrow(
-    axes: figures.Axes, start: str, end: str, height: float, words: str, middle: float | None
+def _copy(
+    axes: figures.Axes, start: str, end: str, height: float, words: str, middle: float | None = None
 ) -> None:
-    left, right = MIDDLES[start] + MEMORY_WIDTH / 2, MIDDLES[end] - MEMORY_WIDTH / 2
-    look = {"arrowstyle": "-|>", "mutation_scale": 15, "color": INK, "linewidth": 1.6}
-    axes.add_patch(
-        figures.FancyArrowPatch((left, height), (right, height), shrinkA=2, shrinkB=2, **look)
+    left, right = MIDDLES[start] + BLOCK[0] / 2, MIDDLES[end] - BLOCK[0] / 2
+    figures.arrow(
+        axes, (left + 0.04, height), (right - 0.04, height), arrowstyle="-|>", linewidth=1.6
     )
-    middle = middle or (left + right) / 2
-    axes.text(middle, height + 0.12, words, ha="center", va="bottom", fontsize=9.5)
+    place = middle or (left + right) / 2, height - 0.12
+    axes.text(*place, words, ha="center", va="bottom", size=9.5)

@@ -12,8 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ddp_workbook import figures
-from ddp_workbook.figures.palette import FAINT, INK, tint
-from ddp_workbook.rank_colours import rank_colour
+from ddp_workbook.figures.palette import FAINT, INK
 
 COLUMNS = ["epoch", "rank", "place", "sample"]
 ACROSS = 40  # samples side by side whose numbers can still be read
@@ -108,7 +107,7 @@ def owners_plot(
     axes.set_xticks([sample + 0.45 for sample in range(samples)], range(samples))
     axes.tick_params(axis="x", length=0, labelsize=9 if samples > 24 else 10)
     axes.set_xlabel("sample; the number in the box is the rank that got it", loc="left")
-    notes = [("divided box: given out twice", doubled), ("dashed: to nobody", missing)]
+    notes = [("divided box: given out twice", doubled), ("dashed: left out", missing)]
     if missing or doubled:
         _explain(figure, "; ".join(words for words, shown in notes if shown))
     return figures.Picture(figure, _words_of_owners(table, samples, parts))
@@ -126,7 +125,7 @@ def _words_of_owners(table: pd.DataFrame, samples: int, parts: Collection[object
         if len(twice[epoch]):
             notes.append(f"given out twice: {_listed(twice[epoch])}")
         if len(never[epoch]):
-            notes.append(f"to nobody: {_listed(never[epoch])}")
+            notes.append(f"left out: {_listed(never[epoch])}")
         lines.append(f"{_row_name(epoch)}: {'; '.join([*ranks, *notes])}.")
     return " ".join([f"Who got which of the samples 0 to {samples - 1}.", *lines])
 
@@ -187,20 +186,18 @@ def _box(
 ) -> None:
     """One box, or number `part` of the `parts` that a box is divided into."""
     width = 0.9 / parts
-    left = column + part * width
-    edge, line = (INK, 3.0) if heavy else (rank_colour(rank), 1.6)
-    look = {"edgecolor": edge, "linewidth": line, "zorder": 3 if heavy else 2}
-    fill = tint(rank_colour(rank))
-    axes.add_patch(figures.Rectangle((left, height - 0.4), width, 0.8, facecolor=fill, **look))
+    frame: figures.Look = {"linewidth": 1.6}
+    if heavy:
+        frame = {"linewidth": 3.0, "edgecolor": INK, "zorder": 3}
+    corner, words = (column + part * width, height - 0.4), {"fontsize": 9.5, "zorder": 4}
     weight = "bold" if heavy else "normal"
-    place = {"ha": "center", "va": "center", "zorder": 4}
-    axes.text(left + width / 2, height, str(text), fontsize=9.5, weight=weight, **place)
+    figures.box(axes, corner, (width, 0.8), text, rank, frame=frame, weight=weight, **words)
 
 
 def _empty_box(axes: figures.Axes, column: int, height: float, dashed: bool) -> None:
     if dashed:
-        look = {"facecolor": "white", "edgecolor": INK, "linestyle": (0, (2, 2)), "linewidth": 1.2}
-        axes.add_patch(figures.Rectangle((column, height - 0.4), 0.9, 0.8, **look))
+        look = {"facecolor": "white", "linestyle": (0, (2, 2)), "linewidth": 1.2}
+        figures.box(axes, (column, height - 0.4), (0.9, 0.8), frame=look)
     else:
         axes.plot(column + 0.45, height, ".", color=FAINT, markersize=4)
 

@@ -1,4 +1,4 @@
-"""An IterableDataset on several ranks with several workers: who reads what."""
+"""An IterableDataset on several ranks with several DataLoader workers: who reads what."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -18,7 +18,7 @@ class Stream(IterableDataset):
 
     def __init__(self, cut: Callable) -> None:
         self.cut = cut
-        # Asked here, in the rank: a worker that is not forked is in no process group.
+        # Asked here, in the rank: a DataLoader worker that is not forked is in no process group.
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
 
     def __iter__(self) -> Iterator[int]:
@@ -42,7 +42,11 @@ def by_rank_and_worker(stream: Iterator[int], rank: int, world_size: int) -> Ite
     return islice(stream, rank + world_size * first, None, world_size * step)
 
 
-CUTS = {"not cut": uncut, "cut by rank": by_rank, "cut by rank and worker": by_rank_and_worker}
+CUTS = {
+    "not cut": uncut,
+    "cut by rank": by_rank,
+    "cut by rank and DataLoader worker": by_rank_and_worker,
+}
 
 
 def read_all(num_workers: int) -> dict[str, list[int]]:

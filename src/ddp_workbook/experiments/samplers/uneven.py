@@ -16,7 +16,7 @@ from torch.utils.data import DistributedSampler, Sampler
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset
-from ddp_workbook.figures.palette import INK, pale_look, rank_colour
+from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.collectives import record_collectives
 
@@ -126,7 +126,7 @@ def work_plot(table: pd.DataFrame) -> figures.Picture:
     """A bar for each rank: its texts, one after the other, as long as they have words.
 
     `table` has a row a rank, with the column words: a list. The line marks the mean of the ranks,
-    the grey part of each bar the time in which the rank waits for the longest one.
+    the pale part of each bar the time in which the rank waits for the longest one.
     """
     totals, events = table["words"].map(sum), []
     for rank, words in zip(table["rank"], table["words"], strict=True):
@@ -135,22 +135,17 @@ def work_plot(table: pd.DataFrame) -> figures.Picture:
         pieces = zip(kinds, itertools.pairwise(ends), strict=True)
         events += [(f"rank {rank}", what, *piece) for what, piece in pieces]
     frame = pd.DataFrame(events, columns=["lane", "what", "start", "end"])
-
-    def look(event: dict) -> figures.Look:
-        colour = rank_colour(int(event["lane"].removeprefix("rank ")))
-        solid = {"facecolor": colour, "edgecolor": "white", "linewidth": 1}
-        return pale_look(colour) if event["what"] == "waits" else solid
-
-    unit = "words in one step; a piece is one text; hatched: the rank waits"
-    picture = figures.lanes(frame, unit, "Texts", by=look, keys={})
+    unit = "words in one step; a piece is one text; pale: the rank waits"
+    about = "The texts of each rank"
+    picture = figures.lanes(frame, unit, about, by="rank", pale=["waits"], keys={})
+    for bar in picture.axes.patches:
+        bar.set_linewidth(1)  # a white line between two texts
     for row, total in enumerate(totals):
-        place = picture.axes.get_yaxis_transform()
-        picture.axes.text(1.02, row, f"{total}", va="center", transform=place)
+        figures.beside(picture.axes, row, f"{total}")
+        picture.alt += f" In all, rank {row}: {total}."
     picture.axes.axvline(totals.mean(), color=INK, lw=1.4, ls=(0, (4, 2)))
     picture.axes.set_title(f"dashed: {totals.mean():.0f} words, the mean of the ranks")
-    ranks = ", ".join(f"rank {r}: {t}" for r, t in zip(table["rank"], totals, strict=True))
-    mean = f"The mean is {totals.mean():.0f}."
-    picture.alt = f"Words that each rank has in one step: {ranks}. {mean}"
+    picture.alt += f" The mean is {totals.mean():.0f}."
     return picture
 
 
@@ -163,16 +158,14 @@ def classes_plot(table: pd.DataFrame, rare: int) -> figures.Picture:
     }
     about = "Samples of each digit in an epoch, all ranks together"
     picture = figures.bars(panels, "samples in an epoch", about, upright=True)
-    texts = []
     for axes, (sampler, counts) in zip(picture.figure.axes, panels.items(), strict=True):
         totals = counts.sum(axis=1)
-        axes.text(rare, totals[rare], f"{totals[rare]}", ha="center", va="bottom", weight="bold")
+        of_rare, others = totals[rare], totals.drop(rare)
+        axes.text(rare, of_rare, f"{of_rare}", ha="center", va="bottom", weight="bold")
         axes.set_xlabel("digit")
         axes.margins(y=0.1)
-        others = totals.drop(rare)
-        texts.append(
-            f"{sampler}: {totals[rare]} samples of the digit {rare}, {others.min()} to "
-            f"{others.max()} of each other digit"
+        picture.alt += (
+            f" {sampler}: {of_rare} samples of the digit {rare}, {others.min()} to {others.max()} "
+            "of each other digit."
         )
-    picture.alt = f"{about}. {'. '.join(texts)}."
     return picture

@@ -1,4 +1,4 @@
-"""DataLoader workers: who makes a batch, with which random numbers, and what workers buy."""
+"""DataLoader workers: who makes a batch, with which random numbers, and the time they save."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ddp_workbook.recording.timing import compare
 
 SAMPLE_SECONDS, STEP_SECONDS = 0.005, 0.01
 SAMPLES, BATCH_SIZE = 32, 4  # of the data set, and of one rank's loader
-NO_WORKERS = "no workers"
+NO_WORKERS = "num_workers=0"
 WAYS = {
     NO_WORKERS: {},
-    "1 worker, kept": {"num_workers": 1, "persistent_workers": True},
-    "2 workers, kept": {"num_workers": 2, "persistent_workers": True},
-    "2 workers, new in each epoch": {"num_workers": 2},
+    "num_workers=1, kept": {"num_workers": 1, "persistent_workers": True},
+    "num_workers=2, kept": {"num_workers": 2, "persistent_workers": True},
+    "num_workers=2, new in each epoch": {"num_workers": 2},
 }
 WAITING, COMPUTING = "loading that waits", "loading that computes"
 
@@ -139,8 +139,7 @@ def loading_plot(timings: pd.DataFrame, cores: int, dashed: float) -> figures.Pi
         for row, (name, median) in enumerate(medians[kind]["ms"].items()):
             epochs = part.loc[part["candidate"] == name, "ms"]
             axes.plot(epochs, [row] * len(epochs), "o", ms=5, mfc="white", mec=INK)
-            place = axes.get_yaxis_transform()
-            axes.text(1.02, row, f"{median:.0f}", va="center", transform=place)
+            figures.beside(axes, row, f"{median:.0f}")
         axes.axvline(dashed, color=INK, lw=1.4, ls=(0, (4, 2)))
         axes.set_xlim(0, 1.05 * edge)
     words = f"bar and number: median of {timings['round'].nunique()} epochs; dot: one epoch; "

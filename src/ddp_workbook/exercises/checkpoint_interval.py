@@ -1,0 +1,154 @@
+"""How often should a training save, and which share of the time do saves and failures cost?
+
+A save stops the training for `save_seconds` seconds. The job has `gpus` GPUs, and a failure of any
+one stops it. One GPU alone would fail every `gpu_hours` hours, on average; so the more there are,
+the sooner one of them fails. The job then goes on from its last save.
+
+Return a dict with two numbers:
+
+- `"interval"`: the seconds from one save to the next that cost the least, by Young's formula of
+  1974: the square root of 2 M C. C is the time of a save, M the mean time between two failures of
+  the job.
+- `"lost"`: the share of the time that is lost with this interval T, such as 0.05: C / T for the
+  saves, and T / (2 M) for the work that is done again, because a failure comes, on average, in the
+  middle between two saves.
+"""
+
+from typing import NamedTuple
+
+from ddp_workbook.exercises import Alone, Look, Seen, When, edit
+from ddp_workbook.exercises.judging.numbers_by_key import form_look, number
+
+MINUTES = 6
+HINTS = [
+    "M belongs to the job, not to one GPU. How often does any of 1,000 GPUs fail, if each fails "
+    "every 50,000 hours?",
+    "Put C and M into the same unit before you multiply: C is given in seconds, the result is in "
+    "seconds.",
+]
+
+
+def checkpoint_interval(save_seconds: float, gpus: int, gpu_hours: float) -> dict[str, float]:
+    """Return the seconds between two saves, and the share of the time that is lost."""
+    ### BEGIN SOLUTION
+    between_failures = gpu_hours / gpus * 3600  # of the job, in seconds
+    interval = (2 * between_failures * save_seconds) ** 0.5
+    lost = save_seconds / interval + interval / (2 * between_failures)
+    return {"interval": interval, "lost": lost}
+    ### END SOLUTION
+
+
+class Job(NamedTuple):
+    """One call."""
+
+    save_seconds: float
+    gpus: int
+    gpu_hours: float
+
+
+CASES = [
+    Job(40, 384, 50_000),
+    Job(30, 16_384, 50_700),
+    Job(0.5, 8, 50_000),
+    Job(600, 1024, 20_000),
+    Job(12, 1, 9_000),
+]
+MEAN = "gpu_hours / gpus * 3600"
+ROOT = "(2 * between_failures * save_seconds) ** 0.5"
+LOST = "save_seconds / interval + interval / (2 * between_failures)"
+
+
+def look(key: str, right, otherwise: str, **units: str) -> Look:
+    """One of the two numbers."""
+    return Look(
+        of=lambda seen: number(seen.actual[key]),
+        right=lambda case: right(case),
+        mistakes={
+            "Is something rounded on the way? Keep the fractions.": When(rounded),
+        },
+        otherwise=otherwise,
+        actual=lambda seen: f'{seen.value:,.6g} as "{key}"',
+        required=lambda seen: f"{seen.right:,.6g}{units.get('unit', '')}",
+    )
+
+
+def rounded(seen: Seen) -> bool:
+    """Whether the value is the right one with fewer decimals."""
+    return any(seen.value == round(seen.right, decimals) for decimals in range(6))
+
+
+def interval_of(case: Job) -> float:
+    """Young's interval in seconds, as the square root of a sum of hours."""
+    return 60 * (case.gpu_hours * case.save_seconds * 2 / case.gpus) ** 0.5
+
+
+CHECK = Alone(
+    cases=CASES,
+    called=lambda case: (
+        f"checkpoint_interval(save_seconds={case.save_seconds}, gpus={case.gpus}, "
+        f"gpu_hours={case.gpu_hours})"
+    ),
+    looks=[
+        form_look(("interval", "lost")),
+        look(
+            "interval",
+            interval_of,
+            "Write down M and C, each with its unit. Are both in seconds, and is M the job's?",
+            unit=" seconds",
+        ),
+        look(
+            "lost",
+            lambda case: 2 * case.save_seconds / interval_of(case),
+            "Write down C, T and M, all in seconds, and add the two shares.",
+        ),
+    ],
+    mistakes={
+        "These were multiplied as they are given, hours with seconds. In which unit must M be?": [
+            edit(MEAN, "gpu_hours / gpus"),
+            edit(MEAN, "gpu_hours / gpus", ROOT, f"{ROOT} * 3600"),
+        ],
+        "An hour has 3,600 seconds. By what did you multiply?": edit("3600", "60"),
+        "This is right for one GPU. How soon does the first of all these GPUs fail?": edit(
+            "gpu_hours / gpus * 3600", "gpu_hours * 3600"
+        ),
+        "More GPUs fail more often. Is M longer or shorter than the time of one GPU?": edit(
+            "gpu_hours / gpus", "gpu_hours * gpus"
+        ),
+        "This is in hours, or in minutes. Seconds are asked for.": [
+            edit('"interval": interval', '"interval": interval / 3600'),
+            edit('"interval": interval', '"interval": interval / 60'),
+        ],
+        "Young's formula has a factor under the root, since half an interval is lost, on average. "
+        "Which one?": [
+            edit("(2 * between_failures * save_seconds)", "(between_failures * save_seconds)"),
+            edit(ROOT, "2 * (between_failures * save_seconds) ** 0.5"),
+        ],
+        "This is the number under the root.": edit(ROOT, "2 * between_failures * save_seconds"),
+        "This is Daly's interval, one save shorter. The task asks for Young's.": edit(
+            ROOT, f"{ROOT} - save_seconds"
+        ),
+        "Saves cost this much. What do the failures cost?": edit(LOST, "save_seconds / interval"),
+        "The failures cost the double of this, or the half: a failure loses half an interval. And "
+        "the saves?": [
+            edit(LOST, "save_seconds / interval + interval / between_failures"),
+            edit(LOST, "(save_seconds / interval + interval / between_failures) / 2"),
+        ],
+        "T is the time from one save to the next, with the save in it. By what is C divided?": edit(
+            LOST, "save_seconds / (interval + save_seconds) + interval / (2 * between_failures)"
+        ),
+        "This is in percent. A share is at most 1.": edit('"lost": lost', '"lost": 100 * lost'),
+        "These are seconds. A share is one time divided by another.": edit(
+            LOST, "save_seconds + interval / 2"
+        ),
+        "The two shares are added: neither is a part of the other.": edit(
+            LOST, "(save_seconds / interval) * (interval / (2 * between_failures))"
+        ),
+        "In lost, M is the job's as well, and in seconds.": [
+            edit("(2 * between_failures)\n", "(2 * gpu_hours * 3600)\n"),
+            edit("(2 * between_failures)\n", "(2 * gpu_hours / gpus)\n"),
+            edit("(2 * between_failures)\n", "(2 * gpu_hours)\n"),
+        ],
+        "This is what is left. What is lost?": edit('"lost": lost', '"lost": 1 - lost'),
+    },
+    proves="interval and lost share of five jobs, on 1 to 16,384 GPUs",
+)

@@ -1,0 +1,84 @@
+"""Tensors cut into one shard for each rank, for exercises that shard and gather them."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ddp_workbook.exercises.judging.values import in_words
+
+
+class Whole(NamedTuple):
+    """A call: the number of ranks that share a tensor, and the kind of tensor."""
+
+    ranks: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    kind: str = ""  # its layout in memory, or "a parameter"
+
+
+CALLS = [  # on 4 ranks the first needs two zeros, the second none; rank 3 has none of the third
+    Whole(0, (2, 5), torch.float32),
+    Whole(0, (2, 2, 3), torch.float32),
+    Whole(0, (5,), torch.float64, "a slice of a larger tensor"),
+    Whole(0, (6, 4), torch.int64, "not contiguous"),
+    Whole(0, (), torch.bfloat16),
+    Whole(0, (0, 3), torch.float32),
+    Whole(0, (13, 1), torch.float32, "a parameter"),
+    Whole(0, (3, 2), torch.float64, "not contiguous"),
+]
+
+
+def calls(size: int) -> list[Whole]:
+    """The calls at this world size."""
+    return [call._replace(ranks=size) for call in CALLS]
+
+
+def whole(call: Whole) -> Tensor:
+    """The tensor, the same on every rank: no number occurs twice, and the last of several is 0.
+
+    Integers are too large for a float64; one of the fractions is infinite.
+    """
+    size = torch.Size(call.shape)
+    count = torch.arange(1, size.numel() + 1) * (-1) ** torch.arange(size.numel())
+    numbers = count * 1.25 if call.dtype.is_floating_point else count + 2**53
+    numbers = numbers.to(call.dtype)
+    if len(numbers) > 4:
+        numbers[-1] = 0
+    if call.dtype.is_floating_point:
+        numbers[1:2] = torch.inf
+    if call.kind == "a slice of a larger tensor":
+        numbers = torch.cat([numbers - 100, numbers, numbers + 100])[len(numbers) : -len(numbers)]
+    tensor = numbers.reshape(size)
+    if call.kind == "not contiguous":
+        tensor = tensor.mT.contiguous().mT
+    return nn.Parameter(tensor) if call.kind == "a parameter" else tensor
+
+
+def shard(call: Whole, rank: int) -> Tensor:
+    """The shard of a rank."""
+    flat = whole(call).detach().flatten()
+    row = torch.cat([flat, flat.new_zeros(-len(flat) % call.ranks)])
+    return row.reshape(call.ranks, -1)[rank].clone()
+
+
+def in_full(value: object) -> str:
+    """A tensor's first numbers, its length or shape, and its dtype."""
+    if not isinstance(value, Tensor):
+        return in_words(value)
+    shown = ", ".join(map(str, value.flatten()[:6].tolist())) + ", …" * (value.numel() > 6)
+    return f"[{shown}] of shape {tuple(value.shape)} in {value.dtype}"
+
+
+@contextlib.contextmanager
+def filled_memory() -> Iterator[None]:
+    """Inside, `torch.empty` returns nan or the largest integer, not zeros by chance."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)

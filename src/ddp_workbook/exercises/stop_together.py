@@ -1,0 +1,273 @@
+"""End a training on all ranks after the same step, when one of them is told to stop.
+
+All ranks call `stop_together(step, steps)`: it calls `step()` up to `steps` times. A cluster that
+needs the machine sends SIGUSR1, sometimes to one rank only, and at any moment. The ranks must leave
+the loop together, to save afterwards.
+
+- `step()` is a step of training: it waits for all other ranks. If one has left, they wait forever.
+- A signal during a step, or just after it, ends the loop on all ranks after that step, or at the
+  latest after the next one. All ranks have then made equally many steps, and return that number.
+- Without a signal, all `steps` steps are made. A process without a handler for SIGUSR1 is killed
+  by it, and it may come as soon as the first `step()` begins.
+- Several ranks may be told, one may be told twice. A signal in the last step changes nothing.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from ddp_workbook.diagnostics import user_code
+from ddp_workbook.exercises import Look, OnRanks, Seen, edit, in_words
+from ddp_workbook.exercises.judging.same import is_index
+
+MINUTES = 10
+HINTS = [
+    "A handler runs between two lines of Python, wherever the rank is just then. What is the least "
+    "that it can do, so that the loop does the rest?",
+    "What one rank has heard, the others must know before any of them leaves. Which collective "
+    "tells all ranks whether one of them has something?",
+    "Every rank decides by what the collective has told, at the same place of the loop: also the "
+    "rank that has heard the signal, for it may have come after its part was sent.",
+]
+
+
+def stop_together(step: Callable[[], None], steps: int) -> int:
+    """Make up to `steps` steps, fewer if a rank gets SIGUSR1; return how many."""
+    ### BEGIN SOLUTION
+    heard = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+    for done in range(1, steps + 1):
+        step()
+        told = torch.tensor(len(heard))
+        dist.all_reduce(told)
+        if told > 0:  # not `heard`: that may have changed since the tensor was made
+            return done
+    return steps
+    ### END SOLUTION
+
+
+STEPS = 8  # of a training that is not told to stop
+LATE = 0.04  # seconds
+IN_A_STEP = "nothing: it is in a step"
+STARTED, WAITING, MADE, BETWEEN = (
+    "when it begins",
+    "while this rank waits in it for the others",
+    "at its end, when the other ranks have made it",
+    "just after it, while the other ranks are late",
+)
+
+
+class Told(NamedTuple):
+    """One call: which ranks get a signal, in which step, and when in it."""
+
+    ranks: tuple[int, ...] = ()
+    step: int = 0
+    moment: str = ""
+    times: int = 1
+
+
+def cases(size: int) -> list[Told]:
+    """The calls at a world size."""
+    last = size - 1
+    return [
+        Told(),
+        Told((last,), 3, STARTED),
+        Told((last,), 2, BETWEEN),
+        Told((0,), 1, WAITING),
+        Told((last // 2,), 4, MADE, times=2),
+        Told(tuple(range(size)), 3, STARTED),
+        Told((0,), STEPS, BETWEEN),
+    ]
+
+
+class Apart(BaseException):
+    """One rank has left, and another is in a step, in which it would wait forever."""
+
+
+CALLS = count()  # of this rank
+
+
+class Training:
+    """The steps of one call on this rank; ranks meet in the store, and see who has left."""
+
+    def __init__(self, case: Told) -> None:
+        self.case, self.number, self.met, self.made = case, next(CALLS), 0, 0
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.store = dist.distributed_c10d._get_default_store()
+        self.timers: list[threading.Timer] = []
+        self.inside = False  # a step
+        self.told_in: list[int] = []  # the step in which, or just after which, a signal came
+
+    def step(self) -> None:
+        """Meet the others, as an all-reduce of gradients does."""
+        moment = self.case.moment if self.case.step == self.made + 1 else ""
+        self.inside = True
+        if moment == STARTED:
+            self.tell()
+        if moment == WAITING:
+            self.tell(after=LATE / 2)
+        self.meet("in the next step")
+        self.made, self.inside = self.made + 1, False
+        if moment == MADE:
+            time.sleep(LATE / 2 * (self.rank in self.case.ranks))
+            self.tell()
+        if moment == BETWEEN:
+            self.tell(after=LATE / 2)
+
+    def tell(self, after: float = 0.0) -> None:
+        """Send the signal now, or while this rank waits for the others, which are late."""
+        if self.rank not in self.case.ranks:
+            time.sleep(after * 2)
+        elif after and self.size > 1:
+            self.timers.append(threading.Timer(after, self.kill))
+            self.timers[-1].start()
+        else:
+            self.kill()
+
+    def kill(self) -> None:
+        """As `kill -USR1` in a shell does, to this process."""
+        for _ in range(self.case.times):
+            self.told_in.append(self.made + self.inside)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    @user_code.wait_in
+    def meet(self, where: str) -> None:
+        """Say where this rank is, and wait until all have; Apart if they are not in one place."""
+        place = f"stop {self.number} {self.met} "
+        self.store.set(f"{place}{self.rank}", where)
+        self.met += 1
+        if any(self.store.get(f"{place}{rank}") != where.encode() for rank in range(self.size)):
+            raise Apart
+
+
+def made(stop_together: Callable, case: Told) -> dict[str, Any]:
+    """How many steps this rank has made, what the function returned, and when it was told."""
+    training, mask = Training(case), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    apart, returned = True, IN_A_STEP
+    try:
+        try:
+            returned = stop_together(training.step, STEPS)
+        finally:  # a signal may still come, also from another rank
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        training.meet("away")
+        apart = False
+    except Apart:
+        pass
+    for timer in training.timers:
+        timer.join()
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    first = min(training.told_in, default=STEPS)
+    return {"apart": apart, "made": training.made, "returned": returned, "first": first}
+
+
+def called(case: Told) -> str:
+    """The call in words."""
+    whole = f"stop_together(step, steps={STEPS})"
+    if not case.ranks:
+        return f"{whole}, and no signal"
+    who = f"rank {case.ranks[0]} gets" if len(case.ranks) == 1 else "all ranks get"
+    often = " two signals" if case.times > 1 else " a signal"
+    return f"{whole}; {who}{often} in step {case.step}, {case.moment}"
+
+
+def ends(seen: Seen) -> str:
+    """How the training has ended, in a word."""
+    if seen.actual["apart"]:
+        return "apart"
+    told = min(one.actual["first"] for one in seen.everyone)
+    if seen.actual["made"] < min(told, STEPS):
+        return "early"
+    return "late" if seen.actual["made"] > min(told + 1, STEPS) else "together"
+
+
+def each(seen: Seen) -> str:
+    """How many steps each rank has made."""
+    return "\n".join(
+        f"rank {one.rank} is in step {one.actual['made'] + 1}, where it waits for all others"
+        if one.actual["returned"] == IN_A_STEP
+        else f"rank {one.rank} left after step {one.actual['made']}"
+        for one in seen.everyone
+    )
+
+
+TOGETHER = Look(
+    of=ends,
+    right="together",
+    otherwise="Write down for each rank what it knows at the end of this step. By what does each "
+    "decide whether to leave?",
+    actual=each,
+    required=lambda seen: (
+        f"all ranks leave after step {seen.case.step}, or after the next one"
+        if seen.case.ranks
+        else f"all ranks make {STEPS} steps"
+    ),
+)
+
+
+def miscounted(seen: Seen) -> Any:
+    """By how much the returned number is wrong, or what it is instead of a number."""
+    returned = seen.actual["returned"]
+    return returned - seen.actual["made"] if is_index(returned) else returned
+
+
+COUNTED = Look(
+    of=miscounted,
+    right=0,
+    otherwise="How many calls of step() have ended when the function returns, on each path?",
+    actual=lambda seen: f"{in_words(seen.actual['returned'])} on rank {seen.rank}",
+    required=lambda seen: f"{seen.actual['made']}: so many steps were made",
+)
+DECIDES = "if told > 0:"
+CHECK = OnRanks(
+    cases=cases,
+    given=lambda case: (case,),
+    caller=made,
+    observe=lambda seen, case: seen,
+    called=called,
+    looks=[TOGETHER, COUNTED],
+    mistakes={
+        "This rank leaves, and the others make the next step. What do they know by then, and who "
+        "tells them?": edit("dist.all_reduce(told)", "pass"),
+        "A signal may come when this rank's part is on its way. By what does this rank decide, "
+        "and by what do the others?": [
+            edit(DECIDES, "if heard:"),
+            edit(DECIDES, "if told > 0 or heard:"),
+        ],
+        "Only rank 0's word counts here. Any rank may be the one that is told.": edit(
+            "all_reduce(told)", "broadcast(told, src=0)"
+        ),
+        "A rank that has heard nothing stops the others from leaving. What is the result if one of "
+        "the ranks has 1 and the others have 0?": edit(
+            "all_reduce(told)", "all_reduce(told, dist.ReduceOp.MIN)"
+        ),
+        "What does the sum come to if several ranks are told, or one is told twice?": edit(
+            DECIDES, "if told == 1:"
+        ),
+        "The machine is needed soon, and steps may be long. How often do the ranks ask?": edit(
+            DECIDES, "if told > 0 and done % 6 == 0:"
+        ),
+        "Every rank stops here, and nobody was told anything.": edit(DECIDES, "if True:"),
+        "Which number do you return if a signal ends the loop, and which at its end?": [
+            edit("return done", "return done - 1"),
+            edit("return done", "return steps"),
+        ],
+        "The last step was made as well. Which of your steps was counted?": edit(
+            "return steps", "return done - 1"
+        ),
+    },
+    errors={
+        "hangs": "In which collective does each rank wait, or has it left? All make the same calls "
+        "in the same order: also a rank that has heard, until all of them know.",
+        "SIGUSR1": "Without a handler this signal ends the process. When is yours in place, and is "
+        "it still there when the signal comes?",
+    },
+    proves="told at 4 moments of a step, all ranks leave after the same one, at 1 to 4 ranks",
+)

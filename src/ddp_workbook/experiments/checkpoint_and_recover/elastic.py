@@ -1,0 +1,269 @@
+"""Hosts that come and go, and ranks that start again: torchruns on pretend hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from ddp_workbook import figures
+from ddp_workbook.chapters import checkpoint_and_recover
+from ddp_workbook.experiments.checkpoint_and_recover.watched import NOTE, SAID
+from ddp_workbook.files import temporary_folder
+from ddp_workbook.launcher.agents import AgentRun, error_of, run_agents
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.launcher.rendezvous import LOOPBACK, free_port
+
+LIMIT = 180  # seconds; a busy machine needs thirty for what a quiet one does in nine
+RECORDED = Path(__file__).parents[4] / "data" / "checkpoint_and_recover" / "elastic.json"
+WATCHED = ("-m", "ddp_workbook.experiments.checkpoint_and_recover.watched")
+CAUSE = ("-m", "ddp_workbook.experiments.checkpoint_and_recover.cause")
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+SHARED_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0", "OMP_NUM_THREADS": "1"}
+STARTS = "waits or starts"
+TRIES = 20  # failures of each kind
+LOST, EVERY = 12, 5  # the step after which a host is lost; steps from save to save
+
+
+def empty(name: str) -> Path:
+    """A folder for saves that ends with the kernel."""
+    folder = temporary_folder() / name
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+def lose_a_host(
+    lost: str = "node b", environment: Mapping[str, str] = OWN_STORE, timeout: float = LIMIT
+) -> dict[str, AgentRun]:
+    """Two pretend nodes, one rank each; one is lost, and comes back once the other saves alone."""
+    saved = empty("hosts")
+    line = ["--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "3"]
+    line += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{LOOPBACK}:{free_port()}"]
+    line += ["--rdzv-conf", "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=8"]
+    line += ["--local-addr", LOOPBACK, "--tee", "3", *WATCHED, "--saved", str(saved)]
+    line += ["--every", str(EVERY), "--pace", "0.25"]
+    accident = ["--accident", "host-dies", str(LOST)]
+    nodes = {name: line + accident * (name == lost) for name in ("node a", "node b")}
+    alone = saved / f"step_{3 * EVERY:06}_*"
+    return run_agents(
+        nodes | {f"{lost} again": line},
+        timeout=timeout,
+        delays={"node b": 1.0, f"{lost} again": alone},
+        environment={"LOGLEVEL": "INFO"} | environment,
+        quiet=True,
+    )
+
+
+def events(runs: Mapping[str, AgentRun]) -> pd.DataFrame:
+    """What the ranks of `watched` have said, a row a line, in the order of time."""
+    rows = [
+        {"node": node.removesuffix(" again")} | json.loads(line.text.partition(SAID)[2])
+        for node, run in runs.items()
+        for line in run.lines
+        if line.text.startswith(SAID)
+    ]
+    table = pd.DataFrame(rows).rename(columns=str.lower)
+    table["time"] -= table["time"].min()
+    return table.sort_values("time", ignore_index=True)
+
+
+def record() -> None:
+    """Write data/checkpoint_and_recover/elastic.json anew, in a quarter of an hour."""
+    runs = lose_a_host()
+    assert [run.returncode for run in runs.values()] == [0, -9, 0]
+    said = events(runs).drop(columns=["pid", "master_port", NOTE.lower()]).round(3)
+    survivor = lose_a_host("node a")["node b"]
+    stores = {"one store for all attempts": SHARED_STORE, "a new store for each": OWN_STORE}
+    found = {
+        "about": f"torch {torch.__version__}, pretend nodes on two shared cores",
+        "lost and back": said.to_dict("records"),
+        "store lost": {"exit code": survivor.returncode, "error": error_of(survivor.lines)},
+        "restarts needed": {
+            name: [restarts_needed(store) for _ in range(TRIES)] for name, store in stores.items()
+        },
+    }
+    RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def recorded() -> dict:
+    """What `record` has written; its "lost and back" are `events` of `lose_a_host`."""
+    found = json.loads(RECORDED.read_text(encoding="utf-8"))
+    survivor = pd.DataFrame([found["store lost"]], index=["node b"])
+    return found | {"lost and back": pd.DataFrame(found["lost and back"]), "store lost": survivor}
+
+
+def attempts(said: pd.DataFrame) -> pd.DataFrame:
+    """A row for each time that ranks were started: who, from which step to which, and when."""
+    born = said["event"].eq("started")
+    of_rank = said.assign(life=born.groupby(said["node"]).cumsum())
+    steps = of_rank[of_rank["event"] == "step"]
+    rows = steps.groupby(["world_size", "torchelastic_restart_count", "node", "life"], sort=False)
+    table = rows.first()[["step", "time"]].rename(columns={"step": "first", "time": "start"})
+    table[["last", "end"]] = rows.last()[["step", "time"]]
+    return table.reset_index().sort_values(["start", "node"], ignore_index=True)
+
+
+def attempts_table(said: pd.DataFrame) -> pd.DataFrame:
+    """For readers."""
+    table = attempts(said)
+    return pd.DataFrame(
+        {
+            "node": table["node"],
+            "ranks": table["world_size"],
+            "restarts counted": table["torchelastic_restart_count"],
+            "first step": table["first"],
+            "last step": table["last"],
+            "seconds": table["end"].round(1).sub(table["start"].round(1)).round(1),
+        }
+    )
+
+
+@figures.drawn
+def hosts(said: pd.DataFrame) -> figures.Picture:
+    """A lane a node: when it trained, and which steps."""
+    rows = []
+    for node, lives in attempts(said).groupby("node"):
+        ready = 0.0 if node == "node a" else said.loc[said["node"] == node, "time"].min()
+        for life in lives.itertuples():
+            starts = said[(said["node"] == node) & (said["event"] == "started")]["time"]
+            born = starts[starts < life.start].max()
+            begun = ready if life.life == 1 or node == "node a" else born
+            rows.append({"what": STARTS, "start": begun, "end": life.start, "text": ""})
+            words = f"{life.first}-{life.last}"
+            rows.append({"what": "trains", "start": life.start, "end": life.end, "text": words})
+            rows[-2]["lane"] = rows[-1]["lane"] = node
+            ready = life.end
+    return figures.lanes(
+        pd.DataFrame(rows),
+        "seconds",
+        "When each node trains, and which steps",
+        order=["node a", "node b"],
+        by="rank",
+        tinted=[STARTS],
+    )
+
+
+# A restart on one host
+
+
+def restarted(environment: Mapping[str, str] = OWN_STORE, timeout: float = LIMIT) -> AgentRun:
+    """Two ranks; rank 1 is killed after step 7, and torchrun starts both again."""
+    line = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "3", "--tee", "3", *WATCHED]
+    line += ["--accident", "rank-1-dies", "7", "--saved", str(empty("restart")), "--every", "5"]
+    runs = {"this node": [*line, "--epochs", "1"]}
+    return run_agents(runs, timeout=timeout, environment=environment, quiet=True)["this node"]
+
+
+def kept_and_lost(run: AgentRun) -> pd.DataFrame:
+    """What rank 0 saw in the first attempt, and in the one after the restart."""
+    said = events({"this node": run})
+    loaded = said[(said["event"] == "loaded") & (said["rank"] == 0)]
+    names = {
+        "pid": "process",
+        "master_port": "MASTER_PORT",
+        "torchelastic_restart_count": "TORCHELASTIC_RESTART_COUNT",
+        NOTE.lower(): f"{NOTE} at the start",
+        "step": "steps done, from the folder",
+    }
+    started = said[(said["event"] == "started") & (said["rank"] == 0)]
+    note = started[NOTE.lower()].replace("", "not set").tolist()[: len(loaded)]
+    table = loaded.assign(**{NOTE.lower(): note})[list(names)].rename(columns=names).T
+    table.columns = ["first attempt", "after the restart"][: len(loaded)]
+    return table
+
+
+def restarts_needed(environment: Mapping[str, str], timeout: float = LIMIT) -> int | None:
+    """Rank 1 fails once: after how many restarts all ranks meet; None if they never do."""
+    line = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "3", *CAUSE, "once"]
+    run = run_agents({"": line}, timeout=timeout, environment=environment, quiet=True)[""]
+    met = re.search(r"all ranks have met in attempt (\d)", run.output)
+    return int(met[1]) if met else None
+
+
+def clean_restarts(found: Mapping[str, list[int | None]]) -> pd.DataFrame:
+    """A row for each way to keep the store: how many of the failures took how many restarts."""
+    rows = {
+        name: {
+            "failures": len(needed),
+            "1 restart": needed.count(1),
+            "2 or 3": needed.count(2) + needed.count(3),
+            "never": needed.count(None),
+        }
+        for name, needed in found.items()
+    }
+    return pd.DataFrame(rows).T
+
+
+# The line that names the cause
+
+
+def report(*words: str, timeout: float = LIMIT) -> str:
+    """torchrun's report on a failed run of cause.py, from "Root Cause" on."""
+    line = ["--standalone", "--nproc-per-node", "2", *CAUSE, *words]
+    run = run_agents({"": line}, timeout=timeout, environment=OWN_STORE, quiet=True)[""]
+    said = run.output[run.output.index("Root Cause") :]
+    return re.sub(r"^=+$", "", said, flags=re.MULTILINE).strip()
+
+
+# Another number of ranks
+
+
+def furthest_loss() -> float:
+    """An epoch on two ranks and the next on one, against both on two: largest difference."""
+    saved, run = str(empty("ranks")), {"batch_size": 60, "every": 30}
+    launch(checkpoint_and_recover.train, epochs=1, saved=saved, ranks=2, **run)
+    changed = launch(checkpoint_and_recover.train, epochs=2, saved=saved, ranks=1, **run)[0]
+    same = launch(checkpoint_and_recover.train, epochs=2, ranks=2, **run)[0]
+    pairs = zip(changed.losses, same.losses, strict=True)
+    return max(abs(one - other) for one, other in pairs)
+
+
+# Told to stop
+
+CASES = {
+    "SIGTERM": ("SIGTERM", []),
+    "SIGTERM, --shutdown-timeout 1": ("SIGTERM", ["--shutdown-timeout", "1"]),
+    "SIGUSR1": ("SIGUSR1", []),
+    "SIGUSR1, --signals-to-handle SIGTERM,SIGUSR1": (
+        "SIGUSR1",
+        ["--signals-to-handle", "SIGTERM,SIGUSR1"],
+    ),
+}
+
+
+def told(
+    cases: Mapping[str, tuple[str, list[str]]] = CASES, timeout: float = LIMIT
+) -> pd.DataFrame:
+    """A row a case, (signal to torchrun, its options): what is left if a save takes three seconds.
+
+    The cases run side by side.
+    """
+    folders = {name: empty(name) for name in cases}
+    lines = {
+        name: [
+            *("--standalone", "--nproc-per-node", "1", *options, "--tee", "3", *WATCHED),
+            *("--accident", signal, "7", "--slow-disk", "3", "--pace", "0.2"),
+            *("--saved", str(folders[name]), "--every", "5"),
+        ]
+        for name, (signal, options) in cases.items()
+    }
+    runs = run_agents(lines, timeout=timeout, environment=OWN_STORE, quiet=True)
+    return pd.DataFrame(
+        {
+            "torchrun ends with": [run.returncode for run in runs.values()],
+            "newest save": [newest(folder) for folder in folders.values()],
+            "half a file": [(folder / "unfinished").exists() for folder in folders.values()],
+        },
+        index=list(cases),
+    )
+
+
+def newest(folder: Path) -> str:
+    """After which step."""
+    saves = sorted(path.name[5:11] for path in folder.glob("step_*"))
+    return f"after step {int(saves[-1])}" if saves else "none"

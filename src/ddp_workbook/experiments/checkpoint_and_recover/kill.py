@@ -1,0 +1,258 @@
+"""A training whose ranks the reader kills by a button, and what is left of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+
+import ddp_workbook
+from ddp_workbook import figures
+from ddp_workbook.chapters import checkpoint_and_recover
+from ddp_workbook.digits import Trained, furthest
+from ddp_workbook.errors import RankFailed
+from ddp_workbook.launcher.calls import Call
+from ddp_workbook.launcher.launch import launch, run_ranks
+
+if TYPE_CHECKING:
+    from ipywidgets import ValueWidget
+
+    from ddp_workbook.notebook.live import Live
+
+NEVER = "never"
+RANKS, RUN = 4, {"epochs": 1, "batch_size": 60}
+STEPS = 30
+EVERY = (1, 5, 10, NEVER)  # steps from save to save
+QUICK, SLOW = 0.02, 0.2  # seconds that a step takes longer: by itself, and in a slow run
+AT, NOBODY = 17, "nobody"  # after this step a rank is killed, unless the reader does it
+ATTEMPTS = 10  # of one run; then the agent gives up, as torchrun does after --max-restarts
+PID, STEP, KILL, ERROR = "pid", "step", "kill", "error"  # what ranks note
+
+
+# In a rank
+
+
+def watched(folder: str, pace: float, victim: int | str, saved: str, every: int) -> Trained:
+    """The chapter's training, `pace` seconds a step longer; it notes what the page wants to see."""
+    rank, told_to_stop = int(os.environ["RANK"]), checkpoint_and_recover.told_to_stop
+    forward_and_backward = checkpoint_and_recover.forward_and_backward
+    shares: list = []  # of the losses; `train` sums each over the ranks, in place
+
+    with Path(folder, f"{rank}").open("a", buffering=1) as notes:
+        note(notes, PID, os.getpid())
+
+        def keep_the_loss(*args):
+            shares.append(forward_and_backward(*args))
+            return shares[-1]
+
+        def note_the_step(heard, device):
+            done.append(shares[-1].item())
+            note(notes, STEP, len(done), done[-1])
+            if rank == victim and len(done) == AT:
+                note(notes, KILL)
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(pace)
+            return told_to_stop(heard, device)
+
+        class Noting(checkpoint_and_recover.Checkpointer):
+            def load(self):
+                state = super().load()
+                done.extend(state.get("losses", []))
+                return state
+
+        done: list[float] = []
+        checkpoint_and_recover.forward_and_backward = keep_the_loss
+        checkpoint_and_recover.told_to_stop = note_the_step
+        checkpoint_and_recover.Checkpointer = Noting
+        try:
+            return checkpoint_and_recover.train(saved=saved, every=every, **RUN)
+        except RuntimeError:  # gloo's: another rank is gone
+            note(notes, ERROR)
+            raise
+
+
+def note(notes: IO[str], what: str, *values: float) -> None:
+    """A line with the time; the clock is one for all processes of a machine."""
+    print(what, time.monotonic(), *values, file=notes)
+
+
+# In the kernel
+
+
+class Attempt:
+    """One start of all ranks, and what they noted so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.killed = folder, 0.0  # when, if the reader did it
+        folder.mkdir()
+
+    def notes(self, rank: int, what: str) -> list[list[float]]:
+        """Time and values of each complete line of this kind."""
+        path = self.folder / str(rank)
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        rows = [line.split() for line in lines if line.endswith("\n")]
+        return [[float(value) for value in values] for kind, *values in rows if kind == what]
+
+    def losses(self) -> pd.Series:
+        """Of each step that rank 0 has done, by its number."""
+        return pd.Series({int(step): loss for _, step, loss in self.notes(0, STEP)}, dtype=float)
+
+    def kill(self, rank: int) -> None:
+        """SIGKILL, as the kernel sends it when memory runs out; nothing if it is gone already."""
+        for _, pid in self.notes(rank, PID):
+            self.killed = time.monotonic()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+    def noticed(self) -> list[float]:
+        """Milliseconds after the kill at which the other ranks got an error, in order."""
+        ranks = range(RANKS)
+        killed = [self.killed, *(row[0] for rank in ranks for row in self.notes(rank, KILL))]
+        errors = sorted(row[0] for rank in ranks for row in self.notes(rank, ERROR))
+        return [1e3 * (error - max(killed)) for error in errors]
+
+
+class Story(NamedTuple):
+    """What came of a run: its attempts, the failure of each, and its end if it came to one."""
+
+    attempts: list[Attempt]
+    failures: list[RankFailed]
+    trained: Trained | None
+
+
+class Runs:
+    """The runs of one player; the folder is gone when the player is."""
+
+    def __init__(self, agent: bool) -> None:
+        self.agent, self.by_hand = agent, False  # whether the reader kills in the next run
+        self.folder = Path(tempfile.mkdtemp())
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self.attempts: list[Attempt] = []
+        self.number = 0
+
+    def __call__(
+        self,
+        output: IO[str],
+        cancelled: threading.Event | None,
+        victim: int | str,
+        every: int | str = NEVER,
+    ) -> Story:
+        """Start all ranks; with an agent, start them again as long as one is killed."""
+        self.attempts, failures, self.number = [], [], self.number + 1
+        pace, victim = (SLOW, NOBODY) if self.by_hand else (QUICK, victim)
+        self.by_hand = False
+        saved = "" if every == NEVER else str(self.folder / f"saved {self.number}")
+        steps = STEPS + 1 if every == NEVER else int(every)
+        while True:
+            attempt = Attempt(self.folder / f"run {self.number}, attempt {len(self.attempts) + 1}")
+            self.attempts.append(attempt)
+            call = Call(watched, (str(attempt.folder), pace, victim, saved, steps))
+            try:
+                found = run_ranks(call, RANKS, 60, quiet=True, output=output, cancelled=cancelled)
+                return Story(self.attempts, failures, found[0])
+            except RankFailed as failure:
+                failures.append(failure)
+                victim = NOBODY
+                if not self.agent or len(failures) == ATTEMPTS:
+                    return Story(self.attempts, failures, None)
+
+    def start(self, live: Live) -> None:
+        """A run into which the reader can reach."""
+        self.by_hand = True
+        live.start()
+
+    def kill(self, rank: int) -> None:
+        """Kill this rank of the attempt that runs."""
+        if self.attempts:
+            self.attempts[-1].kill(rank)
+
+    def frame(self) -> figures.Picture | None:
+        """The losses so far."""
+        return losses_plot(self.attempts)
+
+
+@cache
+def uninterrupted() -> Trained:
+    """The same training, and nobody kills a rank."""
+    return launch(checkpoint_and_recover.train, ranks=RANKS, **RUN)[0]
+
+
+def play_kill() -> Live:
+    """A training without saves, and a button a rank."""
+    return player(Runs(agent=False), stills=[{"victim": one} for one in (NOBODY, 0, 3)])
+
+
+def play_recovery() -> Live:
+    """The same with saves, and with an agent that starts all ranks again."""
+    saves = ddp_workbook.slider("steps from save to save", EVERY, 10)
+    return player(Runs(agent=True), stills=[{"every": one} for one in (NEVER, 1, 5)], every=saves)
+
+
+def player(runs: Runs, stills: list[dict], **controls: ValueWidget) -> Live:
+    """The controls, the buttons and the first run."""
+    from ddp_workbook.notebook.live import Live
+
+    buttons = {"start a slow run": runs.start}
+    for rank in range(RANKS):
+        buttons[f"kill rank {rank}"] = lambda _, rank=rank: runs.kill(rank)
+    victim = ddp_workbook.choice(f"killed after step {AT}: rank", (NOBODY, *range(RANKS)), 2)
+    controls = {"victim": victim, **controls}
+    live = Live(runs, story_plot, runs.frame, buttons, stills, **controls)
+    live.first()
+    return live
+
+
+@figures.drawn
+def losses_plot(attempts: Sequence[Attempt]) -> figures.Picture | None:
+    """The loss of each step, a line for each attempt; None before the first step."""
+    found = {f"attempt {n}": attempt.losses() for n, attempt in enumerate(attempts, start=1)}
+    table = pd.DataFrame({name: losses for name, losses in found.items() if len(losses)})
+    if table.empty:
+        return None
+    table.index.name = "step"
+    picture = figures.lines(table, "loss", "Loss of each step")
+    picture.axes.set(xlim=(0, STEPS + 1), ylim=(0, 2.5))
+    return picture
+
+
+@figures.drawn
+def story_plot(story: Story, **_: object) -> figures.Picture:
+    """The losses, and what became of each attempt in words; raises the failure before any step."""
+    picture = losses_plot(story.attempts)
+    if picture is None:
+        raise story.failures[0]
+    words = [in_words(*pair) for pair in zip(story.attempts, story.failures, strict=False)]
+    if story.trained:
+        words.append(end_in_words(story.attempts, story.trained))
+    picture.axes.set_title("\n".join(words), loc="left", size=10)
+    picture.alt += f" {' '.join(words)}"
+    return picture
+
+
+def in_words(attempt: Attempt, failure: RankFailed) -> str:
+    """Who died after which step, who noticed, and how much later."""
+    losses, noticed = attempt.losses(), attempt.noticed()
+    words = f"Rank {failure.rank} was killed after step {max(losses.index, default=0)}"
+    if noticed:
+        words += f": the first of the others got an error {noticed[0]:.0f} ms later"
+    return f"{words}."
+
+
+def end_in_words(attempts: Sequence[Attempt], trained: Trained) -> str:
+    """How many steps were computed twice, and whether losses and weights are the uninterrupted."""
+    expected = uninterrupted()
+    again = sum(len(attempt.losses()) for attempt in attempts) - STEPS
+    same = trained.losses == expected.losses and not furthest(trained.weights, expected.weights)
+    twice = f"{again} steps were computed again. " if again else ""
+    return f"{twice}The end is {'' if same else 'not '}that of an uninterrupted run, bit for bit."

@@ -1,0 +1,237 @@
+"""What the next step depends on: a training that goes on without one part of its state."""
+
+from __future__ import annotations
+
+import copy
+import io
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import ddp_workbook
+from ddp_workbook import figures
+from ddp_workbook.chapters.checkpoint_and_recover import settle_buckets
+from ddp_workbook.chapters.checkpointing import random_state, set_random_state
+from ddp_workbook.chapters.distributed_data_parallel import setup
+from ddp_workbook.digits import DigitsDataset, batches, furthest
+from ddp_workbook.launcher.launch import launch
+
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.play import Play
+
+RANKS, STEPS = 4, 14
+PARTS, ROWS = 2, 64  # of a batch, which are accumulated; rows of a part on all ranks together
+SAVED = 6 * PARTS + 1  # parts that are done when the training is interrupted: half a batch more
+NOTHING, MODEL, OPTIMIZER, SCHEDULER = "nothing", "model", "optimizer", "scheduler"
+PLACE, RANDOM, RANDOM_0 = "place in the data", "random numbers", "random numbers of ranks 1 to 3"
+STATISTICS, GRADIENTS = "BatchNorm's statistics", "accumulated gradients"
+EQUAL, NONE = "equal", "none"
+LEFT_OUT = (
+    NOTHING, MODEL, OPTIMIZER, SCHEDULER, PLACE, RANDOM, RANDOM_0, STATISTICS, GRADIENTS
+)  # fmt: skip
+
+
+class Went(NamedTuple):
+    """A training on one rank: the loss of each part, the parameters, the loss of an evaluation."""
+
+    losses: list[float]
+    parameters: dict[str, Tensor]
+    evaluation: float
+
+
+# In a rank
+
+
+class Training:
+    """A model with BatchNorm and dropout, AdamW, a scheduler, and batches in two parts."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.digits = device, DigitsDataset()
+        torch.manual_seed(0)
+        self.model = nn.Sequential(
+            nn.Linear(64, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.3), nn.Linear(32, 10)
+        ).to(device)
+        self.ddp = DistributedDataParallel(self.model)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+        self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, STEPS)
+        self.parts = list(batches(self.digits, ROWS, epoch=0))
+        self.done = self.place = 0  # parts that are trained; the next one to take
+        settle_buckets(self.ddp, self.digits, device)
+        torch.manual_seed(dist.get_rank())  # each rank drops units of its own
+
+    def until(self, parts: int) -> list[float]:
+        """Train until so many parts are done; this rank's loss of each that was not."""
+        losses = []
+        while self.done < parts:
+            images, labels = self.parts[self.place]
+            last = self.done % PARTS == PARTS - 1
+            with nullcontext() if last else self.ddp.no_sync():
+                mine = slice(dist.get_rank(), None, dist.get_world_size())
+                scores = self.ddp(images[mine].to(self.device))
+                loss = F.cross_entropy(scores, labels[mine].to(self.device)) / PARTS
+                loss.backward()
+            if last:
+                self.optimizer.step()
+                self.scheduler.step()
+                self.optimizer.zero_grad()
+            self.done, self.place = self.done + 1, self.place + 1
+            losses.append(PARTS * loss.item())
+        return losses
+
+    def state(self) -> dict[str, Any]:
+        """All that the next part depends on, by its name."""
+        weights = self.model.state_dict()
+        parameters = dict(self.model.named_parameters())
+        return {
+            MODEL: {name: weights[name] for name in parameters},
+            OPTIMIZER: self.optimizer.state_dict(),
+            SCHEDULER: self.scheduler.state_dict(),
+            PLACE: self.place,
+            RANDOM: random_state(),
+            STATISTICS: {name: weights[name] for name in weights if name not in parameters},
+            GRADIENTS: [parameter.grad for parameter in parameters.values()],
+        }
+
+    def load(self, state: dict[str, Any], without: str) -> None:
+        """Restore everything but `without`, which stays as it is at a new start."""
+        state = {name: part for name, part in state.items() if name != without}
+        self.model.load_state_dict(state.get(MODEL, {}) | state.get(STATISTICS, {}), strict=False)
+        if OPTIMIZER in state:
+            self.optimizer.load_state_dict(state[OPTIMIZER])
+        if SCHEDULER in state:
+            self.scheduler.load_state_dict(state[SCHEDULER])
+        for parameter, gradient in zip(
+            self.model.parameters(), state.get(GRADIENTS, []), strict=False
+        ):
+            parameter.grad = gradient
+        self.done, self.place = SAVED, state.get(PLACE, 0)
+        if RANDOM in state:
+            set_random_state(state[RANDOM])
+
+    def end(self) -> Went:
+        """Train to the end and look at the model."""
+        losses = self.until(STEPS * PARTS)
+        parameters = {name: value.detach().clone() for name, value in self.model.named_parameters()}
+        with torch.no_grad():
+            scores = self.model.eval()(self.digits.images.to(self.device))
+        return Went(
+            losses, parameters, F.cross_entropy(scores, self.digits.labels.to(self.device)).item()
+        )
+
+
+def interrupted(*left_out: str) -> tuple[Went, list[Went], dict[str, bool]]:
+    """The uninterrupted training, one that goes on without each of these, and what ranks share."""
+    device = setup()
+    whole = Training(device).end()
+    first = Training(device)
+    before = first.until(SAVED)
+    saved, of_ranks = first.state(), [None] * RANKS  # `first` trains no more
+    content = {name: as_bytes(part) for name, part in saved.items()}
+    dist.all_gather_object(of_ranks, content)
+    alike = {name: all(one[name] == content[name] for one in of_ranks) for name in content}
+    random_of_0 = [saved[RANDOM]]
+    dist.broadcast_object_list(random_of_0)
+    went = []
+    for name in left_out:
+        again = Training(device)
+        state = saved | ({RANDOM: random_of_0[0]} if name == RANDOM_0 else {})
+        again.load(copy.deepcopy(state), name)  # training changes it in place
+        one = again.end()
+        went.append(one._replace(losses=before + one.losses))
+    return whole, went, alike
+
+
+def as_bytes(part: Any) -> bytes:
+    """What a file of this part would hold."""
+    file = io.BytesIO()
+    torch.save(part, file)
+    return file.getvalue()
+
+
+# In the kernel
+
+
+def play_left_out() -> Play:
+    """An interrupted training, with a control for what its save lacks."""
+    return ddp_workbook.play(
+        went_on,
+        departure_plot,
+        ranks=RANKS,
+        stills=[{"left_out": name} for name in (MODEL, SCHEDULER, PLACE, STATISTICS, RANDOM_0)],
+        left_out=ddp_workbook.choice("the save lacks", LEFT_OUT),
+    )
+
+
+def went_on(left_out: str) -> tuple[Went, Went]:
+    """In a rank: the uninterrupted training, and the one whose save lacks this."""
+    whole, went, _ = interrupted(left_out)
+    return whole, went[0]
+
+
+@figures.drawn
+def departure_plot(
+    of_ranks: list[tuple[Went, Went]], left_out: str, **_: object
+) -> figures.Picture:
+    """The loss of each step, averaged over the ranks; and how far the interrupted run departs."""
+    table = pd.DataFrame(
+        {
+            "uninterrupted": mean_losses([whole for whole, _ in of_ranks]),
+            "interrupted": mean_losses([went for _, went in of_ranks]),
+        },
+        index=pd.RangeIndex(1, STEPS * PARTS + 1, name="half batch"),
+    )
+    picture = figures.lines(table, "loss", "Loss of each half batch")
+    picture.axes.axvline(SAVED + 0.5, color="black", linestyle="dashed", linewidth=1.2)
+    row = departure(of_ranks)
+    words = "; ".join(f"{name}: {value}" for name, value in row.items())
+    picture.axes.set_title(f"The save lacks {left_out}.\n{words}", loc="left", size=10)
+    picture.alt += f" Saved after half batch {SAVED}, without {left_out}. {words}."
+    return picture
+
+
+def mean_losses(of_ranks: list[Went]) -> list[float]:
+    """Over the ranks, of each part."""
+    return torch.tensor([went.losses for went in of_ranks]).mean(dim=0).tolist()
+
+
+def departure(of_ranks: list[tuple[Went, Went]]) -> dict[str, str]:
+    """Where a training departs from the uninterrupted one, and how far it is at the end."""
+    first = [first_other(whole.losses, went.losses) for whole, went in of_ranks]
+    weights = max(furthest(went.parameters, whole.parameters) for whole, went in of_ranks)
+    other = max(abs(went.evaluation - whole.evaluation) for whole, went in of_ranks)
+    return {
+        "first different loss on rank 0": first[0],
+        "on any rank": min(first, key=lambda words: (words == NONE, len(words), words)),
+        "weights": far(weights),
+        "evaluation": far(other),
+    }
+
+
+def first_other(losses: list[float], others: list[float]) -> str:
+    """The first half batch whose losses are not equal in every bit."""
+    pairs = zip(losses, others, strict=True)
+    places = [place for place, (one, other) in enumerate(pairs, start=1) if one != other]
+    return f"half batch {places[0]}" if places else NONE
+
+
+def far(difference: float) -> str:
+    """A difference between numbers, in words."""
+    return f"{difference:.1e} off" if difference else EQUAL
+
+
+def all_left_out() -> pd.DataFrame:
+    """A row for each part of the state: what a save without it does, and who has it."""
+    of_ranks = launch(interrupted, *LEFT_OUT, ranks=RANKS)
+    alike = of_ranks[0][2]
+    rows = []
+    for place, name in enumerate(LEFT_OUT):
+        went = [(whole, went[place]) for whole, went, _ in of_ranks]
+        same = {True: "yes", False: "no"}.get(alike.get(name), "")
+        rows.append({"the save lacks": name} | departure(went) | {"equal on all ranks": same})
+    return pd.DataFrame(rows)

@@ -1,0 +1,181 @@
+"""Weights from one file into a model that is cut: five ways, and what each holds and sends.
+
+The model is built on `meta`, where parameters have shapes and no memory, and sharded there. Each
+way then fills the shards. `folder` holds the same weights twice: `model.pt`, as one process saves
+its state dict, and `shards`, a folder of DCP.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.checkpoint.format_utils import torch_save_to_dcp
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.tensor import distribute_tensor
+
+from ddp_workbook import figures
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.chapters.fully_sharded import SEED, shard_by_block, whole_weights
+from ddp_workbook.digits import DigitsTransformer
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.recording.dispatch_mode import Recorder
+from ddp_workbook.recording.memory import MemoryLedger
+
+WIDTH, DEPTH, KB = 64, 3, 1000
+
+
+def every_rank_reads(folder: Path, model: nn.Module) -> None:
+    whole = torch.load(folder / "model.pt", weights_only=True)
+    set_model_state_dict(model, whole, options=StateDictOptions(full_state_dict=True))
+
+
+def rank_0_broadcasts(folder: Path, model: nn.Module) -> None:
+    first = dist.get_rank() == 0
+    full = torch.load(folder / "model.pt", weights_only=True) if first else {}
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, full, options=options)
+
+
+def rank_0_scatters(folder: Path, model: nn.Module) -> None:
+    first = dist.get_rank() == 0
+    full = torch.load(folder / "model.pt", weights_only=True, mmap=True) if first else {}
+    shards = {}
+    for name, shard in model.state_dict().items():
+        tensor = full[name] if first else torch.empty(shard.shape, dtype=shard.dtype)
+        shards[name] = distribute_tensor(tensor, shard.device_mesh, shard.placements)
+    model.load_state_dict(shards, assign=True)
+
+
+def each_takes_its_rows(folder: Path, model: nn.Module) -> None:
+    full = torch.load(folder / "model.pt", weights_only=True, mmap=True)
+    shards = {}
+    for name, shard in model.state_dict().items():
+        place = {"device_mesh": shard.device_mesh, "placements": shard.placements}
+        shards[name] = distribute_tensor(full[name], **place, src_data_rank=None)
+    model.load_state_dict(shards, assign=True)
+
+
+def dcp_reads(folder: Path, model: nn.Module) -> None:
+    model.to_empty(device=next(model.parameters()).device_mesh.device_type)
+    shards = model.state_dict()
+    dcp.load(shards, checkpoint_id=folder / "shards")  # in place
+
+
+Fill = Callable[[Path, nn.Module], None]
+WAYS: dict[str, Fill] = {
+    "every rank reads": every_rank_reads,
+    "rank 0 broadcasts": rank_0_broadcasts,
+    "rank 0 scatters": rank_0_scatters,
+    "each takes its rows": each_takes_its_rows,
+    "DCP reads": dcp_reads,
+}
+MAPPED_BY: dict[Fill, str] = {
+    rank_0_scatters: "rank 0",
+    each_takes_its_rows: "every rank",
+}  # the file, by mmap
+
+
+class Loaded(NamedTuple):
+    """What a way did in one rank; bytes."""
+
+    shards: int  # of the model, afterwards
+    peak: int  # all tensors at the moment when they are the most, mapped ones included
+    mapped: int  # of these, a mapped file: the system reads what is touched, and may drop it
+    wire: list[dict]
+    weights: dict[str, Tensor]  # whole, afterwards
+
+
+def save(folder: Path, width: int = WIDTH, depth: int = DEPTH) -> dict[str, Tensor]:
+    """Write the weights of a model into `folder`, as one file and as shards; returns them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(SEED)
+    weights = DigitsTransformer(width, depth).state_dict()
+    torch.save(weights, folder / "model.pt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch 2.13 warns of its own use of a group
+        torch_save_to_dcp(folder / "model.pt", folder / "shards")
+    return weights
+
+
+def on_meta(device: torch.device, width: int = WIDTH, depth: int = DEPTH) -> DigitsTransformer:
+    """The model without memory, cut by block."""
+    with torch.device("meta"):
+        model = DigitsTransformer(width, depth)
+    return shard_by_block(model, device)
+
+
+def measured(
+    folder: Path, ways: dict[str, Fill], width: int = WIDTH, depth: int = DEPTH
+) -> dict[str, Loaded]:
+    """A worker: fill a model in each of the ways."""
+    device = setup()
+    size = sum(4 * p.numel() for p in on_meta(device, width, depth).parameters())
+    found = {}
+    for name, fill in ways.items():
+        model, wire = on_meta(device, width, depth), list[dict]()
+        with warnings.catch_warnings(), MemoryLedger(model) as ledger, Recorder(wire):
+            warnings.simplefilter("ignore")  # torch 2.13 warns of its own use of a group
+            fill(folder, model)
+        who = MAPPED_BY.get(fill)
+        maps = who == "every rank" or who == f"rank {dist.get_rank()}"
+        shards = sum(p.to_local().nbytes for p in model.parameters())
+        peak = ledger.held.peak
+        found[name] = Loaded(shards, peak, size * maps, wire, whole_weights(model))
+    cleanup()
+    return found
+
+
+def ways(folder: Path, ranks: int = 4) -> list[dict[str, Loaded]]:
+    """All WAYS on so many ranks: a dict for each rank. `folder` is that of `save`."""
+    return launch(measured, folder, WAYS, ranks=ranks, timeout=180)
+
+
+def table(found: list[dict[str, Loaded]]) -> pd.DataFrame:
+    """For each way in kB: what ranks hold at the peak beside a mapped file, and what is sent.
+
+    Sent is counted in tensors of weights: calls, bytes that rank 0 hands in, and bytes that the
+    last rank receives.
+    """
+    rows = {}
+    for way in found[0]:
+        first, last = found[0][way], found[-1][way]
+        given, got = (
+            [row for row in one.wire if row["dtype"].startswith("float")] for one in (first, last)
+        )
+        ops = {row["op"] for row in given}
+        rows[way] = {
+            "rank 0 holds": (first.peak - first.mapped) / KB,
+            "another holds": (last.peak - last.mapped) / KB,
+            "calls": f"{len(given)} {', '.join(ops)}" if ops else "none",
+            "rank 0 hands in": sum(row["bytes"] for row in given) / KB,
+            "another receives": sum(row["received"] for row in got) / KB,
+        }
+    return pd.DataFrame(rows).T.infer_objects().round(1).rename_axis("kB")
+
+
+@figures.drawn
+def bars(found: list[dict[str, Loaded]]) -> figures.Picture:
+    """What rank 0 and the last rank hold at the peak: shards, what is whole, a mapped file."""
+    panels = {
+        f"rank {rank}": pd.DataFrame(
+            {
+                way: {
+                    "parameters": one.shards / KB,
+                    "unsharded": (one.peak - one.mapped - one.shards) / KB,
+                    "mapped file": one.mapped / KB,
+                }
+                for way, one in found[rank].items()
+            }
+        ).T
+        for rank in (0, len(found) - 1)
+    }
+    about = "What a rank holds while a model is filled from a file"
+    return figures.bars(panels, "kB at the peak", about)

@@ -1,0 +1,29 @@
+"""The files that this kernel has written with `%%writefile`: says when somebody else changed one.
+
+Two kernels, or a kernel and an editor, may work in one folder. The ranks run a file as it is.
+"""
+
+import contextlib
+from pathlib import Path
+
+from ddp_workbook.diagnostics import user_code
+
+CHANGED = (
+    "{file} is not as this notebook wrote it: it was changed in an editor, or by another notebook. "
+    "The ranks run it as it is now. To have this notebook's own again, run the cell that writes it."
+)
+WRITTEN: dict[Path, bytes] = {}  # as this kernel's reader knows each file
+
+
+def wrote(path: Path) -> None:
+    """Remember the file as this kernel has just written it."""
+    WRITTEN[path] = path.read_bytes()
+
+
+def say_what_changed() -> None:
+    """Print a line for each file that someone else has changed, once for each change."""
+    for path, known in WRITTEN.items():
+        with contextlib.suppress(OSError):  # a rank that imports a deleted file says so
+            WRITTEN[path] = path.read_bytes()
+        if WRITTEN[path] != known:
+            print(CHANGED.format(file=user_code.short(str(path))), flush=True)

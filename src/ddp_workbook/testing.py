@@ -1,0 +1,123 @@
+"""For your own tests, with pytest: a function on real ranks, in tenths of a second.
+
+    from ddp_workbook.testing import equals_one_process, ranks
+
+    def test_every_rank_gets_the_sum(ranks):
+        assert ranks(4)(my_sum, 10) == [40, 40, 40, 40]
+
+    def test_a_step_is_that_of_one_process():
+        equals_one_process(one_step)
+
+`my_sum` and `one_step` are functions in a file, the test's own or another; they are written as for
+torchrun and call `init_process_group` themselves. Where a test fails because a rank did, its text
+is the report: which rank, its own lines, and where the others stood.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ddp_workbook.errors import WorkbookError
+from ddp_workbook.launcher.calls import call_of
+from ddp_workbook.launcher.launch import run_ranks
+
+try:
+    import pytest
+except ImportError as missing:
+    raise WorkbookError("ddp_workbook.testing needs pytest: pip install pytest") from missing
+
+
+def on_ranks(number: int, timeout: float = 60, **environment: str) -> Callable[..., list]:
+    """Call a worker on `number` ranks: `on_ranks(4)(worker, *args, **kwargs)`, results in order.
+
+    The ranks run on the CPU or GPUs as under `launch`, and print nothing but what the worker
+    prints. `environment` holds further environment variables for all of them.
+
+    Raises LaunchRefused, RankFailed and RanksHung as `launch` does; a frame of this package is in
+    none of the tracebacks.
+    """
+
+    def call(worker: Callable, *args: Any, **kwargs: Any) -> list:
+        __tracebackhide__ = True  # pytest's word for: not in the traceback
+        try:
+            return run_ranks(
+                call_of(worker, args, kwargs, number),
+                number,
+                timeout,
+                quiet=True,
+                environment=environment,
+            )
+        except WorkbookError as error:
+            raise error.with_traceback(None) from None
+
+    return call
+
+
+@pytest.fixture
+def ranks() -> Callable[..., Callable[..., list]]:
+    """`ranks(4)(worker, *args)`: `on_ranks` as a fixture."""
+    return on_ranks
+
+
+def equals_one_process(
+    step: Callable,
+    *args: Any,
+    ranks: Sequence[int] = (2, 3, 4),
+    rtol: float = 1e-5,
+    atol: float = 1e-6,
+    timeout: float = 60,
+    **kwargs: Any,
+) -> None:
+    """Assert that every rank returns what one process returns, for each of these numbers of ranks.
+
+    `step(*args, **kwargs)` returns tensors, numbers, or dicts and lists of them, such as the
+    `state_dict` after a step; the batch that all ranks share must not depend on how many they are.
+    Floating-point numbers may differ by `atol + rtol · |expected|`: ranks sum in another order.
+
+    Raises AssertionError naming the ranks, the rank and the value, and what `launch` raises.
+    """
+    __tracebackhide__ = True
+    (expected,) = on_ranks(1, timeout)(step, *args, **kwargs)
+    for number in ranks:
+        for rank, found in enumerate(on_ranks(number, timeout)(step, *args, **kwargs)):
+            if words := first_difference(found, expected, functools.partial(close, rtol, atol)):
+                raise AssertionError(f"rank {rank} of {number}, against one process: {words}")
+
+
+def close(rtol: float, atol: float, found: torch.Tensor, expected: torch.Tensor) -> str:
+    """In words how far two tensors are apart; empty if they are close enough."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        kinds = [f"{one.dtype} {list(one.shape)}" for one in (found, expected)]
+        return f"is {kinds[0]} instead of {kinds[1]}"
+    if torch.allclose(found, expected, rtol=rtol, atol=atol, equal_nan=True):
+        return ""
+    apart = (found.double() - expected.double()).abs().max().item()
+    return f"differs by up to {apart:.2g}"
+
+
+def first_difference(found: Any, expected: Any, compare: Callable, name: str = "result") -> str:
+    """The first part that is not the same, by its name and how; empty if there is none."""
+    if isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
+        words = compare(found.cpu(), expected.cpu())
+        return f"{name} {words}" if words else ""
+    if isinstance(expected, Mapping) and isinstance(found, Mapping):
+        if found.keys() != expected.keys():
+            return f"{name} has other keys: {sorted(map(str, found.keys() ^ expected.keys()))}"
+        pairs = [(f"{name}[{key!r}]", found[key], expected[key]) for key in expected]
+    elif isinstance(expected, list | tuple) and isinstance(found, list | tuple):
+        if len(found) != len(expected):
+            return f"{name} has {len(found)} entries instead of {len(expected)}"
+        pairs = [
+            (f"{name}[{n}]", *pair) for n, pair in enumerate(zip(found, expected, strict=True))
+        ]
+    elif isinstance(expected, float) and isinstance(found, float):
+        words = compare(torch.tensor(found).double(), torch.tensor(expected).double())
+        return f"{name} {words}" if words else ""
+    else:
+        return "" if found == expected else f"{name} is {found!r} instead of {expected!r}"
+    for part, one, other in pairs:
+        if words := first_difference(one, other, compare, part):
+            return words
+    return ""

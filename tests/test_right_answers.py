@@ -1,0 +1,21 @@
+"""Cells in tests/right_answers/<name>.py: right answers of another kind than the solution."""
+
+from pathlib import Path
+
+import pytest
+
+from ddp_workbook.exercises.judging.catalogue import Exercise
+from ddp_workbook.exercises.judging.judge import examine
+from ddp_workbook.exercises.judging.verdict import SOLVED
+from tests.attempts import attempts_in_a_folder  # noqa: F401 (a fixture)
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tools.wrong_answers import read
+
+FILES = sorted((Path(__file__).parent / "right_answers").glob("*.py"))
+CELLS = [one for file in FILES for one in read(file.read_text("utf-8"), Exercise(file.stem))]
+
+
+@pytest.mark.parametrize("right", CELLS, ids=lambda right: f"{right.name}-{right.slug}")
+def test_a_right_answer_of_another_kind_passes(right):
+    verdict = examine(Exercise(right.name), right.cell)
+    assert verdict.kind == SOLVED, repr(verdict)

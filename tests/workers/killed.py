@@ -1,0 +1,97 @@
+"""Trainings of chapter 08 that are killed, or told to stop, at a moment of the test's choice."""
+
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from ddp_workbook import training_run
+from ddp_workbook.chapters import checkpoint_and_recover, checkpointing, locking
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.digits import DigitsMLP, Trained
+
+
+def killed_at(moment: float, victim: int, saved: str, sent: int = signal.SIGKILL, **run) -> Trained:
+    """Train; `moment` seconds after all ranks have met, rank `victim` gets the signal.
+
+    SIGKILL also hits in the middle of a save: with every=1 most of the time goes there.
+    """
+    if int(os.environ["RANK"]) == victim:
+        load = checkpoint_and_recover.Checkpointer.load
+
+        def load_and_wait(self):
+            threading.Thread(target=send, args=(moment, sent), daemon=True).start()
+            return load(self)
+
+        checkpoint_and_recover.Checkpointer.load = load_and_wait
+    return checkpoint_and_recover.train(saved=saved, **run)
+
+
+def send(after: float, signal_number: int) -> None:
+    """To this very process."""
+    time.sleep(after)
+    os.kill(os.getpid(), signal_number)
+
+
+def with_a_full_disk(after: int, saved: str, **run) -> Trained:
+    """Train; from the save after this many steps on, no file can grow beyond 1 kB."""
+    save = checkpoint_and_recover.Checkpointer.save
+
+    def save_or_not(self, step, **more):
+        if step >= after:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+        save(self, step, **more)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+
+    checkpoint_and_recover.Checkpointer.save = save_or_not
+    return checkpoint_and_recover.train(saved=saved, **run)
+
+
+def dies_in_its_seventh_step(saved: str = "", every: int = 1) -> Trained:
+    """Train as far as rank 1 gets."""
+    if os.environ["RANK"] == "1":
+        steps = iter(range(7))
+        register_optimizer_step_post_hook(
+            lambda *_: next(steps, None) is None and os.kill(os.getpid(), signal.SIGKILL)
+        )
+    return checkpoint_and_recover.train(saved=saved, every=every)
+
+
+def saves_once(step: int, saved: str, version: int = checkpointing.FORMAT) -> None:
+    """Save an untrained model as that of this step, in this version of the format."""
+    checkpointing.FORMAT = version
+    setup()
+    model = DigitsMLP(checkpoint_and_recover.WIDTH, checkpoint_and_recover.DEPTH)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    checkpointer = checkpointing.Checkpointer(saved, model, optimizer)
+    checkpointer.load()
+    checkpointer.save(step, losses=[0.0] * step)
+    cleanup()
+
+
+def without_patience(saved: str, **run) -> Trained:
+    """Train, unless another run has the folder right now."""
+    locking.PATIENCE = 0
+    return checkpoint_and_recover.train(saved=saved, **run)
+
+
+def hold(saved: str, seconds: str = "1000") -> None:
+    """Lock the folder as a training does."""
+    kept = locking.lock(Path(saved))
+    print("holds it", flush=True)
+    time.sleep(float(seconds))
+    kept.close()
+
+
+if __name__ == "__main__" and sys.argv[1] == "hold":
+    hold(*sys.argv[2:])
+elif __name__ == "__main__":  # under torchrun: rank 1 dies in the first attempt
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        training_run.run(dies_in_its_seventh_step)
+    training_run.run(checkpoint_and_recover.train)

@@ -1,0 +1,58 @@
+# %% the handler raises
+# told: rank 3 left after step 2
+# told: What do they know by then
+# right at: 1
+class Stop(Exception):
+    pass
+
+
+def stop_together(step, steps):
+    def stop(number, frame):
+        raise Stop
+
+    signal.signal(signal.SIGUSR1, stop)
+    done = 0
+    try:
+        for _ in range(steps):
+            step()
+            done += 1
+    except Stop:
+        pass
+    return done
+
+
+# %% leaves before it tells the others
+# told: entered by ranks 0, 1 and 2, never by rank 3
+# told: also a rank that has heard
+# right at: 1
+edit("        told = torch", "        if heard:\n            return done\n        told = torch")
+
+# %% a handler for the other signal
+# told: SIGUSR1
+# told: Without a handler this signal ends the process
+edit("signal.SIGUSR1", "signal.SIGTERM")
+
+# %% exits in the handler
+# told: ends the whole process
+edit("heard.append(number)", "exit(0)")
+
+
+# %% tells the others with a barrier
+# told: entered by rank 3, never by ranks 0, 1 and 2
+# told: also a rank that has heard
+# right at: 1
+def stop_together(step, steps):
+    heard = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+    for done in range(1, steps + 1):
+        step()
+        if heard:
+            dist.barrier()
+            return done
+    return steps
+
+
+# %% returns nothing at the end
+# told: None on rank
+# told: Does the function return its result, on every path
+edit("    return steps\n", "")
