@@ -30,9 +30,10 @@ MAY_IMPORT = {
     "chapters": {"digits", "training_run"},
     "diagnostics": {"errors", "source_tree"},
     "figures": {"files", "rank_colours"},
-    "launcher": {"diagnostics", "errors", "rank_colours", "source_tree"},
+    "launcher": {"network", "diagnostics", "errors", "rank_colours", "source_tree"},
     "planning": {"errors", "digits"},
-    "recording": {"launcher", "diagnostics", "errors"},
+    "network": {"planning", "errors"},
+    "recording": {"launcher", "network", "diagnostics", "errors"},
     "questions": {"errors"},
     "progress_board": {"errors", "files", "questions"},
 }

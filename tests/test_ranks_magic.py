@@ -77,6 +77,9 @@ def page(tmp_path_factory):
         "help": "%%ranks 2\nprint?",
         "spawn": SPAWNS.replace("MAGIC", "%%ranks 2 --bare"),
         "spawn alone": SPAWNS.replace("MAGIC", "%%ranks 1 --bare"),
+        "network": "%%ranks 2 --network 100 kbit/s, 50 ms\nimport time\n"
+        "begun = time.perf_counter()\ndist.barrier()\ntime.perf_counter() - begun >= 0.1",
+        "no network": "%%ranks 2 --network fast\n1",
         "fine": "1 + 1",
     }
     folder = tmp_path_factory.mktemp("page")
@@ -105,6 +108,12 @@ def test_no_state_is_kept_and_the_first_use_says_so(page):
 
 def test_bare_makes_no_group(page):
     assert page["bare"].splitlines() == ["rank 0: False", "rank 1: False"]
+
+
+def test_a_cell_runs_on_a_network(page):
+    """A barrier goes twice around."""
+    assert page["network"].splitlines() == ["rank 0: True", "rank 1: True"]
+    assert "'fast' is no link" in page["no network"]
 
 
 def test_an_error_shows_the_line_as_the_page_numbers_it(page):

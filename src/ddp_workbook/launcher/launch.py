@@ -33,6 +33,8 @@ from ddp_workbook.launcher.rank_environment import RankEnvironment, torchrun_lin
 from ddp_workbook.launcher.rank_handle import RankHandle
 from ddp_workbook.launcher.rendezvous import loopback_store
 from ddp_workbook.launcher.standstill import Limits, Watch, connects, unfinished
+from ddp_workbook.network.links import Network
+from ddp_workbook.network.orders import order
 
 LEAVE = 2.0  # seconds for a rank to exit by itself after its worker returned
 SETTLE = 0.1  # seconds to see which other ranks failed
@@ -56,6 +58,7 @@ def launch(
     *args: Any,
     ranks: int = 2,
     timeout: float = 60,
+    network: str | Network | None = None,
     **kwargs: Any,
 ) -> list:
     """Run `worker(*args, **kwargs)` on `ranks` processes; return their results in rank order.
@@ -66,7 +69,8 @@ def launch(
     as `python -m` does. Parameters called rank and world_size are filled in if the call leaves them
     open. Arguments and results are pickled; results on a GPU come
     back on the CPU. Each rank computes with cores // ranks threads, at least 1. After `timeout`
-    seconds the ranks are stopped, and the error says where each stood.
+    seconds the ranks are stopped, and the error says where each stood. On a `network`, such as
+    "1 Gbit/s, 0.5 ms", calls that communicate take as long as there; see `network.links.network`.
 
     Raises:
         LaunchRefused: the call cannot work; nothing was started.
@@ -75,7 +79,7 @@ def launch(
         LaunchInterrupted: the reader interrupted; it is a KeyboardInterrupt.
     """
     preconditions.check_folder()
-    return run_ranks(call_of(worker, args, kwargs, ranks), ranks, timeout)
+    return run_ranks(call_of(worker, args, kwargs, ranks), ranks, timeout, network=network)
 
 
 def run_ranks(
@@ -90,6 +94,7 @@ def run_ranks(
     output: TextIO | None = None,
     cancelled: threading.Event | None = None,
     names: Sequence[str] | None = None,
+    network: str | Network | None = None,
 ) -> list:
     """`launch` with more options.
 
@@ -99,11 +104,12 @@ def run_ranks(
     TooBusyToTell is raised when the patience in these limits ends without a proof. The ranks' lines
     go to `output` instead of stdout. Several launches may run at once in threads: only the main
     thread sees an interrupt, and passes it on by setting `cancelled`. `names` replace "[rank 0]"
-    and so on before the lines that the processes print.
+    and so on before the lines that the processes print. The ranks communicate as on `network`.
     """
     rank_process.leave_if_the_script_runs_again()
     timeout = by_evidence.patience if by_evidence else timeout
     preconditions.check(ranks, timeout, threads)
+    ordered = order(network, ranks)
     user_code.add_worker(call.file)
     packed, needs_main = serialization.pack_call(call)
     written_files.say_what_changed()
@@ -116,7 +122,9 @@ def run_ranks(
     handles = [RankHandle(rank, printer) for rank in range(ranks)]
     try:
         store = loopback_store()
-        around = RankEnvironment(ranks, store.port, threads, environment or {})
+        around = RankEnvironment(
+            ranks, store.port, threads, (environment or {}) | ordered.variables
+        )
         _start(handles, around, packed, main)
         watch = Watch(by_evidence) if by_evidence else None
         _follow(handles, timeout, printer, watch, cancelled)
@@ -129,6 +137,7 @@ def run_ranks(
         raise
     finally:
         surely(_end, handles, printer)
+        ordered.end()
         if call.script:
             linecache.cache.pop(call.script.path, None)  # see `scripts.keep_lines`
         store = None  # an error keeps this frame alive, but must not keep the socket and the thread

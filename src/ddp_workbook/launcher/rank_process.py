@@ -34,6 +34,7 @@ from ddp_workbook.errors import ScriptRunsAgain
 from ddp_workbook.launcher import framing, serialization, workarounds
 from ddp_workbook.launcher.rendezvous import MeetingPoint
 from ddp_workbook.launcher.watchdog import die_with_the_kernel
+from ddp_workbook.network.emulation import emulate_if_ordered
 
 STACKS_SIGNAL = getattr(signal, "SIGUSR1", None)
 importing_main = False  # True while a rank runs the script that launched it, to find the worker
@@ -221,6 +222,7 @@ def adopt(orders: Orders, meeting_point: MeetingPoint) -> None:
     workarounds.keep_groups_of_ddp()
     workarounds.no_second_launch_inside()
     workarounds.children_are_no_ranks()
+    emulate_if_ordered()
     if orders.main:
         run_main_again(orders.main)
 

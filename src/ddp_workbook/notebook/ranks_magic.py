@@ -35,8 +35,8 @@ MAKES_ITS_GROUP = (
     "This cell makes its process group itself (line {line}), so %%ranks made none, as with --bare."
 )
 ASKED_OF_THE_SCRIPT = (
-    "%%ranks takes --bare, --timeout and --reveal. Arguments for the program in the cell go after "
-    "`--`: %%ranks {ranks} -- {words}"
+    "%%ranks takes --bare, --timeout, --reveal and --network. Arguments for the program in the "
+    "cell go after `--`: %%ranks {ranks} -- {words}"
 )
 
 
@@ -51,6 +51,7 @@ class RanksMagics(Magics):
     @argument("--bare", action="store_true", help="make no process group: the cell does it itself")
     @argument("--timeout", type=float, default=60, metavar="SECONDS", help="time limit (60)")
     @argument("--reveal", metavar="NAME", help="a question whose answer the cell shows")
+    @argument("--network", nargs="+", metavar="ORDER", help='"1 Gbit/s, 0.5 ms": see `launch`')
     @cell_magic
     def ranks(self, line: str, cell: str) -> RankValues | None:
         """Run the cell on N ranks; show what they print, and their last values side by side.
@@ -81,7 +82,8 @@ class RanksMagics(Magics):
 
     @staticmethod
     def _values(saved: Cell, asked: Namespace) -> RankValues | None:
-        shown = run_ranks(Call(saved), asked.ranks, asked.timeout, quiet=True)
+        network = " ".join(asked.network).strip("\"'") if asked.network else None
+        shown = run_ranks(Call(saved), asked.ranks, asked.timeout, quiet=True, network=network)
         return RankValues(shown) if any(value is not None for value in shown) else None
 
 

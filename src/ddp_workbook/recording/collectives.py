@@ -8,6 +8,7 @@ import pandas as pd
 
 from ddp_workbook.launcher.calls import Call, call_of
 from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.network.links import Network
 from ddp_workbook.recording.dispatch_mode import Recorded
 from ddp_workbook.recording.operations import FIELDS
 
@@ -17,6 +18,7 @@ def record_collectives(
     *args: Any,
     ranks: int = 2,
     timeout: float = 60,
+    network: str | Network | None = None,
     **kwargs: Any,
 ) -> pd.DataFrame:
     """Run the worker as `launch` does; return a row for each operation of each rank, in order.
@@ -64,7 +66,7 @@ def record_collectives(
 
     Raises what `launch` raises.
     """
-    return recorded(worker, *args, ranks=ranks, timeout=timeout, **kwargs)[1]
+    return recorded(worker, *args, ranks=ranks, timeout=timeout, network=network, **kwargs)[1]
 
 
 def recorded(
@@ -72,12 +74,13 @@ def recorded(
     *args: Any,
     ranks: int = 2,
     timeout: float = 60,
+    network: str | Network | None = None,
     **kwargs: Any,
 ) -> tuple[list, pd.DataFrame]:
     """The worker's results, as from `launch`, and the table of `record_collectives`."""
     call = call_of(worker, args, kwargs, ranks)
     call = Call(Recorded(call.worker), call.args, call.kwargs)
-    outcomes = run_ranks(call, ranks, timeout, quiet=True)
+    outcomes = run_ranks(call, ranks, timeout, quiet=True, network=network)
     rows = [
         (rank, seq, *row)
         for rank, (_, operations) in enumerate(outcomes)

@@ -1,0 +1,123 @@
+"""What gloo's calls return in place of gloo's own Work: done no sooner than the network allows."""
+
+import queue
+import threading
+import time
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch.distributed.distributed_c10d import Work
+
+NAP = 100e-6  # seconds by which a sleep may end too late; the rest is waited for awake
+
+
+class Port:
+    """This rank's only port: when it is free again in each direction, in seconds of the clock."""
+
+    def __init__(self) -> None:
+        self.free = {"out": 0.0, "in": 0.0}
+        self.lock = threading.Lock()
+
+    def take(self, earliest: float, seconds: float, *directions: str) -> float:
+        """Take these directions for so long, as early as they are free; return the start."""
+        with self.lock:
+            start = max(earliest, *(self.free[one] for one in directions))
+            self.free |= dict.fromkeys(directions, start + seconds)
+        return start
+
+
+class Delivery(Work):
+    """gloo's `work` on these tensors, which ends at `end` or with `error`, known once settled."""
+
+    def __init__(self, work: Work, tensors: list, courier: "Courier"):
+        super().__init__()
+        self.work, self.tensors, self.courier = work, tensors, courier
+        self.end = 0.0
+        self.error: Exception | None = None
+        self.settled = False
+        self.future: torch.futures.Future | None = None
+        UNDER_WAY.add(self)
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Wait for gloo, then set `end` or `error`, and `settled`."""
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Wait for gloo and for the network; raise what gloo raises."""
+        if timeout:
+            self.work.wait(timeout)
+        self.settle()
+        if not self.future:
+            UNDER_WAY.discard(self)
+        if self.error:
+            raise self.error
+        wait_until(self.end)
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would return at once."""
+        if not self.settled and self.work.is_completed():
+            self.settle()
+        return self.settled and time.perf_counter() >= self.end
+
+    def is_success(self) -> bool:
+        """Whether it completed without an error."""
+        return self.is_completed() and not self.error
+
+    def exception(self) -> Any:
+        """gloo's error, if there was one."""
+        return self.work.exception()
+
+    def get_future(self) -> torch.futures.Future:
+        """A future of the call's tensors, for DDP and its communication hooks."""
+        if self.future is None:
+            self.future = torch.futures.Future()
+            self.courier.take(self)
+        return self.future
+
+    def result(self) -> list:
+        """The call's tensors."""
+        return self.tensors
+
+    def source_rank(self) -> int:
+        """Who sent it, as gloo says."""
+        return self.work._source_rank()
+
+    _source_rank = source_rank
+
+
+# The C++ half of a Work does not keep the Python half alive, without which `wait` waits for ever.
+UNDER_WAY: set[Delivery] = set()
+
+
+class Courier:
+    """Sets the futures of calls, in their order, from a thread of its own."""
+
+    def __init__(self) -> None:
+        self.calls: queue.SimpleQueue[tuple[Delivery, torch.futures.Future]] = queue.SimpleQueue()
+        self.thread: threading.Thread | None = None
+
+    def take(self, delivery: Delivery) -> None:
+        """Set the future of this call once it is delivered."""
+        self.calls.put((delivery, delivery.get_future()))
+        if self.thread is None:
+            self.thread = threading.Thread(target=self._deliver, daemon=True)
+            self.thread.start()
+
+    def _deliver(self) -> None:
+        while True:
+            delivery, future = self.calls.get()
+            try:
+                delivery.wait()
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                future.set_result(delivery.tensors)
+            UNDER_WAY.discard(delivery)
+
+
+def wait_until(end: float) -> None:
+    """Sleep until this time of `time.perf_counter`; awake for the last moment, to be exact."""
+    while (left := end - time.perf_counter()) > 0:
+        time.sleep(left - NAP if left > NAP else 0)

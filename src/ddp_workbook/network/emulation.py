@@ -1,0 +1,124 @@
+"""In a rank: gloo's calls that finish no sooner than on the network that was ordered.
+
+Every call that communicates passes PyTorch's dispatcher as an operator (`c10d::allreduce_`, ...),
+also those that DDP and FSDP make from C++. Here an operator runs gloo's kernel as before and
+returns a `Delivery` in place of gloo's Work. The values are gloo's own; only the moment
+at which they count as delivered is emulated: all members of a call have entered it, the port is
+free, and the ring has had its time. Nothing else is: no congestion by others, no lost packets, and
+the processor time that gloo itself needs comes on top.
+"""
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import Work
+
+from ddp_workbook.network.deliveries import Delivery, Port
+from ddp_workbook.network.groups import Call, Group
+from ddp_workbook.network.links import Network
+
+NETWORK, FOLDER = "WORKBOOK_NETWORK", "WORKBOOK_NETWORK_FOLDER"
+# operator -> the kind of call, by which `Network.seconds` knows it
+KINDS = {
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce",
+    "allgather_": "all_gather",
+    "_allgather_base_": "all_gather",
+    "allgather_coalesced_": "all_gather",
+    "allgather_into_tensor_coalesced_": "all_gather",
+    "reduce_scatter_": "reduce_scatter",
+    "_reduce_scatter_base_": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced_": "reduce_scatter",
+    "alltoall_": "all_to_all",
+    "alltoall_base_": "all_to_all",
+    "broadcast_": "broadcast",
+    "reduce_": "reduce",
+    "gather_": "gather",
+    "scatter_": "scatter",
+    "barrier": "barrier",
+    "send": "send",
+    "recv_": "recv",
+    "recv_any_source_": "recv",
+}
+KEY = torch._C.DispatchKey.BackendSelect
+BELOW = torch._C._dispatch_keyset_full_after(KEY)
+PEER = ("root_rank", "dst", "src")  # an operator's names for its root or its other side
+
+
+def emulate_if_ordered() -> None:
+    """Emulate the network that this rank's environment orders, if any, until the process ends."""
+    if NETWORK in os.environ:
+        network = Network.unpacked(os.environ[NETWORK])
+        Emulation(network, Path(os.environ[FOLDER])).install()
+
+
+class Emulation:
+    """One rank's part of the network."""
+
+    def __init__(self, network: Network, folder: Path):
+        self.network, self.folder, self.port = network, folder, Port()
+        self.groups: dict[str, Group] = {}
+        self.lock = threading.Lock()
+
+    def install(self) -> None:
+        """Stand before the operators' kernels in this process.
+
+        At the key BackendSelect: below all modes, so that a recorder sees the call as always, and
+        above the backends' own kernels.
+        """
+        self.library = torch.library.Library("c10d", "IMPL")
+        for operator, kind in KINDS.items():
+            self._stand_before(getattr(torch.ops.c10d, operator).default, kind)
+
+    def _stand_before(self, operator: Any, kind: str) -> None:
+        names = [argument.name for argument in operator._schema.arguments]
+
+        def run(keyset: Any, *arguments: Any) -> Any:
+            returned: list = []
+
+            def post() -> tuple[list, Work]:
+                # Without the GIL: gloo's threads may need it while they hold gloo's lock.
+                found = operator.redispatch(keyset & BELOW, *arguments)
+                *tensors, work = found if isinstance(found, tuple) else (found,)
+                returned.extend(tensors)
+                first = tensors[0] if tensors else []
+                return [first] if isinstance(first, torch.Tensor) else first, Work.unbox(work)
+
+            named = dict(zip(names, arguments, strict=False))
+            delivery = self._start(kind, named, post)
+            return (*returned, delivery.boxed()) if returned else delivery.boxed()
+
+        self.library.impl(operator, run, KEY.name, with_keyset=True)
+
+    def _start(self, kind: str, named: dict, post: Any) -> Delivery:
+        group = self._group(dist.ProcessGroup.unbox(named["process_group"]))
+        peer = next((named[key] for key in PEER if key in named), None)
+        start = {"send": group.send, "recv": group.receive}.get(kind, group.collective)
+        return start(Call(kind, bytes_of(kind, named), peer), post)
+
+    def _group(self, group: dist.ProcessGroup) -> Group:
+        with self.lock:
+            if group.group_name not in self.groups:
+                self.groups[group.group_name] = Group(group, self.network, self.port, self.folder)
+            return self.groups[group.group_name]
+
+
+def bytes_of(kind: str, named: dict) -> int:
+    """The size by which `Network.seconds` knows a call, from an operator's named arguments."""
+    given = [size_of(value) for key, value in named.items() if key.startswith(("input", "tensor"))]
+    taken = [size_of(value) for key, value in named.items() if key.startswith("output")]
+    if kind == "barrier":
+        return 0
+    sizes = {"gather": given, "scatter": taken}.get(kind, given + taken)
+    return max(sizes, default=0)
+
+
+def size_of(value: Any) -> int:
+    """Bytes of a tensor, or of all tensors in a list of lists."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    return sum(map(size_of, value)) if isinstance(value, list | tuple) else 0

@@ -1,0 +1,165 @@
+"""The calls of a process group on one rank: when each of them is delivered."""
+
+import itertools
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import Work
+
+from ddp_workbook.network.clocks import Entries
+from ddp_workbook.network.deliveries import Courier, Delivery, Port
+from ddp_workbook.network.links import Network
+
+FROM_ROOT, TO_ROOT = ("broadcast", "scatter"), ("reduce", "gather")
+Post = Callable[[], tuple[list, Work]]  # starts gloo's call; its tensors, and its Work
+
+
+class Call(NamedTuple):
+    """One call of a group: `number` counts them, `peer` is the root or the other side."""
+
+    kind: str
+    bytes: int
+    peer: int | None
+    number: int = 0
+
+
+class Group:
+    """One process group. Its collectives are delivered in their order, one after the other."""
+
+    def __init__(self, group: dist.ProcessGroup, network: Network, port: Port, folder: Path):
+        self.network, self.port, self.folder = network, port, folder
+        self.members, self.me = dist.get_process_group_ranks(group), group.rank()
+        self.name = group.group_name.replace(os.sep, "_")
+        self.entries = Entries(folder, self.name, len(self.members))
+        self.courier = Courier()
+        self.posting, self.settling = threading.Lock(), threading.Lock()
+        self.numbers = itertools.count()
+        self.pending: deque[Collective] = deque()
+        self.channels: dict[tuple[int, int], Channel] = {}
+
+    def collective(self, call: Call, post: Post) -> Delivery:
+        """Start a collective."""
+        with self.posting:
+            call = call._replace(number=next(self.numbers))
+            self.entries.enter(call.number, self.me, time.perf_counter())
+            delivery = Collective(self, call, *post())
+            self.pending.append(delivery)
+        return delivery
+
+    def send(self, call: Call, post: Post) -> Delivery:
+        """Start to send to a peer."""
+        with self.posting:
+            seconds = self.seconds(call)
+            start = self.port.take(time.perf_counter(), seconds, "out")
+            self.channel(self.me, call.peer).send(start)
+            return Message(*post(), lambda _: start + seconds)
+
+    def receive(self, call: Call, post: Post) -> Delivery:
+        """Start to receive, from any source if the call has no peer."""
+        with self.posting:
+            channel = None if call.peer is None else self.channel(call.peer, self.me)
+            number = channel.next_receive() if channel else 0
+
+            def end(work: Work) -> float:
+                if channel:
+                    sent = channel.sent(number)
+                else:  # only now it is known who sent it
+                    of_source = self.channel(work._source_rank(), self.me)
+                    sent = of_source.sent(of_source.next_receive())
+                return self.port.take(sent, seconds := self.seconds(call), "in") + seconds
+
+            return Message(*post(), end)
+
+    def seconds(self, call: Call) -> float:
+        """What this call takes on the network."""
+        members = self.members
+        if call.kind in ("send", "recv"):
+            peer = call.peer if call.peer is not None else (self.me + 1) % len(members)
+            members = [members[self.me], members[peer]]
+        return self.network.seconds(call.kind, call.bytes, members, dist.get_world_size())
+
+    def settle(self, wanted: "Collective") -> None:
+        """Settle this call and all before it."""
+        with self.settling:
+            while not wanted.settled:
+                first = self.pending.popleft()
+                try:
+                    first.work.wait()
+                except Exception as error:
+                    first.error = error
+                else:
+                    seconds = self.seconds(first.call)
+                    earliest = self.entries.last(first.call.number, self._needed_by(first.call))
+                    first.end = self.port.take(earliest, seconds, "out", "in") + seconds
+                first.settled = True
+
+    def _needed_by(self, call: Call) -> list[int] | slice:
+        """The members that must have entered this call before it can end on this rank."""
+        if call.kind in FROM_ROOT:
+            return [self.me, call.peer or 0]
+        return [self.me] if call.kind in TO_ROOT and call.peer != self.me else slice(None)
+
+    def channel(self, source: int, to: int | None) -> "Channel":
+        """What goes from one member to another."""
+        key = (source, to or 0)
+        if key not in self.channels:
+            self.channels[key] = Channel(self.folder, f"{self.name}.{source}-{to}")
+        return self.channels[key]
+
+
+class Collective(Delivery):
+    """A call of all members of a group."""
+
+    def __init__(self, group: Group, call: Call, tensors: list, work: Work):
+        super().__init__(work, tensors, group.courier)
+        self.group, self.call = group, call
+
+    def settle(self) -> None:
+        """See Delivery."""
+        self.group.settle(self)
+
+
+class Message(Delivery):
+    """A message from one rank to another; `ends` says when, once gloo has ended."""
+
+    def __init__(self, tensors: list, work: Work, ends: Callable[[Work], float]):
+        super().__init__(work, tensors, Courier())
+        self.ends, self.settling = ends, threading.Lock()
+
+    def settle(self) -> None:
+        """See Delivery."""
+        with self.settling:
+            if self.settled:
+                return
+            try:
+                self.work.wait()
+                self.end = self.ends(self.work)
+            except Exception as error:
+                self.error = error
+            self.settled = True
+
+
+class Channel:
+    """The messages from one rank to another, in their order: when each was sent."""
+
+    def __init__(self, folder: Path, name: str):
+        self.starts = Entries(folder, name, 1)
+        self.sends, self.receives = itertools.count(), itertools.count()
+
+    def send(self, start: float) -> None:
+        """Note when the next message starts."""
+        self.starts.enter(next(self.sends), 0, start)
+
+    def next_receive(self) -> int:
+        """The number of the next message that is received."""
+        return next(self.receives)
+
+    def sent(self, number: int) -> float:
+        """When the message of this number was sent."""
+        return self.starts.last(number)
