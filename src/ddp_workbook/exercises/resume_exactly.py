@@ -123,7 +123,8 @@ def digest(*tensors: torch.Tensor) -> str:
 
 def in_parts(resume_exactly: Callable, parts: tuple[int, ...]) -> dict[str, Any]:
     """Train in as many processes as there are parts, as far as `job` can tell."""
-    saved, seen = None, {"problem": "", "samples": [], "random": [], "weights": ""}
+    saved = None
+    seen: dict[str, Any] = {"problem": "", "samples": [], "random": [], "weights": ""}
     for steps in parts:
         job = Job()
         returned = resume_exactly(job, steps, saved)

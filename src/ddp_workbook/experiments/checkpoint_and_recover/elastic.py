@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -54,7 +55,7 @@ def lose_a_host(
         nodes | {f"{lost} again": line},
         timeout=timeout,
         delays={"node b": 1.0, f"{lost} again": alone},
-        environment={"LOGLEVEL": "INFO"} | environment,
+        environment={"LOGLEVEL": "INFO", **environment},
         quiet=True,
     )
 
@@ -215,7 +216,8 @@ def report(*words: str, timeout: float = LIMIT) -> str:
 
 def furthest_loss() -> float:
     """An epoch on two ranks and the next on one, against both on two: largest difference."""
-    saved, run = str(empty("ranks")), {"batch_size": 60, "every": 30}
+    saved = str(empty("ranks"))
+    run: dict[str, Any] = {"batch_size": 60, "every": 30}
     launch(checkpoint_and_recover.train, epochs=1, saved=saved, ranks=2, **run)
     changed = launch(checkpoint_and_recover.train, epochs=2, saved=saved, ranks=1, **run)[0]
     same = launch(checkpoint_and_recover.train, epochs=2, ranks=2, **run)[0]

@@ -7,7 +7,7 @@ import io
 import json
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -62,7 +62,8 @@ def by_torchrun(every: int) -> dict[str, float]:
 
 def by_launch(every: int) -> dict[str, float]:
     """The same by a loop around `launch`, whose processes have imported torch before."""
-    run = {"epochs": 1, "saved": str(empty("goodput")), "every": every, "pace": PACE}
+    run: dict[str, Any] = {"epochs": 1, "every": every, "pace": PACE}
+    run["saved"] = str(empty("goodput"))
     with contextlib.redirect_stdout(io.StringIO()) as said:
         with contextlib.suppress(RankFailed):
             launch(watched.train, ("rank-1-dies", KILLED), ranks=2, **run)

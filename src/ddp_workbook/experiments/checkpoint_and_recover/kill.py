@@ -10,10 +10,10 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import pandas as pd
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from ddp_workbook.notebook.live import Live
 
 NEVER = "never"
-RANKS, RUN = 4, {"epochs": 1, "batch_size": 60}
+RANKS = 4
+RUN: dict[str, Any] = {"epochs": 1, "batch_size": 60}
 STEPS = 30
 EVERY = (1, 5, 10, NEVER)  # steps from save to save
 QUICK, SLOW = 0.02, 0.2  # seconds that a step takes longer: by itself, and in a slow run
@@ -72,9 +73,10 @@ def watched(folder: str, pace: float, victim: int | str, saved: str, every: int)
                 return state
 
         done: list[float] = []
-        checkpoint_and_recover.forward_and_backward = keep_the_loss
-        checkpoint_and_recover.told_to_stop = note_the_step
-        checkpoint_and_recover.Checkpointer = Noting
+        chapter: Any = checkpoint_and_recover  # whose names are replaced, in this rank
+        chapter.forward_and_backward = keep_the_loss
+        chapter.told_to_stop = note_the_step
+        chapter.Checkpointer = Noting
         try:
             return checkpoint_and_recover.train(saved=saved, every=every, **RUN)
         except RuntimeError:  # gloo's: another rank is gone
@@ -143,13 +145,14 @@ class Runs:
 
     def __call__(
         self,
-        output: IO[str],
+        output: TextIO,
         cancelled: threading.Event | None,
         victim: int | str,
         every: int | str = NEVER,
     ) -> Story:
         """Start all ranks; with an agent, start them again as long as one is killed."""
-        self.attempts, failures, self.number = [], [], self.number + 1
+        failures: list[RankFailed] = []
+        self.attempts, self.number = [], self.number + 1
         pace, victim = (SLOW, NOBODY) if self.by_hand else (QUICK, victim)
         self.by_hand = False
         saved = "" if every == NEVER else str(self.folder / f"saved {self.number}")
@@ -199,13 +202,18 @@ def play_recovery() -> Live:
     return player(Runs(agent=True), stills=[{"every": one} for one in (NEVER, 1, 5)], every=saves)
 
 
+def kill(runs: Runs, rank: int) -> Callable[[Live], None]:
+    """What the button of a rank does."""
+    return lambda _: runs.kill(rank)
+
+
 def player(runs: Runs, stills: list[dict], **controls: ValueWidget) -> Live:
     """The controls, the buttons and the first run."""
     from ddp_workbook.notebook.live import Live
 
-    buttons = {"start a slow run": runs.start}
+    buttons: dict[str, Callable[[Live], None]] = {"start a slow run": runs.start}
     for rank in range(RANKS):
-        buttons[f"kill rank {rank}"] = lambda _, rank=rank: runs.kill(rank)
+        buttons[f"kill rank {rank}"] = kill(runs, rank)
     victim = ddp_workbook.choice(f"killed after step {AT}: rank", (NOBODY, *range(RANKS)), 2)
     controls = {"victim": victim, **controls}
     live = Live(runs, story_plot, runs.frame, buttons, stills, **controls)

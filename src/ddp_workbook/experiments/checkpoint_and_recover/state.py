@@ -131,7 +131,8 @@ def interrupted(*left_out: str) -> tuple[Went, list[Went], dict[str, bool]]:
     whole = Training(device).end()
     first = Training(device)
     before = first.until(SAVED)
-    saved, of_ranks = first.state(), [None] * RANKS  # `first` trains no more
+    saved = first.state()  # `first` trains no more
+    of_ranks: list[dict] = [{}] * RANKS
     content = {name: as_bytes(part) for name, part in saved.items()}
     dist.all_gather_object(of_ranks, content)
     alike = {name: all(one[name] == content[name] for one in of_ranks) for name in content}

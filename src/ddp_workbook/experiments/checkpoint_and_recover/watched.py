@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from typing import Any
 
 import psutil
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -91,8 +92,9 @@ def watch(accident: str, at: int, pace: float = 0, slow_disk: float = 0) -> None
         time.sleep(slow_disk)
         fsync(file)
 
-    checkpoint_and_recover.Checkpointer.load = load_and_say
-    checkpointing.os.fsync = slow_fsync
+    loader: Any = checkpoint_and_recover.Checkpointer  # whose names are replaced, in this rank
+    system: Any = checkpointing.os
+    loader.load, system.fsync = load_and_say, slow_fsync
     register_optimizer_step_post_hook(after_step)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 import pandas as pd
 import torch
@@ -53,7 +54,7 @@ def one_process(
 
 
 def differences(
-    programs: Sequence[ModuleType], alone: Trained, ranks: Sequence[int], **run: int
+    programs: Sequence[ModuleType], alone: Trained, ranks: Sequence[int], **run: Any
 ) -> pd.DataFrame:
     """How far the weights are from those of one process, for each program and number of ranks."""
     found = {

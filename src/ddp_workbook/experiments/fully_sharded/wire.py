@@ -1,5 +1,7 @@
 """What one training step sends: DDP, by hand, and fully_shard on the whole model or by block."""
 
+from typing import Any
+
 import pandas as pd
 import torch
 import torch.distributed as dist
@@ -66,7 +68,7 @@ def three_steps(width: int = WIDTH, depth: int = DEPTH) -> None:
     cleanup()
 
 
-def wires_of_a_step(ranks: int = 2, **size: int) -> dict[str, pd.DataFrame]:
+def wires_of_a_step(ranks: int = 2, **size: Any) -> dict[str, pd.DataFrame]:
     """For each of the WAYS the operations of rank 0 in one forward and backward, in order.
 
     Columns as `record_collectives` has them; operations under their short names.
@@ -79,7 +81,7 @@ def wires_of_a_step(ranks: int = 2, **size: int) -> dict[str, pd.DataFrame]:
     return {way: mine[mine["seq"].between(a, b, inclusive="neither")] for way, a, b in ends}
 
 
-def wire_table(ranks: int = 2, **size: int) -> pd.DataFrame:
+def wire_table(ranks: int = 2, **size: Any) -> pd.DataFrame:
     """A row a way: calls by operation, and the kB that a ring sends from each rank for them."""
     rows = {}
     for way, step in wires_of_a_step(ranks, **size).items():
