@@ -21,6 +21,7 @@ HOMES = {
     "launch": "launcher.launch",
     "record_collectives": "recording.collectives",
     "recorded": "recording.collectives",
+    "timeline": "notebook.timelines",
     "MemoryLedger": "recording.memory",
     "compare": "recording.timing",
     "speed_up": "recording.timing",
@@ -61,7 +62,7 @@ HOMES = {
 }
 __all__ = list(HOMES)
 # Whoever imports these is about to launch: the fork server imports torch while this process does.
-LAUNCHING = ("launcher.launch", "recording.collectives")
+LAUNCHING = ("launcher.launch", "recording.collectives", "notebook.timelines")
 
 # Compiled and imported in each rank of a check otherwise, which doubles the rank's start.
 JUDGING = (f"{__name__}.exercises.judging.in_rank",)

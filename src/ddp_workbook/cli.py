@@ -89,6 +89,47 @@ def new(
 
 
 @app.command()
+def profile(
+    script: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SCRIPT [WORDS]", help="The script, and after -- its own command line."
+        ),
+    ],
+    *,
+    ranks: Annotated[int, typer.Option(min=1, help="How many ranks.")] = 2,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to look at, after the first.")] = 5,
+    network: Annotated[
+        str | None, typer.Option(help='"1 Gbit/s, 0.5 ms": communicate as on such a network.')
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds until the ranks are stopped.")] = 600,
+    to: Annotated[
+        Path | None, typer.Option(help="Also write a file of all ranks for Perfetto, here.")
+    ] = None,
+) -> None:
+    """Run a training script on a few ranks, and say where a step goes.
+
+    Computing, loading data, communication that nothing hides, waiting
+    for the last rank. The exit code is 2 if the script cannot be run.
+    """
+    from ddp_workbook.recording.timeline import timeline
+    from ddp_workbook.recording.traces import PARTS
+
+    with plain_errors():
+        found = timeline(*script, ranks=ranks, steps=steps, network=network, timeout=timeout)
+        written = found.save(to) if to else None
+    shown = Table(title="milliseconds of a step, mean over the steps")
+    for name in ("rank", *PARTS):
+        shown.add_column(name, justify="right")
+    for rank, row in found.parts.groupby("rank")[list(PARTS)].mean().iterrows():
+        shown.add_row(str(rank), *(f"{1e3 * row[part]:.1f}" for part in PARTS))
+    Console().print(shown)
+    typer.echo(found.in_a_sentence())
+    if written:
+        typer.echo(f"{written}: open it at ui.perfetto.dev")
+
+
+@app.command()
 def solve(
     names: Pages = None,
     *,

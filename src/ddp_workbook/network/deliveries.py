@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,8 +31,9 @@ class Port:
 class Delivery(Work):
     """gloo's `work` on these tensors, which ends at `end` or with `error`, known once settled."""
 
-    def __init__(self, work: Work, tensors: list, courier: "Courier"):
+    def __init__(self, kind: str, work: Work, tensors: list, courier: "Courier"):
         super().__init__()
+        self.kind, self.entered = kind, time.perf_counter()
         self.work, self.tensors, self.courier = work, tensors, courier
         self.end = 0.0
         self.error: Exception | None = None
@@ -41,7 +43,19 @@ class Delivery(Work):
 
     @abstractmethod
     def settle(self) -> None:
-        """Wait for gloo, then set `end` or `error`, and `settled`."""
+        """Wait for gloo, then `finish`, unless that has been done."""
+
+    def finish(self, end: Callable[[], float]) -> None:
+        """Wait for gloo, then set `end`, or `error`."""
+        try:
+            self.work.wait()
+            self.end = end()
+        except Exception as error:
+            self.error = error
+        else:
+            for calls in NOTED:
+                calls.append((self.kind, self.entered, self.end))
+        self.settled = True
 
     def wait(self, timeout: Any = None) -> bool:
         """Wait for gloo and for the network; raise what gloo raises."""
@@ -91,6 +105,9 @@ class Delivery(Work):
 UNDER_WAY: set[Delivery] = set()
 
 
+NOTED: list[list[tuple[str, float, float]]] = []
+
+
 class Courier:
     """Sets the futures of calls, in their order, from a thread of its own."""
 
@@ -115,6 +132,15 @@ class Courier:
             else:
                 future.set_result(delivery.tensors)
             UNDER_WAY.discard(delivery)
+
+
+def deliveries_noted() -> list[tuple[str, float, float]]:
+    """A list that grows by the kind, start and end of each call that is settled from now on.
+
+    The start is when this rank entered the call; times are those of `time.perf_counter`.
+    """
+    NOTED.append([])
+    return NOTED[-1]
 
 
 def wait_until(end: float) -> None:

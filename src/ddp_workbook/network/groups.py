@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,7 +59,7 @@ class Group:
             seconds = self.seconds(call)
             start = self.port.take(time.perf_counter(), seconds, "out")
             self.channel(self.me, call.peer).send(start)
-            return Message(*post(), lambda _: start + seconds)
+            return Message("send", *post(), lambda _: start + seconds)
 
     def receive(self, call: Call, post: Post) -> Delivery:
         """Start to receive, from any source if the call has no peer."""
@@ -74,7 +75,7 @@ class Group:
                     sent = of_source.sent(of_source.next_receive())
                 return self.port.take(sent, seconds := self.seconds(call), "in") + seconds
 
-            return Message(*post(), end)
+            return Message("recv", *post(), end)
 
     def seconds(self, call: Call) -> float:
         """What this call takes on the network."""
@@ -89,15 +90,12 @@ class Group:
         with self.settling:
             while not wanted.settled:
                 first = self.pending.popleft()
-                try:
-                    first.work.wait()
-                except Exception as error:
-                    first.error = error
-                else:
-                    seconds = self.seconds(first.call)
-                    earliest = self.entries.last(first.call.number, self._needed_by(first.call))
-                    first.end = self.port.take(earliest, seconds, "out", "in") + seconds
-                first.settled = True
+                first.finish(partial(self._end, first.call))
+
+    def _end(self, call: Call) -> float:
+        seconds = self.seconds(call)
+        earliest = self.entries.last(call.number, self._needed_by(call))
+        return self.port.take(earliest, seconds, "out", "in") + seconds
 
     def _needed_by(self, call: Call) -> list[int] | slice:
         """The members that must have entered this call before it can end on this rank."""
@@ -117,7 +115,7 @@ class Collective(Delivery):
     """A call of all members of a group."""
 
     def __init__(self, group: Group, call: Call, tensors: list, work: Work):
-        super().__init__(work, tensors, group.courier)
+        super().__init__(call.kind, work, tensors, group.courier)
         self.group, self.call = group, call
 
     def settle(self) -> None:
@@ -128,21 +126,15 @@ class Collective(Delivery):
 class Message(Delivery):
     """A message from one rank to another; `ends` says when, once gloo has ended."""
 
-    def __init__(self, tensors: list, work: Work, ends: Callable[[Work], float]):
-        super().__init__(work, tensors, Courier())
+    def __init__(self, kind: str, tensors: list, work: Work, ends: Callable[[Work], float]):
+        super().__init__(kind, work, tensors, Courier())
         self.ends, self.settling = ends, threading.Lock()
 
     def settle(self) -> None:
         """See Delivery."""
         with self.settling:
-            if self.settled:
-                return
-            try:
-                self.work.wait()
-                self.end = self.ends(self.work)
-            except Exception as error:
-                self.error = error
-            self.settled = True
+            if not self.settled:
+                self.finish(lambda: self.ends(self.work))
 
 
 class Channel:

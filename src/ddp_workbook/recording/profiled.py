@@ -1,0 +1,114 @@
+"""The part of `timeline` that runs in a rank: torch.profiler around some of the worker's steps."""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.profiler import ProfilerActivity
+
+from ddp_workbook.launcher import serialization
+from ddp_workbook.network.deliveries import deliveries_noted
+
+
+class Profiled:
+    """A worker that leaves a trace of `steps` steps, after the first, in a file of `folder`.
+
+    The first step is not in it: DDP makes its buckets anew, the allocator fills up. A worker
+    without an optimizer is traced from its beginning to its end.
+    """
+
+    def __init__(self, worker: Callable, folder: Path, steps: int):
+        self.__wrapped__, self.folder, self.steps = worker, folder, steps
+        self.__module__ = getattr(worker, "__module__", "")  # the rank names its program by it
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the worker in this rank, traced."""
+        tracer = Tracer(self.folder / f"rank{os.environ['RANK']}.json", self.steps)
+        hook = register_optimizer_step_post_hook(lambda *_: tracer.after_step())
+        result = None
+        try:
+            tracer.start()
+            result = self.__wrapped__(*args, **kwargs)
+        except SystemExit as leaving:
+            if leaving.code not in (None, 0):  # sys.exit(0) counts as a return, as in `launch`
+                raise
+        finally:
+            hook.remove()
+            tracer.stop()
+        serialization.pack_result(result)  # a refusal then names the result itself, as in `launch`
+        return result
+
+
+class Tracer:
+    """Profiles until `steps` steps after the first are over, and writes the trace."""
+
+    def __init__(self, file: Path, steps: int):
+        self.file, self.left = file, steps + 1
+        self.running = False
+
+    def start(self) -> None:
+        """Begin."""
+        self.offset = time.time_ns() / 1e9 - time.perf_counter()
+        self.deliveries = deliveries_noted()
+        gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+        self.profiler = torch.profiler.profile(activities=[ProfilerActivity.CPU, *gpu])
+        with quiet():
+            self.profiler.start()
+        self.running = True
+
+    def after_step(self) -> None:
+        """An optimizer has made a step."""
+        self.left -= 1
+        if self.left == 0:
+            self.stop()
+
+    def stop(self) -> None:
+        """End, once, and write the file."""
+        if not self.running:
+            return
+        self.running = False
+        with quiet():
+            self.profiler.stop()
+        partial = self.file.with_suffix(".partial")
+        self.profiler.export_chrome_trace(str(partial))
+        content = json.loads(partial.read_text(encoding="utf-8"))
+        known = content.setdefault("distributedInfo", {})
+        known["rank"] = int(os.environ["RANK"])
+        content["traceEvents"] += self._network(content.get("baseTimeNanoseconds", 0))
+        partial.write_text(json.dumps(content), encoding="utf-8")
+        partial.rename(self.file)
+
+    def _network(self, base: int) -> list[dict]:
+        """The calls on the network that was ordered, as spans of a thread of their own."""
+        return [
+            {
+                "ph": "X",
+                "cat": "user_annotation",
+                "name": f"network:{kind}",
+                "pid": os.getpid(),
+                "tid": "network",
+                "ts": (start + self.offset) * 1e6 - base / 1e3,
+                "dur": (end - start) * 1e6,
+            }
+            for kind, start, end in self.deliveries
+        ]
+
+
+@contextlib.contextmanager
+def quiet():
+    """Without the lines that the profiler's C++ writes to stderr as it starts and stops."""
+    kept = os.dup(2)
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
