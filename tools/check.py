@@ -40,6 +40,7 @@ TESTS_OF = {  # folder -> the file that tests each name in it
     "ddp_workbook/exercises/": EXERCISES,
     "tests/wrong_answers/": EXERCISES,
     "tests/right_answers/": "tests/test_right_answers.py",
+    "tests/doctor_scripts/": "tests/test_doctor_scripts.py",
 }
 NOTHING_FOUND = 5  # of pytest, as where all that was chosen is left out for time
 CHECKS = (  # each says by itself what is wrong

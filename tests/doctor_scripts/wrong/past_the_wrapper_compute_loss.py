@@ -44,7 +44,7 @@ def train(args_epochs=2):
         if rank == 0:
             print("epoch", epoch, "loss", round(loss.item(), 4))
     if int(os.environ["RANK"]) == 0:
-        torch.save(unwrap(model).state_dict(), "/tmp/ae_planted.pt")
+        torch.save(unwrap(model).state_dict(), "/tmp/planted_autoencoder.pt")
     dist.destroy_process_group()
 
 
