@@ -14,42 +14,20 @@ for nothing and is made again.
 import json
 import subprocess
 import sys
-from contextlib import ExitStack
-from pathlib import Path
-from threading import Timer as Alarm
-from typing import NamedTuple
 
 import pandas as pd
 import pytest
 
-from ddp_workbook.experiments.many_machines.costs import Timing, Work, slowest_ranks
+from ddp_workbook.experiments.many_machines.costs import Work, slowest_ranks, timings_of_rank
+from ddp_workbook.launcher.calls import call_of
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.network.links import Network
 from ddp_workbook.planning.scaling import Job, predict_step
 from tests.clusters.hosts import Hosts
+from tests.clusters.shaped_ranks import CHECKOUT, MBIT, Form, Ranks
 from tests.shaped_links import Links, fit_links
 
 pytestmark = pytest.mark.cluster
-CHECKOUT = Path(__file__).parents[1]
-MBIT = 1e6 / 8  # bytes per second
-BURST = 66_048  # bytes; the least that a virtual link's packets need
-WINDOW = 131_072  # bytes of a socket's buffer
-TRIES = 6
-DISTURBED = 0.2  # share of the time that a rank waits for a core
-AGREE = 0.1
-
-
-class Form(NamedTuple):
-    """What is trained and timed, at which Mbit/s; whether the ranks have the cores for themselves.
-
-    Only all-reduces that are long against `BURST` show the bandwidth of a shaped link. A small one
-    shows alpha, if no other program delays it.
-    """
-
-    work: Work
-    fitted: tuple[int, ...]
-    predicted: tuple[int, ...]
-    rounds: int
-    alone: bool
-
 
 SLOW = Form(
     Work(width=256, depth=4, bucket_cap_mb=0.25, rows=(16,), sizes=(524_288, 1_048_576)),
@@ -65,91 +43,6 @@ FAST = Form(  # compute and communication take about as long at 300 Mbit/s, so o
     rounds=5,
     alone=True,
 )
-
-
-class Ranks:
-    """A rank on each host, from `with` to the end of the block."""
-
-    def __init__(self, hosts: Hosts, form: Form) -> None:
-        self.hosts, self.form = hosts, form
-
-    def __enter__(self) -> "Ranks":
-        with ExitStack() as stack:
-            if not self.form.alone:
-                self.send_little_at_once()
-            self.processes = [stack.enter_context(self.start(i)) for i in range(2)]
-            alarm = Alarm(240, lambda: [process.kill_tree() for process in self.processes])
-            alarm.start()
-            stack.callback(alarm.cancel)
-            self.stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *error) -> None:
-        for process in self.processes:
-            process.kill_tree()
-        self.stack.close()
-
-    def send_little_at_once(self) -> None:
-        """Less than the queue of the slowest link, which drops the rest: TCP then sends it late.
-
-        On a busy machine that took up to a quarter longer.
-        """
-        for i in range(2):
-            line = f"echo 4096 16384 {WINDOW} > /proc/sys/net/ipv4/tcp_wmem"
-            self.hosts.run(i, ["sh", "-c", line], check=True)
-
-    def start(self, rank: int) -> subprocess.Popen:
-        """Rank `rank`, with the variables that torchrun would set."""
-        environment = {
-            "RANK": rank,
-            "LOCAL_RANK": 0,
-            "WORLD_SIZE": 2,
-            "LOCAL_WORLD_SIZE": 1,
-            "MASTER_ADDR": self.hosts.addresses[0],
-            "MASTER_PORT": 29500,
-            "GLOO_SOCKET_IFNAME": "eth0",
-            "CUDA_VISIBLE_DEVICES": "",
-            "REAL_TIME": int(self.form.alone),
-        }
-        variables = [f"{name}={value}" for name, value in environment.items()]
-        line = [
-            sys.executable,
-            "-m",
-            "tests.workers.shaped_steps",
-            json.dumps(self.form.work._asdict()),
-        ]
-        pipe = subprocess.PIPE
-        return self.hosts.popen(
-            rank, ["env", *variables, *line], stdin=pipe, stdout=pipe, text=True, cwd=CHECKOUT
-        )
-
-    def measure(self, mbit: float, *parts: str) -> pd.DataFrame:
-        """The parts at this bandwidth: part, ranks, amount, seconds, waited.
-
-        Of all rounds the median; the fastest one where other programs may run.
-        """
-        self.hosts.shape(mbit * 1e6, burst=BURST)
-        for process in self.processes:
-            process.stdin.write(json.dumps([self.form.rounds, parts]) + "\n")
-            process.stdin.flush()
-        answers = [process.stdout.readline() for process in self.processes]
-        assert all(answers), "a rank has ended; its error is above"
-        table = slowest_ranks([[Timing(*row) for row in json.loads(one)] for one in answers])
-        rounds = table.groupby(["part", "ranks", "amount"], as_index=False)[["seconds", "waited"]]
-        found = rounds.median() if self.form.alone else rounds.min()
-        return found.assign(bytes_per_second=mbit * MBIT)
-
-    def undisturbed(self, mbit: float, *parts: str) -> pd.DataFrame:
-        """The same, from two runs that agree and in which no rank waited for a core."""
-        kept = []
-        for _ in range(TRIES):
-            run = self.measure(mbit, *parts)
-            if not (run["waited"] > DISTURBED).any():  # nan where the system does not say
-                kept.append(run)
-            for other in kept[:-1]:
-                if ((run["seconds"] / other["seconds"] - 1).abs() < AGREE).all():
-                    return other.assign(seconds=(run["seconds"] + other["seconds"]) / 2)
-        pytest.fail(f"No two of {TRIES} runs at {mbit} Mbit/s agree: the machine is too busy.")
 
 
 @pytest.fixture(
@@ -209,6 +102,24 @@ def test_a_step_is_predicted_at_a_bandwidth_that_was_not_fitted(form, measured, 
     print(f"{mbit} Mbit/s: predicted {predicted.seconds:.4f}, measured {step:.4f} s; {links}")
     assert predicted.seconds == pytest.approx(step, rel=0.2)
     assert step > 1.2 * compute  # the network was worth predicting
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["slower", "between"])
+def test_an_ordered_network_is_as_slow_as_that_one(form, measured, links, which):
+    """A whole DDP step on ranks of one host, within 20 %; headers take a share of a real link."""
+    mbit = form.predicted[which]
+    ordered = Network(mbit * MBIT / links.overhead, links.alpha)
+    step = ordered_step(form, ordered)
+    print(f"{mbit} Mbit/s: ordered {step:.4f}, shaped {seconds_of(measured, 'step', mbit):.4f} s")
+    assert step == pytest.approx(seconds_of(measured, "step", mbit), rel=0.2)
+
+
+def ordered_step(form: Form, ordered: Network) -> float:
+    """Seconds of a step of two ranks on this network, as `Ranks.measure` takes them."""
+    call = call_of(timings_of_rank, (form.work, form.rounds, ("step",)), {}, 2)
+    found = run_ranks(call, 2, 240, quiet=True, threads=1, network=ordered)
+    seconds = slowest_ranks(found)["seconds"]
+    return seconds.median() if form.alone else seconds.min()
 
 
 @pytest.mark.release("the page's model where nothing else runs")
