@@ -1,6 +1,5 @@
 """Workers for what the pages of chapter 05 say of collectives and messages."""
 
-import time
 import warnings
 
 import torch
@@ -8,7 +7,6 @@ import torch.distributed as dist
 
 from ddp_workbook.chapters import collectives
 from ddp_workbook.experiments.collectives import algorithms, every_call, ladder
-from ddp_workbook.experiments.collectives.slow_wire import SlowWire
 
 
 def numbers(count: int = 4) -> torch.Tensor:
@@ -97,27 +95,13 @@ def in_one_tensor() -> list[torch.Tensor]:
     return [everyone, own, arrived]
 
 
-def on_a_slow_wire(latency: float, bandwidth: float) -> tuple[list[float], list[float]]:
-    """Two all-reduces of 40,000 bytes started together: when each came, and a sum of each."""
-    dist.init_process_group("gloo")
-    wire, begun = SlowWire(latency, bandwidth), time.perf_counter()
-    vectors = [torch.full((10_000,), dist.get_rank() + 1.0) for _ in range(2)]
-    futures = [wire.all_reduce(vector) for vector in vectors]
-    seconds = []
-    for future in futures:
-        future.wait()
-        seconds.append(time.perf_counter() - begun)
-    dist.barrier()
-    return seconds, [vector[-1].item() for vector in vectors]
-
-
 def by_each_rung() -> list[list[float]]:
     """Three gradients, summed by each rung that is written by hand."""
     dist.init_process_group("gloo")
     sums = []
     for way in (ladder.one_per_parameter, ladder.one_flat_vector, ladder.in_buckets):
         gradients = [torch.full((2, n), n * (dist.get_rank() + 1.0)) for n in (1, 2, 3)]
-        way(gradients, lambda one: dist.all_reduce(one, async_op=True))
+        way(gradients)
         sums.append([gradient.mean().item() for gradient in gradients])
     return sums
 

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook import figures
 from ddp_workbook.experiments.collectives.message_times import seconds_together
-from ddp_workbook.experiments.collectives.slow_wire import SlowWire
+from ddp_workbook.experiments.collectives.overlap import NETWORK
 from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
@@ -36,18 +36,18 @@ RUNGS = (
 DISTURBED = "A bar ends left of the dashed line: noise is larger than the cost of communication."
 
 
-def one_per_parameter(gradients: list[Tensor], send: Callable) -> None:
+def one_per_parameter(gradients: list[Tensor]) -> None:
     """One all-reduce for each gradient, one after the other."""
     for gradient in gradients:
-        send(gradient).wait()
+        dist.all_reduce(gradient)
 
 
-def one_flat_vector(gradients: list[Tensor], send: Callable) -> None:
+def one_flat_vector(gradients: list[Tensor]) -> None:
     """Copy all gradients into one vector, all-reduce it, copy them back."""
-    in_buckets(gradients, send, math.inf)
+    in_buckets(gradients, math.inf)
 
 
-def in_buckets(gradients: list[Tensor], send: Callable, size: float = BUCKET) -> None:
+def in_buckets(gradients: list[Tensor], size: float = BUCKET) -> None:
     """Vectors of about `size` bytes each, all started before the first is waited for."""
     filled: list[list[Tensor]] = [[]]
     for gradient in gradients:
@@ -57,46 +57,41 @@ def in_buckets(gradients: list[Tensor], send: Callable, size: float = BUCKET) ->
     started = []
     for bucket in filled:
         flat = torch.cat([gradient.flatten() for gradient in bucket])
-        started.append((bucket, flat, send(flat)))
+        started.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
     for bucket, flat, sending in started:
         sending.wait()
         for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
             gradient.copy_(part.view_as(gradient))
 
 
-def seconds_of_rungs(rounds: int) -> dict[str, list[list[float]]]:
-    """In a rank: seconds of a forward and backward pass, by network, as [round][rung]."""
-    device = set_up(bare=False)
-    return {HERE: _timed(rounds, device, None), PRETEND: _timed(rounds, device, SlowWire())}
-
-
 def time_ladder(rounds: int = 7) -> pd.DataFrame:
     """A table of network, rung, round and seconds, those of the slower of two ranks."""
-    # 300 s: 90 passes take seconds on a quiet machine, and over a minute on a crowded one
-    one, other = launch(seconds_of_rungs, rounds, ranks=2, timeout=300)
-    rows = [
-        (network, rung, number + 1, max(one[network][number][place], other[network][number][place]))
-        for network in one
-        for number in range(rounds)
-        for place, rung in enumerate(RUNGS)
-    ]
+    rows = []
+    for name, network in ((HERE, None), (PRETEND, NETWORK)):
+        # 300 s: 45 passes take seconds on a quiet machine, and a minute on a crowded one
+        found = launch(seconds_of_rungs, rounds, ranks=2, timeout=300, network=network)
+        slower = torch.tensor(found).amax(0)
+        rows += [
+            (name, rung, number + 1, slower[number, place].item())
+            for number in range(rounds)
+            for place, rung in enumerate(RUNGS)
+        ]
     return pd.DataFrame(rows, columns=["network", "rung", "round", "seconds"])
 
 
-def _timed(rounds: int, device: torch.device, wire: SlowWire | None) -> list[list[float]]:
+def seconds_of_rungs(rounds: int) -> list[list[float]]:
+    """In a rank: seconds of a forward and backward pass, as [round][rung]."""
+    device = set_up(bare=False)
     torch.manual_seed(0)
     layers = [part for _ in range(DEPTH) for part in (nn.Linear(WIDTH, WIDTH), nn.Tanh())]
     model, rows = nn.Sequential(*layers).to(device), torch.randn(ROWS, WIDTH, device=device)
     ddp = DistributedDataParallel(model, bucket_cap_mb=BUCKET / 2**20)
-    if wire:
-        ddp.register_comm_hook(dist.get_world_size(), wire.as_hook)
-    send = wire.all_reduce if wire else lambda one: dist.all_reduce(one, async_op=True)
 
     def by_hand(way: Callable | None) -> None:
         with ddp.no_sync():
             model(rows).sum().backward()
         if way:
-            way([one.grad for one in reversed(list(model.parameters()))], send)
+            way([one.grad for one in reversed(list(model.parameters()))])
 
     def alone(step: Callable[[], None]) -> float:
         model.zero_grad()
