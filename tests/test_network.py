@@ -1,5 +1,6 @@
 """A network to order: what its words mean, what calls take on it, and that values stay right."""
 
+import json
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from ddp_workbook import errors, launch, record_collectives
 from ddp_workbook.network.links import PRESETS, Network, network
 from ddp_workbook.network.orders import MEMORY
 from tests.workers import network_workers as workers
+from tools.set_up import ROOT
 
 SLOW = "100 Mbit/s, 2 ms"
 # Where a figure was seen to be within 5 %, a busy machine may take this many times as long.
@@ -108,11 +110,29 @@ def test_a_larger_model_is_more_bytes():
 
 
 def test_two_nodes_have_two_speeds():
-    """A ring inside a node is fast; one over both nodes is as fast as the port between them."""
+    """A ring inside a node is fast; one over both is as fast as its ranks' shares of the port."""
     found = network("1 MB/s, 10 ms; 2 nodes; inside 1 GB/s, 1 ms")
     assert found.seconds("all_gather", 10**6, [0, 1], 4) == pytest.approx(1e-3 + 0.5e-3)
-    assert found.seconds("all_gather", 10**6, [0, 2], 4) == pytest.approx(10e-3 + 0.5)
+    assert found.seconds("all_gather", 10**6, [0, 2], 4) == pytest.approx(10e-3 + 1.0)
     assert found.seconds("all_gather", 10**6, [0, 1, 2, 3], 4) == pytest.approx(12e-3 + 0.75)
+
+
+def test_infiniband_has_a_port_for_each_rank():
+    """So a ring of one rank a node is not slower for its neighbours, and one of all is faster."""
+    found = network("InfiniBand HDR; 2 nodes; inside NVLink 3")
+    size, once = 10**9, 0.5 * 10**9 / PRESETS["InfiniBand HDR"].bytes_per_second
+    assert found.seconds("all_gather", size, [0, 2], 4) == pytest.approx(once, rel=1e-2)
+    all_four = found.seconds("all_gather", size, [0, 1, 2, 3], 4)
+    assert all_four == pytest.approx(1.5 * once / 2, rel=1e-2)
+
+
+def test_steps_on_shaped_links_took_as_long():
+    """Within 4 %, as the README says of the recorded ones."""
+    steps = json.loads((ROOT / "data/make_it_fast/shaped_links.json").read_text())["steps"]
+    assert {(row["Mbit/s"], row["bucket_cap_mb"]) for row in steps} == {
+        (mbit, cap) for mbit in (100, 300, 1000) for cap in (1, 4, 25)
+    }
+    assert max(abs(row["ordered"] / row["shaped"] - 1) for row in steps) < 0.04
 
 
 # On real ranks

@@ -234,6 +234,8 @@ def test_pictures_say_what_they_show(healthy):
     """Means of the steps, and one step."""
     assert "rank 0" in healthy.bars().alt and "exposed" in healthy.bars().alt
     assert "rank 1, network" in healthy.lanes(2).alt
+    with pytest.raises(errors.WorkbookError, match="no step 9: the timeline has 1 to 4"):
+        healthy.lanes(9)
     assert "of a step is exposed communication" in repr(healthy)
 
 

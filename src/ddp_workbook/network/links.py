@@ -7,6 +7,7 @@ seconds for each byte that a rank sends (Patarasuk and Yuan, 2009, for the bytes
 import difflib
 import itertools
 import json
+import math
 import re
 from dataclasses import asdict, dataclass
 from typing import Self
@@ -14,8 +15,8 @@ from typing import Self
 from ddp_workbook.errors import LaunchRefused
 from ddp_workbook.planning.hardware import BETWEEN, GBIT, INSIDE, NETWORK_STEP, Link
 
-HOME = Link("Ethernet 1G", GBIT, NETWORK_STEP, "IEEE 802.3ab, 1999; one port a node", per_node=True)
-PRESETS = {link.name: link for link in (*INSIDE, *BETWEEN, HOME)}
+GIGABIT = Link("Ethernet 1G", GBIT, NETWORK_STEP, "IEEE 802.3ab, 1999; one port a node", True)
+PRESETS = {link.name: link for link in (*INSIDE, *BETWEEN, GIGABIT)}
 PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 RATE = re.compile(r"([-+.\de]+) *([kMGT]?)(bit/s|b/s|bps|bit|B/s)")
 TIME = re.compile(r"([-+.\de]+) *(s|ms|us|µs|μs|ns)")  # the micro sign, and the Greek letter
@@ -33,10 +34,12 @@ ROUNDS = {"all_reduce": 2, "barrier": 2}
 class Network:
     """`bytes_per_second` in one direction and `latency` seconds a step, of each rank's only port.
 
-    With several `nodes` these are those of a node's only port, which its ranks share, and a rank
-    reaches the others of its node over `inside_bytes_per_second` and `inside_latency`. Ranks are
-    numbered node by node. Every message counts as `scale` times as large as it is, so that a small
-    model can behave as a large one would.
+    With several `nodes` these are those of a node's only port, of which each of its ranks has an
+    equal share, whether the others send or not. With `port_a_rank`, as with InfiniBand, each rank
+    has such a port for itself. The ranks of a group that leave a node do so over all their ports. A
+    rank reaches the others of its node over `inside_bytes_per_second` and `inside_latency`. Ranks
+    are numbered node by node. Every message counts as `scale` times as large as it is, so that a
+    small model can behave as a large one would.
     """
 
     bytes_per_second: float
@@ -45,6 +48,7 @@ class Network:
     inside_bytes_per_second: float = float("inf")
     inside_latency: float = 0.0
     scale: float = 1.0
+    port_a_rank: bool = False
 
     def check(self, ranks: int) -> None:
         """Raise LaunchRefused if so many ranks do not fill these nodes evenly."""
@@ -76,11 +80,15 @@ class Network:
         """The latency once along the ring, and the bytes per second of its slowest link."""
         if self.nodes == 1:
             return (len(members) - 1) * self.latency, self.bytes_per_second
-        places = [member // (ranks // self.nodes) for member in members]
+        in_node = ranks // self.nodes
+        places = [member // in_node for member in members]
         crossings = sum(one != other for one, other in itertools.pairwise(places))
         latency = (len(members) - 1 - crossings) * self.inside_latency + crossings * self.latency
-        rate = min(self.inside_bytes_per_second, self.bytes_per_second)
-        return latency, rate if crossings else self.inside_bytes_per_second
+        if not crossings:
+            return latency, self.inside_bytes_per_second
+        ports = max(map(places.count, places)) / (1 if self.port_a_rank else in_node)
+        inside = self.inside_bytes_per_second if crossings < len(members) - 1 else math.inf
+        return latency, min(inside, ports * self.bytes_per_second)
 
     def packed(self) -> str:
         """As JSON, for the environment of a rank."""
@@ -103,10 +111,14 @@ def network(order: "str | Network") -> Network:
     if isinstance(order, Network):
         return order
     if not isinstance(order, str):
-        raise LaunchRefused(f"network={order!r} is no network. Order one such as {EXAMPLES}.")
+        raise LaunchRefused(
+            f"network={order!r} is no network. Order one such as {EXAMPLES}. An argument of this "
+            "name that is the worker's own is given by its place."
+        )
     first, *others = [part.strip() for part in order.split(";")]
     rate, latency = link(first)
     settings: dict = {"bytes_per_second": rate, "latency": latency}
+    settings["port_a_rank"] = first in PRESETS and not PRESETS[first].per_node
     for part in others:
         if found := re.fullmatch(r"(\d+) nodes?", part):
             settings["nodes"] = positive(found[1], part)

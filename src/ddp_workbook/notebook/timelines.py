@@ -6,6 +6,7 @@ import numpy
 import pandas as pd
 
 from ddp_workbook import figures
+from ddp_workbook.errors import WorkbookError
 from ddp_workbook.recording import timeline as recording
 from ddp_workbook.recording.traces import PARTS, bounds, spans_of_step, union, waits_of
 
@@ -25,7 +26,12 @@ class Timeline(recording.Timeline):
 
     @figures.drawn
     def lanes(self, step: int = 1) -> "figures.Picture":
-        """One step: what each rank computes, and below it what it sends meanwhile."""
+        """One step: what each rank computes, and below it what it sends meanwhile.
+
+        Raises WorkbookError for a step that is not in `parts`.
+        """
+        if step not in (known := self.parts["step"].unique()):
+            raise WorkbookError(f"There is no step {step}: the timeline has 1 to {max(known)}.")
         rows = []
         begun = min(bounds(trace)[step - 1][0] for trace in self.traces)
         for trace, waits in zip(self.traces, waits_of(self.traces), strict=True):

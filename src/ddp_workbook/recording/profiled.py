@@ -17,10 +17,9 @@ from ddp_workbook.network.deliveries import deliveries_noted
 
 
 class Profiled:
-    """A worker that leaves a trace of `steps` steps, after the first, in a file of `folder`.
+    """A worker that leaves a trace of its first `steps` + 1 steps in a file of `folder`.
 
-    The first step is not in it: DDP makes its buckets anew, the allocator fills up. A worker
-    without an optimizer is traced from its beginning to its end.
+    A worker that makes fewer, or has no optimizer, is traced to its end.
     """
 
     def __init__(self, worker: Callable, folder: Path, steps: int):

@@ -86,11 +86,11 @@ def timeline(
     network: str | Network | None = None,
     **kwargs: Any,
 ) -> Timeline:
-    """Run the worker as `launch` does, with torch.profiler in each rank for `steps` steps.
+    """Run the worker as `launch` does, with torch.profiler in each rank for its first steps.
 
-    A step ends with a step of an optimizer; the first is left out, and what comes after `steps`
-    further ones runs without the profiler. A worker without an optimizer is one step as a whole.
-    The profiler costs 2 to 5 microseconds an operator, which matters for toys only.
+    A step ends with a step of an optimizer. The first is not in the table, because DDP makes its
+    buckets anew in it, and what comes after `steps` further ones runs without the profiler. A
+    worker without an optimizer is one step as a whole.
 
     Raises what `launch` raises, and WorkbookError if a rank has left no trace.
     """

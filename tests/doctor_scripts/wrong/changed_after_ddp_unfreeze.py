@@ -1,4 +1,4 @@
-# examples: gradual unfreezing: DDP never hears of parameters that were frozen when it was made
+# gradual unfreezing: DDP never hears of parameters that were frozen when it was made
 import os
 
 import torch

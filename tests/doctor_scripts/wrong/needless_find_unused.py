@@ -1,4 +1,4 @@
-# Lightning habit: find_unused_parameters=True "to be safe", though every parameter is used
+# find_unused_parameters=True "to be safe", though every parameter is used
 import argparse
 
 import torch

@@ -1,4 +1,4 @@
-# discuss thread "keep models in sync": all weights are broadcast after every step of a DDP model
+# all weights are broadcast after every step of a DDP model
 import os
 
 import torch

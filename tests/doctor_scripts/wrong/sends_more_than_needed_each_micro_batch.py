@@ -1,4 +1,4 @@
-# baidu-style hand-written averaging: the whole accumulated gradient is sent after every micro-batch
+# hand-written averaging: the whole accumulated gradient is sent after every micro-batch
 import torch
 import torch.distributed as dist
 import torch.nn as nn
