@@ -36,13 +36,18 @@ def test_the_agent_starts_again_and_ends_the_same(no_rank_left):  # noqa: F811
     assert "2 steps were computed again. The end is that of an uninterrupted run" in words
 
 
+def steps_so_far(runs: kill.Runs) -> int:
+    """Of the attempt that runs, if it has begun."""
+    return len(runs.attempts[-1].losses()) if runs.attempts else 0
+
+
 def test_a_button_kills_a_rank_of_the_run(recovery, no_rank_left):  # noqa: F811
     """While it runs, the picture moves."""
     start, *ranks = recovery.buttons
     before = recovery.shown.value
     start.click()
     runs = recovery.run
-    assert wait_until(lambda: runs.number > 1 and len(runs.attempts[-1].losses()) > 2, 60)
+    assert wait_until(lambda: runs.number > 1 and steps_so_far(runs) > 2, 60)
     assert wait_until(lambda: recovery.shown.value != before, 60)
     ranks[2].click()
     recovery.wait()
@@ -56,7 +61,7 @@ def test_a_button_kills_a_rank_of_the_run(recovery, no_rank_left):  # noqa: F811
 def test_a_run_to_reach_into_can_be_stopped(recovery, no_rank_left):  # noqa: F811
     recovery.buttons[0].click()
     begun = time.monotonic()
-    assert wait_until(lambda: recovery.run.attempts[-1].losses().size, 60)
+    assert wait_until(lambda: steps_so_far(recovery.run), 60)
     recovery.stop()
     recovery.wait()
     assert time.monotonic() - begun < 60 and recovery.answer.error is not None
