@@ -90,7 +90,8 @@ def timeline(
 
     A step ends with a step of an optimizer. The first is not in the table, because DDP makes its
     buckets anew in it, and what comes after `steps` further ones runs without the profiler. A
-    worker without an optimizer is one step as a whole.
+    worker without an optimizer is one step as a whole. A step of 20 ms with DDP took 1.03
+    times as long with the profiler (2 ranks, 2 cores, medians of 5 launches in turns).
 
     Raises what `launch` raises, and WorkbookError if a rank has left no trace.
     """
