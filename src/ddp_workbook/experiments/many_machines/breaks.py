@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 
     from ddp_workbook.notebook.play import Play
 
-JOIN = 2.5  # seconds until a node gives up, in place of torchrun's ten minutes
+JOIN = 2.5  # seconds until a node gives up one that will not come, in place of ten minutes
 READ = 1  # seconds until it gives up the store, in place of a minute
+PATIENT = 60  # seconds, both, where all come: a busy machine may take long
 LATE = 0.5  # seconds
 NOTHING, SLOW, ABSENT = "nothing", "it is late", "it never comes"
 NAME, PORT, JOB = "a name that nobody knows", "another port", "another --rdzv-id"
 INTERFACE = "an interface that does not exist"
+ALL_COME = (NOTHING, SLOW, INTERFACE)
 ADVICE = {
     NOTHING: "",
     SLOW: "nothing to do: the others wait for it, ten minutes unless you say otherwise",
@@ -96,9 +98,10 @@ def join(hosts: int, each: int, breaks: str) -> Seen:
         os.dup2(log.fileno(), 2)  # torch prints there what its exceptions leave out
         assigned = rank = None
         try:
-            rank = host_number(store, name, local, hosts, wrong) * each + local
+            join_within = PATIENT if breaks in ALL_COME else JOIN
+            rank = host_number(store, name, local, hosts, wrong, join_within) * each + local
             assigned = time.monotonic()
-            join_group(store, rank, hosts * each, wrong)
+            join_group(store, rank, hosts * each, wrong, JOIN if breaks == INTERFACE else PATIENT)
             error = ""
         except Exception as failed:
             if not local:
@@ -109,11 +112,11 @@ def join(hosts: int, each: int, breaks: str) -> Seen:
     return Seen(name, came, assigned or end, end, rank, error)
 
 
-def join_group(store: dist.Store, rank: int, world_size: int, wrong: str) -> None:
+def join_group(store: dist.Store, rank: int, world_size: int, wrong: str, within: float) -> None:
     """What the ranks do once they are started."""
     if wrong == INTERFACE:
         os.environ["GLOO_SOCKET_IFNAME"] = "eth9"
-    group, limit = dist.PrefixStore("group", store), timedelta(seconds=JOIN)
+    group, limit = dist.PrefixStore("group", store), timedelta(seconds=within)
     dist.init_process_group("gloo", store=group, rank=rank, world_size=world_size, timeout=limit)
 
 
@@ -125,7 +128,9 @@ def start_together(store: dist.Store, world_size: int) -> float:
     return time.monotonic()
 
 
-def host_number(store: dist.Store, name: str, local: int, hosts: int, wrong: str) -> int:
+def host_number(
+    store: dist.Store, name: str, local: int, hosts: int, wrong: str, join_within: float
+) -> int:
     """The node's GROUP_RANK: its first process asks the other nodes, and tells the others here."""
     if wrong == ABSENT:
         raise RuntimeError("torchrun was not started on this node")
@@ -137,16 +142,20 @@ def host_number(store: dist.Store, name: str, local: int, hosts: int, wrong: str
     if name == "a":  # the node that the endpoint names: it opens the store
         meeting = loopback_store()
         store.set("port", str(meeting.port))
-    handler = handler_of(name, int(store.get("port")), hosts, wrong)
-    number = str(handler.next_rendezvous().rank)
+    try:
+        handler = handler_of(name, int(store.get("port")), hosts, wrong, join_within)
+        number = str(handler.next_rendezvous().rank)
+    finally:
+        store.add("hosts that are through", 1)
     store.set(f"number of {name}", number)
-    store.add("hosts that know", 1)
-    while name == "a" and store.add("hosts that know", 0) < hosts:
+    while name == "a" and store.add("hosts that are through", 0) < hosts:
         time.sleep(0.02)  # its store must stay until all have read
     return int(number)
 
 
-def handler_of(name: str, port: int, hosts: int, wrong: str) -> RendezvousHandler:
+def handler_of(
+    name: str, port: int, hosts: int, wrong: str, join_within: float
+) -> RendezvousHandler:
     """torchrun's own, for `--rdzv-endpoint 127.0.0.1:PORT --rdzv-id run1 --nnodes HOSTS`."""
     from torch.distributed.elastic.rendezvous import RendezvousParameters
     from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
@@ -161,8 +170,8 @@ def handler_of(name: str, port: int, hosts: int, wrong: str) -> RendezvousHandle
         max_nodes=hosts,
         local_addr=f"host {name}",
         is_host="0",
-        join_timeout=JOIN,
-        read_timeout=READ,
+        join_timeout=join_within,
+        read_timeout=min(READ if wrong == PORT else PATIENT, join_within),
         last_call_timeout=1,
     )
     backend, store = create_backend(parameters)
