@@ -19,7 +19,9 @@ import torch
 BOOK = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 MACHINERY = tuple(
     os.path.join(BOOK, folder, "")
-    for folder in ("launcher", "network", "diagnostics", "recording", "notebook", "figures")
+    for folder in (
+        *("launcher", "network", "diagnostics", "recording", "doctor", "notebook", "figures"),
+    )
 )
 LIBRARIES = tuple(
     os.path.join(folder, "")

@@ -1,0 +1,177 @@
+"""Observes loaders: which rows a rank reads, in which order, and which random numbers it draws."""
+
+import inspect
+import os
+import pickle
+import random
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, get_worker_info
+from torch.utils.data._utils import fetch
+
+from ddp_workbook.doctor.notes import Notes, digest, hash_of, lines, row_hashes, tensors_in
+from ddp_workbook.doctor.patches import Patches, unseen
+from ddp_workbook.doctor.training import Training, torch_state
+
+FETCHES = 6  # that are looked at in each process
+GENERATORS = (numpy.random.Generator, numpy.random.RandomState, random.Random, torch.Generator)
+
+
+class Data:
+    """Notes the passes over loaders of one rank, and ends each after `batches`."""
+
+    def __init__(self, notes: Notes, training: Training, batches: int, passes: int):
+        self.notes, self.training = notes, training
+        self.batches, self.passes = batches, passes
+        self.numbers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self.made_at: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self.begun: dict[int, int] = {}  # passes over each loader
+        self.fetched: dict[int, int] = {}  # fetches of each process
+
+    def watch(self, patches: Patches) -> None:
+        """Put the observers in place."""
+        patches.replace(DataLoader, "__init__", self._make)
+        patches.replace(DataLoader, "__iter__", self._iterate)
+        patches.replace(DataLoader, "__len__", lambda count, *a: min(count(*a), self.batches))
+        patches.replace(fetch._MapDatasetFetcher, "fetch", self._fetch)
+
+    def _make(self, init: Callable, loader: DataLoader, *args: Any, **kwargs: Any) -> None:
+        init(loader, *args, **kwargs)
+        self.made_at.setdefault(loader, lines())
+
+    def _iterate(self, iterate: Callable, loader: DataLoader) -> "Cut":
+        number = self.numbers.setdefault(loader, len(self.numbers))
+        done = self.begun[number] = self.begun.get(number, 0) + 1
+        if done > self.passes and self.training.taken:
+            self.training.leave()
+        self._note_pass(loader, number, done)
+        return Cut(iterate(loader), self, number, done)
+
+    @unseen
+    def _note_pass(self, loader: DataLoader, number: int, done: int) -> None:
+        sampler, dataset = loader.sampler, loader.dataset
+        fact = {
+            "loader": number,
+            "pass": done,
+            "sampler": type(sampler).__name__,
+            "workers": loader.num_workers,
+            "batch": loader.batch_size,
+            "made": self.made_at.get(loader, []),
+            "own_batches": type(loader.batch_sampler).__name__ not in ("BatchSampler", "NoneType"),
+        }
+        if isinstance(sampler, DistributedSampler):
+            names = ("num_replicas", "rank", "epoch", "shuffle", "seed", "total_size", "drop_last")
+            fact["distributed"] = {name: getattr(sampler, name) for name in names}
+        if not isinstance(dataset, IterableDataset) and hasattr(dataset, "__len__"):
+            fact["length"] = len(dataset)
+            if done == 1 and type(sampler).__name__ in ("RandomSampler", "SequentialSampler"):
+                fact["first"] = first_item(dataset)
+        self.notes.write("pass", **fact, lines=lines())
+
+    # Random numbers
+
+    def _fetch(self, get: Callable, fetcher: Any, indices: Any) -> Any:
+        done = self.fetched[os.getpid()] = self.fetched.get(os.getpid(), 0) + 1
+        if done > FETCHES:
+            return get(fetcher, indices)
+        before = random_states(fetcher.dataset)
+        batch = get(fetcher, indices)
+        after = random_states(fetcher.dataset)
+        drawn = {name: state for name, state in before.items() if after.get(name) != state}
+        if drawn:
+            info = get_worker_info()
+            who = {"worker": info.id} if info else {}
+            self.notes.write("drawn", states=drawn, at=line_of(fetcher.dataset), **who)
+        return batch
+
+
+class Cut:
+    """The iterator of a loader, which ends after some batches."""
+
+    def __init__(self, iterator: Any, data: Data, loader: int, done: int):
+        self.iterator, self.data = iterator, data
+        self.loader, self.done, self.given = loader, done, 0
+
+    def __iter__(self) -> "Cut":
+        return self
+
+    def __next__(self) -> Any:
+        if self.given >= self.data.batches:
+            self.iterator = None  # ends its workers
+            raise StopIteration
+        batch = next(self.iterator)
+        self.given += 1
+        self._note(batch)
+        return batch
+
+    @unseen
+    def _note(self, batch: Any) -> None:
+        first = next(iter(tensors_in(batch)), None)
+        size = first.shape[0] if first is not None and first.dim() else None
+        about = {"loader": self.loader, "pass": self.done}
+        self.data.notes.write("batch", **about, size=size, rows=row_hashes(batch))
+
+    def __len__(self) -> int:
+        return min(len(self.iterator), self.data.batches)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "iterator":
+            raise AttributeError(name)
+        return getattr(self.iterator, name)
+
+
+def random_states(dataset: Any) -> dict[str, int]:
+    """A check sum of each random state from which a row may be drawn, by its name."""
+    states = {
+        "torch": torch_state(),
+        "numpy": hash_state(numpy.random.get_state()),
+        "random": hash_state(random.getstate()),
+    }
+    held = getattr(dataset, "__dict__", {})
+    for name, one in held.items():
+        if isinstance(one, GENERATORS):
+            states[f"self.{name}"] = hash_state(one)
+    inner = held.get("dataset")
+    return states | (random_states(inner) if hasattr(inner, "__getitem__") else {})
+
+
+def hash_state(state: Any) -> int:
+    """A check sum of a random state, or of what holds one."""
+    if isinstance(state, torch.Generator):
+        return digest(state.get_state().numpy().data)
+    if isinstance(state, numpy.random.Generator):
+        state = state.bit_generator.state
+    return digest(pickle.dumps(state))
+
+
+def first_item(dataset: Any) -> int | None:
+    """A check sum of its first row; None if it is drawn by chance, or if asking may disturb it."""
+    if any(name.startswith("self.") for name in random_states(dataset)):
+        return None
+    kept = torch.get_rng_state(), numpy.random.get_state(), random.getstate()
+    try:
+        before = random_states(dataset)
+        row = [hash_of(tensor) for tensor in tensors_in([dataset[0]])]
+        by_chance = random_states(dataset) != before
+        return digest(repr(row).encode()) if row and not by_chance else None
+    except Exception:  # whatever its own code raises: then its pass will, too
+        return None
+    finally:
+        torch.set_rng_state(kept[0])
+        numpy.random.set_state(kept[1])
+        random.setstate(kept[2])
+
+
+def line_of(dataset: Any) -> list[str]:
+    """`file.py:12`, where a data set's rows are made."""
+    inner = getattr(dataset, "dataset", None)
+    if inner is not None and hasattr(inner, "__getitem__"):
+        return line_of(inner)
+    code = getattr(getattr(type(dataset), "__getitem__", None), "__code__", None)
+    if code is None or inspect.getmodule(type(dataset)) is torch.utils.data.dataset:
+        return []
+    return [f"{os.path.basename(code.co_filename)}:{code.co_firstlineno + 1}"]

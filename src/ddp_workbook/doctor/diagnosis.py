@@ -1,0 +1,224 @@
+"""`doctor`: run a reader's script for a few steps on a few CPU ranks, and say what was seen."""
+
+import io
+import os
+import tempfile
+import textwrap
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddp_workbook.doctor.facts import NOTE, Facts, Finding, equal
+from ddp_workbook.doctor.notes import read_notes
+from ddp_workbook.doctor.observed import Extent, Observed
+from ddp_workbook.doctor.rules import judged
+from ddp_workbook.errors import LaunchRefused, RankFailed, RanksHung, TooBusyToTell
+from ddp_workbook.launcher.calls import Call, call_of
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.limits import usable_cores
+from ddp_workbook.launcher.standstill import Limits
+from ddp_workbook.network.links import Network
+
+IDLE = 20.0  # seconds in which nothing happens until a script counts as hung
+WIDTH = 96
+
+
+@dataclass
+class Diagnosis:
+    """What was seen of a script: `findings`, and what else a reader should know.
+
+    `exit_code` is 1 if a finding is wrong or likely, 2 if the script failed and none is, else 0.
+    """
+
+    script: str
+    ranks: int
+    findings: list[Finding]
+    files: list[str]  # that the script wrote, and that were thrown away
+    looked_at: list[str]  # and found in order
+    not_seen: list[str]
+    stated: list[str]  # what only the reader can judge
+    steps: int
+    ending: str = ""  # the error with which the script ended; empty if it did not
+    printed: str = field(default="", repr=False)
+
+    @property
+    def exit_code(self) -> int:
+        """As linters have it: 0, 1 for findings, 2 if there was nothing to look at."""
+        if any(finding.level != NOTE for finding in self.findings):
+            return 1
+        return 2 if self.ending else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        found = [asdict(finding) for finding in self.findings]
+        kept = ("script", "ranks", "steps", "files", "looked_at", "not_seen", "stated", "ending")
+        return {name: getattr(self, name) for name in kept} | {"findings": found}
+
+    def __str__(self) -> str:
+        written = ", ".join(self.files[:5]) + ", …" * (len(self.files) > 5)
+        parts = [
+            f"Files that it opened for writing went to a folder that is gone: {written}."
+            if self.files
+            else "It opened no file for writing.",
+            f"{self.script} on {self.ranks} CPU ranks: {self.steps} steps were seen.",
+        ]
+        for finding in self.findings:
+            first, *others = finding.lines or ("",)
+            via = f" (from {', '.join(others[:3])})" if others else ""
+            parts.append(f"\n{finding.level}: {finding.rule}, {first}{via}")
+            parts += wrapped(f"{finding.fact} {finding.meaning} See {finding.page}.", "    ")
+        for title, lines in (
+            ("In order", self.looked_at),
+            ("Not seen", self.not_seen),
+            ("For you to judge", self.stated),
+        ):
+            if lines:
+                parts += ["", *wrapped(f"{title}: {'; '.join(lines)}.")]
+        if self.ending:
+            parts += ["", "How it ended:", self.ending]
+        return "\n".join(parts)
+
+    __repr__ = __str__
+
+
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """The text in lines."""
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def doctor(
+    script: Callable | str | os.PathLike,
+    *words: Any,
+    ranks: int = 2,
+    batches: int = Extent.batches,
+    passes: int = Extent.passes,
+    steps: int = Extent.steps,
+    as_if_gpus: bool = False,
+    network: str | Network | None = None,
+    timeout: float = 120,
+) -> Diagnosis:
+    """Run a training script, unmodified, on a few CPU ranks, and say what was seen.
+
+    `words` are its command line. Each pass over a DataLoader ends after `batches`, the script after
+    `passes` over one or `steps` of each optimizer, on all ranks alike. What it opens for writing,
+    and removes, is redirected to a folder that is thrown away. `as_if_gpus` lets a script for CUDA
+    and NCCL compute on the CPU. After `timeout` seconds the ranks are stopped; what was seen until
+    then is judged.
+
+    Raises LaunchRefused if the script cannot be run at all, and LaunchInterrupted.
+    """
+    for name, value, least in (
+        ("ranks", ranks, 2),
+        ("batches", batches, 2),
+        ("passes", passes, 1),
+        ("steps", steps, 2),
+    ):
+        if not isinstance(value, int) or value < least:
+            raise LaunchRefused(f"{name}={value!r}: the doctor needs {least} or more.")
+    call = call_of(script, words, {}, ranks)
+    with tempfile.TemporaryDirectory(prefix="doctor-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / "facts").mkdir()
+        observed = Observed(call.worker, folder, Extent(batches, passes, steps), as_if_gpus)
+        limits = Limits(idle=IDLE, processor=timeout, patience=timeout, polling=IDLE)
+        output, ending, hung = io.StringIO(), "", False
+        try:
+            run_ranks(
+                Call(observed, call.args, call.kwargs),
+                ranks,
+                quiet=True,
+                by_evidence=limits,
+                output=output,
+                network=network,
+            )
+        except (RankFailed, TooBusyToTell) as error:
+            ending = error.explain()
+            hung = isinstance(error, RanksHung) or getattr(error, "returncode", None) is not None
+        facts = Facts(read_notes(folder / "facts", ranks), text_of(call), usable_cores(), hung)
+    if facts.any("enough"):
+        ending = ""  # a rank was ended by its doctor
+    if not any(facts.of_ranks):
+        raise LaunchRefused(ending or "The script has not begun.")
+    name = os.path.basename(call.file or getattr(call.worker, "__name__", "the worker"))
+    return diagnosis_of(facts, name, ending, output.getvalue())
+
+
+def text_of(call: Call) -> str:
+    """The source of what is run."""
+    if call.script:
+        return call.script.text
+    return Path(call.file).read_text(encoding="utf-8") if call.file else ""
+
+
+def diagnosis_of(facts: Facts, script: str, ending: str = "", printed: str = "") -> Diagnosis:
+    """The diagnosis that the facts of all ranks allow."""
+    findings = judged(facts)
+    files = sorted({fact["path"] for fact in facts.any("file")})
+    return Diagnosis(
+        script,
+        facts.ranks,
+        findings,
+        files,
+        in_order(facts, findings),
+        not_seen(facts),
+        stated(facts),
+        len(facts.all("step")[0]),
+        ending,
+        printed,
+    )
+
+
+def in_order(facts: Facts, findings: list[Finding]) -> list[str]:
+    """What was looked at without a finding."""
+    bad = {finding.rule for finding in findings if finding.level != NOTE}
+    steps = [step for _, steps in facts.steps() for step in steps]
+    inputs = [one for one in facts.beside("forward", trains=True) if one[0]["input"] is not None]
+    said = []
+    gradients = {"not-synchronised", "past-the-wrapper", "changed-after-ddp"}
+    if steps and equal_in(steps, "gradients") and not bad & gradients:
+        said.append(f"the ranks used equal gradients in {len(steps)} steps")
+    if steps and equal_in(steps, "weights") and "replicas-differ" not in bad:
+        said.append(f"their weights were equal before {len(steps)} steps")
+    if inputs and not bad & {"same-rows", "sampler-differs-by-rank"}:
+        said.append(f"they computed with rows of their own in {len(inputs)} forward passes")
+    if len(facts.passes(trained=True)) > 1 and "no-set-epoch" not in bad:
+        said.append("no pass repeated the order of a DistributedSampler")
+    if facts.any("file") and "one-file-by-all-ranks" not in bad:
+        said.append("no file was written by two ranks")
+    if facts.any("comm") and "rank-alone-in-a-collective" not in bad and not facts.hung:
+        said.append(f"the ranks made the same calls, {len(facts.all('comm')[0])} in all")
+    return said
+
+
+def equal_in(steps: list[tuple[dict, ...]], name: str) -> bool:
+    """True if this is equal on all ranks in each step."""
+    return all(equal([fact[name] for fact in step]) for step in steps)
+
+
+def not_seen(facts: Facts) -> list[str]:
+    """What a training may have and this run did not reach."""
+    reached = {
+        "a second pass over the training data": len(facts.passes(trained=True)) > 1,
+        "an evaluation over a loader": bool(facts.passes(trained=False)),
+        "a checkpoint being loaded": bool(facts.any("load")),
+        "a file being written": bool(facts.any("file")),
+    }
+    return [what for what, seen in reached.items() if not seen]
+
+
+def stated(facts: Facts) -> list[str]:
+    """Facts that are right or wrong by what the reader intends."""
+    said = []
+    sizes = [f["size"] for f in facts.all("forward")[0] if f["trains"] and f["size"]]
+    if sizes:
+        each = max(sizes)
+        said.append(
+            f"a batch of {each} on each rank is one of {each * facts.ranks} on {facts.ranks}, and "
+            "changes with the number of ranks unless you divide it"
+        )
+    if facts.any("step"):
+        rates = sorted({rate for fact in facts.all("step")[0] for rate in fact["rates"]})
+        shown = f"{rates[0]:.3g}" + (f" to {rates[-1]:.3g}" if len(rates) > 1 else "")
+        said.append(f"the learning rate was {shown}")
+    return said

@@ -1,0 +1,122 @@
+"""The facts of all ranks side by side, and what a rule finds in them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+WRONG, LIKELY, NOTE = "wrong", "likely", "note"
+LEVELS = (WRONG, LIKELY, NOTE)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was seen, and what it usually means.
+
+    `lines` are `file.py:12`, the one to look at first; `page` teaches it.
+    """
+
+    rule: str
+    level: str
+    fact: str
+    meaning: str
+    lines: tuple[str, ...]
+    page: str
+
+
+@dataclass
+class Facts:
+    """What the observers wrote; `of_ranks` has a list of facts for each rank."""
+
+    of_ranks: list[list[dict]]
+    source: str = ""  # the script's text
+    cores: int = 1
+    hung: bool = False
+    cache: dict[str, list[list[dict]]] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there were."""
+        return len(self.of_ranks)
+
+    def all(self, kind: str) -> list[list[dict]]:
+        """The facts of this kind, for each rank."""
+        if kind not in self.cache:
+            self.cache[kind] = [[f for f in facts if f["kind"] == kind] for facts in self.of_ranks]
+        return self.cache[kind]
+
+    def any(self, kind: str, **equal: Any) -> list[dict]:
+        """The facts of this kind with these values, of all ranks."""
+        found = (fact for facts in self.all(kind) for fact in facts)
+        return [fact for fact in found if all(fact.get(k) == v for k, v in equal.items())]
+
+    def beside(self, kind: str, **equal: Any) -> list[tuple[dict, ...]]:
+        """The n-th fact of this kind and these values on all ranks, for each n that all have."""
+        of_ranks = [
+            [fact for fact in facts if all(fact.get(k) == v for k, v in equal.items())]
+            for facts in self.all(kind)
+        ]
+        return list(zip(*of_ranks, strict=False))
+
+    def steps(self) -> Iterator[tuple[int, list[tuple[dict, ...]]]]:
+        """For each optimizer of which all parameters are whole: its steps on all ranks."""
+        for number in sorted({fact["optimizer"] for fact in self.any("step")}):
+            steps = self.beside("step", optimizer=number)
+            if steps and self.comparable(steps[0]):
+                yield number, steps
+
+    def comparable(self, step: tuple[dict, ...]) -> bool:
+        """True if these are replicas of one model, which are to be equal."""
+        names = {tuple(fact["names"]) for fact in step}
+        whole = not any(fact["sharded"] for fact in step)
+        groups = {tuple(f["ranks"]) for f in self.any("ddp") if f["ddp"] in step[0]["ddp"]}
+        alone = groups and any(len(group) < self.ranks for group in groups)
+        pipeline = any(f["by"] == "hand" and f["op"] in ("send", "recv") for f in self.any("comm"))
+        return len(names) == 1 and whole and not alone and not pipeline
+
+    def between(self, rank: int, first: dict, last: dict | None) -> list[dict]:
+        """The facts of a rank after `first` and before `last`, or to the end."""
+        facts = self.of_ranks[rank]
+        begin = next(i for i, fact in enumerate(facts) if fact is first)
+        end = next((i for i, fact in enumerate(facts) if fact is last), len(facts))
+        return facts[begin + 1 : end]
+
+    def rounds(self, optimizer: int) -> list[list[dict]]:
+        """What rank 0 did from each step to the next, without the first one's making."""
+        rounds, this = [], []
+        for fact in self.of_ranks[0]:
+            if fact["kind"] == "step" and fact["optimizer"] == optimizer:
+                rounds.append(this)
+                this = []
+            else:
+                this.append(fact)
+        return rounds
+
+    def passes(self, trained: bool) -> list[tuple[dict, ...]]:
+        """Passes over loaders on all ranks, in which a model was trained, or was not."""
+        return [one for one in self.beside("pass") if self._trains(one[0]) is trained]
+
+    def _trains(self, begun: dict) -> bool | None:
+        """Whether forward passes with gradients follow; None if none follows at all."""
+        facts = self.of_ranks[0]
+        begin = next(i for i, fact in enumerate(facts) if fact is begun)
+        for fact in facts[begin + 1 :]:
+            if fact["kind"] == "forward":
+                return fact["trains"]
+            if fact["kind"] == "pass" and fact["loader"] != begun["loader"]:
+                return None
+        return None
+
+
+def lines_of(*facts: dict, key: str = "lines") -> tuple[str, ...]:
+    """The lines of these facts, each once."""
+    return tuple(dict.fromkeys(line for fact in facts for line in fact.get(key, [])))
+
+
+def equal(values: list) -> bool:
+    """True if all are the same."""
+    return all(value == values[0] for value in values)
+
+
+def in_counts(number: int, of: int, what: str) -> str:
+    """`12 of 16 steps`, `all 16 steps`."""
+    return f"all {of} {what}" if number == of else f"{number} of {of} {what}"

@@ -1,0 +1,363 @@
+"""What gradients, weights and steps tell: is a gradient the mean, are replicas equal."""
+
+from collections.abc import Iterator
+
+from ddp_workbook.doctor.facts import (
+    LIKELY,
+    NOTE,
+    WRONG,
+    Facts,
+    Finding,
+    equal,
+    in_counts,
+    lines_of,
+)
+
+DDP_PAGE, INSIDE = "02_distributed_data_parallel", "02_further_inside_ddp"
+CLOSE = 0.02  # of a divisor
+
+
+def gradients(facts: Facts) -> Iterator[Finding]:
+    """Gradients that differ between ranks when the optimizer uses them."""
+    if facts.any("join"):
+        return
+    for number, steps in facts.steps():
+        differing = [step for step in steps if not equal([f["gradients"] for f in step])]
+        if differing:
+            yield from of_unequal(facts, number, steps, differing)
+        else:
+            yield from clipped(facts)
+            yield from replicas(facts, number, steps)
+
+
+def of_unequal(facts: Facts, number: int, steps: list, differing: list) -> Iterator[Finding]:
+    """Why the gradients of one optimizer differ."""
+    first = differing[0][0]
+    fact = (
+        f"In {in_counts(len(differing), len(steps), 'steps')} the gradients that "
+        "optimizer.step() used differ between the ranks"
+    )
+    wrappers = first["ddp"]
+    past = [f for f in facts.any("forward") if f["past"] is not None and f["trains"]]
+    flags = [f for f in facts.any("flag") if f["ddp"] in wrappers]
+    changed = [f for f in facts.any("forward") if f["ddp"] in wrappers and f["changed"]]
+    if past:
+        yield Finding(
+            "past-the-wrapper",
+            WRONG,
+            f"{fact}; {past[0]['type']} was called {len(past)} times past its DDP wrapper.",
+            "Only a forward pass through the DDP model lets its backward pass average gradients.",
+            lines_of(past[0]),
+            DDP_PAGE,
+        )
+    elif changed:
+        names = ", ".join(changed[0]["changed"][:3])
+        yield Finding(
+            "changed-after-ddp",
+            WRONG,
+            f"{fact}; requires_grad changed after DDP was made: {names}.",
+            "DDP averages the parameters that could be trained when it was made: unfreeze first.",
+            lines_of(*flags[:1], changed[0]),
+            INSIDE,
+        )
+    elif wrappers:
+        silent = [f for f in facts.any("forward") if f["ddp"] in wrappers and f["sync"] is False]
+        yield Finding(
+            "not-synchronised",
+            WRONG,
+            f"{fact}; {len(silent)} forward passes of the DDP model ran without synchronisation.",
+            "DDP decides in the forward pass whether the backward pass averages: no_sync, or "
+            "require_backward_grad_sync, must be set before it.",
+            lines_of(*silent[-1:], first),
+            INSIDE,
+        )
+    elif not averages_weights(facts):
+        yield Finding(
+            "not-synchronised",
+            WRONG,
+            f"{fact}, and nothing averages gradients or weights.",
+            "Each rank trains a model of its own: wrap the model in DDP, and call the wrapper.",
+            lines_of(first),
+            DDP_PAGE,
+        )
+
+
+def averages_weights(facts: Facts) -> bool:
+    """True if the script averages weights by itself, as local SGD does."""
+    sent = [f for f in facts.of_ranks[0] if f["kind"] in ("comm", "step")]
+    began = next((i for i, f in enumerate(sent) if f["kind"] == "step"), len(sent))
+    after = sent[began:]
+    return any(f["kind"] == "comm" and f["by"] == "hand" and f["of"] == "parameter" for f in after)
+
+
+def clipped(facts: Facts) -> Iterator[Finding]:
+    """Gradients clipped by norms that differ, and averaged afterwards."""
+    pairs = facts.beside("clip")
+    apart = [
+        pair
+        for pair in pairs
+        if max(f["norm"] for f in pair) - min(f["norm"] for f in pair) > 1e-4 * pair[0]["norm"]
+    ]
+    if apart and len(apart) > len(pairs) / 2:
+        norms = " and ".join(f"{f['norm']:.3g}" for f in apart[0][:2])
+        yield Finding(
+            "clipped-before-averaging",
+            WRONG,
+            f"In {in_counts(len(apart), len(pairs), 'calls')} of clip_grad_norm_ the ranks see "
+            f"norms of their own ({norms}); the gradients are averaged afterwards.",
+            "The mean of clipped gradients is not the clipped mean: average first, then clip.",
+            lines_of(apart[0][0]),
+            "06_further_a_real_run",
+        )
+
+
+def replicas(facts: Facts, number: int, steps: list) -> Iterator[Finding]:
+    """Weights that differ although the gradients are equal."""
+    last = facts.beside("rates", optimizer=number)
+    unequal = [step for step in steps if not equal([f["rates"] for f in step])]
+    if unequal or (last and not equal([f["rates"] for f in last[0]])):
+        seen = unequal[0] if unequal else last[0]
+        rates = " and ".join(f"{f['rates'][0]:.3g}" for f in seen[:2])
+        yield Finding(
+            "learning-rate-differs",
+            WRONG,
+            f"The learning rate differs between the ranks: {rates}"
+            + (f", in {in_counts(len(unequal), len(steps), 'steps')}." if unequal else "."),
+            "The replicas drift apart: all ranks must step their schedule alike, by one value.",
+            lines_of(steps[-1][0]),
+            DDP_PAGE,
+        )
+        return
+    apart = [step for step in steps if not equal([f["weights"] for f in step])]
+    if not apart:
+        return
+    if apart[0] is steps[0]:
+        yield Finding(
+            "replicas-differ",
+            WRONG,
+            "The weights differ between the ranks before the first step.",
+            "Equal gradients keep the difference: start equal, by one seed or a broadcast from "
+            "rank 0, which DDP does when it wraps the model.",
+            lines_of(apart[0][0], key="made") + lines_of(apart[0][0]),
+            DDP_PAGE,
+        )
+        return
+    written = facts.any("write")
+    yield Finding(
+        "replicas-differ",
+        WRONG,
+        f"In {in_counts(len(apart), len(steps), 'steps')} the weights differ between the ranks, "
+        "although the gradients are equal"
+        + (": something outside the optimizer writes to them." if written else "."),
+        "What changes weights must change them alike on all ranks: the same numbers, or a "
+        "broadcast.",
+        lines_of(*written[:1], apart[0][0]),
+        DDP_PAGE,
+    )
+
+
+def buffers(facts: Facts) -> Iterator[Finding]:
+    """Buffers that differ at the end and that DDP does not broadcast."""
+    alone = {f["ddp"]: f for f in facts.any("ddp") if not f["buffers"]}
+    for ends in facts.beside("end"):
+        if ends[0]["ddp"] not in alone:
+            continue
+        differing = [
+            name for name in ends[0]["buffers"] if not equal([f["buffers"].get(name) for f in ends])
+        ]
+        if differing:
+            yield Finding(
+                "replicas-differ",
+                LIKELY,
+                f"At the end {len(differing)} buffers differ between the ranks, such as "
+                f"{differing[0]}; DDP was told not to broadcast them.",
+                "Each rank evaluates and saves another model: leave broadcast_buffers on, or "
+                "average them before.",
+                lines_of(alone[ends[0]["ddp"]]),
+                INSIDE,
+            )
+
+
+def before_sharding(facts: Facts) -> Iterator[Finding]:
+    """An optimizer with parameters that no model computes with."""
+    for number in sorted({f["optimizer"] for f in facts.any("step")}):
+        steps = facts.beside("step", optimizer=number)
+        lost = [s for s in steps if not any(s[0]["names"]) and s[0]["empty"] == len(s[0]["names"])]
+        if lost and len(lost) == len(steps):
+            sharded = lost[0][0]["sharded"]
+            yield Finding(
+                "optimizer-before-sharding",
+                WRONG,
+                f"None of the optimizer's {len(lost[0][0]['names'])} parameters gets a gradient, "
+                "and none is a parameter of the model that was called.",
+                ("fully_shard replaces" if sharded else "Something replaced")
+                + " the parameters after the optimizer was made: make the optimizer last.",
+                lines_of(lost[0][0], key="made"),
+                "06_fully_sharded",
+            )
+
+
+def losses(facts: Facts) -> Iterator[Finding]:
+    """A loss divided too often, or not at all."""
+    optimizers = {f["optimizer"] for f in facts.any("step")}
+    by_hand = [f for f in facts.any("comm") if f["by"] == "hand" and f["of"] == "gradient"]
+    if len(optimizers) != 1 or not facts.any("ddp"):
+        return
+    rounds = [[f for f in one if f["kind"] == "backward"] for one in facts.rounds(*optimizers)]
+    rounds = [one for one in rounds[1:] or rounds if one]
+    if not rounds:
+        return
+    backwards = rounds[len(rounds) // 2]
+    micro, last = len(backwards), backwards[-1]
+    divisor = last["divisor"]
+    accumulates = micro > 1 and (
+        len({tuple(f["lines"]) for f in backwards}) < micro
+        or any(flag is False for f in backwards for flag in f["sync"].values())
+    )
+    lines, page = lines_of(*reversed(backwards)), "02_further_accumulation"
+    if accumulates and last["means"] and near(divisor, 1):
+        yield Finding(
+            "loss-not-divided",
+            LIKELY,
+            f"{micro} micro-batches are accumulated before each step, and the mean loss of none "
+            "is divided.",
+            f"The gradient is {micro} times that of one batch: divide each loss by {micro}.",
+            lines,
+            page,
+        )
+    times = micro * facts.ranks if accumulates else facts.ranks
+    if last["means"] and near(divisor, times) and not by_hand and (accumulates or micro == 1):
+        yield Finding(
+            "loss-divided-twice",
+            LIKELY,
+            f"The mean loss is divided by {divisor:g} before the backward pass, and DDP averages "
+            f"over {facts.ranks} ranks as well.",
+            f"The gradient is 1/{facts.ranks} of the mean: leave the number of ranks out.",
+            lines,
+            DDP_PAGE,
+        )
+
+
+def near(value: float, wanted: float) -> bool:
+    """True if two divisors are the same but for rounding."""
+    return abs(value - wanted) < CLOSE * wanted
+
+
+def synchronisation(facts: Facts) -> Iterator[Finding]:
+    """What costs more messages than it must."""
+    for number in sorted({f["optimizer"] for f in facts.any("step")}):
+        steps = facts.beside("step", optimizer=number)
+        if not steps:
+            continue
+        rounds = [r for r in facts.rounds(number)[1:] if any(f["kind"] == "backward" for f in r)]
+        for ddp in steps[0][0]["ddp"]:
+            yield from of_accumulation(rounds, ddp)
+        if steps[0][0]["ddp"]:
+            yield from twice(rounds, steps)
+        else:
+            yield from each_micro_batch(rounds)
+        yield from weights_again(facts, number, rounds)
+
+
+def of_accumulation(rounds: list, ddp: int) -> Iterator[Finding]:
+    """Micro-batches that send though the step comes later."""
+    outside, early, micro = [], [], 0
+    for one in rounds:
+        flags = [f["sync"] for f in one if f["kind"] == "forward" and f["ddp"] == ddp and f["trains"]]
+        forwards = [f for f in one if f["kind"] == "forward" and f["ddp"] == ddp and f["trains"]]
+        backwards = [f for f in one if f["kind"] == "backward"]
+        micro = max(micro, len(backwards))
+        pairs = list(zip(flags, forwards, backwards, strict=False))
+        if len(flags) == len(backwards):
+            outside += [f for flag, f, b in pairs if flag and b["sync"].get(str(ddp)) is False]
+        again = len({tuple(b["lines"]) for b in backwards}) < len(backwards)
+        if len(flags) == len(backwards) > 1 and again:
+            early += [b for flag, _, b in pairs[:-1] if flag and b["sync"].get(str(ddp))]
+    if outside:
+        yield Finding(
+            "forward-outside-no-sync",
+            LIKELY,
+            f"In {len(outside)} micro-batches no_sync was on in the backward pass and off in the "
+            "forward pass: all of them sent their gradients.",
+            "DDP decides in the forward pass: put it into no_sync as well.",
+            lines_of(outside[0]),
+            INSIDE,
+        )
+    elif early:
+        yield Finding(
+            "accumulation-without-no-sync",
+            NOTE,
+            f"{micro} micro-batches a step, and each sends all gradients.",
+            "Once would do: put all but the last into no_sync, forward pass and all.",
+            lines_of(early[0]),
+            INSIDE,
+        )
+
+
+def twice(rounds: list, steps: list) -> Iterator[Finding]:
+    """Gradients that DDP has averaged and that the script sends again."""
+    again = [
+        f
+        for one in rounds
+        for f in one
+        if f["kind"] == "comm" and f["by"] == "hand" and f["of"] == "gradient"
+    ]
+    synced = any(f["by"] == "backward" for one in rounds for f in one if f["kind"] == "comm")
+    if again and synced:
+        yield Finding(
+            "synchronised-twice",
+            LIKELY,
+            f"DDP averages the gradients in the backward pass, and the script sends them again: "
+            f"{len(again) / len(rounds):.0f} calls of {again[0]['op']} a step.",
+            "The second time changes nothing if it takes the mean, and multiplies by the number "
+            "of ranks if it takes the sum: remove it.",
+            lines_of(again[0]),
+            DDP_PAGE,
+        )
+
+
+def each_micro_batch(rounds: list) -> Iterator[Finding]:
+    """Gradients averaged by hand after each backward pass of several."""
+    for one in rounds:
+        order = [
+            f
+            for f in one
+            if f["kind"] == "backward"
+            or (f["kind"] == "comm" and f["by"] == "hand" and f["of"] == "gradient")
+        ]
+        backwards = [i for i, f in enumerate(order) if f["kind"] == "backward"]
+        early = [f for f in order[: backwards[-1]] if f["kind"] == "comm"] if backwards else []
+        if len(backwards) > 1 and early:
+            yield Finding(
+                "sends-more-than-needed",
+                LIKELY,
+                f"The gradients are sent after each of {len(backwards)} micro-batches of a step.",
+                "They add up locally: send them once, before the step.",
+                lines_of(early[0]),
+                "01_process_groups",
+            )
+            return
+
+
+def weights_again(facts: Facts, number: int, rounds: list) -> Iterator[Finding]:
+    """Weights that are sent after a step though they are equal."""
+    stepped = facts.beside("stepped", optimizer=number)
+    if not stepped or not all(equal([f["weights"] for f in one]) for one in stepped):
+        return
+    if any(None in f["weights"] for f in stepped[0]):
+        return
+    sent = [
+        [f for f in one if f["kind"] == "comm" and f["by"] == "hand" and f["of"] == "parameter"]
+        for one in rounds
+    ]
+    with_any = [one for one in sent if one]
+    if len(with_any) >= 2 and len(with_any) > len(rounds) / 2:
+        yield Finding(
+            "sends-more-than-needed",
+            LIKELY,
+            f"After {in_counts(len(with_any), len(rounds), 'steps')} the weights are sent, "
+            "although they are equal on all ranks already.",
+            "Equal weights and equal gradients stay equal: send nothing.",
+            lines_of(with_any[0][0]),
+            DDP_PAGE,
+        )

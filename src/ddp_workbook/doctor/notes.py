@@ -1,0 +1,113 @@
+"""The facts that a rank writes down: one JSON object a line, on the disk before the rank goes on.
+
+A mistake may end in a hang or in a crash of the process, and is to be named all the same.
+"""
+
+import json
+import os
+import sys
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ddp_workbook.diagnostics.user_code import is_own
+
+CALLERS = 5  # lines of the reader that lead to a call, at most
+LARGE = 1 << 22  # bytes of a tensor above which a sample is hashed
+ROWS = 64  # rows of a batch that are hashed, at most
+
+
+class Notes:
+    """Writes the facts of one rank, and of the loader's workers that it forks."""
+
+    def __init__(self, folder: Path, rank: int):
+        self.folder, self.rank = folder, rank
+        self.file, self.pid = -1, -1
+
+    def write(self, kind: str, **fact: Any) -> None:
+        """Append one fact."""
+        if self.pid != os.getpid():  # the first fact here, or in a forked worker of a DataLoader
+            self.pid = os.getpid()
+            name = self.folder / f"rank{self.rank}-{self.pid}.jsonl"
+            self.file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
+        os.write(self.file, (json.dumps({"kind": kind} | fact) + "\n").encode())
+
+
+def read_notes(folder: Path, ranks: int) -> list[list[dict]]:
+    """The facts of each rank, in order; those of the workers that it forked come last."""
+    facts: list[list[dict]] = [[] for _ in range(ranks)]
+    for file in sorted(folder.glob("rank*.jsonl"), key=lambda file: file.stat().st_ctime_ns):
+        rank = int(file.name.removeprefix("rank").partition("-")[0])
+        for line in file.read_text().splitlines():
+            try:
+                facts[rank].append(json.loads(line))
+            except ValueError:  # the rank was killed while it wrote
+                continue
+    for of_rank in facts:
+        of_rank.sort(key=lambda fact: "worker" in fact)
+    return facts
+
+
+def lines(frame: FrameType | None = None) -> list[str]:
+    """`file.py:12` of the reader's lines that led here, innermost first."""
+    frame, found = frame or sys._getframe(1), []
+    while frame is not None and len(found) < CALLERS:
+        if is_own(frame.f_code.co_filename):
+            found.append(f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}")
+        frame = frame.f_back
+    return list(dict.fromkeys(found))
+
+
+# Hashes: equal for equal bits
+
+
+def digest(data: bytes | memoryview, start: int = 0) -> int:
+    """A check sum of 32 bits."""
+    return zlib.crc32(data, start)
+
+
+def hash_of(tensor: torch.Tensor) -> int:
+    """A check sum of shape, type and values; of a large tensor, of a sample of the values."""
+    tensor = tensor.detach()
+    if tensor.is_sparse:
+        tensor = tensor.coalesce().values()
+    if tensor.is_meta or not tensor.numel():
+        return digest(str(tensor.shape).encode())
+    step = max(1, tensor.numel() * tensor.element_size() // LARGE)
+    flat = tensor.reshape(-1)[::step].contiguous().cpu()
+    return digest(flat.view(torch.uint8).numpy().data, digest(str(tensor.shape).encode()))
+
+
+def hashes(tensors: Iterable[torch.Tensor | None]) -> list[int | None]:
+    """The check sum of each; None for None, and for a tensor of which a rank holds a shard."""
+    return [None if t is None or is_sharded(t) else hash_of(t) for t in tensors]
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """True for a DTensor, of which each rank holds its own part."""
+    return hasattr(tensor, "_local_tensor")
+
+
+def row_hashes(batch: Any) -> list[int]:
+    """A check sum for each row of the first tensor in a batch."""
+    first = next(iter(tensors_in(batch)), None)
+    if first is None or not first.dim():
+        return []
+    return [hash_of(row) for row in first[:ROWS]]
+
+
+def tensors_in(value: Any, depth: int = 3) -> list[torch.Tensor]:
+    """The tensors in a batch: a tensor, or lists and dicts of them."""
+    if isinstance(value, torch.Tensor):
+        return [] if is_sharded(value) else [value]
+    if not depth or isinstance(value, str | bytes):
+        return []
+    if isinstance(value, dict) or hasattr(value, "items"):
+        value = value.values()
+    if not isinstance(value, list | tuple) and type(value).__name__ != "dict_values":
+        return []
+    return [tensor for part in value for tensor in tensors_in(part, depth - 1)]

@@ -1,0 +1,76 @@
+"""A script that is observed in a rank while it runs."""
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ddp_workbook.diagnostics.user_code import is_own
+from ddp_workbook.doctor.data import Data
+from ddp_workbook.doctor.notes import Notes
+from ddp_workbook.doctor.patches import Patches
+from ddp_workbook.doctor.redirection import Redirection
+from ddp_workbook.doctor.stand_ins import cpu_for_gpus
+from ddp_workbook.doctor.training import EnoughSeen, Training
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is looked at before the script is ended."""
+
+    batches: int = 16  # of each pass over a loader
+    passes: int = 3  # over a loader
+    steps: int = 48  # of each optimizer
+
+
+class Observed:
+    """A worker whose facts are written to a folder, and whose files go to another."""
+
+    def __init__(self, worker: Callable, folder: Path, extent: Extent, as_if_gpus: bool):
+        self.__wrapped__, self.folder, self.extent = worker, folder, extent
+        self.as_if_gpus = as_if_gpus
+        self.__module__ = getattr(worker, "__module__", "")  # the rank names its program by it
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Run the worker in this rank, observed."""
+        notes = Notes(self.folder / "facts", int(os.environ["RANK"]))
+        notes.write("begin")
+        training = Training(notes, self.extent.steps)
+        data = Data(notes, training, self.extent.batches, self.extent.passes)
+        with Patches() as patches:
+            if self.as_if_gpus:
+                cpu_for_gpus(patches)
+            Redirection(notes, self.folder / "written").watch(patches)
+            data.watch(patches)
+            training.watch(patches)
+            try:
+                self.__wrapped__(*args, **kwargs)
+                notes.write("finished")
+            except EnoughSeen:
+                pass
+            except SystemExit as leaving:
+                if leaving.code not in (None, 0):  # sys.exit(0) counts as a return
+                    notes.write("error", type="SystemExit", text=str(leaving.code), lines=[])
+                    raise
+                notes.write("finished")
+            except BaseException as error:
+                kind, text = type(error).__name__, str(error)
+                notes.write("error", type=kind, text=text, lines=lines_of(error.__traceback__))
+                raise
+            finally:
+                with contextlib.suppress(Exception):  # what the script left may be broken
+                    training.at_the_end()
+
+
+def lines_of(trace: TracebackType | None) -> list[str]:
+    """`file.py:12` of the reader's lines in a traceback, innermost first."""
+    found = []
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if is_own(file):
+            found.insert(0, f"{os.path.basename(file)}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,239 @@
+"""All rules, in the order of causes, and what was in order where none found anything."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from ddp_workbook.doctor import data_rules, gradient_rules
+from ddp_workbook.doctor.facts import LIKELY, NOTE, WRONG, Facts, Finding, LEVELS, lines_of
+
+HANGS = "09_when_it_hangs"
+UNUSED = "Expected to have finished reduction"
+LOST = re.compile(r"(?i)gloo|connection|socket|timed out|broken pipe|peer")
+CACHES = ("/.cache/", "__pycache__", ".pyc", "/.triton/", "torchinductor")
+
+# A cause, and the rules whose findings would only be its symptoms.
+HIDES = {
+    "same-rows": {"equal-dropout", "equal-augmentation", "sampler-differs-by-rank"},
+    "equal-worker-seeds": {"equal-augmentation"},
+    "past-the-wrapper": {"not-synchronised", "forward-outside-no-sync"},
+    "not-synchronised": {"forward-outside-no-sync", "loss-not-divided"},
+    "changed-after-ddp": {"unused-parameters", "rank-alone-in-a-collective"},
+    "unused-parameters": {"rank-alone-in-a-collective"},
+    "forward-outside-no-sync": {"accumulation-without-no-sync"},
+    "rank-alone-in-a-collective": {"no-step-seen"},
+}
+
+
+def reduction_unfinished(facts: Facts) -> Iterator[Finding]:
+    """DDP's error about parameters that got no gradient."""
+    for fact in facts.any("error"):
+        if UNUSED not in fact["text"]:
+            continue
+        flags, wrappers = facts.any("flag"), facts.any("ddp")
+        changed = [f for f in facts.any("forward") if f["changed"]]
+        if flags and changed:
+            yield Finding(
+                "changed-after-ddp",
+                WRONG,
+                "The forward pass raised, and requires_grad changed after DDP was made: "
+                f"{', '.join(changed[0]['changed'][:3])}.",
+                "DDP waits for the gradients of all parameters that could be trained when it was "
+                "made: freeze first, then wrap.",
+                lines_of(flags[0], changed[0]),
+                gradient_rules.INSIDE,
+            )
+        else:
+            yield Finding(
+                "unused-parameters",
+                WRONG,
+                "The forward pass raised, because the backward pass before it gave some "
+                "parameters no gradient.",
+                "Use them in the loss, leave them out of the model, or pay for "
+                "find_unused_parameters=True.",
+                lines_of(fact, *wrappers[:1]),
+                gradient_rules.INSIDE,
+            )
+        return
+
+
+def wrappers(facts: Facts) -> Iterator[Finding]:
+    """What DDP was told when it was made, and need not have been."""
+    for made in facts.all("ddp")[0]:
+        used = facts.any("used", ddp=made["ddp"])
+        if made["find_unused"] and len(used) > facts.ranks:
+            if all(fact["number"] == made["trainable"] for fact in used):
+                yield Finding(
+                    "needless-find-unused",
+                    NOTE,
+                    f"find_unused_parameters is on, and all {made['trainable']} parameters got a "
+                    f"gradient in all {len(used)} backward passes.",
+                    "Each step searches the graph for nothing.",
+                    lines_of(made),
+                    gradient_rules.INSIDE,
+                )
+        if made["norms"]:
+            yield Finding(
+                "local-batch-norm",
+                NOTE,
+                f"{len(made['norms'])} BatchNorm layers, such as {made['norms'][0]}, take their "
+                "statistics from each rank's own rows.",
+                "With few rows a rank that is another model than on one GPU: "
+                "SyncBatchNorm.convert_sync_batchnorm takes all ranks' rows.",
+                lines_of(made),
+                gradient_rules.INSIDE,
+            )
+
+
+def files(facts: Facts) -> Iterator[Finding]:
+    """Files that several ranks write, and checkpoints that go to one GPU."""
+    by_path: dict[str, dict[int, dict]] = {}
+    for rank, written in enumerate(facts.all("file")):
+        for fact in written:
+            if not any(part in fact["path"] for part in CACHES):
+                by_path.setdefault(fact["path"], {}).setdefault(rank, fact)
+    shared = [(path, of) for path, of in by_path.items() if len(of) > 1]
+    for path, of in shared[:3]:
+        fact = next(iter(of.values()))
+        yield Finding(
+            "one-file-by-all-ranks",
+            WRONG,
+            f"{len(of)} ranks write {path} ({fact['by']}).",
+            "They overwrite each other, and a reader may find half a file: write on rank 0 "
+            "alone, or a file for each rank.",
+            lines_of(fact),
+            "08_checkpoint_and_recover",
+        )
+    loads: dict[str, list[dict]] = {}
+    for fact in facts.any("load"):
+        if fact["to"] in (None, "cuda", "cuda:0"):
+            loads.setdefault(fact["path"], []).append(fact)
+    for path, of in loads.items():
+        if len(of) > 1 and "cuda" in facts.source:
+            where = of[0]["to"] or "the device that it was saved from"
+            yield Finding(
+                "checkpoint-on-one-device",
+                LIKELY,
+                f"All ranks load {path.rpartition('/')[2]} to {where}.",
+                "On GPUs each rank puts a copy onto that one GPU: map_location='cpu', or the "
+                "rank's own device.",
+                lines_of(of[0]),
+                "08_checkpoint_and_recover",
+            )
+            return
+
+
+def alone(facts: Facts) -> Iterator[Finding]:
+    """Ranks whose calls that communicate do not match."""
+    broken = [f for f in facts.any("error") if LOST.search(f["text"])]
+    own = [f for f in facts.any("error") if not LOST.search(f["text"])]
+    died = facts.hung and not facts.any("enough")
+    if own or not (broken or died):
+        return
+    calls = [
+        [f for f in comms if f["group"] == "default" and f["op"] not in ("send", "recv")]
+        for comms in facts.all("comm")
+    ]
+    shortest = min(map(len, calls))
+    place = next(
+        (
+            n
+            for n in range(shortest)
+            if len({(of[n]["op"], of[n]["bytes"], of[n]["dtype"]) for of in calls}) > 1
+        ),
+        shortest,
+    )
+    now = [of[place] if place < len(of) else None for of in calls]
+    if not any(now) or (all(now) and place == shortest):
+        return
+    known = [{f["lines"][0] for f in of if f["lines"]} for of in calls]
+    rank = max(
+        (r for r, f in enumerate(now) if f),
+        key=lambda r: (
+            sum(now[r]["lines"][:1] != [] and now[r]["lines"][0] not in known[o]
+                for o in range(len(known)) if o != r),
+            -r,
+        ),
+    )
+    fact, others = now[rank], [f for r, f in enumerate(now) if r != rank]
+    other = next((f for f in others if f), None)
+    meanwhile = (
+        f"another is in {other['op']} ({(other['lines'] or ['?'])[0]})" if other else "the others "
+        "make no further call"
+    )
+    yield Finding(
+        "rank-alone-in-a-collective",
+        WRONG,
+        f"Rank {rank} calls {fact['op']}{' in DDP' if fact['by'] == 'forward' else ''}, its call "
+        f"number {place + 1}, while {meanwhile}.",
+        "All ranks of a group must make the same calls in the same order: move this one out of "
+        "the branch that only some ranks take.",
+        lines_of(fact),
+        HANGS,
+    )
+
+
+def threads(facts: Facts) -> Iterator[Finding]:
+    """More threads than cores."""
+    for fact in facts.all("threads")[0][-1:]:
+        if fact["number"] * facts.ranks > facts.cores and fact["number"] > 1:
+            yield Finding(
+                "too-many-threads",
+                NOTE,
+                f"{fact['number']} threads on each of {facts.ranks} ranks, and {facts.cores} cores.",
+                "Threads that wait for a core make all slower: cores divided by ranks.",
+                lines_of(fact),
+                "01_process_groups",
+            )
+
+
+def no_step(facts: Facts) -> Iterator[Finding]:
+    """No optimizer took a step."""
+    if facts.any("step") or facts.any("error") or facts.hung:
+        return
+    backwards, begun = facts.any("backward"), facts.any("pass")
+    empty = [f for f in begun if not facts.any("batch", loader=f["loader"])]
+    if backwards:
+        why = f"{len(facts.all('backward')[0])} backward passes and no optimizer.step()"
+        lines = lines_of(backwards[-1])
+    elif empty:
+        why = f"the loader gave no batch in {len(facts.all('pass')[0])} passes"
+        lines = lines_of(empty[0], key="made") + lines_of(empty[0])
+    else:
+        why = f"{len(facts.all('forward')[0])} calls of a model, no backward pass"
+        lines = lines_of(*facts.any("forward")[:1])
+    yield Finding(
+        "no-step-seen",
+        LIKELY,
+        f"No step was seen: {why}.",
+        "Nothing was trained, or the steps come after what was looked at (--batches, --passes).",
+        lines,
+        gradient_rules.DDP_PAGE,
+    )
+
+
+RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
+    data_rules.same_rows,
+    data_rules.samplers,
+    reduction_unfinished,
+    gradient_rules.before_sharding,
+    gradient_rules.gradients,
+    gradient_rules.buffers,
+    gradient_rules.losses,
+    gradient_rules.synchronisation,
+    data_rules.targets,
+    data_rules.evaluation,
+    data_rules.draws,
+    wrappers,
+    files,
+    alone,
+    threads,
+    no_step,
+)
+
+
+def judged(facts: Facts) -> list[Finding]:
+    """The findings of all rules, the worst first; of a cause and its symptoms, the cause."""
+    found = [finding for rule in RULES for finding in rule(facts)]
+    hidden = {rule for finding in found for rule in HIDES.get(finding.rule, ())}
+    kept = {(f.rule, f.lines[:1]): f for f in reversed(found) if f.rule not in hidden}
+    return sorted(reversed(kept.values()), key=lambda finding: LEVELS.index(finding.level))

@@ -1,0 +1,93 @@
+"""A CPU in place of GPUs, so that a script written for CUDA and NCCL can be looked at without one.
+
+What the ranks send and which rows they read is the same; times, memory and rounding are not.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode
+
+from ddp_workbook.doctor.patches import Patches
+
+NOTHING = (
+    *("set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all"),
+    *("reset_peak_memory_stats", "init"),
+)
+NUMBERS = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+
+
+def cpu_for_gpus(patches: Patches) -> None:
+    """Make calls that name a GPU do their work on the CPU."""
+    patches.replace(dist, "init_process_group", _on_gloo)
+    patches.replace(DistributedDataParallel, "__init__", _without_devices)
+    patches.replace(torch.nn.Module, "cuda", lambda _call, module, *_: module)
+    patches.replace(torch.nn.Module, "to", lambda call, *args, **kw: call(*_cpu(args), **_named(kw)))
+    patches.replace(torch.utils.data.DataLoader, "__init__", _unpinned)
+    for name in NOTHING:
+        patches.put(torch.cuda, name, lambda *_, **__: None)
+    for name in NUMBERS:
+        patches.put(torch.cuda, name, lambda *_, **__: 0)
+    patches.put(torch.cuda, "is_available", lambda: True)
+    patches.put(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
+    patches.put(torch.cuda, "device_count", lambda: dist.get_world_size() if _joined() else 8)
+    patches.put(torch.cuda, "current_device", lambda: 0)
+    patches.put(torch.cuda, "device", lambda *_: nullcontext())
+    patches.put(torch.cuda, "get_device_name", lambda *_: "a CPU in place of a GPU")
+    patches.replace(torch, "autocast", lambda call, kind, *a, **kw: call(_kind(kind), *a, **kw))
+    patches.enter_context(OnCPU())
+
+
+class OnCPU(TorchFunctionMode):
+    """Takes the CPU wherever a call of torch names a GPU."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Call with the CPU for each device."""
+        name = getattr(func, "__name__", "")
+        if name == "cuda" and args:
+            return args[0]
+        if name in ("pin_memory", "record_stream"):
+            return args[0]
+        return func(*_cpu(args), **_named(kwargs or {}))
+
+
+def _cpu(args: tuple) -> tuple:
+    return tuple(map(_device, args))
+
+
+def _named(kwargs: dict) -> dict:
+    return kwargs | ({"device": _device(kwargs["device"])} if "device" in kwargs else {})
+
+
+def _device(value: Any) -> Any:
+    if isinstance(value, str) and value.partition(":")[0] == "cuda":
+        return "cpu"
+    is_gpu = isinstance(value, torch.device) and value.type == "cuda"
+    return torch.device("cpu") if is_gpu else value
+
+
+def _kind(value: str) -> str:
+    return "cpu" if value == "cuda" else value
+
+
+def _joined() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def _on_gloo(init: Callable, backend: str | None = None, *args: Any, **kwargs: Any) -> None:
+    kwargs.pop("device_id", None)
+    init("gloo" if backend and "nccl" in backend else backend, *args, **kwargs)
+
+
+def _without_devices(init: Callable, wrapper: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+    for name in ("device_ids", "output_device"):
+        kwargs.pop(name, None)
+    init(wrapper, module, *args[2:], **kwargs)
+
+
+def _unpinned(init: Callable, loader: Any, *args: Any, **kwargs: Any) -> None:
+    init(loader, *args, **kwargs | {"pin_memory": False})

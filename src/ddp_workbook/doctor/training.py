@@ -1,0 +1,394 @@
+"""Observes models, gradients and optimizers: what was called, with which values, from which line."""
+
+import itertools
+import os
+import signal
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from ddp_workbook.doctor.losses import shape_of_loss
+from ddp_workbook.doctor.notes import (
+    Notes,
+    digest,
+    hash_of,
+    hashes,
+    is_sharded,
+    lines,
+    row_hashes,
+    tensors_in,
+)
+from ddp_workbook.doctor.patches import Inside, Patches, unseen
+from ddp_workbook.recording.dispatch_mode import Recorder
+
+WRITES = 40  # writes to parameters that are noted, at most
+
+
+class EnoughSeen(BaseException):
+    """Ends the script after the steps that were to be seen."""
+
+
+class Training:
+    """Notes calls of models, backward passes and steps of one rank."""
+
+    def __init__(self, notes: Notes, steps: int):
+        self.notes, self.steps, self.inside = notes, steps, Inside()
+        self.numbers: dict[int, int] = {}  # id of a model or optimizer -> its number here
+        self.models: list[nn.Module] = []  # those that were called, or wrapped
+        self.wrappers: list[DistributedDataParallel] = []
+        self.optimizers: list[Optimizer] = []
+        self.made_at: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self.trainable: dict[int, set[int]] = {}  # of each wrapper: ids when it was made
+        self.used: dict[int, set[str]] = {}  # names that got a gradient, where DDP looks for others
+        self.taken = self.writes = 0
+        self.over = False
+
+    def watch(self, patches: Patches) -> None:
+        """Put the observers in place."""
+        patches.replace(nn.Module, "__call__", self._call)
+        patches.replace(DistributedDataParallel, "__init__", self._wrap)
+        patches.replace(torch.autograd, "backward", self._backward)
+        patches.replace(Optimizer, "__init__", self._make_optimizer)
+        patches.replace(nn.utils, "clip_grad_norm_", self._clip)
+        patches.put(nn.utils.clip_grad, "clip_grad_norm_", nn.utils.clip_grad_norm_)
+        patches.replace(nn.functional, "cross_entropy", self._cross_entropy)
+        patches.replace(DistributedDataParallel, "join", self._join)
+        patches.replace(nn.Module, "requires_grad_", self._requires_grad)
+        patches.replace(torch.Tensor, "requires_grad_", self._requires_grad)
+        patches.put(nn.Parameter, "requires_grad", property(_flag, self._set_flag))
+        patches.replace(torch, "set_num_threads", self._threads)
+        patches.callback(register_optimizer_step_pre_hook(self._before_step).remove)
+        patches.callback(register_optimizer_step_post_hook(self._after_step).remove)
+        patches.enter_context(Calls(self))
+
+    # Models
+
+    def _call(self, call: Callable, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if self.inside or torch.compiler.is_compiling() or next(module.parameters(), None) is None:
+            return call(module, *args, **kwargs)
+        draws = self._before_forward(module, args, kwargs)
+        with self.inside("forward"):
+            result = call(module, *args, **kwargs)
+        if draws is not None and torch_state() != draws:
+            self.notes.write("drew", state=draws, lines=lines())
+        return result
+
+    @unseen
+    def _before_forward(self, module: nn.Module, args: tuple, kwargs: dict) -> int | None:
+        """Note a call of a model from outside all models; the random state if it may draw."""
+        self._know(module)
+        grad = torch.is_grad_enabled()
+        parameters = list(module.parameters())
+        mine = set(map(id, parameters))
+        trains = grad and any(p.requires_grad for p in parameters)
+        wrapper = module if isinstance(module, DistributedDataParallel) else None
+        inside = [w for w in self.wrappers if w is not module and mine <= ids(w)]
+        given = [*args, *kwargs.values()]
+        tensors = tensors_in(given)
+        fact = {
+            "model": self._number(module),
+            "type": type(wrapper.module if wrapper else module).__name__,
+            "ddp": self._number(wrapper) if wrapper else None,
+            "past": self._number(inside[0]) if inside else None,
+            "trains": trains and module.training,
+            "grad": grad,
+            "sync": getattr(wrapper, "require_backward_grad_sync", None),
+            "sharded": any(map(is_sharded, parameters)),
+            "input": digest(repr(hashes(tensors)).encode()) if tensors else None,
+            "rows": row_hashes(given) if trains else [],
+            "size": tensors[0].shape[0] if tensors and tensors[0].dim() else None,
+            "changed": self._changed(wrapper) if wrapper else [],
+        }
+        self.notes.write("forward", **fact, lines=lines())
+        return torch_state() if trains and module.training else None
+
+    def _changed(self, wrapper: DistributedDataParallel) -> list[str]:
+        """Names of parameters that were frozen or unfrozen since the wrapper was made."""
+        before = self.trainable[id(wrapper)]
+        return [
+            name
+            for name, parameter in wrapper.module.named_parameters()
+            if parameter.requires_grad != (id(parameter) in before)
+        ]
+
+    def _wrap(self, init: Callable, wrapper: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        with self.inside("DDP"):
+            init(wrapper, module, *args, **kwargs)
+        self._note_wrapper(wrapper)
+
+    @unseen
+    def _note_wrapper(self, wrapper: DistributedDataParallel) -> None:
+        self._know(wrapper)
+        self.wrappers.append(wrapper)
+        parameters = dict(wrapper.module.named_parameters())
+        self.trainable[id(wrapper)] = {id(p) for p in parameters.values() if p.requires_grad}
+        if wrapper.find_unused_parameters:
+            for name, parameter in parameters.items():
+                if parameter.requires_grad:
+                    parameter.register_hook(self._user_of(self._number(wrapper), name))
+        norms = [name for name, m in wrapper.module.named_modules() if is_local_norm(m)]
+        self.notes.write(
+            "ddp",
+            ddp=self._number(wrapper),
+            find_unused=wrapper.find_unused_parameters,
+            buffers=wrapper.broadcast_buffers,
+            trainable=len(self.trainable[id(wrapper)]),
+            bytes=sum(p.numel() * p.element_size() for p in parameters.values()),
+            ranks=dist.get_process_group_ranks(wrapper.process_group),
+            norms=norms,
+            lines=lines(),
+        )
+
+    def _join(self, join: Callable, *args: Any, **kwargs: Any) -> Any:
+        self.notes.write("join")
+        return join(*args, **kwargs)
+
+    def _user_of(self, ddp: int, name: str) -> Callable:
+        return lambda _: self.used.setdefault(ddp, set()).add(name)
+
+    def _requires_grad(self, change: Callable, one: Any, flag: bool = True) -> Any:
+        with self.inside("requires_grad_"):
+            result = change(one, flag)
+        self._note_flag(one, flag)
+        return result
+
+    def _set_flag(self, parameter: nn.Parameter, flag: bool) -> None:
+        torch._C.TensorBase.requires_grad.__set__(parameter, flag)
+        self._note_flag(parameter, flag)
+
+    def _note_flag(self, one: Any, flag: bool) -> None:
+        if not self.wrappers or self.inside:
+            return
+        mine = {id(p) for p in one.parameters()} if isinstance(one, nn.Module) else {id(one)}
+        for wrapper in self.wrappers:
+            if mine & ids(wrapper):
+                number = self._number(wrapper)
+                self.notes.write("flag", ddp=number, on=bool(flag), lines=lines())
+
+    def _threads(self, set_number: Callable, number: int) -> None:
+        set_number(number)
+        self.notes.write("threads", number=number, lines=lines())
+
+    # Losses and gradients
+
+    def _backward(self, run: Callable, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.inside:
+            return run(tensors, *args, **kwargs)
+        self._before_backward(tensors)
+        with self.inside("backward"):
+            result = run(tensors, *args, **kwargs)
+        for ddp, names in self.used.items():
+            self.notes.write("used", ddp=ddp, number=len(names))
+        self.used.clear()
+        return result
+
+    @unseen
+    def _before_backward(self, tensors: Any) -> None:
+        first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+        divisor, means = shape_of_loss(first)
+        sync = {str(self._number(w)): w.require_backward_grad_sync for w in self.wrappers}
+        self.notes.write("backward", divisor=divisor, means=means, sync=sync, lines=lines())
+
+    @unseen
+    def _note_targets(self, target: torch.Tensor, reduction: str, ignored: int) -> None:
+        if target.is_floating_point() or not target.numel():
+            return
+        counted = int((target != ignored).sum())
+        facts = {"counted": counted, "of": target.numel(), "reduction": reduction}
+        self.notes.write("targets", **facts, grad=torch.is_grad_enabled(), lines=lines())
+
+    def _cross_entropy(self, compute: Callable, input: Any, target: Any, *args, **kwargs) -> Any:
+        ignored = kwargs.get("ignore_index", args[2] if len(args) > 2 else -100)
+        self._note_targets(target, kwargs.get("reduction", "mean"), ignored)
+        return compute(input, target, *args, **kwargs)
+
+    def _clip(self, clip: Callable, *args: Any, **kwargs: Any) -> Any:
+        with self.inside("clip"):
+            norm = clip(*args, **kwargs)
+        if not is_sharded(norm):
+            self.notes.write("clip", norm=float(norm), lines=lines())
+        return norm
+
+    # Steps
+
+    def _make_optimizer(self, init: Callable, optimizer: Optimizer, *args, **kwargs) -> None:
+        init(optimizer, *args, **kwargs)
+        if optimizer not in self.made_at:
+            self.made_at[optimizer] = lines()
+
+    @unseen
+    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if self.inside:
+            return
+        if id(optimizer) not in self.numbers:
+            self._number(optimizer)
+            self.optimizers.append(optimizer)
+        parameters = held(optimizer)
+        known = {id(p): name for m in self.models for name, p in m.named_parameters()}
+        wrappers = [self._number(w) for w in self.wrappers if set(map(id, parameters)) & ids(w)]
+        self.inside.calls.append("step")
+        self.notes.write(
+            "step",
+            optimizer=self._number(optimizer),
+            ddp=wrappers,
+            rates=rates(optimizer),
+            names=[known.get(id(p), "") for p in parameters],
+            gradients=hashes(p.grad for p in parameters),
+            weights=hashes(parameters),
+            empty=sum(p.grad is None for p in parameters),
+            sharded=any(is_sharded(p) for m in self.models for p in m.parameters()),
+            made=self.made_at.get(optimizer, []),
+            lines=lines(),
+        )
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if self.inside.calls[-1:] != ["step"]:
+            return
+        self.inside.calls.pop()
+        self._note_weights(optimizer)
+        self.taken += 1
+        if self.taken >= self.steps * len(self.optimizers):
+            self.leave()
+
+    @unseen
+    def _note_weights(self, optimizer: Optimizer) -> None:
+        facts = {"optimizer": self._number(optimizer), "weights": hashes(held(optimizer))}
+        self.notes.write("stepped", **facts)
+
+    def leave(self) -> None:
+        """End the script; a script that catches everything is ended with its process."""
+        self.notes.write("enough")
+        if self.over:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.over = True
+        raise EnoughSeen
+
+    @unseen
+    def at_the_end(self) -> None:
+        """Note what the models hold at last."""
+        for model in [m for m in self.models if m not in [w.module for w in self.wrappers]]:
+            wrapped = isinstance(model, DistributedDataParallel)
+            buffers = dict(model.named_buffers())
+            self.notes.write(
+                "end",
+                model=self._number(model),
+                ddp=self._number(model) if wrapped else None,
+                weights=hashes(model.parameters()),
+                buffers=dict(zip(buffers, hashes(buffers.values()), strict=True)),
+            )
+        for optimizer in self.optimizers:
+            number = self._number(optimizer)
+            self.notes.write("rates", optimizer=number, rates=rates(optimizer))
+
+    # Which is which
+
+    def _know(self, module: nn.Module) -> None:
+        if id(module) not in self.numbers:
+            self.models.append(module)  # kept: its id must stay its own
+            self._number(module)
+
+    def _number(self, one: Any) -> int:
+        return self.numbers.setdefault(id(one), len(self.numbers))
+
+    def kind_of(self, tensor: torch.Tensor) -> str:
+        """What a tensor is to the models that are known: gradient, parameter, buffer or other."""
+        place = start_of(tensor)
+        for model in self.models:
+            for parameter in model.parameters():
+                if start_of(parameter) == place:
+                    return "parameter"
+                if parameter.grad is not None and start_of(parameter.grad) == place:
+                    return "gradient"
+            if any(start_of(buffer) == place for buffer in model.buffers()):
+                return "buffer"
+        sizes = [sum(p.numel() for p in m.parameters() if p.grad is not None) for m in self.models]
+        return "gradient" if tensor.numel() > 1 and tensor.numel() in sizes else "other"
+
+
+class Calls(Recorder):
+    """Notes every call that communicates, and writes to parameters outside of steps."""
+
+    def __init__(self, training: Training):
+        super().__init__([])
+        self.training = training
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Run every operator as it is."""
+        if not self.training.inside and args and func._schema.is_mutable:
+            self._written(args[0])
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    @unseen
+    def _written(self, tensor: Any) -> None:
+        training = self.training
+        if training.writes < WRITES and isinstance(tensor, torch.Tensor) and training.optimizers:
+            if training.kind_of(tensor) == "parameter":
+                training.writes += 1
+                training.notes.write("write", lines=lines())
+
+    def note(self, func: Any, name: str, args: tuple, kwargs: dict) -> list[dict]:
+        """Note the call before it runs, with what it sends if the reader's code calls it."""
+        rows = super().note(func, name, args, kwargs)
+        self._note(rows, args)
+        return rows
+
+    @unseen
+    def _note(self, rows: list[dict], args: tuple) -> None:
+        training = self.training
+        by = next(iter(training.inside.calls), "hand")
+        sent: Sequence = tensors_in(list(args)) if by == "hand" else ()
+        numbers = [float(t) for t in sent if t.numel() == 1 and not t.is_complex()]
+        for row in rows:
+            training.notes.write(
+                "comm",
+                **{key: row[key] for key in ("group", "op", "bytes", "dtype")},
+                by=by,
+                of=training.kind_of(sent[0]) if sent else "",
+                value=numbers[0] if len(numbers) == 1 and row["dtype"] else None,
+                lines=lines(),
+            )
+
+
+def torch_state() -> int:
+    """A check sum of torch's random state on the CPU."""
+    return digest(torch.get_rng_state().numpy().data)
+
+
+def _flag(parameter: nn.Parameter) -> bool:
+    return torch._C.TensorBase.requires_grad.__get__(parameter)
+
+
+def ids(module: nn.Module) -> set[int]:
+    """The ids of a module's parameters."""
+    return {id(parameter) for parameter in module.parameters()}
+
+
+def held(optimizer: Optimizer) -> list[torch.Tensor]:
+    """The parameters of an optimizer."""
+    return list(itertools.chain(*(group["params"] for group in optimizer.param_groups)))
+
+
+def rates(optimizer: Optimizer) -> list[float]:
+    """The learning rate of each group of parameters."""
+    return [float(group.get("lr", 0)) for group in optimizer.param_groups]
+
+
+def is_local_norm(module: nn.Module) -> bool:
+    """True for BatchNorm whose statistics are those of its own rank's rows."""
+    return isinstance(module, _BatchNorm) and not isinstance(module, nn.SyncBatchNorm)
+
+
+def start_of(tensor: torch.Tensor) -> int:
+    """Where the values of a tensor begin."""
+    return 0 if is_sharded(tensor) or tensor.is_meta else tensor.data_ptr()
