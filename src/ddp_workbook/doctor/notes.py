@@ -19,6 +19,7 @@ from ddp_workbook.diagnostics.user_code import is_own
 CALLERS = 5  # lines of the reader that lead to a call, at most
 LARGE = 1 << 22  # bytes of a tensor above which a sample is hashed
 ROWS = 64  # rows of a batch that are hashed, at most
+_open = os.open  # later it is redirected
 
 
 class Notes:
@@ -33,7 +34,7 @@ class Notes:
         if self.pid != os.getpid():  # the first fact here, or in a forked worker of a DataLoader
             self.pid = os.getpid()
             name = self.folder / f"rank{self.rank}-{self.pid}.jsonl"
-            self.file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
+            self.file = _open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
         os.write(self.file, (json.dumps({"kind": kind} | fact) + "\n").encode())
 
 
@@ -52,14 +53,21 @@ def read_notes(folder: Path, ranks: int) -> list[list[dict]]:
     return facts
 
 
-def lines(frame: FrameType | None = None) -> list[str]:
-    """`file.py:12` of the reader's lines that led here, innermost first."""
-    frame, found = frame or sys._getframe(1), []
+def lines() -> list[str]:
+    """`file.py:12` of the reader's lines that led here, innermost first.
+
+    A model's own methods come last: the line that called the model says more.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    found: list[str] = []
+    of_models: list[str] = []
     while frame is not None and len(found) < CALLERS:
         if is_own(frame.f_code.co_filename):
-            found.append(f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}")
+            line = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+            inside = not found and isinstance(frame.f_locals.get("self"), torch.nn.Module)
+            (of_models if inside else found).append(line)
         frame = frame.f_back
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found + of_models))
 
 
 # Hashes: equal for equal bits

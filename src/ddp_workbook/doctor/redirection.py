@@ -96,7 +96,9 @@ class Redirection:
         seen = path in self.known or path.startswith(FREE) or os.path.isdir(path)
         if found and not seen:
             self.known.add(path)
-            self.notes.write("file", path=path.removeprefix(self.root + os.sep), by=what, lines=found)
+            self.notes.write(
+                "file", path=path.removeprefix(self.root + os.sep), by=what, lines=found
+            )
 
     # Functions
 

@@ -18,7 +18,7 @@ HIDES = {
     "past-the-wrapper": {"not-synchronised", "forward-outside-no-sync"},
     "not-synchronised": {"forward-outside-no-sync", "loss-not-divided"},
     "changed-after-ddp": {"unused-parameters", "rank-alone-in-a-collective"},
-    "unused-parameters": {"rank-alone-in-a-collective"},
+    "unused-parameters": {"rank-alone-in-a-collective", "not-synchronised"},
     "forward-outside-no-sync": {"accumulation-without-no-sync"},
     "rank-alone-in-a-collective": {"no-step-seen"},
 }
@@ -149,16 +149,20 @@ def alone(facts: Facts) -> Iterator[Finding]:
     rank = max(
         (r for r, f in enumerate(now) if f),
         key=lambda r: (
-            sum(now[r]["lines"][:1] != [] and now[r]["lines"][0] not in known[o]
-                for o in range(len(known)) if o != r),
+            sum(
+                now[r]["lines"][:1] != [] and now[r]["lines"][0] not in known[o]
+                for o in range(len(known))
+                if o != r
+            ),
             -r,
         ),
     )
     fact, others = now[rank], [f for r, f in enumerate(now) if r != rank]
     other = next((f for f in others if f), None)
     meanwhile = (
-        f"another is in {other['op']} ({(other['lines'] or ['?'])[0]})" if other else "the others "
-        "make no further call"
+        f"another is in {other['op']} ({(other['lines'] or ['?'])[0]})"
+        if other
+        else "the others make no further call"
     )
     yield Finding(
         "rank-alone-in-a-collective",

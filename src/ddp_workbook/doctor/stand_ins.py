@@ -26,7 +26,9 @@ def cpu_for_gpus(patches: Patches) -> None:
     patches.replace(dist, "init_process_group", _on_gloo)
     patches.replace(DistributedDataParallel, "__init__", _without_devices)
     patches.replace(torch.nn.Module, "cuda", lambda _call, module, *_: module)
-    patches.replace(torch.nn.Module, "to", lambda call, *args, **kw: call(*_cpu(args), **_named(kw)))
+    patches.replace(
+        torch.nn.Module, "to", lambda call, *args, **kw: call(*_cpu(args), **_named(kw))
+    )
     patches.replace(torch.utils.data.DataLoader, "__init__", _unpinned)
     for name in NOTHING:
         patches.put(torch.cuda, name, lambda *_, **__: None)
