@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.testing import on_ranks
+from ddp_workbook.doctor.diagnosis import doctor
+from ddp_workbook.doctor.facts import NOTE
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
 SCRIPTS = Path(__file__).parent / "doctor_scripts"
@@ -74,6 +75,20 @@ def test_each_script_has_its_row_and_its_mark():
 
 
 @pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_named_with_its_line(name, ranks):
+    script = SCRIPTS / "wrong" / f"{name}.py"
+    found = doctor(script, ranks=ranks)
+    named = [finding for finding in found.findings if finding.rule in MISTAKES[name]]
+    lines = {int(line.partition(":")[2]) for finding in named for line in finding.lines}
+    marks = {n for n, line in enumerate(script.read_text().splitlines(), 1) if HERE in line}
+    assert any(abs(line - mark) <= 2 for line in lines for mark in marks), found
+    others = [f.rule for f in found.findings if f not in named and f.level != NOTE]
+    assert others == [], found  # one cause for a symptom
+
+
+@pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("name", HEALTHY)
-def test_a_healthy_script_runs(name, ranks, tmp_path):
-    on_ranks(ranks, TMPDIR=str(tmp_path))(str(SCRIPTS / "healthy" / f"{name}.py"))
+def test_a_healthy_script_is_left_alone(name, ranks):
+    found = doctor(SCRIPTS / "healthy" / f"{name}.py", ranks=ranks)
+    assert (found.exit_code, found.ending) == (0, "") and found.looked_at, found

@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "planning": {"errors", "digits"},
     "network": {"planning", "errors"},
     "recording": {"launcher", "network", "diagnostics", "errors", "files"},
+    "doctor": {"recording", "launcher", "network", "diagnostics", "errors"},
     "questions": {"errors"},
     "progress_board": {"errors", "files", "questions"},
 }
@@ -45,7 +46,7 @@ MAY_IMPORT["experiments"] |= MAY_IMPORT["exercises"]
 MAY_IMPORT["instructor"] = {"exercises", "digits", *MAY_IMPORT["exercises"]}
 MAY_IMPORT["testing"] = {"launcher", *MAY_IMPORT["launcher"]}
 MAY_IMPORT["program"] = {"errors", "files", "chapters"}
-MAY_IMPORT["cli"] = {"program", "instructor", "planning", *MAY_IMPORT["instructor"]}
+MAY_IMPORT["cli"] = {"doctor", "program", "instructor", "planning", *MAY_IMPORT["instructor"]}
 
 
 def name(path: Path) -> str:

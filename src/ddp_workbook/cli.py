@@ -1,5 +1,6 @@
 """Commands for people who run the workshop: is a machine ready, what is solved, what fits."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -127,6 +128,50 @@ def profile(
     typer.echo(found.in_a_sentence())
     if written:
         typer.echo(f"{written}: open it at ui.perfetto.dev")
+
+
+@app.command()
+def doctor(
+    script: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SCRIPT [WORDS]", help="The script, and after -- its own command line."
+        ),
+    ],
+    *,
+    ranks: Annotated[int, typer.Option(help="How many ranks, 2 or more.")] = 2,
+    batches: Annotated[int, typer.Option(help="Batches of each pass over a DataLoader.")] = 16,
+    passes: Annotated[int, typer.Option(help="Passes over a DataLoader.")] = 3,
+    steps: Annotated[int, typer.Option(help="Steps of each optimizer.")] = 48,
+    as_if_gpus: Annotated[
+        bool, typer.Option("--as-if-gpus", help="Compute on the CPU what is written for GPUs.")
+    ] = False,
+    network: Annotated[
+        str | None, typer.Option(help='"1 Gbit/s, 0.5 ms": communicate as on such a network.')
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds until the ranks are stopped.")] = 120,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run a training script on a few CPU ranks, and say what is wrong.
+
+    What it writes goes to a folder that is thrown away. The exit code
+    is 1 if something is wrong or likely to be, 2 if it cannot be run.
+    """
+    from ddp_workbook.doctor.diagnosis import doctor as look_at
+
+    with plain_errors():
+        found = look_at(
+            *script,
+            ranks=ranks,
+            batches=batches,
+            passes=passes,
+            steps=steps,
+            as_if_gpus=as_if_gpus,
+            network=network,
+            timeout=timeout,
+        )
+    typer.echo(json.dumps(found.as_dict(), indent=2) if as_json else str(found))
+    raise typer.Exit(found.exit_code)
 
 
 @app.command()

@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    Subset,
+    get_worker_info,
+)
 from torch.utils.data._utils import fetch
 
 from ddp_workbook.doctor.notes import Notes, digest, hash_of, lines, row_hashes, tensors_in
@@ -30,6 +36,7 @@ class Data:
         self.numbers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self.made_at: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self.begun: dict[int, int] = {}  # passes over each loader
+        self.whole: dict[int, int] = {}  # those that gave more than the first batch
         self.fetched: dict[int, int] = {}  # fetches of each process
 
     def watch(self, patches: Patches) -> None:
@@ -46,7 +53,7 @@ class Data:
     def _iterate(self, iterate: Callable, loader: DataLoader) -> "Cut":
         number = self.numbers.setdefault(loader, len(self.numbers))
         done = self.begun[number] = self.begun.get(number, 0) + 1
-        if done > self.passes and self.training.taken:
+        if self.whole.get(number, 0) >= self.passes and self.training.taken:
             self.training.leave()
         self._note_pass(loader, number, done)
         return Cut(iterate(loader), self, number, done)
@@ -68,7 +75,9 @@ class Data:
             fact["distributed"] = {name: getattr(sampler, name) for name in names}
         if not isinstance(dataset, IterableDataset) and hasattr(dataset, "__len__"):
             fact["length"] = len(dataset)
-            if done == 1 and type(sampler).__name__ in ("RandomSampler", "SequentialSampler"):
+            if done == 1 and isinstance(dataset, Subset):
+                fact["whole"] = first_item(dataset.dataset)
+            if done == 1:
                 fact["first"] = first_item(dataset)
         self.notes.write("pass", **fact, lines=lines())
 
@@ -105,6 +114,8 @@ class Cut:
             raise StopIteration
         batch = next(self.iterator)
         self.given += 1
+        if self.given == 2:
+            self.data.whole[self.loader] = self.data.whole.get(self.loader, 0) + 1
         self._note(batch)
         return batch
 

@@ -2,7 +2,16 @@
 
 from collections.abc import Iterator
 
-from ddp_workbook.doctor.facts import LIKELY, WRONG, Facts, Finding, equal, in_counts, lines_of
+from ddp_workbook.doctor.facts import (
+    LIKELY,
+    NOTE,
+    WRONG,
+    Facts,
+    Finding,
+    equal,
+    in_counts,
+    lines_of,
+)
 
 SAMPLERS = "04_samplers"
 MOST = 0.9  # of the forward passes
@@ -38,13 +47,14 @@ def whole_data_sets(facts: Facts) -> Iterator[Finding]:
         first = [f.get("first") for f in begun]
         if begun[0]["own_batches"] or first[0] is None or not equal(first):
             continue
-        if equal([f.get("length") for f in begun]):
+        plain = begun[0]["sampler"] in ("RandomSampler", "SequentialSampler")
+        if plain and equal([f.get("length") for f in begun]):
             yield Finding(
                 "same-rows",
                 LIKELY,
                 f"Each of the {facts.ranks} ranks reads all {begun[0]['length']} rows, in an order "
                 f"of its own: the sampler is a {begun[0]['sampler']}.",
-                f"An epoch takes each row {facts.ranks} times: a DistributedSampler deals them out.",
+                "Each epoch repeats them: a DistributedSampler deals them out.",
                 lines_of(begun[0], key="made") + lines_of(begun[0]),
                 SAMPLERS,
             )
@@ -76,6 +86,7 @@ def samplers(facts: Facts) -> Iterator[Finding]:
                 SAMPLERS,
             )
             break
+    yield from other_rows(facts, begun)
     trained = [one[0] for one in facts.passes(trained=True) if one[0].get("distributed")]
     for number in sorted({one["loader"] for one in trained}):
         passes = [one for one in trained if one["loader"] == number]
@@ -92,6 +103,38 @@ def samplers(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def other_rows(facts: Facts, begun: list[tuple[dict, ...]]) -> Iterator[Finding]:
+    """Rows that no rank reads, and data sets that are not the same on all ranks."""
+    for one in begun:
+        lines = lines_of(one[0], key="made") + lines_of(one[0])
+        replicas = one[0]["distributed"]["num_replicas"]
+        first = [f.get("first") for f in one]
+        if replicas > facts.ranks:
+            yield Finding(
+                "rows-never-read",
+                WRONG,
+                f"The sampler deals the rows to {replicas} ranks, and there are {facts.ranks}.",
+                "The other shares are never read: leave num_replicas out, or take the world size.",
+                lines,
+                SAMPLERS,
+            )
+            return
+        if None not in first and not equal(first):
+            whole = [f.get("whole") for f in one]
+            split = whole[0] is not None and equal(whole)
+            yield Finding(
+                "data-sets-differ",
+                LIKELY if split else NOTE,  # rows that a toy makes up may be anything
+                "The first row of the data set that the sampler divides is not the same on all "
+                + ("ranks, though all have split the same rows." if split else "ranks."),
+                "Shares of different data sets overlap, and rows held out on one rank are trained "
+                "on by another: split and shuffle by one seed on all ranks.",
+                lines,
+                SAMPLERS,
+            )
+            return
+
+
 def evaluation(facts: Facts) -> Iterator[Finding]:
     """Metrics over rows that count twice, or over shares of unequal size."""
     comms = facts.all("comm")[0]
@@ -100,7 +143,7 @@ def evaluation(facts: Facts) -> Iterator[Finding]:
         after = after_pass(facts, begun[0])
         gathers = [f for f in comms if f["by"] == "hand" and "gather" in f["op"]]
         extra = sampler["total_size"] - begun[0].get("length", 0) if sampler else 0
-        if extra > 0 and not gathers:
+        if sampler and extra > 0 and not gathers:
             yield Finding(
                 "evaluation-counts-padding",
                 LIKELY,

@@ -1,7 +1,9 @@
 """`doctor`: run a reader's script for a few steps on a few CPU ranks, and say what was seen."""
 
+import contextlib
 import io
 import os
+import re
 import tempfile
 import textwrap
 from collections.abc import Callable
@@ -22,6 +24,8 @@ from ddp_workbook.network.links import Network
 
 IDLE = 20.0  # seconds in which nothing happens until a script counts as hung
 WIDTH = 96
+GPU = re.compile(r"(?i)\bnccl\b|\bcuda\b")
+AS_IF = "--as-if-gpus lets it compute on the CPU instead; what the ranks read and send is the same."
 
 
 @dataclass
@@ -64,7 +68,7 @@ class Diagnosis:
             f"{self.script} on {self.ranks} CPU ranks: {self.steps} steps were seen.",
         ]
         for finding in self.findings:
-            first, *others = finding.lines or ("",)
+            first, *others = finding.lines or (self.script,)
             via = f" (from {', '.join(others[:3])})" if others else ""
             parts.append(f"\n{finding.level}: {finding.rule}, {first}{via}")
             parts += wrapped(f"{finding.fact} {finding.meaning} See {finding.page}.", "    ")
@@ -124,23 +128,26 @@ def doctor(
         limits = Limits(idle=IDLE, processor=timeout, patience=timeout, polling=IDLE)
         output, ending, hung = io.StringIO(), "", False
         try:
-            run_ranks(
-                Call(observed, call.args, call.kwargs),
-                ranks,
-                quiet=True,
-                by_evidence=limits,
-                output=output,
-                network=network,
-            )
+            with contextlib.redirect_stdout(output):
+                run_ranks(
+                    Call(observed, call.args, call.kwargs),
+                    ranks,
+                    quiet=True,
+                    by_evidence=limits,
+                    output=output,
+                    network=network,
+                )
         except (RankFailed, TooBusyToTell) as error:
             ending = error.explain()
+            if not as_if_gpus and GPU.search(ending):
+                ending += "\n" + AS_IF
             hung = isinstance(error, RanksHung) or getattr(error, "returncode", None) is not None
         facts = Facts(read_notes(folder / "facts", ranks), text_of(call), usable_cores(), hung)
     if facts.any("enough"):
         ending = ""  # a rank was ended by its doctor
     if not any(facts.of_ranks):
         raise LaunchRefused(ending or "The script has not begun.")
-    name = os.path.basename(call.file or getattr(call.worker, "__name__", "the worker"))
+    name = Path(call.file or "the worker").name
     return diagnosis_of(facts, name, ending, output.getvalue())
 
 

@@ -70,8 +70,9 @@ class Facts:
         whole = not any(fact["sharded"] for fact in step)
         groups = {tuple(f["ranks"]) for f in self.any("ddp") if f["ddp"] in step[0]["ddp"]}
         alone = groups and any(len(group) < self.ranks for group in groups)
-        pipeline = any(f["by"] == "hand" and f["op"] in ("send", "recv") for f in self.any("comm"))
-        return len(names) == 1 and whole and not alone and not pipeline
+        sent = {f["op"] for f in self.any("comm") if f["by"] == "hand" or not groups}
+        apart = sent & {"send", "recv", "reduce_scatter", "reduce_scatter_tensor"}
+        return len(names) == 1 and whole and not alone and not apart
 
     def between(self, rank: int, first: dict, last: dict | None) -> list[dict]:
         """The facts of a rank after `first` and before `last`, or to the end."""
@@ -82,7 +83,8 @@ class Facts:
 
     def rounds(self, optimizer: int) -> list[list[dict]]:
         """What rank 0 did from each step to the next, without the first one's making."""
-        rounds, this = [], []
+        rounds: list[list[dict]] = []
+        this: list[dict] = []
         for fact in self.of_ranks[0]:
             if fact["kind"] == "step" and fact["optimizer"] == optimizer:
                 rounds.append(this)
@@ -99,11 +101,13 @@ class Facts:
         """Whether forward passes with gradients follow; None if none follows at all."""
         facts = self.of_ranks[0]
         begin = next(i for i, fact in enumerate(facts) if fact is begun)
+        given = False
         for fact in facts[begin + 1 :]:
             if fact["kind"] == "forward":
                 return fact["trains"]
-            if fact["kind"] == "pass" and fact["loader"] != begun["loader"]:
-                return None
+            given |= fact["kind"] == "batch" and fact["loader"] == begun["loader"]
+            if fact["kind"] == "pass" and (given or fact["loader"] == begun["loader"]):
+                return None  # a look at one batch; two loaders at once begin before they give
         return None
 
 

@@ -57,7 +57,7 @@ def of_unequal(facts: Facts, number: int, steps: list, differing: list) -> Itera
             WRONG,
             f"{fact}; requires_grad changed after DDP was made: {names}.",
             "DDP averages the parameters that could be trained when it was made: unfreeze first.",
-            lines_of(*flags[:1], changed[0]),
+            lines_of(*(flags[:1] or facts.any("ddp", ddp=changed[0]["ddp"])[:1]), changed[0]),
             INSIDE,
         )
     elif wrappers:
@@ -80,6 +80,55 @@ def of_unequal(facts: Facts, number: int, steps: list, differing: list) -> Itera
             lines_of(first),
             DDP_PAGE,
         )
+
+
+def groups_of_one(facts: Facts) -> Iterator[Finding]:
+    """DDP in a group that has one rank."""
+    for made in facts.all("ddp")[0]:
+        other = any("," in f["group"] for f in facts.any("comm"))
+        if len(made["ranks"]) == 1 and not other:
+            yield Finding(
+                "not-synchronised",
+                LIKELY,
+                f"DDP was given a process group of rank {made['ranks'][0]} alone.",
+                "Nothing is averaged: the group must hold all ranks that train replicas.",
+                lines_of(made),
+                DDP_PAGE,
+            )
+
+
+def nothing_loaded(facts: Facts) -> Iterator[Finding]:
+    """load_state_dict that found none of the model's tensors."""
+    for fact in facts.all("loaded")[0]:
+        if fact["of"] and fact["missing"] >= fact["of"]:
+            yield Finding(
+                "nothing-loaded",
+                WRONG,
+                f"load_state_dict loaded none of the model's {fact['of']} tensors.",
+                "strict=False hides it; the names differ, often by a wrapper's prefix: module.",
+                lines_of(fact),
+                "08_checkpoint_and_recover",
+            )
+            return
+
+
+def schedules(facts: Facts) -> Iterator[Finding]:
+    """A schedule that moves as often in each step as there are ranks."""
+    for number in sorted({f["optimizer"] for f in facts.any("step")}):
+        moves = [
+            [f for f in one if f["kind"] == "scheduled" and f["optimizer"] == number]
+            for one in facts.rounds(number)[1:]
+        ]
+        if len(moves) > 1 and all(len(one) == facts.ranks for one in moves):
+            yield Finding(
+                "schedule-steps-too-often",
+                LIKELY,
+                f"scheduler.step() was called {facts.ranks} times for each step of the optimizer, "
+                "as many as there are ranks.",
+                f"The schedule ends after 1/{facts.ranks} of the steps: step it once.",
+                lines_of(moves[0][0]),
+                DDP_PAGE,
+            )
 
 
 def averages_weights(facts: Facts) -> bool:

@@ -67,7 +67,7 @@ class Observed:
 
 def lines_of(trace: TracebackType | None) -> list[str]:
     """`file.py:12` of the reader's lines in a traceback, innermost first."""
-    found = []
+    found: list[str] = []
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if is_own(file):

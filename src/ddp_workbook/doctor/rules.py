@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from ddp_workbook.doctor import data_rules, gradient_rules
-from ddp_workbook.doctor.facts import LIKELY, NOTE, WRONG, Facts, Finding, LEVELS, lines_of
+from ddp_workbook.doctor.facts import LEVELS, LIKELY, NOTE, WRONG, Facts, Finding, lines_of
 
 HANGS = "09_when_it_hangs"
 UNUSED = "Expected to have finished reduction"
@@ -13,6 +13,7 @@ CACHES = ("/.cache/", "__pycache__", ".pyc", "/.triton/", "torchinductor")
 
 # A cause, and the rules whose findings would only be its symptoms.
 HIDES = {
+    "data-sets-differ": {"evaluation-counts-padding"},
     "same-rows": {"equal-dropout", "equal-augmentation", "sampler-differs-by-rank"},
     "equal-worker-seeds": {"equal-augmentation"},
     "past-the-wrapper": {"not-synchronised", "forward-outside-no-sync"},
@@ -60,17 +61,17 @@ def wrappers(facts: Facts) -> Iterator[Finding]:
     """What DDP was told when it was made, and need not have been."""
     for made in facts.all("ddp")[0]:
         used = facts.any("used", ddp=made["ddp"])
-        if made["find_unused"] and len(used) > facts.ranks:
-            if all(fact["number"] == made["trainable"] for fact in used):
-                yield Finding(
-                    "needless-find-unused",
-                    NOTE,
-                    f"find_unused_parameters is on, and all {made['trainable']} parameters got a "
-                    f"gradient in all {len(used)} backward passes.",
-                    "Each step searches the graph for nothing.",
-                    lines_of(made),
-                    gradient_rules.INSIDE,
-                )
+        needless = all(fact["number"] == made["trainable"] for fact in used)
+        if made["find_unused"] and len(used) > facts.ranks and needless:
+            yield Finding(
+                "needless-find-unused",
+                NOTE,
+                f"find_unused_parameters is on, and all {made['trainable']} parameters got a "
+                f"gradient in all {len(used)} backward passes.",
+                "Each step searches the graph for nothing.",
+                lines_of(made),
+                gradient_rules.INSIDE,
+            )
         if made["norms"]:
             yield Finding(
                 "local-batch-norm",
@@ -92,12 +93,12 @@ def files(facts: Facts) -> Iterator[Finding]:
             if not any(part in fact["path"] for part in CACHES):
                 by_path.setdefault(fact["path"], {}).setdefault(rank, fact)
     shared = [(path, of) for path, of in by_path.items() if len(of) > 1]
-    for path, of in shared[:3]:
-        fact = next(iter(of.values()))
+    for path, writers in shared[:3]:
+        fact = next(iter(writers.values()))
         yield Finding(
             "one-file-by-all-ranks",
             WRONG,
-            f"{len(of)} ranks write {path} ({fact['by']}).",
+            f"{len(writers)} ranks write {path} ({fact['by']}).",
             "They overwrite each other, and a reader may find half a file: write on rank 0 "
             "alone, or a file for each rank.",
             lines_of(fact),
@@ -124,56 +125,48 @@ def files(facts: Facts) -> Iterator[Finding]:
 
 def alone(facts: Facts) -> Iterator[Finding]:
     """Ranks whose calls that communicate do not match."""
-    broken = [f for f in facts.any("error") if LOST.search(f["text"])]
-    own = [f for f in facts.any("error") if not LOST.search(f["text"])]
-    died = facts.hung and not facts.any("enough")
-    if own or not (broken or died):
+    errors = facts.any("error")
+    own = [f for f in errors if not LOST.search(f["text"])]
+    if own or facts.any("enough") or not (errors or facts.hung):
         return
     calls = [
         [f for f in comms if f["group"] == "default" and f["op"] not in ("send", "recv")]
         for comms in facts.all("comm")
     ]
-    shortest = min(map(len, calls))
-    place = next(
-        (
-            n
-            for n in range(shortest)
-            if len({(of[n]["op"], of[n]["bytes"], of[n]["dtype"]) for of in calls}) > 1
-        ),
-        shortest,
-    )
-    now = [of[place] if place < len(of) else None for of in calls]
-    if not any(now) or (all(now) and place == shortest):
+    place = first_mismatch(calls)
+    if place is None:
         return
-    known = [{f["lines"][0] for f in of if f["lines"]} for of in calls]
-    rank = max(
-        (r for r, f in enumerate(now) if f),
-        key=lambda r: (
-            sum(
-                now[r]["lines"][:1] != [] and now[r]["lines"][0] not in known[o]
-                for o in range(len(known))
-                if o != r
-            ),
-            -r,
-        ),
-    )
-    fact, others = now[rank], [f for r, f in enumerate(now) if r != rank]
-    other = next((f for f in others if f), None)
-    meanwhile = (
-        f"another is in {other['op']} ({(other['lines'] or ['?'])[0]})"
-        if other
-        else "the others make no further call"
-    )
+    now = {rank: of[place] for rank, of in enumerate(calls) if place < len(of)}
+    known = [{line for f in of for line in f["lines"][:1]} for of in calls]
+
+    def strange(rank: int) -> int:
+        """How many others have not called anything from the line where this rank calls."""
+        return sum(not known[o] & set(now[rank]["lines"][:1]) for o in range(facts.ranks))
+
+    rank = max(now, key=lambda rank: (strange(rank), -rank))
+    fact, others = now.pop(rank), list(now.values())
+    meanwhile = "the others make no further call"
+    if others:
+        meanwhile = f"another calls {others[0]['op']}, {(others[0]['lines'] or ['?'])[0]}"
+    where = "in the forward pass, " if fact["by"] == "forward" else ""
     yield Finding(
         "rank-alone-in-a-collective",
         WRONG,
-        f"Rank {rank} calls {fact['op']}{' in DDP' if fact['by'] == 'forward' else ''}, its call "
-        f"number {place + 1}, while {meanwhile}.",
+        f"Rank {rank} calls {fact['op']} {where}its call number {place + 1}, while {meanwhile}.",
         "All ranks of a group must make the same calls in the same order: move this one out of "
         "the branch that only some ranks take.",
-        lines_of(fact),
+        lines_of(fact, *others[:1]),
         HANGS,
     )
+
+
+def first_mismatch(calls: list[list[dict]]) -> int | None:
+    """The place of the first call that is not the same on all ranks; None if there is none."""
+    for place in range(max(map(len, calls))):
+        now = [of[place] if place < len(of) else None for of in calls]
+        if len({call and (call["op"], call["bytes"], call["dtype"]) for call in now}) > 1:
+            return place
+    return None
 
 
 def threads(facts: Facts) -> Iterator[Finding]:
@@ -183,7 +176,7 @@ def threads(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "too-many-threads",
                 NOTE,
-                f"{fact['number']} threads on each of {facts.ranks} ranks, and {facts.cores} cores.",
+                f"{fact['number']} threads on each of {facts.ranks} ranks; {facts.cores} cores.",
                 "Threads that wait for a core make all slower: cores divided by ranks.",
                 lines_of(fact),
                 "01_process_groups",
@@ -221,7 +214,10 @@ RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
     reduction_unfinished,
     gradient_rules.before_sharding,
     gradient_rules.gradients,
+    gradient_rules.groups_of_one,
     gradient_rules.buffers,
+    gradient_rules.nothing_loaded,
+    gradient_rules.schedules,
     gradient_rules.losses,
     gradient_rules.synchronisation,
     data_rules.targets,

@@ -26,9 +26,8 @@ def cpu_for_gpus(patches: Patches) -> None:
     patches.replace(dist, "init_process_group", _on_gloo)
     patches.replace(DistributedDataParallel, "__init__", _without_devices)
     patches.replace(torch.nn.Module, "cuda", lambda _call, module, *_: module)
-    patches.replace(
-        torch.nn.Module, "to", lambda call, *args, **kw: call(*_cpu(args), **_named(kw))
-    )
+    patches.replace(torch.nn.Module, "to", _move)
+    patches.replace(torch, "load", _load)
     patches.replace(torch.utils.data.DataLoader, "__init__", _unpinned)
     for name in NOTHING:
         patches.put(torch.cuda, name, lambda *_, **__: None)
@@ -54,11 +53,21 @@ class OnCPU(TorchFunctionMode):
             return args[0]
         if name in ("pin_memory", "record_stream"):
             return args[0]
-        return func(*_cpu(args), **_named(kwargs or {}))
+        args = _place(args) if name == "to" else tuple(map(_device, args))
+        return func(*args, **_named(kwargs or {}))
 
 
-def _cpu(args: tuple) -> tuple:
-    return tuple(map(_device, args))
+def _place(args: tuple) -> tuple:
+    """Arguments of `to`, where a number is a GPU's."""
+    return tuple("cpu" if type(value) is int else _device(value) for value in args)
+
+
+def _move(move: Callable, *args: Any, **kwargs: Any) -> Any:
+    return move(*_place(args), **_named(kwargs))
+
+
+def _load(load: Callable, f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+    return load(f, _device(map_location), *args, **kwargs)
 
 
 def _named(kwargs: dict) -> dict:

@@ -1,4 +1,4 @@
-"""Observes models, gradients and optimizers: what was called, with which values, from which line."""
+"""Observes models, gradients and optimizers: which calls, with what values, from which line."""
 
 import itertools
 import os
@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -22,7 +23,6 @@ from ddp_workbook.doctor.losses import shape_of_loss
 from ddp_workbook.doctor.notes import (
     Notes,
     digest,
-    hash_of,
     hashes,
     is_sharded,
     lines,
@@ -63,6 +63,8 @@ class Training:
         patches.replace(nn.utils, "clip_grad_norm_", self._clip)
         patches.put(nn.utils.clip_grad, "clip_grad_norm_", nn.utils.clip_grad_norm_)
         patches.replace(nn.functional, "cross_entropy", self._cross_entropy)
+        patches.replace(nn.Module, "load_state_dict", self._load)
+        patches.replace(LRScheduler, "step", self._schedule)
         patches.replace(DistributedDataParallel, "join", self._join)
         patches.replace(nn.Module, "requires_grad_", self._requires_grad)
         patches.replace(torch.Tensor, "requires_grad_", self._requires_grad)
@@ -179,6 +181,20 @@ class Training:
     def _threads(self, set_number: Callable, number: int) -> None:
         set_number(number)
         self.notes.write("threads", number=number, lines=lines())
+
+    def _load(self, load: Callable, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        with self.inside("load"):
+            keys = load(module, *args, **kwargs)
+        missing, whole = len(getattr(keys, "missing_keys", ())), len(module.state_dict())
+        self.notes.write("loaded", missing=missing, of=whole, lines=lines())
+        if self.optimizers and any(ids(module) & ids(model) for model in self.models):
+            self.notes.write("write", lines=lines())
+        return keys
+
+    def _schedule(self, step: Callable, scheduler: LRScheduler, *args: Any, **kwargs: Any) -> None:
+        step(scheduler, *args, **kwargs)
+        optimizer = self.numbers.get(id(scheduler.optimizer))
+        self.notes.write("scheduled", optimizer=optimizer, lines=lines())
 
     # Losses and gradients
 
@@ -332,10 +348,11 @@ class Calls(Recorder):
     @unseen
     def _written(self, tensor: Any) -> None:
         training = self.training
-        if training.writes < WRITES and isinstance(tensor, torch.Tensor) and training.optimizers:
-            if training.kind_of(tensor) == "parameter":
-                training.writes += 1
-                training.notes.write("write", lines=lines())
+        if training.writes >= WRITES or not training.optimizers:
+            return
+        if isinstance(tensor, torch.Tensor) and training.kind_of(tensor) == "parameter":
+            training.writes += 1
+            training.notes.write("write", lines=lines())
 
     def note(self, func: Any, name: str, args: tuple, kwargs: dict) -> list[dict]:
         """Note the call before it runs, with what it sends if the reader's code calls it."""

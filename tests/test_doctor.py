@@ -1,0 +1,274 @@
+"""The doctor on what readers bring: scripts that write, ask, crash or never end; and its words.
+
+Which mistakes it names is in test_doctor_scripts.py.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ddp_workbook.doctor.diagnosis import diagnosis_of, doctor
+from ddp_workbook.doctor.facts import Facts
+from ddp_workbook.errors import LaunchRefused
+from ddp_workbook.program.new import write
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+
+CHECKOUT = Path(__file__).parents[1]
+COMMAND = [Path(sys.executable).with_name("ddp-workbook"), "doctor"]
+HEAD = """
+import os, sys, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(rank)
+"""
+MODEL = (
+    "model = DDP(torch.nn.Linear(3, 1)); optimizer = torch.optim.SGD(model.parameters(), lr=.1)\n"
+)
+STEP = "optimizer.zero_grad(); model(torch.randn(4, 3)).mean().backward(); optimizer.step()\n"
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """`script(text)`: the path of a script in an empty folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+
+    def write_it(text: str) -> Path:
+        path = tmp_path / "train.py"
+        path.write_text(HEAD + text)
+        return path
+
+    return write_it
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("open('no_such.csv')", "FileNotFoundError"),
+        ("input('epochs? ')", "A rank has no keyboard"),
+        (
+            "def work(rank): pass\ntorch.multiprocessing.spawn(work, nprocs=2)",
+            "have been started already",
+        ),
+        ("1 / 0", "ZeroDivisionError"),
+    ],
+)
+def test_a_script_that_cannot_train_is_told_why(text, said, script):
+    found = doctor(script(text))
+    assert (found.exit_code, found.findings) == (2, []) and said in str(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        (f"{MODEL}while True:\n    {STEP}", 48),
+        (f"{MODEL}while True:\n    try:\n        {STEP}    except:\n        pass", 49),
+        (f"{MODEL}for _ in range(5):\n    {STEP}sys.exit(0)", 5),
+    ],
+)
+def test_training_is_ended_when_enough_was_seen(text, steps, script):
+    found = doctor(script(text))
+    assert (found.exit_code, found.ending, found.steps) == (0, "", steps)
+    assert any("equal gradients" in words for words in found.looked_at)
+
+
+def test_what_a_script_writes_is_read_there_and_thrown_away(script, tmp_path):
+    (tmp_path / "kept.txt").write_text("precious")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "file").write_text("old")
+    path = script(
+        """
+import shutil, tempfile
+from pathlib import Path
+import numpy
+os.makedirs(f"runs/{rank}/deep")
+Path(f"runs/{rank}/deep/log").write_text("hello")
+assert Path(f"runs/{rank}/deep/log").read_text() == "hello"
+if rank == 0:
+    with open("kept.txt", "a") as file:
+        file.write(" and more")
+    assert open("kept.txt").read() == "precious and more"
+    torch.save(torch.ones(2), "model.tmp")
+    os.replace("model.tmp", "model.pt")
+    assert torch.load("model.pt").sum() == 2 and os.path.exists("model.pt")
+    numpy.save("x.npy", numpy.ones(3))
+    assert numpy.load("x.npy").sum() == 3
+    os.remove("kept.txt"); shutil.rmtree("old"); os.truncate("train.py", 0)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "one").write_text("1")
+"""
+    )
+    before, source = sorted(tmp_path.rglob("*")), path.read_text()
+    found = doctor(path)
+    assert not found.ending and sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "kept.txt").read_text() == "precious" and path.read_text() == source
+    assert str(tmp_path / "model.pt") in found.files
+    assert str(found).startswith("Files that it opened for writing went to a folder that is gone")
+
+
+def test_arguments_with_spaces_arrive(script):
+    found = doctor(
+        script("assert sys.argv[1:] == ['--name', 'a b', ''], sys.argv"), "--name", "a b", ""
+    )
+    assert found.ending == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda path: doctor(path.with_suffix(".ipynb")), "no script"),
+        (lambda path: doctor(path, ranks=1), "ranks=1: the doctor needs 2 or more"),
+        (lambda path: doctor(path, batches=0), "batches=0"),
+        (lambda path: doctor(path.write_text("def f(:") and path), "not valid Python"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_refused(call, said, script):
+    with pytest.raises(LaunchRefused, match=said):
+        call(script(""))
+
+
+def test_a_script_for_gpus_computes_on_the_cpu(script, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(
+        """
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+device = torch.device("cuda", local_rank)
+model = DDP(torch.nn.Linear(4, 2).cuda(), device_ids=[local_rank])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(7)
+for _ in range(4):
+    x = torch.randn(8, 4, device=device).to(local_rank)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(x).float().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+torch.cuda.synchronize()
+"""
+    )
+    told = doctor(path)
+    assert told.exit_code == 2 and "--as-if-gpus" in told.ending
+    found = doctor(path, as_if_gpus=True)
+    assert [finding.rule for finding in found.findings] == ["same-rows"] and found.ending == ""
+
+
+def test_a_hang_ends_and_names_the_rank(script):
+    text = (
+        f"{MODEL}for _ in range(4):\n    {STEP}if rank == 0:\n    dist.barrier()\nelse:\n    {STEP}"
+    )
+    begun = time.monotonic()
+    (finding,) = doctor(script(text)).findings
+    assert finding.rule == "rank-alone-in-a-collective" and time.monotonic() - begun < 30
+
+
+def test_the_command_prints_json_and_its_exit_code_tells(script):
+    path = script(
+        "x = torch.ones(4, 3)\n"
+        + MODEL
+        + "for _ in range(3): model(x).mean().backward(); optimizer.step()"
+    )
+    run = subprocess.run([*COMMAND, path, "--json"], capture_output=True, text=True)
+    found = json.loads(run.stdout)
+    assert (run.returncode, [f["rule"] for f in found["findings"]]) == (1, ["same-rows"])
+    assert found["findings"][0]["lines"][0] == "train.py:9"
+
+
+def test_an_interrupt_leaves_nothing(script, tmp_path):
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    path = script(f"{MODEL}{STEP}print('trains', flush=True)\nimport time; time.sleep(600)")
+    with subprocess.Popen([*COMMAND, path], env=environment, stderr=subprocess.DEVNULL) as run:
+        until = time.monotonic() + 60
+        while not list(tmp_path.glob("doctor-*/facts/rank*")) and time.monotonic() < until:
+            time.sleep(0.05)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(60) != 0
+    assert not list(tmp_path.glob("doctor-*"))
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_the_program_that_new_writes_is_left_alone(strategy, tmp_path, monkeypatch):
+    write(tmp_path / "mine", strategy, "slurm")
+    monkeypatch.chdir(tmp_path / "mine")
+    found = doctor("train.py")
+    assert (found.exit_code, found.ending) == (0, "") and not (tmp_path / "mine" / "saved").exists()
+
+
+@pytest.mark.parametrize(
+    "stem",
+    [
+        *("checkpoint_and_recover", "collectives", "distributed_data_parallel", "fully_sharded"),
+        *("fully_sharded_by_hand", "process_groups", "samplers"),
+        pytest.param("fully_sharded_real_run", marks=pytest.mark.release),
+    ],
+)
+def test_the_chapters_are_left_alone(stem, monkeypatch):
+    monkeypatch.chdir(CHECKOUT)
+    found = doctor(CHECKOUT / f"src/ddp_workbook/chapters/{stem}.py")
+    assert found.exit_code == 0 and found.steps >= 3, found
+
+
+LIBRARIES = {
+    "accelerate": (
+        """
+from accelerate import Accelerator
+library = Accelerator(cpu=True)
+""",
+        "model, optimizer, loader = library.prepare(model, optimizer, loader)",
+    ),
+    "fabric": (
+        """
+import lightning
+library = lightning.Fabric(accelerator="cpu", devices=2, strategy="ddp")
+library.launch()
+""",
+        "model, optimizer = library.setup(model, optimizer)\n"
+        "loader = library.setup_dataloaders(loader)",
+    ),
+}
+LOOP = """
+for epoch in range(2):
+    for a, b in loader:
+        optimizer.zero_grad()
+        library.backward(torch.nn.functional.mse_loss(model(a), b))
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_libraries_are_left_alone(library, script):
+    begin, prepare = LIBRARIES[library]
+    path = script("")
+    path.write_text(f"""
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+{begin}
+x = torch.randn(256, 6, generator=torch.Generator().manual_seed(0))
+model = torch.nn.Linear(6, 1)
+loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), 8, shuffle=True)
+optimizer = torch.optim.AdamW(model.parameters())
+{prepare}
+{LOOP}""")
+    found = doctor(path)
+    assert (found.exit_code, found.ending) == (0, "") and found.steps == 32, found
+
+
+def test_rules_see_facts_alone():
+    """A rule needs no ranks: two lists of facts, as observers write them."""
+    begin = {"kind": "begin"}
+    threads = {"kind": "threads", "number": 8, "lines": ["a.py:3"]}
+    writes = {"kind": "file", "path": "/x/log", "by": "open", "lines": ["a.py:9"]}
+    facts = Facts([[begin, threads, writes], [begin, threads, writes]], cores=4)
+    rules = [(f.rule, f.lines) for f in diagnosis_of(facts, "a.py").findings]
+    assert rules == [
+        ("one-file-by-all-ranks", ("a.py:9",)),
+        ("no-step-seen", ()),
+        ("too-many-threads", ("a.py:3",)),
+    ]
