@@ -12,12 +12,14 @@ from typer.testing import CliRunner
 from benchmarks import __main__ as command
 from benchmarks import (
     after_faults,
+    doctor_time,
     exercise_checks,
     kernel_faults,
     large_result,
     launch_speed,
     many_ranks,
     notebook_times,
+    ordered_network,
     recorded_run,
     room,
     starters,
@@ -184,6 +186,14 @@ def test_a_row_at_a_small_size(monkeypatch, row, size, small, what):
     (line,) = row.measure(quick=True)
     assert what in line.what
     assert 0.005 < line.value < 30 and line.ratio > 0.05
+
+
+def test_the_rows_of_the_network_and_the_doctor():
+    """Small messages stay above the formula; the doctor's toys end."""
+    found = ordered_network.measure(quick=True)
+    assert [line.ratio >= 1 for line in found] == [True] * len(ordered_network.SIZES)
+    (line,) = doctor_time.measure(quick=True)
+    assert 0 < line.value < 10 * doctor_time.LONGEST and "toy" in line.what
 
 
 def test_the_recorded_run(monkeypatch, tmp_path):

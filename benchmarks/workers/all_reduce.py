@@ -4,6 +4,7 @@ torchrun --standalone --nproc-per-node 4 benchmarks/workers/all_reduce.py
 """
 
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -39,3 +40,15 @@ if __name__ == "__main__":
     # Not print: unbuffered, it writes the newline separately, and two ranks' lines would merge.
     os.write(1, f"{all_reduce()}\n".encode())
     leave()
+
+
+def timed(size: int, repeats: int) -> list[float]:
+    """Seconds of each of some all-reduces of so many bytes, from a barrier."""
+    dist.init_process_group("gloo")
+    tensor, seconds = torch.ones(size // 4), []
+    for _ in range(repeats):
+        dist.barrier()
+        begun = time.perf_counter()
+        dist.all_reduce(tensor)
+        seconds.append(time.perf_counter() - begun)
+    return seconds
