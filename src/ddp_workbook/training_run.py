@@ -114,7 +114,7 @@ def read_command_line(train: Callable[..., Trained]) -> tuple[dict[str, Any], st
             "--" + name.replace("_", "-"),
             type=whole_number(least=int(name not in MAY_BE_ZERO)) if is_number else str,
             default=parameter.default,
-            metavar="N" if is_number else "FILE",
+            metavar="N" if is_number else "NAME" if parameter.default else "FILE",
             help=f"by default {parameter.default or 'none'}",
         )
     parser.add_argument("--results", default="", metavar="FILE", help="append a row to this table")

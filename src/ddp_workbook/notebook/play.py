@@ -176,9 +176,17 @@ class Play:
         if ranks is None:
             return self.run(**values)
         preconditions.check_folder()
-        limits = Limits(patience=PATIENCE)
+        limits, network = Limits(patience=PATIENCE), values.pop("network", None)
         call = call_of(self.run, (), values, ranks)
-        return run_ranks(call, ranks, quiet=True, by_evidence=limits, output=output, cancelled=stop)
+        return run_ranks(
+            call,
+            ranks,
+            quiet=True,
+            by_evidence=limits,
+            output=output,
+            cancelled=stop,
+            network=network,
+        )
 
     # What the page shows
 
@@ -269,8 +277,9 @@ def play(
     a list, with the same values and `ranks` by name. `draw` returns a Picture, a matplotlib Figure,
     a DataFrame, or anything else that a page can show. A control is what `slider`, `choice` or
     `switch` returns, or a list of values, or True or False; `ranks` may be one, too, or a
-    function of the others. `ranks=None` calls `run` in the kernel itself, for a formula. A change
-    stops the run before it. A run that hangs is stopped, and the page shows where its ranks stood.
+    function of the others. `ranks=None` calls `run` in the kernel itself, for a formula. A control
+    called `network` is for `launch` and not for `run`: it orders the ranks' network. A change stops
+    the run before it. A run that hangs is stopped, and the page shows where its ranks stood.
 
     `meanwhile` draws, from the same values alone, what is known before the ranks have answered.
     `stills` are values to show where no kernel is, such as [{"late": 0.5}], the most telling last.

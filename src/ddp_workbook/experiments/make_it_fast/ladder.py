@@ -1,0 +1,142 @@
+"""The rungs of the ladder, timed side by side on a network that the reader orders."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+import ddp_workbook
+from ddp_workbook import figures
+from ddp_workbook.chapters.distributed_data_parallel import setup
+from ddp_workbook.chapters.make_it_fast import RUNGS, Step, after_backward, ddp
+from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.experiments.collectives.message_times import seconds_together
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.network.links import network as ordered
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ddp_workbook.notebook.play import Play
+
+WIDTH, DEPTH = 512, 8  # 18 tensors, 7.5 MB of gradients
+ROWS = 256  # of each rank
+RANKS, ROUNDS, WARM_UP = 2, 4, 2  # DDP rebuilds its buckets after its first step
+NETWORK = "1 Gbit/s, 0.5 ms"
+ALONE = "no communication"
+# What the page calls a rung: its name in the chapter, and how many times ROWS its batch has.
+NAMES = {
+    "one all-reduce a parameter": ("one_by_one", 1),
+    "one flat vector": ("flat", 1),
+    "buckets after backward": ("buckets", 1),
+    "DDP, all in one bucket": ("one_bucket", 1),
+    "DDP, buckets of 1 MiB": ("ddp", 1),
+    "and views, static graph": ("views", 1),
+    "and float16 on the wire": ("half_the_bytes", 1),
+    "DDP, twice the rows": ("ddp", 2),
+    "DDP, accumulated twice": ("accumulated", 2),
+}
+WAYS = RUNGS | {
+    "alone": partial(after_backward, lambda gradients: None),
+    "one_bucket": partial(ddp, bucket_cap_mb=1000),
+}
+
+
+def measure(network: str | None = NETWORK, rounds: int = ROUNDS) -> pd.DataFrame:
+    """Milliseconds for ROWS rows a rank: compute, and exposed; a row a rung, the first without any.
+
+    Those of the fastest round, in which a step takes as long as on its slower rank.
+    """
+    found = launch(seconds_of, [*NAMES], rounds, ranks=RANKS, network=network, timeout=300)
+    return table_of(found)
+
+
+def seconds_of(names: list[str], rounds: int) -> dict[str, list[float]]:
+    """In a rank: for each rung, and for no communication, the seconds of each round."""
+    device = setup()
+    torch.manual_seed(0)
+    model, digits = DigitsMLP(WIDTH, DEPTH).to(device), DigitsDataset()
+
+    def step_of(way: str, times: int) -> Callable[[], Tensor]:
+        images, labels = (part[: times * ROWS].to(device) for part in digits[:])
+        step: Step = WAYS[way](copy.deepcopy(model))
+        return lambda: step(images, labels, RANKS * len(images))
+
+    steps = {ALONE: step_of("alone", 1)} | {name: step_of(*NAMES[name]) for name in names}
+    of_one = {name: NAMES[name][1] if name in NAMES else 1 for name in steps}
+    found = timed(steps, rounds, device)
+    return {name: [one / of_one[name] for one in times] for name, times in found.items()}
+
+
+def timed(
+    steps: Mapping[str, Callable[[], object]], rounds: int, device: torch.device
+) -> dict[str, list[float]]:
+    """Seconds of each step in each round, the steps in turns; all ranks begin together."""
+    turns = [
+        {name: seconds_together(step, device) for name, step in steps.items()}
+        for _ in range(rounds + WARM_UP)
+    ]
+    return {name: [turn[name] for turn in turns[WARM_UP:]] for name in steps}
+
+
+def table_of(of_ranks: list[dict[str, list[float]]], alone: str = ALONE) -> pd.DataFrame:
+    """Compute and exposed in milliseconds, a row a way; `alone` is the one that sends nothing.
+
+    Of each way the fastest round, in which it takes as long as on its slowest rank.
+    """
+    import pandas as pd
+
+    fastest = {
+        name: 1e3 * min(map(max, zip(*(one[name] for one in of_ranks), strict=True)))
+        for name in of_ranks[0]
+    }
+    compute = pd.Series(fastest).clip(upper=fastest[alone])
+    return pd.DataFrame({"compute": compute, "exposed": pd.Series(fastest) - compute})
+
+
+@figures.drawn
+def rungs_plot(table: pd.DataFrame, network: str | None = NETWORK, **_: object) -> figures.Picture:
+    """A bar a rung: what computes, and what is exposed beyond it."""
+    about = f"A step of {ROWS} rows a rank, {network or 'within this machine'}"
+    picture = figures.bars(table, "milliseconds", about, totals=lambda end: f"{end:.0f}")
+    picture.figure.axes[0].set_title(about, loc="left")
+    return picture
+
+
+def up_to(table: pd.DataFrame, name: str) -> figures.Picture:
+    """The bars from the first rung to this one."""
+    return rungs_plot(table.loc[:name])
+
+
+def wire(network: str = NETWORK) -> float:
+    """Milliseconds that one all-reduce of all gradients takes on this network."""
+    size = sum(one.nbytes for one in DigitsMLP(WIDTH, DEPTH).parameters())
+    return 1e3 * ordered(network).seconds("all_reduce", size, [*range(RANKS)], RANKS)
+
+
+def play_ladder() -> Play:
+    """One rung beside no communication, on a network."""
+    links = ("100 Mbit/s, 0.5 ms", "300 Mbit/s, 0.5 ms", NETWORK, "1 Gbit/s, 5 ms", "Ethernet 10G")
+    return ddp_workbook.play(
+        one_rung,
+        lambda found, **chosen: rungs_plot(table_of(found), chosen["network"]),
+        ranks=RANKS,
+        stills=[
+            {"rung": "one all-reduce a parameter"},
+            {"rung": "one all-reduce a parameter", "network": "1 Gbit/s, 5 ms"},
+            {"rung": "and float16 on the wire", "network": "100 Mbit/s, 0.5 ms"},
+            {"network": "Ethernet 10G"},
+        ],
+        rung=ddp_workbook.choice("rung", NAMES, "DDP, buckets of 1 MiB"),
+        network=ddp_workbook.slider("network", links, NETWORK),
+    )
+
+
+def one_rung(rung: str) -> dict[str, list[float]]:
+    """A worker: the seconds of this rung, and of no communication."""
+    return seconds_of([rung], 3)

@@ -1,0 +1,140 @@
+"""One batch on networks from slow to fast: when two ranks pay, and with which strategy.
+
+DDP is run. FSDP is computed from DDP's own run, because gloo's FSDP is slow for reasons of its own:
+its reduce-scatter is an all-reduce for each rank (torch 2.13).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+import ddp_workbook
+from ddp_workbook import figures
+from ddp_workbook.chapters.distributed_data_parallel import setup
+from ddp_workbook.chapters.make_it_fast import RUNGS, after_backward
+from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.experiments.make_it_fast.ladder import RANKS, table_of, timed
+from ddp_workbook.figures.palette import INK
+from ddp_workbook.network.links import Network, network
+from ddp_workbook.planning.hardware import GBIT
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ddp_workbook.notebook.play import Play
+
+WIDTH, DEPTH = 192, 8
+LAYERS, BYTES = DEPTH, 4 * WIDTH * WIDTH  # of each layer; the first and the output are small
+BACKWARD = 2 / 3  # of the computing: two matrix products a layer, where forward has one
+ROUNDS, LATENCY = 3, 1e-4
+SPEEDS = (0.1, 0.3, 1, 3, 10, 100, 3600)  # Gbit/s; the last is NVLink 4 (450 GB/s)
+ONE, ALONE = "one process", "two ranks, no network"
+DDP, HALF = "DDP", "DDP, float16"
+FSDP, PREFETCHED = "FSDP, one after the other", "FSDP, prefetched"
+
+
+def play_network() -> Play:
+    """Sliders for the speed of the network, and the rows of each rank."""
+    return ddp_workbook.play(
+        runs,
+        steps_plot,
+        ranks=RANKS,
+        stills=[
+            {"network": order(0.1)},
+            {"network": order(0.1), "rows": 800},
+            {"network": order(3600)},
+        ],
+        network=ddp_workbook.slider("network", map(order, SPEEDS), order(1)),
+        rows=ddp_workbook.slider("rows of each rank", (100, 200, 400, 800), 400),
+    )
+
+
+def order(gigabits: float) -> str:
+    """A network of this speed in the words of an order."""
+    return f"{gigabits:g} Gbit/s, {1e3 * LATENCY:g} ms"
+
+
+def runs(rows: int) -> dict[str, list[float]]:
+    """A worker: seconds of the whole batch in one process, and of each rank's rows of it."""
+    device = setup()
+    torch.manual_seed(0)
+    model, digits = DigitsMLP(WIDTH, DEPTH).to(device), DigitsDataset()
+
+    def of(way: Callable, rows: int) -> Callable[[], object]:
+        images, labels = digits.images[:rows].to(device), digits.labels[:rows].to(device)
+        return partial(way(copy.deepcopy(model)), images, labels, RANKS * rows)
+
+    nothing = partial(after_backward, lambda gradients: None)
+    steps = {ONE: of(nothing, RANKS * rows), ALONE: of(nothing, rows)}
+    steps |= {DDP: of(RUNGS["ddp"], rows), HALF: of(RUNGS["half_the_bytes"], rows)}
+    return timed(steps, ROUNDS, device)
+
+
+def ddp_step(compute: float, link: Network, shrunk: float = 1) -> float:
+    """Seconds of a step in which a layer's all-reduce begins when its gradient is there."""
+    sending = link.seconds("all_reduce", int(BYTES * shrunk), [*range(RANKS)], RANKS)
+    now, sent = compute * (1 - BACKWARD), 0.0
+    for _ in range(LAYERS):
+        now += compute * BACKWARD / LAYERS
+        sent = max(sent, now) + sending
+    return max(now, sent)
+
+
+def fsdp_step(compute: float, link: Network, *, prefetch: bool) -> float:
+    """Seconds of a step that gathers each layer in forward and in backward, and scatters once.
+
+    With `prefetch` a layer is on its way while the one before it computes.
+    """
+    gather, scatter = (
+        link.seconds(op, BYTES, [*range(RANKS)], RANKS) for op in ("all_gather", "reduce_scatter")
+    )
+    now, port = 0.0, 0.0
+    for part, sends in ((1 - BACKWARD, 0.0), (BACKWARD, scatter)):
+        begun = now
+        for _ in range(LAYERS):
+            port = max(port, begun if prefetch else now) + gather
+            begun = max(now, port)
+            now = begun + compute * part / LAYERS
+            port = max(port, now) + sends if sends else port
+    return max(now, port)
+
+
+def computed(compute: float) -> pd.DataFrame:
+    """Milliseconds by Gbit/s of each strategy, for the seconds that a rank computes."""
+    import numpy as np
+    import pandas as pd
+
+    rows = {}
+    for gigabits in np.geomspace(SPEEDS[0], SPEEDS[-1], 40):
+        link = network(Network(gigabits * GBIT, LATENCY))
+        rows[gigabits] = {
+            DDP: ddp_step(compute, link),
+            HALF: ddp_step(compute, link, 1 / 2),
+            FSDP: fsdp_step(compute, link, prefetch=False),
+            PREFETCHED: fsdp_step(compute, link, prefetch=True),
+        }
+    table = 1e3 * pd.DataFrame(rows).T
+    return table.rename_axis("Gbit/s in each direction")
+
+
+@figures.drawn
+def steps_plot(found: list[dict], network: str, rows: int, **_: object) -> figures.Picture:
+    """A computed line a strategy, dashed what one process takes, and rings where DDP was run."""
+    times = table_of(found, ALONE).sum(axis=1)
+    about = f"A batch of {RANKS * rows} rows on {RANKS} ranks; the rings were run"
+    picture = figures.lines(computed(times[ALONE] / 1e3), "milliseconds", about, log="xy")
+    axes, speed = picture.axes, float(network.partition(" ")[0])
+    axes.axhline(times[ONE], color=INK, linestyle="dashed", linewidth=1.2)
+    axes.text(SPEEDS[-1], times[ONE], ONE, ha="right", va="bottom", size=9)
+    axes.plot([speed, speed], [times[DDP], times[HALF]], "o", mfc="none", color=INK, ms=9)
+    axes.set_title(about, loc="left")
+    picture.alt += (
+        f" Run at {network}: one process {times[ONE]:.0f} ms, {DDP} {times[DDP]:.0f} ms, "
+        f"{HALF} {times[HALF]:.0f} ms."
+    )
+    return picture

@@ -1,0 +1,51 @@
+"""Where the steps of chapter 02's program go, on a network that the reader orders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import ddp_workbook
+from ddp_workbook import figures
+from ddp_workbook.chapters import distributed_data_parallel
+
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.play import Play
+    from ddp_workbook.notebook.timelines import Timeline
+
+WIDTH, DEPTH, BATCH = 512, 4, 512  # 3.2 MB of gradients; rows of both ranks together
+NETWORK = "1 Gbit/s, 0.5 ms"
+LINKS = ("300 Mbit/s, 0.5 ms", NETWORK, "Ethernet 10G", "NVLink 4")
+
+
+def steps(network: str = NETWORK, batch: int = BATCH) -> Timeline:
+    """The timeline of two epochs of chapter 02's program on two ranks."""
+    return ddp_workbook.timeline(
+        distributed_data_parallel.train,
+        epochs=2,
+        batch_size=batch,
+        width=WIDTH,
+        depth=DEPTH,
+        ranks=2,
+        steps=3,
+        network=network,
+    )
+
+
+def play_step() -> Play:
+    """One step on a network, with a batch of some rows."""
+    return ddp_workbook.play(
+        steps,
+        step_plot,
+        ranks=None,
+        stills=[{"network": LINKS[0]}, {"network": LINKS[3]}, {"batch": 128}],
+        network=ddp_workbook.slider("network", LINKS, NETWORK),
+        batch=ddp_workbook.slider("rows of both ranks", (128, 256, BATCH, 768), BATCH),
+    )
+
+
+def step_plot(found: Timeline, **_: object) -> figures.Picture:
+    """What each rank did in the last step that was looked at, with the sentence that matters."""
+    picture = found.lanes(int(found.parts["step"].max()))
+    picture.figure.suptitle(found.in_a_sentence(), x=0.01, ha="left", size=11)
+    picture.alt += f" {found.in_a_sentence()}"
+    return picture
