@@ -24,6 +24,7 @@ from ddp_workbook.chapters import (
     distributed_data_parallel,
     fully_sharded,
     fully_sharded_by_hand,
+    make_it_fast,
     many_machines,
     process_groups,
     samplers,
@@ -45,6 +46,7 @@ CHAPTERS = [
     fully_sharded,
     many_machines,
     checkpoint_and_recover,
+    make_it_fast,
 ]
 SHARDED = CHAPTERS[6:8]  # a transformer and AdamW
 WITH_THE_MLP = [*CHAPTERS[:6], *CHAPTERS[8:]]
@@ -195,7 +197,8 @@ def test_two_gpus_equal_one(chapter, ranks, run):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [(0, 1), (1, 2), (0, 2), (2, 3), (2, 4), (2, 5), (2, 6), (2, 7), (6, 7), (2, 8)]
+    ("old", "new"),
+    [(0, 1), (1, 2), (0, 2), (2, 3), (2, 4), (2, 5), (2, 6), (2, 7), (6, 7), (2, 8), (2, 10)],
 )
 def test_train_changes_little_from_chapter_to_chapter(old, new):
     assert 0 < what_changed(CHAPTERS[old].train, CHAPTERS[new].train).changed_lines <= 16

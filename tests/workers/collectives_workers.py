@@ -5,8 +5,8 @@ import warnings
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.chapters import collectives
-from ddp_workbook.experiments.collectives import algorithms, every_call, ladder
+from ddp_workbook.chapters import collectives, make_it_fast
+from ddp_workbook.experiments.collectives import algorithms, every_call
 
 
 def numbers(count: int = 4) -> torch.Tensor:
@@ -99,7 +99,7 @@ def by_each_rung() -> list[list[float]]:
     """Three gradients, summed by each rung that is written by hand."""
     dist.init_process_group("gloo")
     sums = []
-    for way in (ladder.one_per_parameter, ladder.one_flat_vector, ladder.in_buckets):
+    for way in (make_it_fast.one_by_one, make_it_fast.flat, make_it_fast.in_buckets):
         gradients = [torch.full((2, n), n * (dist.get_rank() + 1.0)) for n in (1, 2, 3)]
         way(gradients)
         sums.append([gradient.mean().item() for gradient in gradients])

@@ -37,6 +37,7 @@ CHAPTERS = {
     "further_elastic": ["resume_exactly"],
     "further_goodput": ["checkpoint_interval"],
     "further_sharded_checkpoints": ["full_state", "load_resharded"],
+    "make_it_fast": ["mfu", "overlap_with_hooks"],
 }
 # What an exercise's file imports from here; found when first used, for the ranks need one of them.
 HOMES = {

@@ -189,6 +189,7 @@ class OnRanks:
     errors: Mapping[str, str] = field(default_factory=dict)  # part of a message -> where to look
     pause: float = 0.03  # seconds by which some ranks are late, so that a missing wait shows
     group: bool = True
+    network: str | None = None  # that the ranks communicate on, unless each has a GPU
     may_seed: bool = False  # the function may change the seed of torch
     pairs: int = 40  # of mistakes that are tried together; fewer if each of them takes long
     function: Callable = field(default=ask_nothing, init=False)  # the solution; see `load`

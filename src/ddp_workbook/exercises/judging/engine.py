@@ -129,7 +129,7 @@ def where_to_look(
         or on_one_rank(look, bad)
         or reasons.of_this_look()
         or kind
-        or in_the_middle_of_another(bad)
+        or ("" if check.network else in_the_middle_of_another(bad))  # there calls shall overlap
         or worded(look.otherwise, bad)
     )
 

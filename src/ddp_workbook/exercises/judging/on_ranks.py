@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TextIO
 
+import torch
+
 from ddp_workbook.errors import RankFailed, WorkbookError
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
 from ddp_workbook.exercises.judging.check import OnRanks, Seen
@@ -110,6 +112,7 @@ def launched(
         by_evidence=Limits(idle=IDLE, processor=processor, on_slow=on_slow),
         output=output or io.StringIO(),
         cancelled=attempt.cancelled,
+        network=None if torch.cuda.device_count() >= max(1, size) else check.network,
     )
     by_cell = list(zip(*answers, strict=True))
     if worker.solution:

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.exercises.judging.check import NotYet
+from ddp_workbook.network.deliveries import Delivery
 from ddp_workbook.recording.dispatch_mode import Recorder, threads_recorded
 
 FROM_PYTHON = "distributed_c10d.py"  # operations that DDP's reducer starts are DDP's to wait for
@@ -36,15 +37,20 @@ class Watch(Recorder):
 
     def __enter__(self) -> "Watch":
         self.threads.__enter__()
-        self.methods = {name: getattr(dist.Work, name) for name in WAITING}
-        for name, method in self.methods.items():
-            setattr(dist.Work, name, self.noting(name, method))
+        self.methods = [
+            (kind, name, getattr(kind, name))
+            for kind in (dist.Work, Delivery)
+            for name in WAITING
+            if name in vars(kind)
+        ]
+        for kind, name, method in self.methods:
+            setattr(kind, name, self.noting(name, method))
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        for name, method in self.methods.items():
-            setattr(dist.Work, name, method)
+        for kind, name, method in self.methods:
+            setattr(kind, name, method)
         self.threads.__exit__(None, None, None)
         KEPT.extend(work for _, work in self.started if work is not None)
 

@@ -7,16 +7,15 @@ buckets, and buckets that are sent while backward still computes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import pandas as pd
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook import figures
+from ddp_workbook.chapters.make_it_fast import flat, in_buckets, one_by_one
 from ddp_workbook.experiments.collectives.message_times import seconds_together
 from ddp_workbook.experiments.collectives.overlap import NETWORK
 from ddp_workbook.figures.palette import INK
@@ -24,7 +23,6 @@ from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
 
 WIDTH, DEPTH, ROWS = 192, 32, 256
-BUCKET = 2**20  # bytes
 HERE, PRETEND = "this machine's memory", "a pretend network, 1 Gbit/s"
 RUNGS = (
     "no communication",
@@ -34,34 +32,6 @@ RUNGS = (
     "buckets, during backward (DDP)",
 )
 DISTURBED = "A bar ends left of the dashed line: noise is larger than the cost of communication."
-
-
-def one_per_parameter(gradients: list[Tensor]) -> None:
-    """One all-reduce for each gradient, one after the other."""
-    for gradient in gradients:
-        dist.all_reduce(gradient)
-
-
-def one_flat_vector(gradients: list[Tensor]) -> None:
-    """Copy all gradients into one vector, all-reduce it, copy them back."""
-    in_buckets(gradients, math.inf)
-
-
-def in_buckets(gradients: list[Tensor], size: float = BUCKET) -> None:
-    """Vectors of about `size` bytes each, all started before the first is waited for."""
-    filled: list[list[Tensor]] = [[]]
-    for gradient in gradients:
-        if sum(one.nbytes for one in filled[-1]) >= size:
-            filled.append([])
-        filled[-1].append(gradient)
-    started = []
-    for bucket in filled:
-        flat = torch.cat([gradient.flatten() for gradient in bucket])
-        started.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-    for bucket, flat, sending in started:
-        sending.wait()
-        for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
-            gradient.copy_(part.view_as(gradient))
 
 
 def time_ladder(rounds: int = 7) -> pd.DataFrame:
@@ -85,7 +55,7 @@ def seconds_of_rungs(rounds: int) -> list[list[float]]:
     torch.manual_seed(0)
     layers = [part for _ in range(DEPTH) for part in (nn.Linear(WIDTH, WIDTH), nn.Tanh())]
     model, rows = nn.Sequential(*layers).to(device), torch.randn(ROWS, WIDTH, device=device)
-    ddp = DistributedDataParallel(model, bucket_cap_mb=BUCKET / 2**20)
+    ddp = DistributedDataParallel(model, bucket_cap_mb=1)
 
     def by_hand(way: Callable | None) -> None:
         with ddp.no_sync():
@@ -99,8 +69,8 @@ def seconds_of_rungs(rounds: int) -> list[list[float]]:
 
     steps: list[Callable[[], None]] = [
         lambda: by_hand(None),
-        lambda: by_hand(one_per_parameter),
-        lambda: by_hand(one_flat_vector),
+        lambda: by_hand(one_by_one),
+        lambda: by_hand(flat),
         lambda: by_hand(in_buckets),
         lambda: ddp(rows).sum().backward(),
     ]

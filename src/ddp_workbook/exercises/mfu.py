@@ -1,0 +1,132 @@
+"""Which share of their peak do the GPUs of a training reach, by what the model needs?
+
+The model has `parameters` parameters. Each token needs 6 operations for each of them: 2 in forward,
+4 in backward. Attention needs 12 operations more for each layer, each of the `width` numbers of a
+token, and each of the `length` tokens that stand in a row. Parts of the forward pass are computed
+a second time in backward to save memory; the model does not need that, so it does not count.
+
+All `gpus` GPUs together train on `tokens_per_second` tokens a second. One GPU's peak is `peak`
+operations a second.
+
+Return the share as a float, such as 0.4.
+"""
+
+from typing import NamedTuple
+
+from ddp_workbook.exercises import Alone, Look, When, body, edit
+from ddp_workbook.exercises.judging.numbers_by_key import number
+
+MINUTES = 5
+HINTS = [
+    "How many operations does one token need? Then how many a second are needed, and how many "
+    "could all GPUs do?",
+    "The 12 is multiplied by three numbers. Is tokens_per_second of one GPU, or of all, and peak?",
+]
+
+
+def mfu(
+    parameters: float,
+    layers: int,
+    width: int,
+    length: int,
+    tokens_per_second: float,
+    gpus: int,
+    peak: float,
+) -> float:
+    """Model FLOPs utilization: the share of the peak of all GPUs, 0 to 1."""
+    ### BEGIN SOLUTION
+    per_token = 6 * parameters + 12 * layers * width * length
+    return per_token * tokens_per_second / (gpus * peak)
+    ### END SOLUTION
+
+
+class Run(NamedTuple):
+    """One call."""
+
+    parameters: float
+    layers: int
+    width: int
+    length: int
+    tokens_per_second: float
+    gpus: int
+    peak: float
+
+
+CASES = [
+    Run(6.7e9, 32, 4096, 2048, 85_144, 8, 989e12),
+    Run(7.5e9, 32, 4096, 8192, 46_096, 8, 989e12),
+    Run(1.3e9, 24, 2048, 2048, 2_841_728, 64, 989e12),
+    Run(124e6, 12, 768, 1024, 150_000, 1, 312e12),
+]
+SUM = "6 * parameters + 12 * layers * width * length"
+ALL = "(gpus * peak)"
+CHECK = Alone(
+    cases=CASES,
+    called=lambda case: (
+        f"mfu({', '.join(f'{name}={value:g}' for name, value in case._asdict().items())})"
+    ),
+    looks=[
+        Look(
+            of=lambda seen: number(seen.actual),
+            # Three times a forward pass: backward needs twice as much.
+            right=lambda run: (
+                3
+                * (2 * run.parameters + 4 * run.layers * run.width * run.length)
+                * run.tokens_per_second
+                / run.gpus
+                / run.peak
+            ),
+            mistakes={
+                "This is no number. Which of your lines returns it?": When(
+                    lambda seen: seen.actual is not None and seen.value is None
+                ),
+                "Is it rounded? Keep the digits.": When(
+                    lambda seen: any(seen.value == round(seen.right, n) for n in range(6))
+                ),
+            },
+            otherwise="Write down the operations a token, those a second, and the peak of all "
+            "GPUs.",
+        ),
+    ],
+    mistakes={
+        "This is right without attention. How much does it add for each layer?": edit(
+            SUM, "6 * parameters"
+        ),
+        "The attention of one layer is in this. How many are there?": edit(
+            "layers * width", "width"
+        ),
+        "Is every token compared with the others in its row?": edit("width * length", "width"),
+        "Attention's operations are for one token here. Is length in them once?": edit(
+            "width * length", "width * length**2"
+        ),
+        "This counts the forward pass alone. How much more does backward need?": [
+            edit(SUM, "2 * parameters + 4 * layers * width * length"),
+            edit(SUM, "2 * parameters + 12 * layers * width * length"),
+        ],
+        "This is backward alone. What does forward need?": edit(
+            SUM, "4 * parameters + 8 * layers * width * length"
+        ),
+        "This also counts what is computed a second time. Does the model need it?": edit(
+            SUM, "8 * parameters + 16 * layers * width * length"
+        ),
+        "Attention's forward is in this, and its backward is not.": edit("12 *", "4 *"),
+        "Of how many GPUs is tokens_per_second, and of how many is the peak that you divide by?": (
+            edit(ALL, "peak")
+        ),
+        "tokens_per_second is of all GPUs together. Is it multiplied by their number?": edit(
+            ALL, "peak * gpus"
+        ),
+        "This is a percentage. A share is at most 1.": edit(
+            "return per_token", "return 100 * per_token"
+        ),
+        "These are operations a second. Which share of the peak are they?": [
+            edit(f" / {ALL}", ""),
+            edit(f" / {ALL}", " / gpus"),
+        ],
+        "This is the inverse of the share.": body("""
+            per_token = 6 * parameters + 12 * layers * width * length
+            return gpus * peak / (per_token * tokens_per_second)
+        """),
+    },
+    proves="the share of four trainings, on 1 to 64 GPUs",
+)

@@ -1,0 +1,288 @@
+"""Average the gradients while backward still computes, as DDP does.
+
+Your function is called once on every rank, with a model that is not in DDP. Afterwards, every step
+calls `backward`, and then the function that you return. When that one returns, the `.grad` of each
+trained parameter is the mean over the ranks, on every rank.
+
+- Start the all_reduce of a gradient as soon as backward has made it, and let backward go on.
+  `parameter.register_post_accumulate_grad_hook(hook)` calls `hook(parameter)` at that moment.
+- The network takes about as long for a layer's gradient as backward computes for a layer. At least
+  60 % of the network's time must be hidden behind backward.
+- A parameter with `requires_grad=False` has no gradient, and takes no hook.
+- There are several steps; `.grad` is None at the beginning of each.
+- Send each gradient once, and nothing else.
+"""
+
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ddp_workbook.exercises import Look, OnRanks, Seen, edit
+from ddp_workbook.exercises.judging.wire_looks import calls_only
+from ddp_workbook.network.deliveries import deliveries_noted
+
+MINUTES = 15
+HINTS = [
+    "Which argument lets all_reduce return before the sum is there, and what does the call return "
+    "then?",
+    "The hook starts, and the function that you return waits. Where do you keep what it waits for "
+    "in between?",
+    "all_reduce adds up. When may you divide: before the call, or after the wait, but not between.",
+]
+
+
+def overlap_with_hooks(model: nn.Module) -> Callable[[], None]:
+    """Register hooks that send each gradient; return what waits until each .grad is the mean."""
+    ### BEGIN SOLUTION
+    started = []
+
+    def send(parameter: nn.Parameter) -> None:
+        parameter.grad /= dist.get_world_size()
+        started.append(dist.all_reduce(parameter.grad, async_op=True))
+
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(send)
+
+    def finish() -> None:
+        for work in started:
+            work.wait()
+        started.clear()
+
+    return finish
+    ### END SOLUTION
+
+
+LAYERS, NUMBERS, STEPS = 8, 40_000, 2
+ALL_BYTES = STEPS * LAYERS * 4 * NUMBERS
+COMPUTE = 0.01  # seconds of a layer's backward, in which it needs no processor, as with a GPU
+NETWORK = "200 Mbit/s, 0.1 ms"
+ENOUGH, HIDDEN = 0.6, "hidden"
+
+
+class Slow(torch.autograd.Function):
+    """Takes COMPUTE seconds in backward; the weight's gradient is `value` everywhere."""
+
+    begins: ClassVar[list[float]] = []  # of each layer's backward
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, weight: Tensor, value: float) -> Tensor:
+        ctx.value, ctx.shape = value, weight.shape
+        return rows.clone()
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple:
+        Slow.begins.append(time.perf_counter())
+        time.sleep(COMPUTE)
+        return gradient, torch.full(ctx.shape, ctx.value), None
+
+
+class Model(nn.Module):
+    """Slow layers, and a frozen parameter."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.rank, self.step = rank, 0
+        self.layers = nn.ParameterList(torch.zeros(NUMBERS) for _ in range(LAYERS))
+        self.frozen = nn.Parameter(torch.zeros(2), requires_grad=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        for layer, weight in enumerate(self.layers):
+            rows = Slow.apply(rows, weight, held(self.step, layer, self.rank))
+        return rows
+
+
+def held(step: int, layer: int, rank: int) -> float:
+    """The gradient of a layer on a rank, before the average."""
+    return 100.0 * (step + 1) + 10 * layer + rank * rank
+
+
+class Step(NamedTuple):
+    """The ends of each gradient, the hidden share of the network's time, and stalls.
+
+    `stalls` is how often a layer began only when the call before it had gone all the way.
+    """
+
+    gradients: dict[str, Tensor | None]
+    hidden: float
+    stalls: int
+
+
+def some_steps(function: Callable, model: Model) -> list[Step]:
+    """The function is called, then `backward` and what it has returned, in STEPS steps."""
+    from ddp_workbook.exercises.judging.in_rank import meet
+
+    finish, steps, noted = function(model), [], deliveries_noted()
+    for model.step in range(STEPS):
+        model.zero_grad()
+        last = model(torch.zeros(1, requires_grad=True)).sum()
+        meet()
+        Slow.begins.clear()
+        noted.clear()
+        last.backward()
+        computed = time.perf_counter()
+        finish()
+        calls = sorted((entered, end) for _, entered, end in noted)
+        found = {name: ends(one.grad) for name, one in model.named_parameters()}
+        steps.append(Step(found, hidden(calls, computed), stalls(calls)))
+    return steps
+
+
+def ends(gradient: Tensor | None) -> Tensor | None:
+    """The least and the largest number of a gradient."""
+    return None if gradient is None else torch.stack(gradient.aminmax())
+
+
+def hidden(calls: list[tuple[float, float]], computed: float) -> float:
+    """The share of the time in which something travels that is over before backward is."""
+    free, total, early = 0.0, 0.0, 0.0
+    for entered, end in calls:
+        start = max(entered, free)  # one port: calls queue
+        total += end - start
+        early += max(0.0, min(end, computed) - start)
+        free = end
+    return early / total if total else 0.0
+
+
+def stalls(calls: list[tuple[float, float]]) -> int:
+    """How often a call was entered after a layer, and over before the next layer began."""
+    return sum(
+        any(before < entered and end <= begin for entered, end in calls)
+        for before, begin in pairwise(Slow.begins)
+    )
+
+
+def right_ends(name: str, step: int, size: int) -> Tensor | None:
+    """The mean over the ranks."""
+    if name == "frozen":
+        return None
+    mean = sum(held(step, int(name.rpartition(".")[2]), rank) for rank in range(size)) / size
+    return torch.tensor([mean, mean])
+
+
+def gradients(seen: Seen) -> dict[str, Tensor | None]:
+    """The ends of each gradient in each step."""
+    return {
+        f"{name} in step {number}": found
+        for number, step in enumerate(seen.actual, start=1)
+        for name, found in step.gradients.items()
+    }
+
+
+def sent(seen: Seen) -> int:
+    """Bytes that this rank has sent; one alone need not send."""
+    found = sum(row["bytes"] for row in seen.wire)
+    return ALL_BYTES if seen.size == 1 and not found else found
+
+
+def who_waits(seen: Seen) -> str:
+    """Who waits for the network, in the best step of any rank: a busy machine disturbs others."""
+    steps = [step for one in seen.everyone for step in one.actual]
+    if seen.size == 1:
+        return HIDDEN
+    if min(step.stalls for step in steps) > LAYERS / 2:
+        return "backward"
+    return HIDDEN if share(seen) >= ENOUGH else "finish"
+
+
+def share(seen: Seen) -> float:
+    """The largest hidden share of any step."""
+    return max(step.hidden for one in seen.everyone for step in one.actual)
+
+
+CHECK = OnRanks(
+    cases=lambda size: [size],
+    called="finish = overlap_with_hooks(model), then backward() and finish() in two steps",
+    given=lambda size, rank: (Model(rank),),
+    caller=some_steps,
+    observe=lambda returned, model: returned,
+    network=NETWORK,
+    looks=[
+        calls_only(
+            "all_reduce",
+            required="all_reduce, and nothing else",
+            otherwise="Which collective gives every rank the sum? No other one is needed.",
+        ),
+        Look(
+            of=gradients,
+            right=lambda size: {
+                f"{name} in step {step + 1}": right_ends(name, step, size)
+                for step in range(STEPS)
+                for name in ["frozen", *(f"layers.{layer}" for layer in range(LAYERS))]
+            },
+            otherwise="Whose gradients are in this one, how often, and by what is it divided? Is "
+            "the sum complete when finish returns?",
+            actual="the numbers of {part} lie between {value} {where}",
+            required="{right} {there}",
+        ),
+        Look(
+            of=sent,
+            right=ALL_BYTES,
+            otherwise="Is a gradient sent twice, or are zeros sent beside it?",
+            actual="the right means, but rank {rank} sent {value:,} bytes",
+            required="{right:,} bytes: each gradient once a step",
+            words=lambda value: value,
+        ),
+        Look(
+            of=who_waits,
+            right=HIDDEN,
+            otherwise="When is each all_reduce started, and does backward wait for it?",
+            actual=lambda seen: (
+                "the right means, but backward waits for the network"
+                if seen.value == "backward"
+                else f"the right means, but {share(seen):.0%} of the network's time is hidden"
+            ),
+            required=f"at least {ENOUGH:.0%} hidden behind a backward that does not wait",
+            timing_dependent=True,
+        ),
+    ],
+    mistakes={
+        "Backward stands still until each sum is there. Which call waits in your hook?": [
+            edit(
+                "started.append(dist.all_reduce(parameter.grad, async_op=True))",
+                "dist.all_reduce(parameter.grad)",
+            ),
+        ],
+        "Nothing is sent before finish. What could the hook do already?": edit(
+            "        parameter.grad /= dist.get_world_size()\n"
+            "        started.append(dist.all_reduce(parameter.grad, async_op=True))",
+            "        started.append(parameter)",
+            "        for work in started:\n            work.wait()",
+            "        for one in started:\n"
+            "            one.grad /= dist.get_world_size()\n"
+            "            dist.all_reduce(one.grad)",
+        ),
+        "This is the sum over the ranks. By what is it divided, and when?": edit(
+            "        parameter.grad /= dist.get_world_size()\n", ""
+        ),
+        "This is the rank's own gradient. Was it sent, and into which tensor does all_reduce "
+        "write?": [
+            edit(
+                "        parameter.grad /= dist.get_world_size()\n"
+                "        started.append(dist.all_reduce(parameter.grad, async_op=True))",
+                "        pass",
+            ),
+            edit(
+                "        parameter.grad /= dist.get_world_size()\n"
+                "        started.append(dist.all_reduce(parameter.grad, async_op=True))",
+                "        started.append(dist.all_reduce(parameter.grad.clone(), async_op=True))",
+            ),
+        ],
+        "It was divided, but it is the rank's own. Into which tensor does all_reduce write?": edit(
+            "all_reduce(parameter.grad,", "all_reduce(parameter.grad.clone(),"
+        ),
+    },
+    errors={
+        "'NoneType' object is not callable": "What does your function return? The caller calls it "
+        "after each backward.",
+        "doesn't require gradient": "A frozen parameter takes no hook. Which parameters are "
+        "trained?",
+    },
+    proves="the right means in each step, with at least 60 % of the network's time hidden behind "
+    "backward, at 1 to 4 ranks",
+)
