@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ddp_workbook.notebook.play import Play
 
 WIDTH, DEPTH = 512, 8  # 18 tensors, 7.5 MB of gradients
-ROWS = 256  # of each rank
+ROWS = 512  # of each rank
 RANKS, ROUNDS, WARM_UP = 2, 4, 2  # DDP rebuilds its buckets after its first step
 NETWORK = "1 Gbit/s, 0.5 ms"
 ALONE = "no communication"
@@ -132,7 +132,7 @@ def play_ladder() -> Play:
             {"rung": "and float16 on the wire", "network": "100 Mbit/s, 0.5 ms"},
             {"network": "Ethernet 10G"},
         ],
-        rung=ddp_workbook.choice("rung", NAMES, "DDP, buckets of 1 MiB"),
+        rung=ddp_workbook.slider("rung", NAMES, "DDP, buckets of 1 MiB"),
         network=ddp_workbook.slider("network", links, NETWORK),
     )
 

@@ -93,15 +93,18 @@ def fsdp_step(compute: float, link: Network, *, prefetch: bool) -> float:
     gather, scatter = (
         link.seconds(op, BYTES, [*range(RANKS)], RANKS) for op in ("all_gather", "reduce_scatter")
     )
-    now, port = 0.0, 0.0
-    for part, sends in ((1 - BACKWARD, 0.0), (BACKWARD, scatter)):
-        begun = now
-        for _ in range(LAYERS):
-            port = max(port, begun if prefetch else now) + gather
-            begun = max(now, port)
-            now = begun + compute * part / LAYERS
-            port = max(port, now) + sends if sends else port
-    return max(now, port)
+    forward, backward = ((1 - BACKWARD) / LAYERS, 0.0), (BACKWARD / LAYERS, scatter)
+    now, port = 0.0, gather
+    arrived = port
+    for part, sends in [forward] * LAYERS + [backward] * LAYERS:
+        begun = max(now, arrived)
+        now = begun + compute * part
+        if prefetch:
+            arrived = port = max(port, begun) + gather
+        port = max(port, now) + sends if sends else port
+        if not prefetch:
+            arrived = port = max(port, now) + gather
+    return max(now, port - gather)  # there is no next layer after the last
 
 
 def computed(compute: float) -> pd.DataFrame:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ddp_workbook.notebook.timelines import Timeline
 
 WIDTH, DEPTH, BATCH = 512, 4, 512  # 3.2 MB of gradients; rows of both ranks together
-NETWORK = "1 Gbit/s, 0.5 ms"
-LINKS = ("300 Mbit/s, 0.5 ms", NETWORK, "Ethernet 10G", "NVLink 4")
+NETWORK = "500 Mbit/s, 0.5 ms"
+LINKS = ("100 Mbit/s, 0.5 ms", NETWORK, "1 Gbit/s, 0.5 ms", "Ethernet 10G", "NVLink 4")
 
 
 def steps(network: str = NETWORK, batch: int = BATCH) -> Timeline:
@@ -37,7 +37,7 @@ def play_step() -> Play:
         steps,
         step_plot,
         ranks=None,
-        stills=[{"network": LINKS[0]}, {"network": LINKS[3]}, {"batch": 128}],
+        stills=[{"network": LINKS[0]}, {"network": LINKS[4]}, {"batch": 128}],
         network=ddp_workbook.slider("network", LINKS, NETWORK),
         batch=ddp_workbook.slider("rows of both ranks", (128, 256, BATCH, 768), BATCH),
     )
@@ -46,6 +46,6 @@ def play_step() -> Play:
 def step_plot(found: Timeline, **_: object) -> figures.Picture:
     """What each rank did in the last step that was looked at, with the sentence that matters."""
     picture = found.lanes(int(found.parts["step"].max()))
-    picture.figure.suptitle(found.in_a_sentence(), x=0.01, ha="left", size=11)
+    picture.figure.axes[0].set_title(found.in_a_sentence(), loc="left", size=11)
     picture.alt += f" {found.in_a_sentence()}"
     return picture

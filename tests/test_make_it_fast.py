@@ -1,0 +1,134 @@
+"""Chapter 10: every rung trains the same, and on a slow network the rungs differ as the page says.
+
+Ratios on the emulated network; a bound is far from what a quiet machine shows.
+"""
+
+import pytest
+
+from ddp_workbook import RankFailed, launch, text_table
+from ddp_workbook.chapters import make_it_fast, single_process
+from ddp_workbook.digits import furthest
+from ddp_workbook.experiments.make_it_fast import ladder, overlapped, published, when, where
+from ddp_workbook.network.links import Network, network
+from ddp_workbook.planning.hardware import GBIT
+
+RUN = {"epochs": 1, "batch_size": 100, "width": 32, "depth": 2}  # the last batch has 97 rows
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return single_process.train(**RUN)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("rung", make_it_fast.RUNGS)
+def test_every_rung_trains_as_one_process(rung, ranks, alone):
+    """float16 has three digits; the others differ by rounding alone."""
+    first, *others = launch(make_it_fast.train, rung=rung, ranks=ranks, **RUN)
+    atol = 1e-2 if rung == "half_the_bytes" else 5e-6
+    assert furthest(first.weights, alone.weights) < atol
+    assert first.losses == pytest.approx(alone.losses, abs=atol)
+    assert all(furthest(other.weights, first.weights) == 0 for other in others)
+
+
+@pytest.mark.parametrize("rung", make_it_fast.RUNGS)
+def test_every_rung_trains_batches_that_some_rank_has_nothing_of(rung):
+    """The last batch has one row, so three of four ranks have none."""
+    run = RUN | {"batch_size": 449}
+    found = launch(make_it_fast.train, rung=rung, ranks=4, **run)[0]
+    assert found.losses == pytest.approx(single_process.train(**run).losses, abs=1e-2)
+
+
+def test_a_rung_that_is_not_there():
+    with pytest.raises(RankFailed, match="rung is 'bukets', but it must be one of one_by_one"):
+        launch(make_it_fast.train, rung="bukets", ranks=2)
+
+
+@pytest.fixture(scope="module")
+def rungs():
+    """On a network that is slow enough for any machine: 75 ms for all, 10 ms a call."""
+    return ladder.measure("800 Mbit/s, 5 ms", rounds=3)
+
+
+def test_fewer_calls_save_latency(rungs):
+    """17 calls of 10 ms."""
+    saved = rungs["exposed"]["one all-reduce a parameter"] - rungs["exposed"]["one flat vector"]
+    assert saved > 17 * 10 / 2
+
+
+def test_small_buckets_hide_and_one_bucket_does_not():
+    """Of 61 ms, and 23 were left when the page was written."""
+    exposed = ladder.measure("1 Gbit/s, 0.1 ms", rounds=3)["exposed"]
+    wire = ladder.wire("1 Gbit/s, 0.1 ms")
+    assert exposed["one flat vector"] > 0.5 * wire
+    assert exposed["DDP, buckets of 1 MiB"] < 0.8 * exposed["one flat vector"]
+    assert exposed["and float16 on the wire"] < 0.5 * exposed["one flat vector"]
+    assert exposed["DDP, twice the rows"] < 0.8 * exposed["one flat vector"]
+
+
+def test_a_picture_goes_up_to_the_rung_that_was_asked_for(rungs):
+    words = ladder.up_to(rungs, "buckets after backward").alt
+    assert "one flat vector" in words and "DDP" not in words
+
+
+# When the network wins
+
+
+def test_a_step_computed_by_hand():
+    """8 layers of 10 ms a call: the last all-reduce begins when backward ends."""
+    link = network(Network(when.BYTES / 0.01))
+    assert when.ddp_step(0.3, link) == pytest.approx(0.3 + 0.01)
+    assert when.ddp_step(0.03, link) == pytest.approx(0.01 + 0.02 / 8 + 8 * 0.01)
+    gathers = 2 * 8 * 0.005  # (N - 1) / N of a layer each
+    assert when.fsdp_step(0.3, link, prefetch=False) >= 0.3 + gathers
+    assert when.fsdp_step(0.3, link, prefetch=True) < 0.3 + gathers / 2
+
+
+def test_what_the_lines_say():
+    """From left to right no line climbs, and at both ends they are in the page's order."""
+    table = when.computed(0.01)
+    assert (table.diff().dropna() <= 1e-9).all(axis=None)
+    slow, fast = table.iloc[0], table.iloc[-1]
+    assert slow[when.HALF] < slow[when.DDP] < slow[when.PREFETCHED] <= slow[when.FSDP]
+    assert slow[when.PREFETCHED] / slow[when.DDP] == pytest.approx(1.5, rel=0.05)
+    assert fast[when.DDP] == pytest.approx(10, rel=0.2)
+
+
+def test_ddp_runs_as_it_was_computed():
+    """On 100 Mbit/s nothing else counts; a busy machine takes longer."""
+    link = Network(0.1 * GBIT, when.LATENCY)
+    found = launch(when.runs, 100, ranks=2, network=when.order(0.1))
+    times = ladder.table_of(found, when.ALONE).sum(axis=1)
+    assert times[when.DDP] > 0.9e3 * when.ddp_step(0.0, link)
+    assert times[when.DDP] < 3e3 * when.ddp_step(times[when.ALONE] / 1e3, link)
+    assert times[when.DDP] > 2 * times[when.ONE]
+
+
+# Where a step goes
+
+
+def test_the_sentence_and_the_lanes():
+    found = where.steps("100 Mbit/s, 0.5 ms", 128)
+    assert found.parts["exposed"].sum() > 0.3 * found.parts["seconds"].sum()
+    picture = where.step_plot(found)
+    assert found.in_a_sentence() in picture.alt and "rank 1, network" in picture.alt
+
+
+def test_a_players_network_is_ordered_for_its_ranks():
+    """And the worker is not told."""
+    slow = overlapped.play_buckets()
+    slow.controls["cap"].value, slow.controls["network"].value = 25, overlapped.LINKS[0]
+    slow.wait()
+    wire = network(overlapped.LINKS[0]).seconds("all_reduce", 1.8 * 2**20, [0, 1], 2)
+    assert float(slow.answer.words.split("exposed, ")[1].split()[0]) > 0.5e3 * wire
+
+
+# What was published
+
+
+def test_mfu_with_attention_is_what_was_published():
+    """Within two points, which is what rounding the number of parameters does."""
+    for name, size, *shape, _, speed, stated in published.TRAININGS:
+        found = 100 * published.flops_per_token(size, *shape) * speed / published.PEAK
+        assert found == pytest.approx(stated, abs=2), name
+    assert "torch.compile" in str(text_table(published.gains())._repr_html_())
