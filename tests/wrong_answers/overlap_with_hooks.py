@@ -15,8 +15,37 @@ edit(
 
 # %% nobody waits
 # told: Which line waits for the ones that yours has started
-edit("            work.wait()", "            pass")
+edit("started.pop().wait()", "started.pop()")
 
 # %% divided by the wrong number
 # told: Whose gradients are in this one, how often
 edit("/= dist.get_world_size()", "/= 7")
+
+# %% the last five only after backward
+# told: Which gradients are sent late
+# right at: 1
+import torch.distributed as dist
+
+
+def overlap_with_hooks(model):
+    works, later = [], []
+
+    def hook(p):
+        p.grad /= dist.get_world_size()
+        if len(works) < 3:
+            works.append(dist.all_reduce(p.grad, async_op=True))
+        else:
+            later.append(p)
+
+    for p in model.parameters():
+        if p.requires_grad:
+            p.register_post_accumulate_grad_hook(hook)
+
+    def finish():
+        works.extend(dist.all_reduce(p.grad, async_op=True) for p in later)
+        for work in works:
+            work.wait()
+        works.clear()
+        later.clear()
+
+    return finish

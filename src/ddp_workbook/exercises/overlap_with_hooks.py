@@ -50,19 +50,18 @@ def overlap_with_hooks(model: nn.Module) -> Callable[[], None]:
             parameter.register_post_accumulate_grad_hook(send)
 
     def finish() -> None:
-        for work in started:
-            work.wait()
-        started.clear()
+        while started:
+            started.pop().wait()
 
     return finish
     ### END SOLUTION
 
 
-LAYERS, NUMBERS, STEPS = 8, 40_000, 2
+LAYERS, FROZEN, NUMBERS, STEPS = 8, 4, 40_000, 2  # FROZEN is one layer more
 ALL_BYTES = STEPS * LAYERS * 4 * NUMBERS
 COMPUTE = 0.01  # seconds of a layer's backward, in which it needs no processor, as with a GPU
 NETWORK = "200 Mbit/s, 0.1 ms"
-ENOUGH, HIDDEN = 0.6, "hidden"
+ENOUGH, LITTLE, HIDDEN = 0.6, 0.05, "hidden"
 
 
 class Slow(torch.autograd.Function):
@@ -83,17 +82,20 @@ class Slow(torch.autograd.Function):
 
 
 class Model(nn.Module):
-    """Slow layers, and a frozen parameter."""
+    """Slow layers, and a frozen one among them, which computes nothing."""
 
     def __init__(self, rank: int) -> None:
         super().__init__()
         self.rank, self.step = rank, 0
-        self.layers = nn.ParameterList(torch.zeros(NUMBERS) for _ in range(LAYERS))
-        self.frozen = nn.Parameter(torch.zeros(2), requires_grad=False)
+        self.layers = nn.ParameterList(
+            nn.Parameter(torch.zeros(NUMBERS), requires_grad=layer != FROZEN)
+            for layer in range(LAYERS + 1)
+        )
 
     def forward(self, rows: Tensor) -> Tensor:
         for layer, weight in enumerate(self.layers):
-            rows = Slow.apply(rows, weight, held(self.step, layer, self.rank))
+            if weight.requires_grad:
+                rows = Slow.apply(rows, weight, held(self.step, layer, self.rank))
         return rows
 
 
@@ -157,11 +159,11 @@ def stalls(calls: list[tuple[float, float]]) -> int:
     )
 
 
-def right_ends(name: str, step: int, size: int) -> Tensor | None:
+def right_ends(layer: int, step: int, size: int) -> Tensor | None:
     """The mean over the ranks."""
-    if name == "frozen":
+    if layer == FROZEN:
         return None
-    mean = sum(held(step, int(name.rpartition(".")[2]), rank) for rank in range(size)) / size
+    mean = sum(held(step, layer, rank) for rank in range(size)) / size
     return torch.tensor([mean, mean])
 
 
@@ -187,7 +189,9 @@ def who_waits(seen: Seen) -> str:
         return HIDDEN
     if min(step.stalls for step in steps) > LAYERS / 2:
         return "backward"
-    return HIDDEN if share(seen) >= ENOUGH else "finish"
+    if share(seen) >= ENOUGH:
+        return HIDDEN
+    return "finish, for some" if share(seen) > LITTLE else "finish, for all"
 
 
 def share(seen: Seen) -> float:
@@ -211,12 +215,12 @@ CHECK = OnRanks(
         Look(
             of=gradients,
             right=lambda size: {
-                f"{name} in step {step + 1}": right_ends(name, step, size)
+                f"layers.{layer} in step {step + 1}": right_ends(layer, step, size)
                 for step in range(STEPS)
-                for name in ["frozen", *(f"layers.{layer}" for layer in range(LAYERS))]
+                for layer in range(LAYERS + 1)
             },
-            otherwise="Whose gradients are in this one, how often, and by what is it divided? Is "
-            "the sum complete when finish returns?",
+            otherwise="Whose gradients are in this one, how often, and by what is it divided? May "
+            "your lines use it before the wait, and what do they keep from the step before?",
             actual="the numbers of {part} lie between {value} {where}",
             required="{right} {there}",
         ),
@@ -231,7 +235,7 @@ CHECK = OnRanks(
         Look(
             of=who_waits,
             right=HIDDEN,
-            otherwise="When is each all_reduce started, and does backward wait for it?",
+            otherwise="Which gradients are sent late? Each could travel as soon as it is there.",
             actual=lambda seen: (
                 "the right means, but backward waits for the network"
                 if seen.value == "backward"
@@ -252,8 +256,8 @@ CHECK = OnRanks(
             "        parameter.grad /= dist.get_world_size()\n"
             "        started.append(dist.all_reduce(parameter.grad, async_op=True))",
             "        started.append(parameter)",
-            "        for work in started:\n            work.wait()",
-            "        for one in started:\n"
+            "            started.pop().wait()",
+            "            one = started.pop()\n"
             "            one.grad /= dist.get_world_size()\n"
             "            dist.all_reduce(one.grad)",
         ),
