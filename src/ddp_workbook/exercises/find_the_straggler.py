@@ -1,0 +1,227 @@
+"""Find the rank that makes the others wait, from the times that each rank has noted.
+
+`times[r][s]` is the pair (entered, left) of rank r: when it entered the all-reduce at the end of
+step s, and when it came out. Ranks 0 and 1 are on one host, ranks 2 and 3 on the next, and so on.
+The times are seconds on the host's own clock. The clocks run equally fast, but they were never set
+alike: a clock may be hours behind another one.
+
+- Nobody comes out of an all-reduce before the last rank is in it. All come out together, and begin
+  the next step. The message itself takes a while, in some steps longer than in others.
+- A rank is late in a step if each of the others has waited at least 10 ms longer than it has. At
+  most one rank is ever late; all other differences are noise.
+- Return (rank, when). `when` is "always" if it was late in every step, "first" if in step 0 alone,
+  which often is compilation or a cold cache, and "sometimes" if anything else. Return None if
+  nobody was ever late.
+
+There are at least two ranks and two steps. Do not change `times`.
+"""
+
+import random
+from typing import Any, NamedTuple
+
+from ddp_workbook.exercises import Alone, Look, Seen, When, body, edit, in_words
+from ddp_workbook.exercises.judging.same import is_index
+
+MINUTES = 8
+HINTS = [
+    "Which difference of two times is the same, however wrong the host's clock is?",
+    "In an all-reduce, the ranks that are on time wait for the one that is late. How long does the "
+    "late one wait, compared with the others?",
+    "For each step, compare the shortest wait with the second shortest. Note the steps in which "
+    "they are far apart, then decide between always, first and sometimes.",
+]
+
+
+def find_the_straggler(times: list[list[tuple[float, float]]]) -> tuple[int, str] | None:
+    """Return the late rank and when it is: "always", "first" or "sometimes"; None if none is."""
+    ### BEGIN SOLUTION
+    waits = [[left - entered for entered, left in own] for own in times]
+    rank, steps = None, []
+    for step, of_all in enumerate(zip(*waits, strict=True)):
+        shortest, second = sorted(of_all)[:2]
+        if second - shortest >= 0.01:
+            rank = of_all.index(shortest)
+            steps.append(step)
+    if not steps:
+        return None
+    if len(steps) == len(times[0]):
+        return rank, "always"
+    return rank, "first" if steps == [0] else "sometimes"
+    ### END SOLUTION
+
+
+class Run(NamedTuple):
+    """One call: who is late, in which steps, and what the ranks' clocks say."""
+
+    what: str
+    ranks: int
+    late: int | None
+    steps: tuple[int, ...]  # in which that rank is late
+    clocks: tuple[float, ...] = (7200.5, 0.0)  # seconds, by host
+    by: float = 0.05  # seconds
+    message: float = 0.003
+    of: int = 6  # steps in all
+
+
+CASES = [
+    Run("rank 2 is late in steps 1 and 4", 4, 2, (1, 4)),
+    Run("rank 0 is late in every step", 4, 0, tuple(range(6)), (-50.25, 0.0)),
+    Run("rank 3 is late in step 0 alone", 4, 3, (0,), by=2.5),
+    Run("nobody is late", 4, None, ()),
+    Run("rank 1 is late in step 0 and in the last", 4, 1, (0, 5), (3600.0, 0.0)),
+    Run("nobody is late, and the messages are slow", 4, None, (), (0.0, 0.4), message=0.3),
+    Run("rank 3 is late by 15 ms in every step", 4, 3, tuple(range(6)), by=0.015, message=0.2),
+    Run("rank 1 of two is late in the last step", 2, 1, (3,), (12.0,), of=4),
+    Run("rank 5 of six is late in step 2 alone", 6, 5, (2,), (0.0, 900.0, -900.0)),
+    Run(
+        "rank 0 of two is late in step 0 alone, by half a second", 2, 0, (0,), (9.0,), by=0.5, of=3
+    ),
+    Run("rank 1 is late in all steps but the first", 3, 1, (1, 2, 3, 4, 5)),
+]
+
+
+def given(case: Run) -> tuple[list[list[tuple[float, float]]]]:
+    """What the ranks have noted: noise of up to 2 ms, and a message of another length each step."""
+    noise = random.Random(case.what)
+    times: list[list[tuple[float, float]]] = [[] for _ in range(case.ranks)]
+    begin = 100.0
+    for step in range(case.of):
+        computes = 0.25 + 0.1 * (step % 3)  # the same on all ranks: steps are not equally long
+        entered = [begin + computes + noise.uniform(0, 0.002) for _ in times]
+        if case.late is not None and step in case.steps:
+            entered[case.late] += case.by
+        begin = max(entered) + case.message * (1 + step % 2)
+        for rank, own in enumerate(times):
+            clock = case.clocks[rank // 2]
+            own.append((entered[rank] + clock, begin + noise.uniform(0, 0.0005) + clock))
+    return (times,)
+
+
+def right(case: Run) -> tuple[int, str] | None:
+    """What the case was made of."""
+    if case.late is None:
+        return None
+    steps = [*case.steps]
+    when = "always" if len(steps) == case.of else "first" if steps == [0] else "sometimes"
+    return case.late, when
+
+
+def form(returned: Any) -> str:
+    """Whether it can be read as a rank and a word; "" if it can."""
+    if returned is None:
+        return ""
+    if not (isinstance(returned, tuple | list) and len(returned) == 2):
+        return in_words(returned)
+    rank, when = returned
+    known = isinstance(when, str) and when in ("always", "first", "sometimes")
+    return "" if is_index(rank) and known else in_words(returned)
+
+
+def who(returned: Any) -> Any:
+    """The rank alone."""
+    return returned and int(returned[0])
+
+
+def waits(case: Run) -> str:
+    """How long the ranks have waited in the step that shows it best, in milliseconds."""
+    step = case.steps[0] if case.steps else 0
+    [times] = given(case)
+    each = [f"{1000 * (own[step][1] - own[step][0]):.0f}" for own in times]
+    return f"in step {step}, ranks 0 to {len(each) - 1} waited {', '.join(each)} ms"
+
+
+WAITS, FAR = "left - entered for", "second - shortest >= 0.01"
+FORM = Look(
+    of=lambda seen: form(seen.actual),
+    right="",
+    otherwise="Which of your lines makes the pair of a rank and a word, and is the word one of the "
+    "three?",
+    actual="{value}",
+    required='a pair such as (2, "sometimes"), or None',
+    words=str,
+)
+WHO = Look(
+    of=lambda seen: who(seen.actual),
+    right=lambda case: case.late,
+    mistakes={
+        "Somebody is late, and None came back. By how much does the shortest wait differ from the "
+        "second shortest?": When(lambda seen: seen.value is None),
+        "Nobody is late here. Is there always a shortest wait, and when does it mean something?": (
+            When(lambda seen: seen.right is None)
+        ),
+    },
+    otherwise="Write down how long each rank has waited in this step. Who does not wait, because "
+    "all others wait for it?",
+    actual=lambda seen: "None" if seen.value is None else f"rank {seen.value}",
+    required=lambda seen: (
+        f"{'None' if seen.right is None else f'rank {seen.right}'}; {waits(seen.case)}"
+    ),
+)
+
+
+def when_words(seen: Seen) -> str:
+    """In which steps the rank is late."""
+    steps = ", ".join(map(str, seen.case.steps))
+    return f'"{seen.right}": late in step {steps} of {seen.case.of}'
+
+
+WHEN = Look(
+    of=lambda seen: seen.actual and seen.actual[1],
+    right=lambda case: (right(case) or [None, None])[1],
+    otherwise="List the steps in which this rank is late. Which of the three words fits the list?",
+    actual='"{value}"',
+    required=when_words,
+    words=str,
+)
+CHECK = Alone(
+    cases=CASES,
+    given=given,
+    called=lambda case: f"find_the_straggler(times of {case.ranks} ranks, {case.of} steps each)",
+    looks=[FORM, WHO, WHEN],
+    mistakes={
+        "This rank waits longest, so it came first. Whom does it wait for?": [
+            edit("shortest, second = sorted(of_all)[:2]", "second, shortest = sorted(of_all)[-2:]")
+            + edit(FAR, "shortest - second >= 0.01"),
+            edit("of_all.index(shortest)", "of_all.index(max(of_all))"),
+        ],
+        "Two hosts have two clocks. Does the later of two times on different clocks mean anything?": [
+            edit(WAITS, "-entered for"),
+            edit(WAITS, "-left for"),
+        ],
+        "The time from one all-reduce to the next is the same on all ranks: whoever waits is late "
+        "for the next one, too. Which part of it differs?": body("""
+            took = [own[-1][0] - own[0][0] for own in times]
+            return took.index(max(took)), "always"
+        """),
+        "All ranks wait while the message is on its way. How does a rank that is late differ from "
+        "the others, in the same step?": edit(FAR, "shortest < 0.01"),
+        "Only step 0 was looked at. In which steps is it late?": edit(
+            "if second", "if step == 0 and second"
+        ),
+        "Once in a while is not always. In how many steps is this rank late?": edit(
+            "len(steps) == len(times[0])", "steps"
+        ),
+        "Late in step 0 and in others is not late in step 0 alone.": edit(
+            "steps == [0]", "steps[0] == 0"
+        ),
+        "Late in one step is not late in the first. Which step is it?": edit(
+            "steps == [0]", "len(steps) == 1"
+        ),
+        "The mean over all steps hides the few that are slow. When does each rank wait?": body("""
+            mean = [sum(left - entered for entered, left in own) / len(own) for own in times]
+            shortest, second = sorted(mean)[:2]
+            if second - shortest < 0.01:
+                return None
+            return mean.index(shortest), "always"
+        """),
+        "The first step was left out. Which word does it decide about?": edit(
+            "    if not steps:", "    steps = [one for one in steps if one]\n    if not steps:"
+        ),
+    },
+    keeps="Which line changes the lists of the caller?",
+    errors={
+        "not enough values": "How many numbers does this line unpack? There may be two ranks.",
+        "out of range": "Count in which order ranks and steps stand in `times`.",
+    },
+    proves="who is late, and when, in 11 runs of 2 to 6 ranks, on clocks that are hours apart",
+)
