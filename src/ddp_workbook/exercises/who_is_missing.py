@@ -1,0 +1,230 @@
+"""Find out who makes four ranks hang, from what the flight recorder of each rank holds.
+
+`dumps[r]` is the list of all collectives that rank r has entered, in that order, as PyTorch 2.13
+recorded them in jobs that really hung (gloo). `groups` says which ranks are in which group:
+`{"0": [0, 1, 2, 3], "1": [0, 1], "2": [2, 3]}`; "0" is the world. An entry is a dict:
+
+| key | such as | meaning |
+|---|---|---|
+| `"process_group"` | `["0", "default_pg"]` | the group's name comes first |
+| `"collective_seq_id"` | `4` | the how manieth collective of this group it is on this rank, from 1 |
+| `"profiling_name"` | `"gloo:all_reduce"` | backend and call |
+| `"input_sizes"` | `[[8]]` | shapes |
+| `"retired"` | `False` | False while this rank still waits in it |
+| `"frames"` | `[{"filename": "train.py", "line": 52, "name": "main"}, ...]` | the stack, innermost first |
+
+Return (ranks, call, line): which ranks are missing, in order; the call that they never entered,
+such as "all_reduce"; and from which line of `train.py` the others entered it. The stack begins in
+PyTorch's files; take the innermost frame of `train.py`. Return None if nobody is missing.
+
+- In a group, all ranks make the same calls in the same order. Look for the first call that some
+  rank has not made. The source of a broadcast does not wait for the others, and may be ahead.
+- A rank that made another call in its place is missing, too: what most ranks called is right.
+- A rank that waits in one group cannot come to a call of another one. Blame nobody for that: if a
+  group lacks such a rank, look in the other groups.
+"""
+
+import json
+from collections import Counter
+from functools import cache
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from ddp_workbook.exercises import Alone, Look, Seen, When, edit, in_words
+from ddp_workbook.exercises.judging.same import is_index
+
+MINUTES = 12
+HINTS = [
+    "Write the names of the calls of one group in a table: a column for each rank, a row for each "
+    "collective_seq_id. Which is the first row that is not the same in all columns?",
+    "A row may have gaps, and another name in some columns. `zip_longest` of itertools gives the "
+    "rows, `Counter` of collections the name that most ranks have.",
+    "Before you name a group's missing ranks: does one of them have an entry in another group that "
+    "is not retired? Then it waits there, and somebody else is missing in that group.",
+]
+
+
+def who_is_missing(
+    dumps: list[list[dict]], groups: dict[str, list[int]]
+) -> tuple[list[int], str, int] | None:
+    """Return the missing ranks, the call that they never entered, and its line; None if none is."""
+    ### BEGIN SOLUTION
+    waits_in = {
+        rank: entry["process_group"][0]
+        for rank, entries in enumerate(dumps)
+        for entry in entries
+        if not entry["retired"]
+    }
+    for group, ranks in groups.items():
+        own = [[e for e in dumps[rank] if e["process_group"][0] == group] for rank in ranks]
+        for calls in zip_longest(*own):
+            names = [call and call["profiling_name"] for call in calls]
+            name = Counter(filter(None, names)).most_common(1)[0][0]
+            missing = [rank for rank, one in zip(ranks, names, strict=True) if one != name]
+            if not missing:
+                continue
+            if any(waits_in.get(rank, group) != group for rank in missing):
+                break  # they cannot come: somebody else is missing in the group where they wait
+            frames = calls[names.index(name)]["frames"]
+            line = next(one["line"] for one in frames if one["filename"] == "train.py")
+            return missing, name.removeprefix("gloo:"), line
+    return None
+    ### GIVEN
+    # missing, call, line = [], None, None
+    # for group, ranks in groups.items():
+    #     # the calls of this group, a list for each of its ranks
+    #     own = [[e for e in dumps[rank] if e["process_group"][0] == group] for rank in ranks]
+    #     # TODO: which is the first call that some rank has not made, and who has not?
+    # return (missing, call, line) if missing else None
+    ### END SOLUTION
+
+
+RECORDED = Path(__file__).parents[3] / "data" / "when_it_hangs" / "dumps.json"
+RIGHT: dict[str, Any] = {  # job -> who is missing, in which call, from which line
+    "ahead": ([3], "broadcast", 0),
+    "leaves_early": ([2], "all_reduce", 0),
+    "another_call": ([0], "all_reduce", 0),
+    "one_alone": ([0, 2, 3], "barrier", 0),
+    "in_a_pair": ([1], "all_reduce", 0),
+    "in_the_other_pair": ([3], "broadcast", 0),
+    "complete": None,
+}
+
+
+@cache
+def recorded() -> dict[str, dict]:
+    """By job, its groups and dumps."""
+    return {one["job"]: one for one in json.loads(RECORDED.read_text("utf-8"))}
+
+
+def given(job: str) -> tuple[list[list[dict]], dict[str, list[int]]]:
+    """The dumps of a job, and its groups."""
+    return recorded()[job]["dumps"], recorded()[job]["groups"]
+
+
+def said(job: str) -> str:
+    """The call, with the last three entries of each rank."""
+    rows = []
+    for rank, entries in enumerate(given(job)[0]):
+        each = [f"{e['process_group'][0]}:{e['profiling_name'][5:]}" for e in entries[-3:]]
+        more = "… " * (len(entries) > 3)
+        waits = " (waits)" * (not entries[-1]["retired"])
+        rows.append(f"rank {rank}, {len(entries)} entries: {more}{', '.join(each)}{waits}")
+    return "\n".join(["who_is_missing(dumps, groups), group:call", *rows])
+
+
+def form(returned: Any) -> str:
+    """What came back if it is neither None nor three such things; else ""."""
+    if returned is None:
+        return ""
+    if not isinstance(returned, tuple | list) or len(returned) != 3:
+        return in_words(returned)
+    ranks, call, line = returned
+    listed = isinstance(ranks, tuple | list) and all(map(is_index, ranks))
+    return "" if listed and isinstance(call, str) and is_index(line) else in_words(returned)
+
+
+def part(seen: Seen, number: int) -> Any:
+    """The ranks, the call or the line; None if nobody is missing."""
+    found = seen.actual[number] if seen.actual else None
+    return [*found] if isinstance(found, list | tuple) else found
+
+
+def right(number: int) -> Any:
+    """The right one of these."""
+    return lambda job: RIGHT[job] and RIGHT[job][number]
+
+
+FORM = Look(
+    of=lambda seen: form(seen.actual),
+    right="",
+    otherwise="Which of your lines makes the list of ranks, the name and the line number?",
+    words=str,
+    required='such as ([2], "all_reduce", 52), or None',
+)
+WHO = Look(
+    of=lambda seen: part(seen, 0),
+    right=right(0),
+    mistakes={
+        "None came back, and ranks wait. Does your loop reach the last call of the rank that has "
+        "made most?": When(lambda seen: seen.value is None),
+        "All ranks have made all calls here. What do you return then?": When(
+            lambda seen: seen.right is None
+        ),
+    },
+    otherwise="Go through the rows of each group's table. Which is the first that some rank has "
+    "not made, and does that rank wait in another group?",
+    actual=lambda seen: in_words(seen.value) + f" in {seen.actual[1]}" * bool(seen.actual),
+    required=lambda seen: (
+        f"{seen.right} in {RIGHT[seen.case][1]}" if seen.right else "None: nobody is missing"
+    ),
+)
+CALL = Look(
+    of=lambda seen: part(seen, 1),
+    right=right(1),
+    otherwise="The ranks are right. Which call of which group did they never enter? Leave the "
+    "backend out of its name.",
+    words=str,
+)
+LINE = Look(
+    of=lambda seen: part(seen, 2),
+    right=right(2),
+    otherwise="Which frame is the innermost that belongs to train.py, and whose stack is it? Take "
+    "that of a rank that has entered the call.",
+    actual="line {value}",
+    required="line {right}",
+)
+EXCUSED, MISSING = "if any(waits_in.get(rank, group) != group for rank in missing):", "if one != name]"
+LAST = "for calls in zip_longest(*own):"
+CHECK = Alone(
+    cases=[*RIGHT],
+    given=given,
+    called=said,
+    looks=[FORM, WHO, CALL, LINE],
+    mistakes={
+        "A rank that is ahead waits in the newest call, but others wait in an older one. Which is "
+        "the first row with a gap?": edit(LAST, "for calls in [*zip_longest(*own)][::-1]:"),
+        "One rank's call is compared with, as if it were right. Which call have most ranks made?": [
+            edit("Counter(filter(None, names)).most_common(1)[0][0]", "next(filter(None, names))"),
+            edit("Counter(filter(None, names)).most_common(1)[0][0]", "names[-1] or names[0]"),
+        ],
+        "A rank with another call in this row has not made the right one, either.": edit(
+            MISSING, "if one is None]"
+        ),
+        "One of these ranks waits in its other group, so it cannot come. In which group is nobody "
+        "excused?": edit(EXCUSED, "if False:"),
+        "The ranks that wait elsewhere are left out, but the call is still the one that they could "
+        "not come to. Which call did the others never enter?": edit(
+            EXCUSED, "missing = [r for r in missing if waits_in.get(r, group) == group]\n"
+            "            if not missing:"
+        ),
+        "Only the world was searched. Which other groups does a rank belong to?": edit(
+            "in groups.items()", "in [*groups.items()][:1]"
+        ),
+        "Calls of several groups stand in one row here. The numbers count within a group.": edit(
+            ' if e["process_group"][0] == group]', "]"
+        ),
+        "These are places in the group. Which ranks of the world stand there?": edit(
+            "zip(ranks, names", "zip(range(4), names[:4]"
+        ) + edit("strict=True", "strict=False"),
+        "These ranks have entered the call. Who has not?": edit(MISSING, "if one == name]"),
+        "Only one rank is named, and several are missing.": edit(
+            "return missing,", "return missing[:1],"
+        ),
+        "This line is in PyTorch's own file. Which frame is the first that is yours?": edit(
+            'if one["filename"] == "train.py"', "if one"
+        ),
+        "This is the outermost frame. Where in train.py does the call itself stand?": edit(
+            'next(one["line"] for one in frames if one["filename"] == "train.py")',
+            'frames[-1]["line"]',
+        ),
+    },
+    keeps="Which line changes what the recorder has noted?",
+    errors={
+        "NoneType": "A rank without an entry in this row has None there. Which line needs one?",
+        "out of range": "The lists have different lengths. Up to which row does each rank go?",
+    },
+    proves="who is missing in which call, from which line, in 6 jobs that hung, and nobody in a "
+    "seventh",
+)
