@@ -29,6 +29,7 @@ from ddp_workbook.chapters import (
     process_groups,
     samplers,
     single_process,
+    when_it_hangs,
 )
 from ddp_workbook.digits import DigitsMLP, Trained
 from ddp_workbook.experiments.fully_sharded import one_process as transformer
@@ -46,6 +47,7 @@ CHAPTERS = [
     fully_sharded,
     many_machines,
     checkpoint_and_recover,
+    when_it_hangs,
     make_it_fast,
 ]
 SHARDED = CHAPTERS[6:8]  # a transformer and AdamW
@@ -81,6 +83,7 @@ RUNS_OF_SHARDED = [
 OWN_RUNS = {
     samplers: RUNS_OF_SAMPLERS,
     checkpoint_and_recover: RUNS_OF_SAMPLERS,
+    when_it_hangs: RUNS_OF_SAMPLERS,
     many_machines: [{}, {"epochs": 0}],
 }
 OWN_RUNS |= dict.fromkeys(SHARDED, RUNS_OF_SHARDED)

@@ -33,10 +33,10 @@ CHAPTERS = {
     "further_strategies": ["memory_per_rank"],
     "many_machines": ["torchrun_line", "mend_the_job_script"],
     "further_what_it_costs": ["predict_scaling"],
-    "when_it_hangs": ["find_the_straggler"],
     "checkpoint_and_recover": ["save_atomically", "stop_together"],
     "further_elastic": ["resume_exactly"],
     "further_goodput": ["checkpoint_interval"],
+    "when_it_hangs": ["who_is_missing", "find_the_straggler"],
     "further_sharded_checkpoints": ["full_state", "load_resharded"],
     "make_it_fast": ["mfu", "overlap_with_hooks"],
 }

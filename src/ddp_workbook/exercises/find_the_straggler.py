@@ -36,7 +36,7 @@ def find_the_straggler(times: list[list[tuple[float, float]]]) -> tuple[int, str
     """Return the late rank and when it is: "always", "first" or "sometimes"; None if none is."""
     ### BEGIN SOLUTION
     waits = [[left - entered for entered, left in own] for own in times]
-    rank, steps = None, []
+    rank, steps = 0, []
     for step, of_all in enumerate(zip(*waits, strict=True)):
         shortest, second = sorted(of_all)[:2]
         if second - shortest >= 0.01:
@@ -184,7 +184,7 @@ CHECK = Alone(
             + edit(FAR, "shortest - second >= 0.01"),
             edit("of_all.index(shortest)", "of_all.index(max(of_all))"),
         ],
-        "Two hosts have two clocks. Does the later of two times on different clocks mean anything?": [
+        "Two hosts have two clocks. Does it mean anything which of their times is later?": [
             edit(WAITS, "-entered for"),
             edit(WAITS, "-left for"),
         ],

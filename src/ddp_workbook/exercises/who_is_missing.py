@@ -7,11 +7,11 @@ recorded them in jobs that really hung (gloo). `groups` says which ranks are in 
 | key | such as | meaning |
 |---|---|---|
 | `"process_group"` | `["0", "default_pg"]` | the group's name comes first |
-| `"collective_seq_id"` | `4` | the how manieth collective of this group it is on this rank, from 1 |
+| `"collective_seq_id"` | `4` | the rank's calls in this group are numbered from 1 |
 | `"profiling_name"` | `"gloo:all_reduce"` | backend and call |
 | `"input_sizes"` | `[[8]]` | shapes |
 | `"retired"` | `False` | False while this rank still waits in it |
-| `"frames"` | `[{"filename": "train.py", "line": 52, "name": "main"}, ...]` | the stack, innermost first |
+| `"frames"` | `[{"filename": "train.py", "line": 52, ...}, ...]` | the stack, innermost first |
 
 Return (ranks, call, line): which ranks are missing, in order; the call that they never entered,
 such as "all_reduce"; and from which line of `train.py` the others entered it. The stack begins in
@@ -82,12 +82,12 @@ def who_is_missing(
 
 RECORDED = Path(__file__).parents[3] / "data" / "when_it_hangs" / "dumps.json"
 RIGHT: dict[str, Any] = {  # job -> who is missing, in which call, from which line
-    "ahead": ([3], "broadcast", 0),
-    "leaves_early": ([2], "all_reduce", 0),
-    "another_call": ([0], "all_reduce", 0),
-    "one_alone": ([0, 2, 3], "barrier", 0),
-    "in_a_pair": ([1], "all_reduce", 0),
-    "in_the_other_pair": ([3], "broadcast", 0),
+    "ahead": ([3], "broadcast", 52),
+    "leaves_early": ([2], "all_reduce", 44),
+    "another_call": ([0], "all_reduce", 61),
+    "one_alone": ([0, 2, 3], "barrier", 68),
+    "in_a_pair": ([1], "all_reduce", 37),
+    "in_the_other_pair": ([3], "broadcast", 87),
     "complete": None,
 }
 
@@ -175,7 +175,10 @@ LINE = Look(
     actual="line {value}",
     required="line {right}",
 )
-EXCUSED, MISSING = "if any(waits_in.get(rank, group) != group for rank in missing):", "if one != name]"
+EXCUSED, MISSING = (
+    "if any(waits_in.get(rank, group) != group for rank in missing):",
+    "if one != name]",
+)
 LAST = "for calls in zip_longest(*own):"
 CHECK = Alone(
     cases=[*RIGHT],
@@ -196,8 +199,9 @@ CHECK = Alone(
         "excused?": edit(EXCUSED, "if False:"),
         "The ranks that wait elsewhere are left out, but the call is still the one that they could "
         "not come to. Which call did the others never enter?": edit(
-            EXCUSED, "missing = [r for r in missing if waits_in.get(r, group) == group]\n"
-            "            if not missing:"
+            EXCUSED,
+            "missing = [r for r in missing if waits_in.get(r, group) == group]\n"
+            "            if not missing:",
         ),
         "Only the world was searched. Which other groups does a rank belong to?": edit(
             "in groups.items()", "in [*groups.items()][:1]"
@@ -207,7 +211,8 @@ CHECK = Alone(
         ),
         "These are places in the group. Which ranks of the world stand there?": edit(
             "zip(ranks, names", "zip(range(4), names[:4]"
-        ) + edit("strict=True", "strict=False"),
+        )
+        + edit("strict=True", "strict=False"),
         "These ranks have entered the call. Who has not?": edit(MISSING, "if one == name]"),
         "Only one rank is named, and several are missing.": edit(
             "return missing,", "return missing[:1],"

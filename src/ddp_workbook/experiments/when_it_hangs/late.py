@@ -1,0 +1,62 @@
+"""One rank is late: what each rank's waiting in the all_reduce at the end of a step shows."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+
+import ddp_workbook
+from ddp_workbook import figures
+from ddp_workbook.chapters.distributed_data_parallel import setup
+
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.play import Play
+
+STEPS, COMPUTES, BY = 5, 0.02, 0.04  # seconds of a step's computing, and by which a rank is late
+WHEN = {"never": (), "in every step": range(STEPS), "in the first": (0,), "sometimes": (1, 3)}
+
+
+def worked(late: int, when: str) -> list[tuple[float, float]]:
+    """For each step, when this rank entered the all_reduce and when it left it, in seconds."""
+    device, times = setup(), []
+    gradient = torch.ones(1000, device=device)
+    dist.barrier()
+    for step in range(STEPS):
+        is_late = dist.get_rank() == late and step in WHEN[when]
+        time.sleep(COMPUTES + BY * is_late)
+        entered = time.monotonic()
+        dist.all_reduce(gradient)
+        times.append((entered, time.monotonic()))
+    return times
+
+
+def play_late() -> Play:
+    """Controls for who is late, and in which steps."""
+    return ddp_workbook.play(
+        worked,
+        waiting,
+        ranks=4,
+        stills=[{"when": one} for one in WHEN if one != "in every step"],
+        late=ddp_workbook.slider("late rank", range(4), 2),
+        when=ddp_workbook.choice("late", tuple(WHEN), "in every step"),
+    )
+
+
+@figures.drawn
+def waiting(of_ranks: list[list[tuple[float, float]]], **_: object) -> figures.Picture:
+    """A lane a rank: when it waited for the others."""
+    zero = min(times[0][0] for times in of_ranks) - COMPUTES
+    events = [
+        (f"rank {rank}", "waits in all_reduce", 1e3 * (entered - zero), 1e3 * (left - zero))
+        for rank, times in enumerate(of_ranks)
+        for entered, left in times
+    ]
+    table = pd.DataFrame(events, columns=["lane", "what", "start", "end"])
+    waited = [sum(left - entered for entered, left in times) for times in of_ranks]
+    least = min(range(len(waited)), key=waited.__getitem__)
+    about = f"Rank {least} waits least, {1e3 * waited[least]:.0f} ms in {STEPS} steps"
+    return figures.lanes(table, "ms", about, by="rank", pale=["waits in all_reduce"])

@@ -1,0 +1,52 @@
+"""What the lines that compare the ranks cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import ddp_workbook
+from ddp_workbook.chapters.distributed_data_parallel import setup
+from ddp_workbook.chapters.when_it_hangs import assert_own_rows, assert_same_on_all_ranks
+
+if TYPE_CHECKING:
+    from ddp_workbook.notebook.display import TextTable
+
+WIDTHS, REPEATS = (64, 1024, 2048), 5
+
+
+def timed(width: int) -> tuple[int, float, float]:
+    """Parameters of a model, and the seconds of the two comparisons: the fastest of some."""
+    device = setup()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(width, width), nn.Linear(width, width)).to(device)
+    batch = torch.randn(32, width, device=device) + dist.get_rank()
+    seconds = [fastest(assert_same_on_all_ranks, model), fastest(assert_own_rows, batch)]
+    return sum(p.numel() for p in model.parameters()), *seconds
+
+
+def fastest(call: Callable, given: object) -> float:
+    """Seconds of the fastest of some calls."""
+    found = []
+    for _ in range(REPEATS):
+        dist.barrier()
+        begun = time.perf_counter()
+        call(given)
+        found.append(time.perf_counter() - begun)
+    return min(found)
+
+
+def costs() -> TextTable:
+    """A row for each size of a model, on two ranks."""
+    rows = []
+    for width in WIDTHS:
+        parameters, weights, rows_of_batch = ddp_workbook.launch(timed, width, ranks=2)[0]
+        rows.append((f"{parameters:,}", f"{1e3 * weights:.2f}", f"{1e3 * rows_of_batch:.2f}"))
+    columns = ["parameters", "assert_same_on_all_ranks, ms", "assert_own_rows, ms"]
+    return ddp_workbook.text_table(pd.DataFrame(rows, columns=columns))

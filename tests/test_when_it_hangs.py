@@ -1,0 +1,100 @@
+"""Chapter 09: what its comparisons of the ranks notice, and what its patients show."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ddp_workbook import RanksHung
+from ddp_workbook.chapters import when_it_hangs
+from ddp_workbook.experiments.when_it_hangs import late, triage, ward
+from ddp_workbook.experiments.when_it_hangs.patients import PATIENTS
+from ddp_workbook.launcher.calls import call_of
+from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.launcher.standstill import Limits
+from ddp_workbook.testing import on_ranks
+from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+
+HANGS = "BCDEFG"
+
+
+def compared(mistake: str) -> list[str]:
+    """The error that this rank gets from each of the three comparisons, "" if none."""
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    ddp = DistributedDataParallel(model)
+    if mistake == "weights" and rank == 2:
+        with torch.no_grad():
+            model.weight[0, 0] += 1e-6
+    batch = torch.randn(3, 4) + rank * (mistake != "rows" or rank == 1)
+    called = model if mistake == "gradient" else ddp
+    checks = [
+        lambda: when_it_hangs.assert_same_on_all_ranks(model),
+        lambda: when_it_hangs.assert_own_rows(batch),
+        lambda: when_it_hangs.assert_gradient_is_the_mean(
+            ddp, lambda: called(batch + rank).sum().backward()
+        ),
+    ]
+    return [error_of(check) for check in checks]
+
+
+def error_of(check) -> str:
+    """The words of an assertion that fails."""
+    try:
+        check()
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        ("none", ["", "", ""]),
+        ("weights", ["The replicas of ranks [2] are not that of rank 0.", "", ""]),
+        ("rows", ["", "Pairs of ranks with the same rows: [(0, 2)].", ""]),
+        ("gradient", ["", "", "On ranks [0, 2] .grad is not the mean over the ranks."]),
+    ],
+)
+def test_each_comparison_raises_on_all_ranks_or_on_none(mistake, words):
+    found = on_ranks(3)(compared, mistake)
+    assert found == [words] * 3
+
+
+@pytest.mark.parametrize("patient", PATIENTS)
+def test_each_patient_is_as_the_page_says(patient):
+    """Six hang, with the rank that differs named; five are told from the one that is well."""
+    call, limits = call_of(ward.admitted, (patient,), {}, 4), Limits(patience=60)
+    if patient in HANGS:
+        with pytest.raises(RanksHung) as hung:
+            run_ranks(call, 4, quiet=True, by_evidence=limits)
+        assert hung.value.missed
+        return
+    said = str(ward.examined(run_ranks(call, 4, quiet=True, by_evidence=limits)))
+    assert ("no" in [line.split()[-1] for line in said.splitlines()] or "no, from" in said) == (
+        patient != ward.WELL
+    )
+
+
+def test_the_error_of_a_hang_comes_from_those_that_waited():
+    found = on_ranks(4)(triage.stuck)
+    assert [bool(error) for _, error in found] == [True, True, False, True]
+    assert "Timed out waiting 1000ms" in found[0][1]
+    places = [frame for frame, _ in found]
+    assert places[0] == places[1] == places[3] != places[2]
+
+
+def test_the_recorder_shows_the_call_that_a_rank_never_made():
+    rows = str(triage.side_by_side("leaves_early")).splitlines()
+    assert "-" in rows[-2].split() or "-" in rows[-1].split()
+
+
+@pytest.mark.parametrize("when", late.WHEN)
+def test_the_late_rank_waits_least(when):
+    times = on_ranks(3)(late.worked, 1, when)
+    waits = [[left - entered for entered, left in own] for own in times]
+    for step in late.WHEN[when]:
+        assert min(range(3), key=lambda rank: waits[rank][step]) == 1
