@@ -1,5 +1,5 @@
 # %% the rank with the fewest entries, in the newest call of the others
-# told: Go through the rows of each group's table
+# told: None came back, and ranks wait
 def who_is_missing(dumps, groups):
     counts = [len(entries) for entries in dumps]
     if len(set(counts)) == 1:
@@ -8,23 +8,6 @@ def who_is_missing(dumps, groups):
     missing = [rank for rank, count in enumerate(counts) if count == min(counts)]
     line = next(f["line"] for f in last["frames"] if f["filename"] == "train.py")
     return missing, last["profiling_name"].removeprefix("gloo:"), line
-
-
-# %% those without an entry that is not retired
-# told: Go through the rows of each group's table
-def who_is_missing(dumps, groups):
-    waits = {
-        rank: entry
-        for rank, entries in enumerate(dumps)
-        for entry in entries
-        if not entry["retired"]
-    }
-    if not waits:
-        return None
-    missing = [rank for rank in range(len(dumps)) if rank not in waits]
-    entry = next(iter(waits.values()))
-    line = next(f["line"] for f in entry["frames"] if f["filename"] == "train.py")
-    return missing, entry["profiling_name"].removeprefix("gloo:"), line
 
 
 # %% the world only, and the backend left in the name
@@ -44,3 +27,25 @@ def who_is_missing(dumps, groups):
             frames = row[came[0]]["frames"]
             return missing, name, next(f["line"] for f in frames if f["filename"] == "train.py")
     return None
+
+
+# %% nobody missing is an empty list
+# told: All ranks have made all calls here
+def who_is_missing(dumps, groups):
+    waiting = {r: e for r, own in enumerate(dumps) for e in own if not e["retired"]}
+    if waiting:
+        for group, members in groups.items():
+            own = {r: [e for e in dumps[r] if e["process_group"][0] == group] for r in members}
+            for number in range(max(map(len, own.values()))):
+                row = {r: calls[number] for r, calls in own.items() if number < len(calls)}
+                names = [e["profiling_name"] for e in row.values()]
+                name = max(names, key=names.count)
+                came = [r for r, e in row.items() if e["profiling_name"] == name]
+                missing = [r for r in members if r not in came]
+                if any(r in waiting and waiting[r]["process_group"][0] != group for r in missing):
+                    break
+                if missing:
+                    frames = row[came[0]]["frames"]
+                    line = next(f["line"] for f in frames if f["filename"] == "train.py")
+                    return missing, name.removeprefix("gloo:"), line
+    return [], "", 0

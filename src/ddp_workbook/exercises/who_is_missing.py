@@ -155,7 +155,7 @@ WHO = Look(
     },
     otherwise="Go through the rows of each group's table. Which is the first that some rank has "
     "not made, and does that rank wait in another group?",
-    actual=lambda seen: in_words(seen.value) + f" in {seen.actual[1]}" * bool(seen.actual),
+    actual=lambda seen: in_words(seen.value) + (f" in {seen.actual[1]}" if seen.actual else ""),
     required=lambda seen: (
         f"{seen.right} in {RIGHT[seen.case][1]}" if seen.right else "None: nobody is missing"
     ),
@@ -188,10 +188,9 @@ CHECK = Alone(
     mistakes={
         "A rank that is ahead waits in the newest call, but others wait in an older one. Which is "
         "the first row with a gap?": edit(LAST, "for calls in [*zip_longest(*own)][::-1]:"),
-        "One rank's call is compared with, as if it were right. Which call have most ranks made?": [
-            edit("Counter(filter(None, names)).most_common(1)[0][0]", "next(filter(None, names))"),
-            edit("Counter(filter(None, names)).most_common(1)[0][0]", "names[-1] or names[0]"),
-        ],
+        "One rank's call is taken as the right one. Which call have most ranks made?": edit(
+            "Counter(filter(None, names)).most_common(1)[0][0]", "next(filter(None, names))"
+        ),
         "A rank with another call in this row has not made the right one, either.": edit(
             MISSING, "if one is None]"
         ),
@@ -205,9 +204,6 @@ CHECK = Alone(
         ),
         "Only the world was searched. Which other groups does a rank belong to?": edit(
             "in groups.items()", "in [*groups.items()][:1]"
-        ),
-        "Calls of several groups stand in one row here. The numbers count within a group.": edit(
-            ' if e["process_group"][0] == group]', "]"
         ),
         "These are places in the group. Which ranks of the world stand there?": edit(
             "zip(ranks, names", "zip(range(4), names[:4]"
