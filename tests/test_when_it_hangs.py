@@ -64,6 +64,39 @@ def test_each_comparison_raises_on_all_ranks_or_on_none(mistake, words):
     assert found == [words] * 3
 
 
+class SometimesUnused(nn.Module):
+    """A frozen layer, and one that rank 0 alone uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen, self.always, self.sometimes = (nn.Linear(4, 4) for _ in range(3))
+        self.frozen.requires_grad_(False)
+
+    def forward(self, batch):
+        x = self.always(self.frozen(batch))
+        return self.sometimes(x) if dist.get_rank() == 0 else x
+
+
+def gradient_checked(past_the_wrapper: bool) -> str:
+    """What the comparison of the gradients says of a model that has not all gradients."""
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = SometimesUnused()
+    ddp = DistributedDataParallel(model, find_unused_parameters=True)
+    called, batch = model if past_the_wrapper else ddp, torch.randn(3, 4)
+
+    def backward():
+        called(batch).sum().backward()
+
+    return error_of(lambda: when_it_hangs.assert_gradient_is_the_mean(ddp, backward))
+
+
+def test_parameters_without_a_gradient_are_compared_too():
+    wrong = "On ranks [0, 1] .grad is not the mean over the ranks."
+    assert on_ranks(2)(gradient_checked, False) == ["", ""]
+    assert on_ranks(2)(gradient_checked, True) == [wrong, wrong]
+
+
 @pytest.mark.parametrize("patient", PATIENTS)
 def test_each_patient_is_as_the_page_says(patient):
     """Six hang, with the rank that differs named; five are told from the one that is well."""
