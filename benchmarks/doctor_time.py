@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.table import Line, ratio_text, seconds_text, spread
-from ddp_workbook.doctor.diagnosis import doctor
+from ddp_workbook.checkup.diagnosis import doctor
 from ddp_workbook.launcher.calls import call_of
 from ddp_workbook.launcher.launch import run_ranks
 

@@ -5,6 +5,7 @@ Which mistakes it names is in test_doctor_scripts.py.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.doctor.diagnosis import diagnosis_of, doctor
-from ddp_workbook.doctor.facts import Facts
+from ddp_workbook.checkup.diagnosis import diagnosis_of, doctor
+from ddp_workbook.checkup.facts import Facts
 from ddp_workbook.errors import LaunchRefused
+from ddp_workbook.notebook import pages
 from ddp_workbook.program.new import write
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
@@ -258,6 +260,12 @@ optimizer = torch.optim.AdamW(model.parameters())
 {LOOP}""")
     found = doctor(path)
     assert (found.exit_code, found.ending) == (0, "") and found.steps == 32, found
+
+
+def test_each_finding_names_a_page_that_is_there():
+    sources = (CHECKOUT / "src/ddp_workbook/checkup").glob("*.py")
+    named = {page for one in sources for page in re.findall(r'"(\d\d_\w+)"', one.read_text())}
+    assert len(named) > 5 and named <= {page.stem for page in pages.all_pages()}
 
 
 def test_rules_see_facts_alone():

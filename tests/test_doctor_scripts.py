@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.doctor.diagnosis import doctor
-from ddp_workbook.doctor.facts import NOTE
+from ddp_workbook.checkup.diagnosis import doctor
+from ddp_workbook.checkup.facts import NOTE
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
 SCRIPTS = Path(__file__).parent / "doctor_scripts"

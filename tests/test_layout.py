@@ -34,19 +34,27 @@ MAY_IMPORT = {
     "planning": {"errors", "digits"},
     "network": {"planning", "errors"},
     "recording": {"launcher", "network", "diagnostics", "errors", "files"},
-    "doctor": {"recording", "launcher", "network", "diagnostics", "errors"},
+    "checkup": {"recording", "launcher", "network", "diagnostics", "errors"},
     "questions": {"errors"},
     "progress_board": {"errors", "files", "questions"},
 }
 MAY_IMPORT["notebook"] = {"recording", "figures", "launcher", *MAY_IMPORT["launcher"]}
 MAY_IMPORT["notebook"] |= {"progress_board", *MAY_IMPORT["progress_board"]}
 MAY_IMPORT["exercises"] = {"notebook", "progress_board", *MAY_IMPORT["notebook"]} - {"figures"}
-MAY_IMPORT["experiments"] = {"exercises", "chapters", "planning", "figures", "results", "digits"}
+MAY_IMPORT["experiments"] = {
+    "checkup",
+    "exercises",
+    "chapters",
+    "planning",
+    "figures",
+    "results",
+    "digits",
+}
 MAY_IMPORT["experiments"] |= MAY_IMPORT["exercises"]
 MAY_IMPORT["instructor"] = {"exercises", "digits", *MAY_IMPORT["exercises"]}
 MAY_IMPORT["testing"] = {"launcher", *MAY_IMPORT["launcher"]}
 MAY_IMPORT["program"] = {"errors", "files", "chapters"}
-MAY_IMPORT["cli"] = {"doctor", "program", "instructor", "planning", *MAY_IMPORT["instructor"]}
+MAY_IMPORT["cli"] = {"checkup", "program", "instructor", "planning", *MAY_IMPORT["instructor"]}
 
 
 def name(path: Path) -> str:

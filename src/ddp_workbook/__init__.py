@@ -22,7 +22,7 @@ HOMES = {
     "record_collectives": "recording.collectives",
     "recorded": "recording.collectives",
     "timeline": "notebook.timelines",
-    "doctor": "doctor.diagnosis",
+    "doctor": "checkup.diagnosis",
     "MemoryLedger": "recording.memory",
     "compare": "recording.timing",
     "speed_up": "recording.timing",

@@ -157,7 +157,7 @@ def doctor(
     What it writes goes to a folder that is thrown away. The exit code
     is 1 if something is wrong or likely to be, 2 if it cannot be run.
     """
-    from ddp_workbook.doctor.diagnosis import doctor as look_at
+    from ddp_workbook.checkup.diagnosis import doctor as look_at
 
     with plain_errors():
         found = look_at(

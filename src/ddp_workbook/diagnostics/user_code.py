@@ -20,7 +20,7 @@ BOOK = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 MACHINERY = tuple(
     os.path.join(BOOK, folder, "")
     for folder in (
-        *("launcher", "network", "diagnostics", "recording", "doctor", "notebook", "figures"),
+        *("launcher", "network", "diagnostics", "recording", "checkup", "notebook", "figures"),
     )
 )
 LIBRARIES = tuple(

@@ -143,7 +143,7 @@ def run_ranks(
         store = None  # an error keeps this frame alive, but must not keep the socket and the thread
     text = call.script.text if call.script and ranks > 1 else ""
     if text and (sentence := alone.without_a_group(_evidence(handles), text)):
-        print(sentence)
+        print(sentence, file=output)
     return results
 
 

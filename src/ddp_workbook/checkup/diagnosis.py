@@ -1,6 +1,5 @@
 """`doctor`: run a reader's script for a few steps on a few CPU ranks, and say what was seen."""
 
-import contextlib
 import io
 import os
 import re
@@ -11,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddp_workbook.doctor.facts import NOTE, Facts, Finding, equal
-from ddp_workbook.doctor.notes import read_notes
-from ddp_workbook.doctor.observed import Extent, Observed
-from ddp_workbook.doctor.rules import judged
+from ddp_workbook.checkup.facts import NOTE, Facts, Finding, equal
+from ddp_workbook.checkup.notes import read_notes
+from ddp_workbook.checkup.observed import Extent, Observed
+from ddp_workbook.checkup.rules import judged
 from ddp_workbook.errors import LaunchRefused, RankFailed, RanksHung, TooBusyToTell
 from ddp_workbook.launcher.calls import Call, call_of
 from ddp_workbook.launcher.launch import run_ranks
@@ -128,15 +127,14 @@ def doctor(
         limits = Limits(idle=IDLE, processor=timeout, patience=timeout, polling=IDLE)
         output, ending, hung = io.StringIO(), "", False
         try:
-            with contextlib.redirect_stdout(output):
-                run_ranks(
-                    Call(observed, call.args, call.kwargs),
-                    ranks,
-                    quiet=True,
-                    by_evidence=limits,
-                    output=output,
-                    network=network,
-                )
+            run_ranks(
+                Call(observed, call.args, call.kwargs),
+                ranks,
+                quiet=True,
+                by_evidence=limits,
+                output=output,
+                network=network,
+            )
         except (RankFailed, TooBusyToTell) as error:
             ending = error.explain()
             if not as_if_gpus and GPU.search(ending):

@@ -19,8 +19,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from ddp_workbook.doctor.losses import shape_of_loss
-from ddp_workbook.doctor.notes import (
+from ddp_workbook.checkup.losses import shape_of_loss
+from ddp_workbook.checkup.notes import (
     Notes,
     digest,
     hashes,
@@ -29,7 +29,7 @@ from ddp_workbook.doctor.notes import (
     row_hashes,
     tensors_in,
 )
-from ddp_workbook.doctor.patches import Inside, Patches, unseen
+from ddp_workbook.checkup.patches import Inside, Patches, unseen
 from ddp_workbook.recording.dispatch_mode import Recorder
 
 WRITES = 40  # writes to parameters that are noted, at most

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from ddp_workbook.doctor import data_rules, gradient_rules
-from ddp_workbook.doctor.facts import LEVELS, LIKELY, NOTE, WRONG, Facts, Finding, lines_of
+from ddp_workbook.checkup import data_rules, gradient_rules
+from ddp_workbook.checkup.facts import LEVELS, LIKELY, NOTE, WRONG, Facts, Finding, lines_of
 
 HANGS = "09_when_it_hangs"
 UNUSED = "Expected to have finished reduction"
@@ -179,7 +179,7 @@ def threads(facts: Facts) -> Iterator[Finding]:
                 f"{fact['number']} threads on each of {facts.ranks} ranks; {facts.cores} cores.",
                 "Threads that wait for a core make all slower: cores divided by ranks.",
                 lines_of(fact),
-                "01_process_groups",
+                "02_further_does_it_pay",
             )
 
 

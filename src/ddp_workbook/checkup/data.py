@@ -19,9 +19,9 @@ from torch.utils.data import (
 )
 from torch.utils.data._utils import fetch
 
-from ddp_workbook.doctor.notes import Notes, digest, hash_of, lines, row_hashes, tensors_in
-from ddp_workbook.doctor.patches import Patches, unseen
-from ddp_workbook.doctor.training import Training, torch_state
+from ddp_workbook.checkup.notes import Notes, digest, hash_of, lines, row_hashes, tensors_in
+from ddp_workbook.checkup.patches import Patches, unseen
+from ddp_workbook.checkup.training import Training, torch_state
 
 FETCHES = 6  # that are looked at in each process
 GENERATORS = (numpy.random.Generator, numpy.random.RandomState, random.Random, torch.Generator)

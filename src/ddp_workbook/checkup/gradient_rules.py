@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ddp_workbook.doctor.facts import (
+from ddp_workbook.checkup.facts import (
     LIKELY,
     NOTE,
     WRONG,
@@ -38,7 +38,7 @@ def of_unequal(facts: Facts, number: int, steps: list, differing: list) -> Itera
         "optimizer.step() used differ between the ranks"
     )
     wrappers = first["ddp"]
-    past = [f for f in facts.any("forward") if f["past"] is not None and f["trains"]]
+    past = [f for f in facts.all("forward")[0] if f["past"] is not None and f["trains"]]
     flags = [f for f in facts.any("flag") if f["ddp"] in wrappers]
     changed = [f for f in facts.any("forward") if f["ddp"] in wrappers and f["changed"]]
     if past:
@@ -61,7 +61,7 @@ def of_unequal(facts: Facts, number: int, steps: list, differing: list) -> Itera
             INSIDE,
         )
     elif wrappers:
-        silent = [f for f in facts.any("forward") if f["ddp"] in wrappers and f["sync"] is False]
+        silent = [f for f in facts.all("forward")[0] if f["ddp"] in wrappers and f["sync"] is False]
         yield Finding(
             "not-synchronised",
             WRONG,
@@ -263,7 +263,7 @@ def losses(facts: Facts) -> Iterator[Finding]:
         len({tuple(f["lines"]) for f in backwards}) < micro
         or any(flag is False for f in backwards for flag in f["sync"].values())
     )
-    lines, page = lines_of(*reversed(backwards)), "02_further_accumulation"
+    lines, page = lines_of(*reversed(backwards)), "02_further_the_batch"
     if accumulates and last["means"] and near(divisor, 1):
         yield Finding(
             "loss-not-divided",
@@ -387,7 +387,7 @@ def each_micro_batch(rounds: list) -> Iterator[Finding]:
                 f"The gradients are sent after each of {len(backwards)} micro-batches of a step.",
                 "They add up locally: send them once, before the step.",
                 lines_of(early[0]),
-                "01_process_groups",
+                "02_further_the_batch",
             )
             return
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ddp_workbook.checkup.data import Data
+from ddp_workbook.checkup.notes import Notes
+from ddp_workbook.checkup.patches import Patches
+from ddp_workbook.checkup.redirection import Redirection
+from ddp_workbook.checkup.stand_ins import cpu_for_gpus
+from ddp_workbook.checkup.training import EnoughSeen, Training
 from ddp_workbook.diagnostics.user_code import is_own
-from ddp_workbook.doctor.data import Data
-from ddp_workbook.doctor.notes import Notes
-from ddp_workbook.doctor.patches import Patches
-from ddp_workbook.doctor.redirection import Redirection
-from ddp_workbook.doctor.stand_ins import cpu_for_gpus
-from ddp_workbook.doctor.training import EnoughSeen, Training
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ddp_workbook.doctor.facts import (
+from ddp_workbook.checkup.facts import (
     LIKELY,
     NOTE,
     WRONG,
