@@ -47,11 +47,12 @@ def same_on_all_ranks(tensors: list[Tensor]) -> list[int]:
 
 
 class Differ(NamedTuple):
-    """One call: what is done to the tensors of some ranks."""
+    """One call: what is done to the tensors of some ranks, of so many."""
 
     what: str
     ranks: tuple[int, ...]
     dtype: torch.dtype = torch.float32
+    size: int = 4
 
 
 CASES = [
@@ -66,6 +67,15 @@ CASES = [
     Differ("one number is larger by 2 ** 40", (2, 3), torch.int64),
     Differ("nothing", (), torch.bfloat16),
 ]
+
+
+def cases(size: int) -> list[Differ]:
+    """The calls at this world size."""
+    known = range(size)
+    return [
+        case._replace(ranks=tuple(rank for rank in case.ranks if rank in known), size=size)
+        for case in CASES
+    ]
 
 
 def tensors_of(case: Differ, rank: int) -> list[Tensor]:
@@ -95,10 +105,9 @@ def tensors_of(case: Differ, rank: int) -> list[Tensor]:
     return [first, second]
 
 
-def right(case: Differ, size: int) -> list[int]:
-    """The ranks that differ from rank 0 at this world size."""
-    differ = [rank for rank in case.ranks if rank < size]
-    return [rank for rank in range(size) if (rank in differ) != (0 in differ)]
+def right(case: Differ) -> list[int]:
+    """The ranks that differ from rank 0."""
+    return [rank for rank in range(case.size) if (rank in case.ranks) != (0 in case.ranks)]
 
 
 def said(case: Differ) -> str:
@@ -112,12 +121,12 @@ CRC = "zlib.crc32(bits.numpy(), total)"
 OWN = "own = torch.tensor([total])"
 COMPARED = "one != everyone[0]"
 CHECK = OnRanks(
-    cases=lambda size: CASES,
+    cases=cases,
     called=said,
     given=lambda case, rank: (tensors_of(case, rank),),
     looks=[
         Look(
-            right=lambda case, size: right(case, size),
+            right=right,
             otherwise="Print the number that stands for each rank's tensors. Which two are equal, "
             "or unequal, and should not be?",
             words=in_words,
@@ -134,6 +143,8 @@ CHECK = OnRanks(
     mistakes={
         "A sum forgets where its numbers stand, and what cancels out. What keeps their places?": [
             edit(CRC, "total + int(bits.to(torch.int64).sum())"),
+            edit(CRC, "total + tensor.double().nansum().item()")
+            + edit(OWN, "own = torch.tensor([total], dtype=torch.float64)"),
         ],
         "The numbers start anew with each tensor, so only the last one counts.": edit(
             "bits.numpy(), total", "bits.numpy()"
@@ -146,9 +157,6 @@ CHECK = OnRanks(
         ),
         "Every rank gives an answer of its own here. Whose tensors should all compare with?": edit(
             COMPARED, "one != own"
-        ),
-        "A number was rounded before it was compared. Which type holds 32 bits exactly?": edit(
-            OWN, "own = torch.tensor([total], dtype=torch.float32)"
         ),
         "Numbers are equal, and their bits are not. What do you hash?": edit(
             BITS, "(tensor + 0).contiguous().view(-1).view(torch.uint8)"
