@@ -11,13 +11,28 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 import ddp_workbook
+from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.experiments.when_it_hangs.patients import PATIENTS, Chart, batches
+from ddp_workbook.experiments.when_it_hangs.ward import admitted
 
 if TYPE_CHECKING:
     from ddp_workbook.checkup.diagnosis import Diagnosis
     from ddp_workbook.notebook.display import TextTable
     from ddp_workbook.notebook.play import Play
+
+SILENT = "AHIJKL"
+
+
+@figures.drawn
+def curves() -> figures.Picture:
+    """The losses that rank 0 logs, of the patient that is well and of the five silent ones."""
+    logged = {
+        f"patient {one}": ddp_workbook.launch(admitted, one, ranks=4)[0][1].chart.losses
+        for one in SILENT
+    }
+    table = pd.DataFrame(logged, index=pd.RangeIndex(1, 5, name="step"))
+    return figures.lines(table, "loss on rank 0", "Six programs, one of which is right")
 
 
 def treated(patient: str) -> None:
