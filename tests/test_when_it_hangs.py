@@ -125,6 +125,11 @@ def test_the_recorder_shows_the_call_that_a_rank_never_made():
     assert "-" in rows[-2].split() or "-" in rows[-1].split()
 
 
+def test_the_official_analyser_names_the_missing_rank_once_the_dump_is_mended():
+    assert "missing ranks: {2}" in triage.analysed()
+    assert "KeyError" in triage.analysed(cure=False)
+
+
 @pytest.mark.parametrize("when", late.WHEN)
 def test_the_late_rank_waits_least(when):
     times = on_ranks(3)(late.worked, 1, when)
