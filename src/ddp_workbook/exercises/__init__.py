@@ -37,7 +37,9 @@ CHAPTERS = {
     "further_elastic": ["resume_exactly"],
     "further_goodput": ["checkpoint_interval"],
     "when_it_hangs": ["who_is_missing", "find_the_straggler"],
-    "further_silently_wrong": ["same_on_all_ranks"],
+    "further_silently_wrong": [
+        *("same_on_all_ranks", "heal_three_ranks", "heal_does_not_learn"),
+    ],
     "further_sharded_checkpoints": ["full_state", "load_resharded"],
     "make_it_fast": ["mfu", "overlap_with_hooks"],
 }

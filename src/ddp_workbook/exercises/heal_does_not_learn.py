@@ -1,0 +1,164 @@
+"""Mend a training of a sharded model that runs, raises nothing, and does not learn.
+
+`model` is an nn.Linear, equal on all ranks, and not yet sharded. `batches` are this rank's parts
+of the batches, pairs (x [rows, 8], y [rows, 1]) with equally many rows on all ranks. Shard the
+model with `fully_shard`, and make a step of SGD with learning rate 0.1 for each batch. Return, for
+each batch, the mean over the ranks of the mean squared error before its step.
+
+- Every rank returns the same, and it is what one process would return for the whole batches.
+- The model stays sharded: its parameters are DTensors afterwards.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+
+from ddp_workbook.exercises import Look, OnRanks, edit, in_words
+
+MINUTES = 8
+HINTS = [
+    "The loss does not fall, so the weights do not change. Which ones does the optimizer have?",
+    "`fully_shard` replaces the parameters of the model by DTensors. Who still holds the old ones?",
+    "Make the optimizer from the parameters that the model has when it is called.",
+]
+
+
+def heal_does_not_learn(model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> list[float]:
+    """The loss of each batch, the mean over the ranks, while the model is trained on them."""
+    ### BEGIN SOLUTION
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach()
+        dist.all_reduce(mean)
+        losses.append(mean.item() / dist.get_world_size())
+    return losses
+    ### GIVEN
+    # # TODO: mend this
+    # optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    # fully_shard(model)
+    # losses = []
+    # for x, y in batches:
+    #     optimizer.zero_grad()
+    #     loss = F.mse_loss(model(x), y)
+    #     loss.backward()
+    #     optimizer.step()
+    #     mean = loss.detach()
+    #     dist.all_reduce(mean)
+    #     losses.append(mean.item() / dist.get_world_size())
+    # return losses
+    ### END SOLUTION
+
+
+class Run(NamedTuple):
+    """One call: so many batches of so many rows a rank."""
+
+    batches: int
+    rows: int
+    size: int = 4  # ranks
+
+
+CASES = [Run(4, 3), Run(1, 8), Run(6, 1)]
+
+
+def cases(size: int) -> list[Run]:
+    """The calls at this world size."""
+    return [case._replace(size=size) for case in CASES]
+
+
+def model_of() -> nn.Linear:
+    """Weights that are not random: the solution's and one process's are the same."""
+    model = nn.Linear(8, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.linspace(-0.5, 0.5, 8)[None])
+        model.bias.fill_(0.25)
+    return model
+
+
+def batch_of(number: int, rows: int, rank: int) -> tuple[Tensor, Tensor]:
+    """A rank's part of a batch."""
+    counted = torch.arange(rows * 8, dtype=torch.float32).reshape(rows, 8)
+    x = torch.sin(counted + 7 * rank + 31 * number)
+    return x, x.sum(1, keepdim=True)
+
+
+def given(case: Run, rank: int) -> tuple[nn.Linear, list[tuple[Tensor, Tensor]]]:
+    """The model, and this rank's parts."""
+    return model_of(), [batch_of(n, case.rows, rank) for n in range(case.batches)]
+
+
+def observed(returned: Any, model: nn.Module, _: Any) -> tuple[Any, bool]:
+    """What came back, and whether the model is sharded."""
+    return returned, all(hasattr(p, "_local_tensor") for p in model.parameters())
+
+
+def right(case: Run) -> list[float]:
+    """The losses of one process on the whole batches."""
+    model, losses = model_of(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number in range(case.batches):
+        parts = [batch_of(number, case.rows, rank) for rank in range(case.size)]
+        x, y = (torch.cat(part) for part in zip(*parts, strict=True))
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+SHARD, MADE = "fully_shard(model)\n", "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+CHECK = OnRanks(
+    cases=cases,
+    called=lambda case: (
+        f"heal_does_not_learn(model, batches), {case.batches} batches of {case.rows} rows a rank"
+    ),
+    given=given,
+    observe=observed,
+    looks=[
+        Look(
+            of=lambda seen: seen.actual[0],
+            right=right,
+            otherwise="Compare the losses step by step. In which step do they begin to differ, and "
+            "what was done just before?",
+            words=in_words,
+        ),
+        Look(
+            of=lambda seen: seen.actual[1],
+            right=True,
+            otherwise="Which line shards the model, and what is done to it afterwards?",
+            actual="the right losses, of a model that is not sharded",
+            required="parameters that are DTensors",
+        ),
+    ],
+    mistakes={
+        "The loss stays where it was: no step changes the model. Whose parameters does the "
+        "optimizer hold?": edit(f"{SHARD}    {MADE}", f"{MADE}    {SHARD}"),
+        "Gradients of earlier batches are still in it. Where do they end?": edit(
+            "        optimizer.zero_grad()\n", ""
+        ),
+        "This is the loss of rank {rank}'s own rows. Where do the others' come in?": [
+            edit("        dist.all_reduce(mean)\n", "", " / dist.get_world_size()", ""),
+        ],
+        "The losses of all ranks are added. How many are there?": edit(
+            " / dist.get_world_size()", ""
+        ),
+        "The ranks train models of their own. What averages their gradients?": edit(
+            f"    {SHARD}", ""
+        ),
+    },
+    keeps="",
+    errors={
+        "mixed torch.Tensor and DTensor": "One of the two is sharded. Which one did you keep?",
+    },
+    proves="a sharded model learns as one process does, on 1 to 4 ranks",
+)
