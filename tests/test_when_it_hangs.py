@@ -115,7 +115,8 @@ def test_each_patient_is_as_the_page_says(patient):
 def test_the_error_of_a_hang_comes_from_those_that_waited():
     found = on_ranks(4)(triage.stuck)
     assert [bool(error) for _, error in found] == [True, True, False, True]
-    assert "Timed out waiting 1000ms" in found[0][1]
+    # who gives up first closes its connections, which the next one notices
+    assert any("Timed out waiting 1000ms" in error for _, error in found)
     places = [frame for frame, _ in found]
     assert places[0] == places[1] == places[3] != places[2]
 
