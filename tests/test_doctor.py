@@ -101,6 +101,9 @@ if rank == 0:
     assert torch.load("model.pt").sum() == 2 and os.path.exists("model.pt")
     numpy.save("x.npy", numpy.ones(3))
     assert numpy.load("x.npy").sum() == 3
+    from safetensors.torch import load_file, save_file
+    save_file({"a": torch.ones(2)}, "a.safetensors")
+    assert load_file("a.safetensors")["a"].sum() == 2
     os.remove("kept.txt"); shutil.rmtree("old"); os.truncate("train.py", 0)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "one").write_text("1")

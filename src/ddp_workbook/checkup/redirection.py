@@ -1,7 +1,7 @@
 """Files that a script opens for writing go to a folder that is thrown away; it reads them there.
 
 What Python opens is redirected: `open`, `os.open`, pathlib, `torch.save`, and with it nearly all
-libraries. What a library opens in C or Rust without Python is not; the report says so.
+libraries; safetensors, too. What others open in C or Rust, without Python, is not.
 """
 
 import builtins
@@ -10,6 +10,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,11 @@ class Redirection:
         patches.put(io, "open", builtins.open)
         patches.replace(torch, "save", self._save)
         patches.replace(torch, "load", self._load)
+        if find_spec("safetensors"):  # it opens files in Rust
+            module = import_module("safetensors.torch")
+            patches.replace(module, "serialize_file", self._serialize)
+            for owner in (module, import_module("safetensors")):
+                patches.replace(owner, "safe_open", self._reading)
         for name in ("stat", "lstat", "listdir", "scandir", "chdir", "access"):
             patches.replace(os, name, self._reading)
         patches.replace(shutil, "rmtree", self._rmtree)
@@ -121,6 +128,9 @@ class Redirection:
         if isinstance(f, str | os.PathLike):
             f = self.to_write(f, keep=False, what="torch.save")
         return call(obj, f, *args, **kwargs)
+
+    def _serialize(self, call: Callable, tensors: Any, path: Any, *args: Any, **kw: Any) -> Any:
+        return call(tensors, self.to_write(path, keep=False, what="save_file"), *args, **kw)
 
     def _load(self, call: Callable, f: Any, map_location: Any = None, *args, **kwargs) -> Any:
         if isinstance(f, str | os.PathLike):
