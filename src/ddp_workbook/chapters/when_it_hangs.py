@@ -78,7 +78,8 @@ def assert_gradient_is_the_mean(ddp: DistributedDataParallel, backward: Callable
     """Raise an error on every rank unless `backward()` leaves the mean over the ranks in .grad.
 
     `backward` runs forward and backward of one batch, twice: so call this once, in the first step.
-    Dropout must be off, or draw the same numbers both times. It leaves no gradients.
+    Dropout must be off, or draw the same numbers both times; BatchNorm's statistics move twice. It
+    leaves no gradients.
     """
     with ddp.no_sync():
         backward()
