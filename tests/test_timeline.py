@@ -1,6 +1,7 @@
 """Where a step of each rank went, on one clock; from ranks here, and from traces of any origin."""
 
 import gzip
+import itertools
 import json
 
 import numpy
@@ -228,6 +229,19 @@ def test_the_file_for_perfetto(healthy, tmp_path):
     assert {e["pid"] for e in events} == {0, 1}
     sent = [e["ts"] for e in events if e["name"] == "gloo:all_reduce"]
     assert max(sent) - min(sent) < 60e6  # microseconds
+
+
+def test_calls_that_are_under_way_at_once_have_rows_of_their_own(tmp_path):
+    """Perfetto drops spans that overlap in a row, and arrows of two ranks with one number."""
+    found = timeline(workers.train, ranks=2, steps=2, network="100 Mbit/s")
+    events = json.loads(found.save(tmp_path / "all.json").read_text())["traceEvents"]
+    rows = {}
+    for one in sorted((e for e in events if "network:" in e["name"]), key=lambda e: e["ts"]):
+        rows.setdefault((one["pid"], one["tid"]), []).append((one["ts"], one["ts"] + one["dur"]))
+    assert (1, "network 2") in rows
+    assert all(a[1] <= b[0] for row in rows.values() for a, b in itertools.pairwise(row))
+    arrows = [e["id"] for e in events if e["ph"] == "s"]
+    assert arrows and len(arrows) == len({*arrows})
 
 
 def test_pictures_say_what_they_show(healthy):

@@ -84,19 +84,27 @@ class Tracer:
         partial.rename(self.file)
 
     def _network(self, base: int) -> list[dict]:
-        """The calls on the network that was ordered, as spans of a thread of their own."""
-        return [
-            {
-                "ph": "X",
-                "cat": "user_annotation",
-                "name": f"network:{kind}",
-                "pid": os.getpid(),
-                "tid": "network",
-                "ts": (start + self.offset) * 1e6 - base / 1e3,
-                "dur": (end - start) * 1e6,
-            }
-            for kind, start, end in self.deliveries
-        ]
+        """The calls on the network that was ordered, as spans of threads of their own.
+
+        Spans of a thread must not overlap: Perfetto drops those that do. So calls that are under
+        way at the same time have a thread each.
+        """
+        events, free = [], []  # free[n]: when the last call of thread n ended
+        for kind, start, end in sorted(self.deliveries, key=lambda call: call[1]):
+            row = next((n for n, ended in enumerate(free) if ended <= start), len(free))
+            free[row:] = [end, *free[row + 1 :]]
+            events.append(
+                {
+                    "ph": "X",
+                    "cat": "user_annotation",
+                    "name": f"network:{kind}",
+                    "pid": os.getpid(),
+                    "tid": f"network {row + 1}",
+                    "ts": (start + self.offset) * 1e6 - base / 1e3,
+                    "dur": (end - start) * 1e6,
+                }
+            )
+        return events
 
 
 @contextlib.contextmanager

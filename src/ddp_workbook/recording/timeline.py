@@ -18,6 +18,7 @@ from ddp_workbook.network.links import Network
 from ddp_workbook.recording.profiled import Profiled
 from ddp_workbook.recording.traces import Trace, parts_of_steps, read_traces
 
+FLOW = ("s", "t", "f")  # start, step and end of an arrow, as from forward to its backward
 LATE = 0.1  # of a step: what the others wait for the last rank at least, for it to be called late
 CAUSES = {"compute": "its computing", "loading": "its loader", "other": "its Python code"}
 
@@ -118,9 +119,10 @@ def merged(traces: Sequence[Trace]) -> list[dict]:
         named = {"name": "process_name", "ph": "M", "pid": trace.rank}
         events.append(named | {"args": {"name": f"rank {trace.rank}"}})
         events.append({**named, "name": "process_sort_index", "args": {"sort_index": trace.rank}})
-        events += [
-            event | {"pid": trace.rank}
-            for event in trace.events
-            if event.get("name") not in ("process_name", "process_labels", "process_sort_index")
-        ]
+        for event in trace.events:
+            if event.get("name") in ("process_name", "process_labels", "process_sort_index"):
+                continue
+            # All ranks number their arrows from 1, and the viewers tell them apart by id alone.
+            own = {"id": (trace.rank << 32) + event["id"]} if event.get("ph") in FLOW else {}
+            events.append(event | {"pid": trace.rank} | own)
     return events
