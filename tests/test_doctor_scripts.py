@@ -1,7 +1,8 @@
 """The doctor on scripts as people write them: one mistake each, or none that nearly looks like one.
 
-They were written from threads, without a look at the rules. `# <- here` marks the lines that a
-finding may name: that of the mistake, and where something is missing, that where one notices it.
+A mistake is an edit of a healthy script, as it was seen in threads, or a script of its own in
+`wrong/` where it needs another form of program. `# <- here` marks the lines that a finding may
+name: that of the mistake, and where something is missing, that where one notices it.
 """
 
 from pathlib import Path
@@ -10,76 +11,489 @@ import pytest
 
 from ddp_workbook.checkup.diagnosis import doctor
 from ddp_workbook.checkup.facts import NOTE
+from ddp_workbook.exercises import edit
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
 SCRIPTS = Path(__file__).parent / "doctor_scripts"
 HERE = "# <- here"
 
-# script -> the rule that names its mistake; a second one is as good where two words fit one fact
-MISTAKES = {
-    "accumulation_without_no_sync_hf_loop": {"accumulation-without-no-sync"},
-    "changed_after_ddp_freeze": {"changed-after-ddp", "unused-parameters"},
-    "changed_after_ddp_unfreeze": {"changed-after-ddp"},
-    "checkpoint_on_one_device_resume": {"checkpoint-on-one-device"},
-    "clipped_before_averaging": {"clipped-before-averaging"},
-    "equal_augmentation": {"equal-augmentation"},
-    "equal_dropout": {"equal-dropout"},
-    "equal_worker_seeds_init_fn": {"equal-worker-seeds"},
-    "equal_worker_seeds_rng_in_dataset": {"equal-worker-seeds"},
-    "evaluation_counts_padding": {"evaluation-counts-padding"},
-    "forward_outside_no_sync_backward_only": {"forward-outside-no-sync"},
-    "learning_rate_differs_main_process": {"learning-rate-differs"},
-    "learning_rate_differs_plateau": {"learning-rate-differs"},
-    "local_batch_norm": {"local-batch-norm"},
-    "loss_divided_twice_world_size": {"loss-divided-twice"},
-    "loss_not_divided_accumulate": {"loss-not-divided"},
-    "mean_of_unequal_batches_metric": {"mean-of-unequal-batches"},
-    "mean_of_unequal_batches_tokens": {"mean-of-unequal-batches"},
-    "needless_find_unused": {"needless-find-unused"},
-    "no_set_epoch_main_rank": {"no-set-epoch"},
-    "no_set_epoch_trainer_class": {"no-set-epoch"},
-    "no_step_seen_empty_loader": {"no-step-seen"},
-    "no_step_seen_forgotten": {"no-step-seen"},
-    "not_synchronised_broadcast_only": {"not-synchronised"},
-    "not_synchronised_last_micro_step": {"not-synchronised", "forward-outside-no-sync"},
-    "one_file_by_all_ranks_checkpoint": {"one-file-by-all-ranks"},
-    "one_file_by_all_ranks_log": {"one-file-by-all-ranks"},
-    "optimizer_before_sharding": {"optimizer-before-sharding"},
-    "past_the_wrapper_compute_loss": {"past-the-wrapper"},
-    "past_the_wrapper_kept_net": {"past-the-wrapper"},
-    "past_the_wrapper_training_step": {"past-the-wrapper"},
-    "rank_alone_evaluates_ddp_model": {"rank-alone-in-a-collective"},
-    "rank_alone_in_all_reduce": {"rank-alone-in-a-collective"},
-    "replicas_differ_buffers": {"replicas-differ"},
-    "replicas_differ_by_seed": {"replicas-differ"},
-    "replicas_differ_data_write": {"replicas-differ"},
-    "same_rows_get_batch": {"same-rows"},
-    "same_rows_plain_shuffle": {"same-rows"},
-    "sampler_differs_by_rank_seed": {"sampler-differs-by-rank"},
-    "sends_more_than_needed_broadcast": {"sends-more-than-needed"},
-    "sends_more_than_needed_each_micro_batch": {"sends-more-than-needed"},
-    "synchronised_twice_by_hand": {"synchronised-twice"},
-    "too_many_threads": {"too-many-threads"},
-    "unused_parameters_second_head": {"unused-parameters"},
+# script in `wrong/` -> the rule that names its mistake
+WRITTEN = {
+    "accumulation_without_no_sync_hf_loop": "accumulation-without-no-sync",
+    "learning_rate_differs_plateau": "learning-rate-differs",
+    "past_the_wrapper_training_step": "past-the-wrapper",
+    "replicas_differ_buffers": "replicas-differ",
+}
+# wrong script -> the healthy one that it is an edit of, the edit, the rule that names the mistake
+EDITED = {
+    # pytorch #43259: frozen after DDP was made; the second forward raises
+    "changed_after_ddp_freeze": (
+        "frozen_before_ddp",
+        edit(
+            "    for p in backbone.parameters():\n        p.requires_grad_(False)\n",
+            "",
+            "    head =",
+            "    model.module[0].requires_grad_(False)  # <- here\n    head =",
+        ),
+        {"changed-after-ddp", "unused-parameters"},  # the second is as good: two words for one fact
+    ),
+    # gradual unfreezing: DDP never hears of parameters that were frozen when it was made
+    "changed_after_ddp_unfreeze": (
+        "frozen_before_ddp",
+        edit(
+            "if p.requires_grad]",
+            "]",
+            "        sampler.set_epoch(epoch)\n",
+            "        sampler.set_epoch(epoch)\n"
+            "        model.module[0].requires_grad_(epoch > 0)  # <- here\n",
+        ),
+        {"changed-after-ddp"},
+    ),
+    # examples #969, #1078: without map_location, every rank's copy lies where it was saved
+    "checkpoint_on_one_device": (
+        "module_for_state_dict_only",
+        edit(
+            '    state = torch.load(PATH, map_location="cpu", weights_only=True)',
+            "    state = torch.load(PATH, weights_only=True)  # <- here",
+            "DDP(model)",
+            "DDP(model.cuda() if torch.cuda.is_available() else model)",
+        ),
+        {"checkpoint-on-one-device"},
+    ),
+    # AReaL #312, pytorch #72548: each rank clips its own gradient, then the clipped are averaged
+    "clipped_before_averaging": (
+        "hand_written_averaging",
+        edit(
+            "            average_gradients(model)\n",
+            "",
+            "            nn.utils.clip_grad_norm_(model.parameters(), 0.1)\n",
+            "            nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # <- here\n"
+            "            average_gradients(model)\n",
+        ),
+        {"clipped-before-averaging"},
+    ),
+    # fairseq #1383, CenterNet #233: each rank augments its own rows with the same random numbers
+    "equal_augmentation": (
+        "seeds_differ_ddp_broadcasts",
+        edit(
+            "args.seed + rank)",
+            "args.seed)  # <- here",
+            "        x = self.x[i]\n",
+            "        x = self.x[i]  # <- here\n",
+            ", nn.Dropout(0.3)",
+            "",
+        ),
+        {"equal-augmentation"},
+    ),
+    # detr #297, transformers #37932: one seed for all ranks, so all drop the same units
+    "equal_dropout": (
+        "seeds_differ_ddp_broadcasts",
+        edit(
+            "args.seed + rank)",
+            "args.seed)  # <- here",
+            "(x.flip(-1) if torch.rand(()) < 0.5 else x)",
+            "x",
+            "cross_entropy(model(x), y)",
+            "cross_entropy(model(x), y)  # <- here",
+        ),
+        {"equal-dropout"},
+    ),
+    # pytorch #41329, CenterNet #233: worker_init_fn gives every worker of every rank one seed
+    "equal_worker_seeds_init_fn": (
+        "seeds_differ_ddp_broadcasts",
+        edit(
+            "import torch\n",
+            "import numpy as np\nimport torch\n",
+            "class Digits",
+            "def seed_worker(worker_id):\n    np.random.seed(42)  # <- here\n\n\nclass Digits",
+            "torch.rand(()) < 0.5 else x), self.y[i]",
+            "np.random.rand() < 0.5 else x), self.y[i]  # <- here",
+            "sampler=sampler)",
+            "sampler=sampler, num_workers=2, worker_init_fn=seed_worker)  # <- here",
+        ),
+        {"equal-worker-seeds"},
+    ),
+    # pytorch #5059, timm #1519: the dataset's own generator is copied into every worker
+    "equal_worker_seeds_rng_in_dataset": (
+        "seeds_differ_ddp_broadcasts",
+        edit(
+            "import torch\n",
+            "import numpy as np\nimport torch\n",
+            "        self.x =",
+            "        self.rng = np.random.default_rng(0)  # <- here\n        self.x =",
+            "torch.rand(()) < 0.5 else x), self.y[i]",
+            "self.rng.random() < 0.5 else x), self.y[i]  # <- here",
+            "sampler=sampler)",
+            "sampler=sampler, num_workers=2)  # <- here",
+        ),
+        {"equal-worker-seeds"},
+    ),
+    # pytorch #25162, rf-detr #1507: the sampler pads the validation set, and all rows count
+    "evaluation_counts_padding": (
+        "evaluation_truncates_padding",
+        edit(
+            "    everyone = [torch.empty_like(hits) for _ in range(dist.get_world_size())]\n"
+            "    dist.all_gather(everyone, hits)\n",
+            "    seen = torch.tensor(len(hits))\n"
+            "    hits = hits.sum()  # <- here\n"
+            "    dist.all_reduce(hits)\n"
+            "    dist.all_reduce(seen)\n",
+            "    in_order = torch.stack(everyone, dim=1).flatten()[: len(dataset)]\n",
+            "",
+            "in_order.mean().item()",
+            "(hits / seen).item()  # <- here",
+        ),
+        {"evaluation-counts-padding"},
+    ),
+    # LoongForge #163, accelerate #1726: no_sync around the backward alone changes nothing
+    "forward_outside_no_sync": (
+        "accumulation_with_no_sync",
+        edit(
+            "            with contextlib",
+            "            loss = nn.functional.mse_loss(model(x), y) / group  # <- here\n"
+            "            with contextlib",
+            "                loss = nn.functional.mse_loss(model(x), y) / group\n",
+            "",
+        ),
+        {"forward-outside-no-sync"},
+    ),
+    # accelerate #662 the other way round: only the main process steps its schedule
+    "learning_rate_differs_main_process": (
+        "rank_zero_writes_alone",
+        edit(
+            "    log = open",
+            "    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.7)\n    log = open",
+            "            val = evaluate",
+            "            scheduler.step()  # <- here\n            val = evaluate",
+            "            optimizer.step()\n",
+            "            optimizer.step()  # <- here\n",
+        ),
+        {"learning-rate-differs"},
+    ),
+    # mmdetection #4582, timm #110: BatchNorm over the four rows of one rank
+    "local_batch_norm": (
+        "sync_batch_norm",
+        edit(
+            "nn.BatchNorm2d(channels) if torch.cuda.is_available() else nn.GroupNorm(2, channels)",
+            "nn.BatchNorm2d(channels)  # <- here",
+            "nn.SyncBatchNorm.convert_sync_batchnorm(ConvNet())",
+            "ConvNet()",
+            "model = DDP(model)",
+            "model = DDP(model)  # <- here",
+        ),
+        {"local-batch-norm"},
+    ),
+    # pytorch #37359, #5778: the loss is divided by the world size, then DDP averages
+    "loss_divided_twice": (
+        "frozen_before_ddp",
+        edit(
+            "cross_entropy(model(images), labels)",
+            "cross_entropy(model(images), labels)\n"
+            "            loss = loss / dist.get_world_size()  # <- here",
+        ),
+        {"loss-divided-twice"},
+    ),
+    # transformers #34191: three micro-batches are summed, the loss of none is divided
+    "loss_not_divided": (
+        "accumulation_with_no_sync",
+        edit("(model(x), y) / group", "(model(x), y)  # <- here"),
+        {"loss-not-divided"},
+    ),
+    # deit #24: the mean over ranks of means over unequal numbers of rows
+    "mean_of_unequal_batches_metric": (
+        "evaluation_truncates_padding",
+        edit(
+            "DataLoader(dataset, 16, sampler=DistributedSampler(dataset, shuffle=False))",
+            "DataLoader([*dataset][dist.get_rank() :: dist.get_world_size()], 16)",
+            "    everyone = [torch.empty_like(hits) for _ in range(dist.get_world_size())]\n",
+            "    hits = hits.mean()\n",
+            "dist.all_gather(everyone, hits)",
+            "dist.all_reduce(hits)  # <- here",
+            "    in_order = torch.stack(everyone, dim=1).flatten()[: len(dataset)]\n",
+            "",
+            "in_order.mean().item()",
+            "hits.item() / dist.get_world_size()  # <- here",
+        ),
+        {"mean-of-unequal-batches"},
+    ),
+    # transformers #34191, torchtitan #2206: each rank divides by its own number of tokens
+    "mean_of_unequal_batches_tokens": (
+        "global_token_count",
+        edit(
+            ', reduction="sum"',
+            "",
+            "total * world_size / tokens",
+            "total  # <- here",
+        ),
+        {"mean-of-unequal-batches"},
+    ),
+    # find_unused_parameters=True "to be safe", though every parameter is used
+    "needless_find_unused": (
+        "find_unused_needed",
+        edit("drop=0.5", "drop=0", "parameters=True)", "parameters=True)  # <- here"),
+        {"needless-find-unused"},
+    ),
+    # KAIR #106, pytorch #31771: every epoch has the order of epoch 0
+    "no_set_epoch_main": (
+        "seeds_differ_ddp_broadcasts",
+        edit("        sampler.set_epoch(epoch)\n", "", " in loader:", " in loader:  # <- here"),
+        {"no-set-epoch"},
+    ),
+    # examples #501, DALLE-pytorch #230: a Trainer whose sampler never hears of the epoch
+    "no_set_epoch_trainer_class": (
+        "module_for_state_dict_only",
+        edit(
+            "        self.sampler.set_epoch(number)\n",
+            "",
+            " in self.loader:",
+            " in self.loader:  # <- here",
+        ),
+        {"no-set-epoch"},
+    ),
+    # drop_last with a batch larger than the rank's share: the loader is empty, nothing is trained
+    "no_step_seen_empty_loader": (
+        "rank_zero_writes_alone",
+        edit(
+            "batch_size=16, sampler=sampler)",
+            "batch_size=256, sampler=sampler, drop_last=True)  # <- here",
+            "            optimizer.step()\n",
+            "            optimizer.step()  # <- here\n",
+        ),
+        {"no-step-seen"},
+    ),
+    # the loop was rewritten, and optimizer.step() was lost
+    "no_step_seen_forgotten": (
+        "seeds_differ_ddp_broadcasts",
+        edit(
+            "            loss.backward()\n            optimizer.step()\n",
+            "            loss.backward()  # <- here\n",
+        ),
+        {"no-step-seen"},
+    ),
+    # nerv #1: parameters are broadcast once, gradients are never averaged
+    "not_synchronised_broadcast_only": (
+        "hand_written_averaging",
+        edit(
+            "            average_gradients(model)\n",
+            "",
+            "            optimizer.step()\n",
+            "            optimizer.step()  # <- here\n",
+        ),
+        {"not-synchronised"},
+    ),
+    # build-nanogpt #30: the flag is set after the forward that reads it
+    "not_synchronised_last_micro_step": (
+        "get_batch_seed_offset",
+        edit(
+            "        model.require_backward_grad_sync = micro_step",
+            "        logits, loss = model(X, Y)  # <- here\n"
+            "        model.require_backward_grad_sync = micro_step",
+            "        logits, loss = model(X, Y)\n",
+            "",
+            "    optimizer.step()\n",
+            "    optimizer.step()  # <- here\n",
+        ),
+        {"not-synchronised", "forward-outside-no-sync"},
+    ),
+    # ibot #15, apex #629: every rank saves the checkpoint under one name
+    "one_file_by_all_ranks_checkpoint": (
+        "module_for_state_dict_only",
+        edit(
+            "if self.rank == 0:\n            torch.save(self.model.module.state_dict(), PATH)",
+            "torch.save(self.model.module.state_dict(), PATH)  # <- here",
+        ),
+        {"one-file-by-all-ranks"},
+    ),
+    # nanochat #336, baby-llama2 #56: every rank opens the same log file for writing
+    "one_file_by_all_ranks_log": (
+        "rank_zero_writes_alone",
+        edit(" if is_main() else None\n", "  # <- here\n"),
+        {"one-file-by-all-ranks"},
+    ),
+    # pytorch #149205, accelerate #3394: the optimizer holds the parameters of before the sharding
+    "optimizer_before_sharding": (
+        "fully_shard_then_optimizer",
+        edit(
+            "    optim = torch.optim.AdamW(model.parameters(), lr=1e-2)\n",
+            "",
+            "    model = Transformer()\n",
+            "    model = Transformer()\n"
+            "    optim = torch.optim.AdamW(model.parameters(), lr=1e-2)  # <- here\n",
+        ),
+        {"optimizer-before-sharding"},
+    ),
+    # minimind #853, RAE #40: the loss is computed through .module
+    "past_the_wrapper_module": (
+        "module_for_state_dict_only",
+        edit("(self.model(x), y)", "(self.model.module(x), y)  # <- here"),
+        {"past-the-wrapper"},
+    ),
+    # openvla-oft #160: DDP is made, and the training loop goes on with the bare network
+    "past_the_wrapper_kept_net": (
+        "seeds_differ_ddp_broadcasts",
+        edit("(model(x), y)", "(net(x), y)  # <- here"),
+        {"past-the-wrapper"},
+    ),
+    # pytorch #20611, #54059: rank 0 alone calls the DDP model, which broadcasts buffers; hangs
+    "rank_alone_evaluates_ddp_model": (
+        "rank_zero_writes_alone",
+        edit(
+            "nn.Tanh()",
+            "nn.BatchNorm1d(32), nn.Tanh()",
+            "evaluate(model.module, x[256:], y[256:])",
+            "evaluate(model, x[256:], y[256:])  # <- here",
+            "mse_loss(net(x), y).item()",
+            "mse_loss(net(x), y).item()  # <- here",
+        ),
+        {"rank-alone-in-a-collective"},
+    ),
+    # collective under `if rank == 0`: the loss is averaged by rank 0 alone; aborts or hangs
+    "rank_alone_in_all_reduce": (
+        "seeds_differ_ddp_broadcasts",
+        edit(
+            "            print",
+            "            loss = loss.detach()\n"
+            "            dist.all_reduce(loss)  # <- here\n"
+            "            print",
+        ),
+        {"rank-alone-in-a-collective"},
+    ),
+    # detr #297: each rank initialises its own model, only gradients are averaged
+    "replicas_differ_by_seed": (
+        "hand_written_averaging",
+        edit(
+            "    model = LogReg(8)\n"
+            "    for p in model.parameters():\n"
+            "        dist.broadcast(p.data, src=0)\n",
+            "    model = LogReg(8)  # <- here\n",
+            "            optimizer.step()\n",
+            "            optimizer.step()  # <- here\n",
+        ),
+        {"replicas-differ"},
+    ),
+    # writes to .data: each rank adds noise of its own to the weights
+    "replicas_differ_data_write": (
+        "seeds_differ_ddp_broadcasts",
+        edit(
+            "            optimizer.step()\n",
+            "            optimizer.step()\n"
+            "            for p in model.parameters():\n"
+            "                p.data.add_(1e-3 * torch.randn_like(p))  # <- here\n",
+        ),
+        {"replicas-differ"},
+    ),
+    # rbyte #106: the same seed on every rank, so get_batch draws the same windows everywhere
+    "same_rows_get_batch": (
+        "get_batch_seed_offset",
+        edit(
+            "torch.manual_seed(1337 + ddp_rank)",
+            "torch.manual_seed(1337)  # <- here",
+            "        logits, loss = model(X, Y)\n",
+            "        logits, loss = model(X, Y)  # <- here\n",
+        ),
+        {"same-rows"},
+    ),
+    # RoMa #32: every rank shuffles and reads the whole data set
+    "same_rows_plain_shuffle": (
+        "rank_zero_writes_alone",
+        edit(
+            "batch_size=16, sampler=sampler)",
+            "batch_size=16, shuffle=True)  # <- here",
+            " in loader:",
+            " in loader:  # <- here",
+        ),
+        {"same-rows"},
+    ),
+    # LongLive #71: the sampler is seeded by the rank, so the shares overlap
+    "sampler_differs_by_rank_seed": (
+        "seeds_differ_ddp_broadcasts",
+        edit("seed=args.seed)", "seed=args.seed + rank)  # <- here"),
+        {"sampler-differs-by-rank"},
+    ),
+    # all weights are broadcast after every step of a DDP model
+    "sends_more_than_needed_broadcast": (
+        "seeds_differ_ddp_broadcasts",
+        edit(
+            "            optimizer.step()\n",
+            "            optimizer.step()\n"
+            "            for p in model.parameters():\n"
+            "                dist.broadcast(p.data, src=0)  # <- here\n",
+        ),
+        {"sends-more-than-needed"},
+    ),
+    # hand-written averaging: the whole accumulated gradient is sent after every micro-batch
+    "sends_more_than_needed_each_micro_batch": (
+        "hand_written_averaging",
+        edit(
+            "        for rows in order.split(60 // size):\n            optimizer.zero_grad()\n",
+            "        for i, rows in enumerate(order.split(15 // size)):\n",
+            "            average_gradients(model)\n",
+            "            average_gradients(model)  # <- here\n"
+            "            if i % 4 != 3:\n"
+            "                continue\n",
+            "            optimizer.step()\n",
+            "            optimizer.step()\n            optimizer.zero_grad()\n",
+        ),
+        {"sends-more-than-needed"},
+    ),
+    # LightZero #200: DDP averages, and the old sync_gradients is still called
+    "synchronised_twice_by_hand": (
+        "seeds_differ_ddp_broadcasts",
+        edit(
+            "            optimizer.step()\n",
+            "            for p in model.parameters():\n"
+            "                dist.all_reduce(p.grad)  # <- here\n"
+            "                p.grad /= dist.get_world_size()\n"
+            "            optimizer.step()\n",
+        ),
+        {"synchronised-twice"},
+    ),
+    # pytorch #22260: every rank takes all cores for itself
+    "too_many_threads": (
+        "accumulation_with_no_sync",
+        edit(
+            "ACCUM = 3\n", "ACCUM = 3\ntorch.set_num_threads(max(2, os.cpu_count()))  # <- here\n"
+        ),
+        {"too-many-threads"},
+    ),
+    # pytorch #43259: the auxiliary head is in the model, not in the loss; the second forward raises
+    "unused_parameters_second_head": (
+        "sync_batch_norm",
+        edit(
+            "        self.fc = nn.Linear(72, 3)\n",
+            "        self.fc, self.auxiliary = nn.Linear(72, 3), nn.Linear(72, 4)\n",
+            "    model = DDP(model)\n",
+            "    model = DDP(model)  # <- here\n",
+            "cross_entropy(model(x), y)",
+            "cross_entropy(model(x), y)  # <- here",
+        ),
+        {"unused-parameters"},
+    ),
 }
 HEALTHY = sorted(path.stem for path in (SCRIPTS / "healthy").glob("*.py"))
 RANKS = [2, pytest.param(4, marks=pytest.mark.release)]
 
 
-def test_each_script_has_its_row_and_its_mark():
-    wrong = {path.stem: path.read_text() for path in (SCRIPTS / "wrong").glob("*.py")}
-    assert wrong.keys() == MISTAKES.keys()
-    assert [name for name, text in wrong.items() if HERE not in text] == []
-    marked = [name for name in HEALTHY if HERE in (SCRIPTS / f"healthy/{name}.py").read_text()]
-    assert marked == []
+def script_of(name: str, folder: Path) -> tuple[Path, set[str]]:
+    """The script with this mistake, and the rules of which one names it."""
+    if name in WRITTEN:
+        return SCRIPTS / "wrong" / f"{name}.py", {WRITTEN[name]}
+    healthy, mistake, rules = EDITED[name]
+    script = folder / f"{name}.py"
+    script.write_text(mistake.of((SCRIPTS / "healthy" / f"{healthy}.py").read_text()))
+    return script, rules
+
+
+def test_each_written_script_has_its_row():
+    assert {path.stem for path in (SCRIPTS / "wrong").glob("*.py")} == WRITTEN.keys()
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_named_with_its_line(name, ranks):
-    script = SCRIPTS / "wrong" / f"{name}.py"
+@pytest.mark.parametrize("name", [*WRITTEN, *EDITED])
+def test_a_mistake_is_named_with_its_line(name, ranks, tmp_path):
+    script, rules = script_of(name, tmp_path)
     found = doctor(script, ranks=ranks)
-    named = [finding for finding in found.findings if finding.rule in MISTAKES[name]]
+    named = [finding for finding in found.findings if finding.rule in rules]
     lines = {int(line.partition(":")[2]) for finding in named for line in finding.lines}
     marks = {n for n, line in enumerate(script.read_text().splitlines(), 1) if HERE in line}
     assert any(abs(line - mark) <= 2 for line in lines for mark in marks), found
