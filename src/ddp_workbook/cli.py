@@ -22,6 +22,14 @@ Exercises = Annotated[
     list[str] | None,
     typer.Argument(metavar="NAME", help="Such as mean_over_ranks; else all with attempts."),
 ]
+Script = Annotated[
+    list[str],
+    typer.Argument(metavar="SCRIPT [WORDS]", help="The script, and after -- its own command line."),
+]
+Network = Annotated[
+    str | None, typer.Option(help='"1 Gbit/s, 0.5 ms": communicate as on such a network.')
+]
+Timeout = Annotated[float, typer.Option(help="Seconds until the ranks are stopped.")]
 
 FORMS = ("table", "csv", "json")
 
@@ -91,19 +99,12 @@ def new(
 
 @app.command()
 def profile(
-    script: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SCRIPT [WORDS]", help="The script, and after -- its own command line."
-        ),
-    ],
+    script: Script,
     *,
     ranks: Annotated[int, typer.Option(min=1, help="How many ranks.")] = 2,
     steps: Annotated[int, typer.Option(min=1, help="Steps to look at, after the first.")] = 5,
-    network: Annotated[
-        str | None, typer.Option(help='"1 Gbit/s, 0.5 ms": communicate as on such a network.')
-    ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds until the ranks are stopped.")] = 600,
+    network: Network = None,
+    timeout: Timeout = 600,
     to: Annotated[
         Path | None, typer.Option(help="Also write a file of all ranks for Perfetto, here.")
     ] = None,
@@ -132,12 +133,7 @@ def profile(
 
 @app.command()
 def doctor(
-    script: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SCRIPT [WORDS]", help="The script, and after -- its own command line."
-        ),
-    ],
+    script: Script,
     *,
     ranks: Annotated[int, typer.Option(help="How many ranks, 2 or more.")] = 2,
     batches: Annotated[int, typer.Option(help="Batches of each pass over a DataLoader.")] = 16,
@@ -146,10 +142,8 @@ def doctor(
     as_if_gpus: Annotated[
         bool, typer.Option("--as-if-gpus", help="Compute on the CPU what is written for GPUs.")
     ] = False,
-    network: Annotated[
-        str | None, typer.Option(help='"1 Gbit/s, 0.5 ms": communicate as on such a network.')
-    ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds until the ranks are stopped.")] = 120,
+    network: Network = None,
+    timeout: Timeout = 120,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run a training script on a few CPU ranks, and say what is wrong.

@@ -7,17 +7,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.workers import all_reduce
+
 
 def fastest_all_reduce(size: int, repeats: int = 7) -> float:
     """Seconds of the fastest of some all-reduces of so many bytes."""
-    dist.init_process_group("gloo")
-    tensor, seconds = torch.ones(size // 4), []
-    for _ in range(repeats):
-        dist.barrier()
-        begun = time.perf_counter()
-        dist.all_reduce(tensor)
-        seconds.append(time.perf_counter() - begun)
-    return min(seconds)
+    return min(all_reduce.timed(size, repeats))
 
 
 def every_call() -> dict[str, tuple[float, list]]:

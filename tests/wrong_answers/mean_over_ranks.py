@@ -6,10 +6,6 @@ edit("total.item()", "total")
 # told: Ranks are counted from 0
 edit("get_world_size()", "get_rank()")
 
-# %% starts the collective and does not wait for it
-# told: still at work when your function returned
-edit("all_reduce(total)", "all_reduce(total, async_op=True)")
-
 # %% hands a number to the collective
 # told: A collective takes a tensor. Which
 edit("all_reduce(total)", "all_reduce(value)")
@@ -31,11 +27,6 @@ body("""
     dist.all_gather(parts, torch.tensor([value]))
     return torch.cat(parts).mean().item()
 """)
-
-# %% rank 0 alone comes to the collective
-# told: rank 1 has returned without it
-# right at: 1
-edit("dist.all_reduce(total)", "if dist.get_rank() == 0:\n        dist.all_reduce(total)")
 
 # %% reduce gives the sum to one rank
 # told: After reduce, one rank alone has the result
