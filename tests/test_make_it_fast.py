@@ -5,12 +5,20 @@ Ratios on the emulated network; a bound is far from what a quiet machine shows.
 
 import pytest
 
-from ddp_workbook import RankFailed, launch, text_table
+from ddp_workbook import RankFailed, launch, record_collectives, text_table
 from ddp_workbook.chapters import make_it_fast, single_process
 from ddp_workbook.digits import furthest
-from ddp_workbook.experiments.make_it_fast import ladder, overlapped, published, when, where
+from ddp_workbook.experiments.make_it_fast import (
+    ladder,
+    overlapped,
+    published,
+    sharded,
+    when,
+    where,
+)
 from ddp_workbook.network.links import Network, network
 from ddp_workbook.planning.hardware import GBIT
+from tests.workers.make_it_fast_workers import one_sharded_step
 
 RUN = {"epochs": 1, "batch_size": 100, "width": 32, "depth": 2}  # the last batch has 97 rows
 
@@ -132,3 +140,42 @@ def test_mfu_with_attention_is_what_was_published():
         found = 100 * published.flops_per_token(size, *shape) * speed / published.PEAK
         assert found == pytest.approx(stated, abs=2), name
     assert "torch.compile" in str(text_table(published.gains())._repr_html_())
+
+
+@pytest.fixture(scope="module")
+def calls():
+    """The calls of rank 0 in one step of each way of the further page, by op and group."""
+
+    def made(shape, way):
+        found = record_collectives(one_sharded_step, shape, way, ranks=4)
+        of_rank = found[found["rank"] == 0].groupby(["op", "group"])["bytes"]
+        return {key: (len(rows), rows.sum()) for key, rows in of_rank}
+
+    return made
+
+
+@pytest.mark.parametrize(("way", "gathers"), [*zip(sharded.WAYS, (18, 18, 18, 9), strict=True)])
+def test_keeping_the_weights_saves_the_second_gather(way, gathers, calls):
+    found = calls((4,), sharded.WAYS[way])
+    assert {op: number for (op, _), (number, _) in found.items()} == {
+        "all_gather_into_tensor": gathers,
+        "reduce_scatter_tensor": 9,
+    }
+
+
+def test_hsdp_crosses_with_its_shards_alone(calls):
+    """Each rank sends 0.96 MB across; FSDP over all sends three quarters of 1.9 MB, three times."""
+    found = calls((2, 2), {})
+    across = [key for key in found if key[1] == "ranks 0,2"]
+    assert across == [("all_reduce", "ranks 0,2")]
+    assert found[across[0]][1] == pytest.approx(0.96e6, rel=0.01)
+    assert pytest.approx(4.3, abs=0.05) == 3 * 3 / 4 * 2 * 0.96
+
+
+def test_sharded_steps_wait_less_with_each_way():
+    """A gather of all layers takes 318 ms here, of forward and of backward the same."""
+    table = sharded.measure("100 Mbit/s, 2 ms", rounds=1)
+    found = table.sum(axis=1)
+    gathers = sharded.wire("100 Mbit/s, 2 ms")["ms"]["FSDP, all-gather in backward"]
+    assert found["one by one"] > found["no communication"] + 3 * gathers
+    assert found["and kept whole"] < found["and one ahead"] - gathers / 2

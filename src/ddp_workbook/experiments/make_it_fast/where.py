@@ -46,6 +46,7 @@ def play_step() -> Play:
 def step_plot(found: Timeline, **_: object) -> figures.Picture:
     """What each rank did in the last step that was looked at, with the sentence that matters."""
     picture = found.lanes(int(found.parts["step"].max()))
-    picture.figure.axes[0].set_title(found.in_a_sentence(), loc="left", size=11)
+    lines = found.in_a_sentence().replace("; ", ";\n")
+    picture.figure.axes[0].set_title(lines, loc="left", size=11)
     picture.alt += f" {found.in_a_sentence()}"
     return picture
