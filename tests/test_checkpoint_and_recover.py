@@ -15,6 +15,7 @@ from ddp_workbook import RankFailed, launch
 from ddp_workbook.chapters import checkpoint_and_recover
 from ddp_workbook.chapters.checkpointing import FORMAT, KEEP, Checkpointer, is_whole
 from ddp_workbook.digits import Trained
+from ddp_workbook.experiments.checkpoint_and_recover.elastic import WATCHED
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import killed
 
@@ -22,6 +23,7 @@ RUN = {"epochs": 1, "batch_size": 60, "every": 1}
 STEPS = 30
 LONG = 0.6  # seconds that such a run takes, from its first step to its end, on a quiet machine
 FEW, MANY = 6, 60  # trainings, which are killed some 20 and 200 times
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 OFTEN = pytest.mark.release("trainings that are killed")
 
 
@@ -142,7 +144,7 @@ def test_a_save_of_more_or_fewer_ranks_says_what_it_cannot_restore(ranks, tmp_pa
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_second_run_in_a_folder_is_refused_and_names_the_first(ranks, tmp_path):
     first = subprocess.Popen(
-        [sys.executable, "-m", "tests.workers.killed", "hold", str(tmp_path)],
+        [sys.executable, "-m", "tests.workers.killed", str(tmp_path)],
         stdout=subprocess.PIPE,
     )
     with first:
@@ -156,7 +158,7 @@ def test_a_second_run_in_a_folder_is_refused_and_names_the_first(ranks, tmp_path
 
 def test_a_run_waits_for_the_end_of_one_that_is_being_killed(tmp_path, no_rank_left):  # noqa: F811
     first = subprocess.Popen(
-        [sys.executable, "-m", "tests.workers.killed", "hold", str(tmp_path), "2"],
+        [sys.executable, "-m", "tests.workers.killed", str(tmp_path), "2"],
         stdout=subprocess.PIPE,
     )
     with first:
@@ -195,9 +197,8 @@ def test_on_a_full_disk_it_trains_on_and_keeps_what_it_has(tmp_path, capfd):
 @pytest.mark.skipif(sys.platform == "win32", reason="no parents that die")
 def test_ranks_whose_torchrun_was_killed_leave_the_folder_to_the_next(tmp_path, no_rank_left):  # noqa: F811
     """SIGKILL to torchrun alone: its ranks would train on, and keep out who resumes."""
-    line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    line += ["-m", "ddp_workbook.experiments.checkpoint_and_recover.watched", "--pace", "0.3"]
-    start = [sys.executable, *line, "--saved", str(tmp_path), "--every", "5"]
+    start = [sys.executable, *TORCHRUN, *WATCHED, "--pace", "0.3"]
+    start += ["--saved", str(tmp_path), "--every", "5"]
     with subprocess.Popen(start, stdout=subprocess.PIPE, text=True) as torchrun:
         assert any('"step": 7' in said for said in torchrun.stdout)
         torchrun.kill()
@@ -208,8 +209,7 @@ def test_ranks_whose_torchrun_was_killed_leave_the_folder_to_the_next(tmp_path, 
 
 def test_torchrun_starts_again_and_goes_on(tmp_path):
     """SIGKILL on rank 1: its agent ends the others, and starts all ranks again."""
-    line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    line += ["--max-restarts", "3", "-m", "tests.workers.killed"]
+    line = [*TORCHRUN, "--max-restarts", "3", *WATCHED, "--accident", "rank-1-dies", "7"]
     done = subprocess.run(
         [sys.executable, *line, "--saved", str(tmp_path), "--every", "1"],
         capture_output=True,

@@ -9,9 +9,7 @@ import time
 from pathlib import Path
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ddp_workbook import training_run
 from ddp_workbook.chapters import checkpoint_and_recover, checkpointing, locking
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsMLP, Trained
@@ -53,16 +51,6 @@ def with_a_full_disk(after: int, saved: str, **run) -> Trained:
     return checkpoint_and_recover.train(saved=saved, **run)
 
 
-def dies_in_its_seventh_step(saved: str = "", every: int = 1) -> Trained:
-    """Train as far as rank 1 gets."""
-    if os.environ["RANK"] == "1":
-        steps = iter(range(7))
-        register_optimizer_step_post_hook(
-            lambda *_: next(steps, None) is None and os.kill(os.getpid(), signal.SIGKILL)
-        )
-    return checkpoint_and_recover.train(saved=saved, every=every)
-
-
 def saves_once(step: int, saved: str, version: int = checkpointing.FORMAT) -> None:
     """Save an untrained model as that of this step, in this version of the format."""
     checkpointing.FORMAT = version
@@ -89,9 +77,5 @@ def hold(saved: str, seconds: str = "1000") -> None:
     kept.close()
 
 
-if __name__ == "__main__" and sys.argv[1] == "hold":
-    hold(*sys.argv[2:])
-elif __name__ == "__main__":  # under torchrun: rank 1 dies in the first attempt
-    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        training_run.run(dies_in_its_seventh_step)
-    training_run.run(checkpoint_and_recover.train)
+if __name__ == "__main__":
+    hold(*sys.argv[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -11,9 +12,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import pandas as pd
 
@@ -22,6 +23,7 @@ from ddp_workbook import figures
 from ddp_workbook.chapters import checkpoint_and_recover
 from ddp_workbook.digits import Trained, furthest
 from ddp_workbook.errors import RankFailed
+from ddp_workbook.experiments.checkpoint_and_recover import watched
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import launch, run_ranks
 
@@ -38,55 +40,30 @@ EVERY = (1, 5, 10, NEVER)  # steps from save to save
 QUICK, SLOW = 0.02, 0.2  # seconds that a step takes longer: by itself, and in a slow run
 AT, NOBODY = 17, "nobody"  # after this step a rank is killed, unless the reader does it
 ATTEMPTS = 10  # of one run; then the agent gives up, as torchrun does after --max-restarts
-PID, STEP, KILL, ERROR = "pid", "step", "kill", "error"  # what ranks note
+STARTED, STEP, KILLED, ERROR = "started", "step", "killed", "error"  # what ranks note
 
 
 # In a rank
 
 
-def watched(folder: str, pace: float, victim: int | str, saved: str, every: int) -> Trained:
+def noted(folder: str, pace: float, victim: int | str, saved: str, every: int) -> Trained:
     """The chapter's training, `pace` seconds a step longer; it notes what the page wants to see."""
-    rank, told_to_stop = int(os.environ["RANK"]), checkpoint_and_recover.told_to_stop
-    forward_and_backward = checkpoint_and_recover.forward_and_backward
-    shares: list = []  # of the losses; `train` sums each over the ranks, in place
-
+    rank = int(os.environ["RANK"])
     with Path(folder, f"{rank}").open("a", buffering=1) as notes:
-        note(notes, PID, os.getpid())
+        say = partial(watched.say, to=notes)
 
-        def keep_the_loss(*args):
-            shares.append(forward_and_backward(*args))
-            return shares[-1]
-
-        def note_the_step(heard, device):
-            done.append(shares[-1].item())
-            note(notes, STEP, len(done), done[-1])
-            if rank == victim and len(done) == AT:
-                note(notes, KILL)
+        def accident() -> None:
+            if rank == victim:
+                say(KILLED, AT)
                 os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(pace)
-            return told_to_stop(heard, device)
 
-        class Noting(checkpoint_and_recover.Checkpointer):
-            def load(self):
-                state = super().load()
-                done.extend(state.get("losses", []))
-                return state
-
-        done: list[float] = []
-        chapter: Any = checkpoint_and_recover  # whose names are replaced, in this rank
-        chapter.forward_and_backward = keep_the_loss
-        chapter.told_to_stop = note_the_step
-        chapter.Checkpointer = Noting
+        say(STARTED, 0)
+        watched.watch(accident, AT, pace, say=say)
         try:
             return checkpoint_and_recover.train(saved=saved, every=every, **RUN)
         except RuntimeError:  # gloo's: another rank is gone
-            note(notes, ERROR)
+            say(ERROR, 0)
             raise
-
-
-def note(notes: IO[str], what: str, *values: float) -> None:
-    """A line with the time; the clock is one for all processes of a machine."""
-    print(what, time.monotonic(), *values, file=notes)
 
 
 # In the kernel
@@ -99,30 +76,31 @@ class Attempt:
         self.folder, self.killed = folder, 0.0  # when, if the reader did it
         folder.mkdir()
 
-    def notes(self, rank: int, what: str) -> list[list[float]]:
-        """Time and values of each complete line of this kind."""
+    def notes(self, rank: int, event: str) -> list[dict[str, Any]]:
+        """What each complete line of this kind says."""
         path = self.folder / str(rank)
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        rows = [line.split() for line in lines if line.endswith("\n")]
-        return [[float(value) for value in values] for kind, *values in rows if kind == what]
+        whole = [line.removeprefix(watched.SAID) for line in lines if line.endswith("\n")]
+        return [row for row in map(json.loads, whole) if row["event"] == event]
 
     def losses(self) -> pd.Series:
         """Of each step that rank 0 has done, by its number."""
-        return pd.Series({int(step): loss for _, step, loss in self.notes(0, STEP)}, dtype=float)
+        return pd.Series({row["step"]: row["loss"] for row in self.notes(0, STEP)}, dtype=float)
 
     def kill(self, rank: int) -> None:
         """SIGKILL, as the kernel sends it when memory runs out; nothing if it is gone already."""
-        for _, pid in self.notes(rank, PID):
-            self.killed = time.monotonic()
+        for row in self.notes(rank, STARTED):
+            self.killed = time.time()
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+                os.kill(row["pid"], signal.SIGKILL)
 
     def noticed(self) -> list[float]:
         """Milliseconds after the kill at which the other ranks got an error, in order."""
-        ranks = range(RANKS)
-        killed = [self.killed, *(row[0] for rank in ranks for row in self.notes(rank, KILL))]
-        errors = sorted(row[0] for rank in ranks for row in self.notes(rank, ERROR))
-        return [1e3 * (error - max(killed)) for error in errors]
+        killed, errors = (
+            [row["time"] for rank in range(RANKS) for row in self.notes(rank, event)]
+            for event in (KILLED, ERROR)
+        )
+        return [1e3 * (error - max(self.killed, *killed)) for error in sorted(errors)]
 
 
 class Story(NamedTuple):
@@ -160,7 +138,7 @@ class Runs:
         while True:
             attempt = Attempt(self.folder / f"run {self.number}, attempt {len(self.attempts) + 1}")
             self.attempts.append(attempt)
-            call = Call(watched, (str(attempt.folder), pace, victim, saved, steps))
+            call = Call(noted, (str(attempt.folder), pace, victim, saved, steps))
             try:
                 found = run_ranks(call, RANKS, 60, quiet=True, output=output, cancelled=cancelled)
                 return Story(self.attempts, failures, found[0])

@@ -1,9 +1,9 @@
-"""The chapter's program under torchrun, with a line for each step, and an accident if one is asked.
+"""The chapter's training, with a line for each step, and an accident if one is asked.
 
     torchrun … -m ddp_workbook.experiments.checkpoint_and_recover.watched \\
         --accident host-dies 12 --pace 0.1 --saved work/run
 
-Beside its own options it takes those of the chapter's program.
+Under torchrun; beside its own options it takes those of the chapter's program.
 """
 
 import argparse
@@ -12,10 +12,11 @@ import os
 import signal
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TextIO
 
 import psutil
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ddp_workbook.chapters import checkpoint_and_recover, checkpointing
 
@@ -23,12 +24,12 @@ SAID = "watched "  # the start of a line that is meant for a table
 NOTE = "A_NOTE"  # a variable of the environment that the program sets
 
 
-def say(event: str, step: int) -> None:
+def say(event: str, step: int, to: TextIO | None = None, **more: float) -> None:
     """A line with the time, this rank's place, and what has happened after which step."""
-    row = {"event": event, "step": step, "time": time.time(), "pid": os.getpid()}
+    row = {"event": event, "step": step, "time": time.time(), "pid": os.getpid()} | more
     for name in ("RANK", "WORLD_SIZE", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"):
         row[name] = int(os.environ.get(name, 0))  # launch has no restarts
-    print(SAID + json.dumps(row | {NOTE: os.environ.get(NOTE, "")}), flush=True)
+    print(SAID + json.dumps(row | {NOTE: os.environ.get(NOTE, "")}), file=to, flush=True)
 
 
 def happens(accident: str) -> None:
@@ -48,7 +49,8 @@ def happens(accident: str) -> None:
 
 def train(accident: tuple[str, int] = ("", 0), pace: float = 0, **run) -> None:
     """The chapter's training, for `launch`."""
-    watch(*accident, pace)
+    name, step = accident
+    watch(partial(happens, name), step, pace)
     checkpoint_and_recover.train(**run)
 
 
@@ -61,41 +63,59 @@ def main() -> None:
     parser.add_argument("--slow-disk", type=float, default=0, help="seconds that fsync takes")
     own, sys.argv[1:] = parser.parse_known_args()
     accident, step = own.accident
-    watch(accident, int(step), own.pace, own.slow_disk)
+    watch(partial(happens, accident), int(step), own.pace, own.slow_disk)
     say("started", 0)
     os.environ[NOTE] = "set by the attempt before"
     checkpoint_and_recover.run(checkpoint_and_recover.train)
 
 
-def watch(accident: str, at: int, pace: float = 0, slow_disk: float = 0) -> None:
-    """Say what happens in the training of this process, and let the accident happen."""
+def watch(
+    accident: Callable[[], None],
+    at: int,
+    pace: float = 0,
+    slow_disk: float = 0,
+    say: Callable[..., None] = say,
+) -> None:
+    """Say what happens in the training of this process, and let the accident happen after a step.
+
+    A loss is the mean over the ranks, as the training has it when it asks whether to stop.
+    """
     load, fsync = checkpoint_and_recover.Checkpointer.load, os.fsync
+    forward_and_backward = checkpoint_and_recover.forward_and_backward
+    told_to_stop = checkpoint_and_recover.told_to_stop
+    loss: Any = None  # `train` sums it over the ranks, in place
     step = 0
 
     def load_and_say(self) -> dict:
         nonlocal step
         say("joined", 0)
         state = load(self)
-        step = state["step"]
+        step = state.get("step", 0)
         say("loaded", step)
         return state
 
-    def after_step(*_) -> None:
+    def keep_the_loss(*args) -> Any:
+        nonlocal loss
+        loss = forward_and_backward(*args)
+        return loss
+
+    def after_step(*args) -> bool:
         nonlocal step
         step += 1
-        say("step", step)
+        say("step", step, loss=loss.item())
         time.sleep(pace)
         if step == at:
-            happens(accident)
+            accident()
+        return told_to_stop(*args)
 
     def slow_fsync(file: int) -> None:
         time.sleep(slow_disk)
         fsync(file)
 
-    loader: Any = checkpoint_and_recover.Checkpointer  # whose names are replaced, in this rank
+    chapter: Any = checkpoint_and_recover  # whose names are replaced, in this rank
     system: Any = checkpointing.os
-    loader.load, system.fsync = load_and_say, slow_fsync
-    register_optimizer_step_post_hook(after_step)
+    chapter.Checkpointer.load, system.fsync = load_and_say, slow_fsync
+    chapter.forward_and_backward, chapter.told_to_stop = keep_the_loss, after_step
 
 
 if __name__ == "__main__":
