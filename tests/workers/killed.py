@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -21,25 +22,34 @@ def killed_at(moment: float, victim: int, saved: str, sent: int = signal.SIGKILL
     SIGKILL also hits in the middle of a save: with every=1 most of the time goes there.
     """
     if int(os.environ["RANK"]) == victim:
-        load = checkpoint_and_recover.Checkpointer.load
-
-        def load_and_wait(self):
-            threading.Thread(target=send, args=(moment, sent), daemon=True).start()
-            return load(self)
-
-        checkpoint_and_recover.Checkpointer.load = load_and_wait
+        send_after_load(checkpoint_and_recover.Checkpointer, moment, sent)
     return checkpoint_and_recover.train(saved=saved, **run)
 
 
-def send(after: float, signal_number: int) -> None:
-    """To this very process."""
-    time.sleep(after)
-    os.kill(os.getpid(), signal_number)
+def send_after_load(checkpointer: Any, moment: float, sent: int = signal.SIGKILL) -> None:
+    """Have this very process get the signal so many seconds after it has begun to load."""
+    load = checkpointer.load
+
+    def send() -> None:
+        time.sleep(moment)
+        os.kill(os.getpid(), sent)
+
+    def load_and_wait(self):
+        threading.Thread(target=send, daemon=True).start()
+        return load(self)
+
+    checkpointer.load = load_and_wait
 
 
 def with_a_full_disk(after: int, saved: str, **run) -> Trained:
     """Train; from the save after this many steps on, no file can grow beyond 1 kB."""
-    save = checkpoint_and_recover.Checkpointer.save
+    fill_disk(checkpoint_and_recover.Checkpointer, after)
+    return checkpoint_and_recover.train(saved=saved, **run)
+
+
+def fill_disk(checkpointer: Any, after: int) -> None:
+    """In this rank, from the save after this many steps on."""
+    save = checkpointer.save
 
     def save_or_not(self, step, **more):
         if step >= after:
@@ -47,8 +57,7 @@ def with_a_full_disk(after: int, saved: str, **run) -> Trained:
         save(self, step, **more)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
 
-    checkpoint_and_recover.Checkpointer.save = save_or_not
-    return checkpoint_and_recover.train(saved=saved, **run)
+    checkpointer.save = save_or_not
 
 
 def saves_once(step: int, saved: str, version: int = checkpointing.FORMAT) -> None:

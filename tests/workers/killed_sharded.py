@@ -1,14 +1,12 @@
 """The program of `new --strategy fsdp`, killed, or with a full disk, at a moment of the choice."""
 
 import os
-import resource
 import runpy
-import signal
 import sys
-import threading
-import time
 
 import torch.distributed as dist
+
+from tests.workers import killed
 
 
 def train(project: str, *options: str) -> None:
@@ -24,20 +22,8 @@ def killed_at(moment: float, victim: int, project: str, *options: str) -> None:
     import checkpoints  # the project's
 
     if int(os.environ["RANK"]) == victim:
-        load = checkpoints.Checkpointer.load
-
-        def load_and_wait(self):
-            threading.Thread(target=kill, args=(moment,), daemon=True).start()
-            return load(self)
-
-        checkpoints.Checkpointer.load = load_and_wait
+        killed.send_after_load(checkpoints.Checkpointer, moment)
     train(project, *options)
-
-
-def kill(after: float) -> None:
-    """This very process."""
-    time.sleep(after)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def with_a_full_disk(after: int, project: str, *options: str) -> None:
@@ -45,15 +31,8 @@ def with_a_full_disk(after: int, project: str, *options: str) -> None:
     sys.path.insert(0, project)
     import checkpoints
 
-    save = checkpoints.Checkpointer.save
-
-    def save_or_not(self, step):
-        if step >= after and os.environ["RANK"] == "1":
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
-        save(self, step)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-
-    checkpoints.Checkpointer.save = save_or_not
+    if os.environ["RANK"] == "1":
+        killed.fill_disk(checkpoints.Checkpointer, after)
     train(project, *options)
 
 
