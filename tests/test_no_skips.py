@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import clusters
+
 CONFTEST = Path(__file__).with_name("conftest.py")
 CHECKOUT = CONFTEST.parents[1]
 
@@ -26,6 +28,8 @@ LEFT_OUT = {
     "\n\n@pytest.mark.release('slow rows')\ndef test_slow():\n    pass\n"
 }
 IN_BROWSER = {"test_page.py": "import pytest\n\n\n@pytest.mark.browser\ndef test_it():\n    pass\n"}
+IN_A_LAB = "import pytest\n\n\n@pytest.mark.cluster\n@pytest.mark.parametrize('i', range({}))\n"
+IN_A_LAB += "def test_in_a_lab(i):\n    assert 0\n"
 ONLINE = {"test_site.py": "import pytest\n\n\n@pytest.mark.network\ndef test_it():\n    assert 0\n"}
 NO_GPU = "class cuda:\n    def is_available():\n        return False\n"  # in place of torch
 TWO_WORKERS = ["-p", "xdist", "-n", "2", "--dist", "loadfile"]
@@ -36,8 +40,8 @@ each_way = pytest.mark.parametrize("options", [[], TWO_WORKERS], ids=["alone", "
 def run(tmp_path):
     """Call with the texts of test files; gives the finished pytest run, with this conftest."""
     shutil.copy(CONFTEST, tmp_path)
-    markers = "[pytest]\nmarkers =\n    gpu\n    gpu1\n    browser\n    network\n    release\n"
-    (tmp_path / "pytest.ini").write_text(markers)
+    markers = ["gpu", "gpu1", "browser", "cluster", "network", "release"]
+    (tmp_path / "pytest.ini").write_text("\n    ".join(["[pytest]\nmarkers =", *markers]))
     (tmp_path / "torch.py").write_text(NO_GPU)
     (tmp_path / "test_passes.py").write_text(PASSES)
 
@@ -113,6 +117,38 @@ def test_without_a_network_the_links_are_not_checked(run, monkeypatch, options):
     told = done.stdout.split("not run on this machine")[1]
     assert "1 test needs a network and was not run here; `make test` on a machine that" in told
     assert "\n  test_site.py::test_it\n" in told
+
+
+@pytest.mark.parametrize(
+    ("number", "named"),
+    [
+        (2, "  test_lab.py::test_in_a_lab[0]\n  test_lab.py::test_in_a_lab[1]\n"),
+        (50, "  test_lab.py, 50 of them\n"),  # fifty names would be too many to read
+    ],
+)
+def test_where_no_cluster_can_be_started_it_is_told_what_lacks(run, tmp_path, number, named):
+    """And what runs the tests. It is no failure in CI either."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "clusters.py").write_text('def missing():\n    return "a lab"\n')
+    done = run({"test_lab.py": IN_A_LAB.format(number)}, no_skips=True)
+    assert done.returncode == 0, done.stdout
+    told = done.stdout.split("not run on this machine")[1]
+    assert f"{number} tests need a lab and were not run here; `make test` as root" in told
+    assert "make system-packages" in told
+    assert told.count("test_lab.py") == named.count("test_lab.py")
+    assert f"\n{named}" in told and f"1 passed, {number} deselected" in told
+
+
+def test_what_a_cluster_lacks_without_root_or_packages(monkeypatch):
+    """The first thing that is missing, in words."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert clusters.missing.__wrapped__() == "root on Linux"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shutil, "which", lambda program: program if program != "slurmd" else None)
+    assert clusters.missing.__wrapped__() == "the Debian package slurmd"
+    monkeypatch.setattr(shutil, "which", lambda program: None)
+    told = clusters.missing.__wrapped__()
+    assert told.startswith("the Debian packages iproute2, slurmctld, slurmd, slurm-client, munge")
 
 
 def test_browser_tests_say_what_would_enable_them(run, tmp_path):
