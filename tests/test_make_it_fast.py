@@ -7,10 +7,11 @@ import pytest
 
 from ddp_workbook import RankFailed, launch, record_collectives, text_table
 from ddp_workbook.chapters import make_it_fast, single_process
-from ddp_workbook.digits import furthest
+from ddp_workbook.digits import DigitsMLP, furthest
 from ddp_workbook.experiments.make_it_fast import (
     ladder,
     overlapped,
+    patterns,
     published,
     sharded,
     when,
@@ -18,6 +19,7 @@ from ddp_workbook.experiments.make_it_fast import (
 )
 from ddp_workbook.network.links import Network, network
 from ddp_workbook.planning.hardware import GBIT
+from ddp_workbook.recording.traces import bounds
 from tests.workers.make_it_fast_workers import one_sharded_step
 
 RUN = {"epochs": 1, "batch_size": 100, "width": 32, "depth": 2}  # the last batch has 97 rows
@@ -129,6 +131,75 @@ def test_a_players_network_is_ordered_for_its_ranks():
     slow.wait()
     wire = network(overlapped.LINKS[0]).seconds("all_reduce", 1.8 * 2**20, [0, 1], 2)
     assert float(slow.answer.words.split("exposed, ")[1].split()[0]) > 0.5e3 * wire
+
+
+# Eight patterns
+
+
+@pytest.fixture(scope="module", params=range(1, 9))
+def shown(request):
+    """A pattern, by its number, and its timeline."""
+    return request.param, patterns.found(request.param)
+
+
+def test_a_pattern_shows_what_the_page_says(shown):
+    """By the parts that it is about, which no load of this machine makes smaller."""
+    number, found = shown
+    mean = found.parts.groupby("rank").mean(numeric_only=True) * 1e3
+    network = 1e3 * network_seconds(patterns.PATTERNS[number - 1])
+    calls = found.traces[0].calls[-10:]
+    late = found.late()
+    if number == 1:
+        assert (mean["compute"] > mean["exposed"]).all()
+    if number == 2:  # 53 ms, and all of it after backward
+        assert (mean["exposed"] > 0.8 * network).all() and len(own_calls(found)) == 1
+    if number == 3:
+        assert len(own_calls(found)) == 10
+        assert (calls[:, 1] - calls[:, 0] > 0.009).all()
+        assert (mean["exposed"] > 20).any()
+    if number == 4:
+        assert (late.rank, late.cause) == (1, "loading") and mean["waiting"][0] > 30
+    if number == 5:
+        assert (late.rank, late.cause) == (1, "compute")
+        assert mean["compute"][1] > 2 * mean["compute"][0]
+    if number == 6:
+        assert (mean["loading"] > 0.9e3 * patterns.SLOW).all()
+        assert "is loading" in patterns.in_a_sentence(found)
+    if number == 7:  # one of DDP's, and four
+        assert len(own_calls(found)) == 5 and (mean["exposed"] > 30).all()
+    if number == 8:
+        waits = found.parts.query("rank == 1").set_index("step")["waiting"]
+        assert waits.idxmax() == 2 and waits[2] > 0.6 * patterns.DISK
+
+
+def own_calls(found):
+    """When the calls of rank 0's second step began."""
+    start, end = bounds(found.traces[0])[1]
+    entered = found.traces[0].calls[:, 0]
+    return entered[(entered > start) & (entered < end)]
+
+
+def network_seconds(pattern):
+    """What all gradients need on its network, in one call."""
+    size = 4 * sum(one.numel() for one in DigitsMLP(patterns.WIDTH, patterns.DEPTH).parameters())
+    return network(pattern.network).seconds("all_reduce", size, [0, 1], 2)
+
+
+def test_a_patterns_picture_has_its_name_and_the_other_has_not(shown):
+    number, found = shown
+    name = patterns.PATTERNS[number - 1].name
+    assert name in patterns.pattern_plot(found, number).alt
+    steps = patterns.PATTERNS[number - 1].steps
+    assert name not in (alt := found.lanes(*steps).alt)
+    assert ("Steps 1 to 3" if number == 8 else "Step 2") in alt
+
+
+def test_the_rows_of_a_rank(shown):
+    """The loop's, gloo's and the network's."""
+    table = patterns.rows(shown[1]).set_index("row")["most of them"]
+    assert "network:" in table["network 1"]
+    assert table.filter(like="pt_gloo_runloop").str.contains("gloo:all_reduce").any()
+    assert table.filter(like="(python").str.contains("aten::").any()
 
 
 # What was published

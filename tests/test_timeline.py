@@ -90,6 +90,22 @@ def test_waiting_for_the_last_rank(tmp_path):
     assert found.in_a_sentence().endswith("rank 1 is late in 1 of 1 steps (its computing).")
 
 
+def test_steps_that_are_marked_twice(tmp_path):
+    """By profiler.step() and by the optimizer, and on a GPU again with their kernels."""
+    marks = [
+        one
+        for step in range(3)
+        for one in (
+            event(f"ProfilerStep#{step}", 10 * step, 10 * step + 10),
+            event(f"ProfilerStep#{step}", 10 * step + 1, 10 * step + 12, cat="gpu_user_annotation"),
+            event("Optimizer.step#SGD.step", 10 * step + 8, 10 * step + 9),
+            event("aten::mm", 10 * step + 1, 10 * step + 5),
+        )
+    ]
+    parts = traces.parts_of_steps(traces.read_traces([written(tmp_path / "0.json", 0, marks)]))
+    assert parts["seconds"].tolist() == pytest.approx([10e-3, 10e-3])
+
+
 def test_kernels_of_a_gpu(tmp_path):
     """Where there are any, they count: NCCL's are communication, all others computing."""
     kernels = [

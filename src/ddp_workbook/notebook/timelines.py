@@ -7,6 +7,7 @@ import pandas as pd
 
 from ddp_workbook import figures
 from ddp_workbook.errors import WorkbookError
+from ddp_workbook.figures.palette import INK
 from ddp_workbook.recording import timeline as recording
 from ddp_workbook.recording.traces import PARTS, bounds, spans_of_step, union, waits_of
 
@@ -25,17 +26,21 @@ class Timeline(recording.Timeline):
         return figures.bars(table, "milliseconds of a step", "Where a step went")
 
     @figures.drawn
-    def lanes(self, step: int = 1) -> "figures.Picture":
-        """One step: what each rank computes, and below it what it sends meanwhile.
+    def lanes(self, step: int = 1, last: int | None = None) -> "figures.Picture":
+        """One step, or all up to `last`: what each rank computes, and below it what it sends.
 
-        Raises WorkbookError for a step that is not in `parts`.
+        A white line is where a call ends; a dashed one, where a step does. Raises WorkbookError for
+        a step that is not in `parts`.
         """
-        if step not in (known := self.parts["step"].unique()):
-            raise WorkbookError(f"There is no step {step}: the timeline has 1 to {max(known)}.")
-        rows = []
-        begun = min(bounds(trace)[step - 1][0] for trace in self.traces)
-        for trace, waits in zip(self.traces, waits_of(self.traces), strict=True):
-            start, end = bounds(trace)[step - 1]
+        known, last = self.parts["step"].unique(), last or step
+        for one in (step, last):
+            if one not in known:
+                raise WorkbookError(f"There is no step {one}: the timeline has 1 to {max(known)}.")
+        rows, ends = [], {}
+        of_ranks = [bounds(trace) for trace in self.traces]
+        begun = min(steps[step - 1][0] for steps in of_ranks)
+        for trace, waits, steps in zip(self.traces, waits_of(self.traces), of_ranks, strict=True):
+            start, end = steps[step - 1][0], steps[last - 1][1]
             spans = spans_of_step(trace, waits, start, end)
             for lane, parts in LANES.items():
                 rows += [
@@ -43,8 +48,17 @@ class Timeline(recording.Timeline):
                     for part in parts
                     for span in joined(spans[part], GAP * (end - start))
                 ]
+            calls = trace.calls[(trace.calls[:, 1] > start) & (trace.calls[:, 1] < end), 1]
+            ends[f"rank {trace.rank}, network"] = (calls - begun) * 1e3
         events = pd.DataFrame(rows, columns=["lane", "what", "start", "end"])
-        return figures.lanes(events, "milliseconds", f"Step {step} of each rank")
+        about = f"Step {step}" if last == step else f"Steps {step} to {last}"
+        picture = figures.lanes(events, "milliseconds", f"{about} of each rank")
+        for row, lane in enumerate(events["lane"].unique()):
+            picture.axes.vlines(ends.get(lane, []), row - 0.4, row + 0.4, color="white", lw=1)
+        for one in range(step, last):
+            over = (max(steps[one - 1][1] for steps in of_ranks) - begun) * 1e3
+            picture.axes.axvline(over, color=INK, linestyle="dashed", linewidth=1)
+        return picture
 
 
 def joined(spans: Any, gap: float) -> Any:

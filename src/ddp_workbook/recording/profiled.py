@@ -89,7 +89,8 @@ class Tracer:
         Spans of a thread must not overlap: Perfetto drops those that do. So calls that are under
         way at the same time have a thread each.
         """
-        events, free = [], []  # free[n]: when the last call of thread n ended
+        events = []
+        free: list[float] = []  # when the last call of each thread ended
         for kind, start, end in sorted(self.deliveries, key=lambda call: call[1]):
             row = next((n for n, ended in enumerate(free) if ended <= start), len(free))
             free[row:] = [end, *free[row + 1 :]]

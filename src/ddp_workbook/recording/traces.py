@@ -23,7 +23,7 @@ import pandas as pd
 from ddp_workbook.errors import WorkbookError
 
 LARGEST = 400 * 2**20  # bytes of a trace's file; reading it takes some ten times as much memory
-STEP = re.compile(r"Optimizer\.step#|ProfilerStep#")
+STEPS = ("ProfilerStep#", "Optimizer.step#")  # the first of them that a trace has
 LOADER = re.compile(r"enumerate\(DataLoader\)#|dataloader\.__next__|DataPipe#", re.I)
 GLOO = re.compile(r"(?:gloo|network):(\w+)")
 NCCL = re.compile(r"nccl\w*Kernel_(\w+?)_|ncclDevKernel_(\w+?)[_(]|nccl:(\w+)")
@@ -108,6 +108,13 @@ def trace_of(rank: int, events: list[dict], base: float = 0.0, host: str = "") -
         calls = emulated or sent
         compute = [event for event in spans if event["name"].startswith("aten::")]
     calls.sort(key=lambda event: event["ts"])
+    steps: list[dict] = []
+    for mark in STEPS:  # on a GPU, each is there twice: as a span of its kernels, too
+        steps = steps or [
+            event
+            for event in spans
+            if event["name"].startswith(mark) and event.get("cat") != "gpu_user_annotation"
+        ]
     return Trace(
         rank,
         union(seconds(compute, base)),
@@ -115,7 +122,7 @@ def trace_of(rank: int, events: list[dict], base: float = 0.0, host: str = "") -
         union(seconds(sent, base)),
         seconds(calls, base),
         [op_of(event["name"]) for event in calls],
-        seconds([event for event in spans if STEP.match(event["name"])], base),
+        seconds(steps, base),
         host,
         events,
     )
@@ -156,12 +163,13 @@ def on_one_clock(traces: list[Trace]) -> list[Trace]:
 def parts_of_steps(traces: Sequence[Trace]) -> pd.DataFrame:
     """Where each step of each rank went, in seconds, a row a step and rank.
 
-    A step ends where the optimizer's step ends, and begins where the one before ended; a trace
-    without an optimizer is one step. Columns: step, rank, `seconds`, and its parts, which add up to
-    it: `compute`; `loading` data, where nothing is computed; `exposed` communication, while neither
-    is; of that, `waiting` for the last rank to enter the call is a part of its own, and `exposed`
-    is the rest; `other` is all else, such as Python's own time. Then `communication`, also where it
-    is hidden, and `hidden`, its share that is. Raises WorkbookError if there is nothing in them.
+    A step ends where one of `profiler.step()` ends, or else the optimizer's, and begins where the
+    one before ended; a trace without either is one step. Columns: step, rank, `seconds`, and its
+    parts, which add up to it: `compute`; `loading` data, where nothing is computed; `exposed`
+    communication, while neither is; of that, `waiting` for the last rank to enter the call is a
+    part of its own, and `exposed` is the rest; `other` is all else, such as Python's own time. Then
+    `communication`, also where it is hidden, and `hidden`, its share that is. Raises WorkbookError
+    if there is nothing in them.
     """
     rows = []
     for trace, waits in zip(traces, waits_of(traces), strict=True):
