@@ -18,7 +18,7 @@ edit(
 # %% the cause in words of its own
 # told: Is yours one of these words
 # told: (1, 'loader')
-edit("return late, max(more, key=more.get)", 'return late, "loader"')
+edit("return late, max(more, key=lambda cause: more[cause])", 'return late, "loader"')
 
 # %% the rank of the network
 # told: Which rank goes with it
@@ -26,7 +26,7 @@ edit('return None, "network"', 'return 0, "network"')
 
 # %% the rank alone
 # told: Which of your lines makes the pair
-edit("return late, max(more, key=more.get)", "return late")
+edit("return late, max(more, key=lambda cause: more[cause])", "return late")
 
 # %% the first rank
 # told: Nobody waits for this rank
@@ -34,7 +34,7 @@ edit("late = max(ranks, key=lambda rank: len(waits[rank]))", "late = ranks[0]")
 
 # %% always the loader
 # told: The late rank has more of the other kind
-edit("return late, max(more, key=more.get)", 'return late, "loading"')
+edit("return late, max(more, key=lambda cause: more[cause])", 'return late, "loading"')
 
 # %% sorts the caller's list
 # told: Which line changes the list

@@ -75,7 +75,7 @@ def read_the_timeline(
     compute = {rank: len(during(rank, "compute")) for rank in ranks}
     loading = {rank: len(during(rank, "loading") - during(rank, "compute")) for rank in ranks}
     more = {"compute": mean_more(late, compute), "loading": mean_more(late, loading)}
-    return late, max(more, key=more.get)
+    return late, max(more, key=lambda cause: more[cause])
     ### END SOLUTION
 
 
@@ -402,7 +402,7 @@ CHECK = Alone(
             "spent[late] - sum(others) / len(others)", "spent[late]"
         ),
         "The late rank has more of the other kind. How long does each compute, and load?": edit(
-            "max(more, key=more.get)", "min(more, key=more.get)"
+            "max(more, key=lambda cause: more[cause])", "min(more, key=more.get)"
         ),
         "Who computes longest may do so when nobody waits. For whom do the others wait?": [
             edit(LATE, "late = max(ranks, key=lambda rank: len(busy[rank]))"),
