@@ -8,7 +8,7 @@ import numpy
 import pytest
 from typer.testing import CliRunner
 
-from ddp_workbook import errors, timeline
+from ddp_workbook import errors, timeline, timeline_of_files
 from ddp_workbook.cli import app
 from ddp_workbook.recording import traces
 from ddp_workbook.recording.timeline import Late, timeline_of
@@ -177,6 +177,7 @@ def test_a_compressed_trace(tmp_path):
     with gzip.open(tmp_path / "1.json.gz", "wt") as file:
         file.write(text)
     assert len(traces.read_traces([tmp_path / "1.json.gz"])[0].steps) == 2
+    assert "rank 0" in timeline_of_files(tmp_path / "1.json.gz").lanes().alt
 
 
 # From ranks

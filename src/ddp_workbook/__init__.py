@@ -22,6 +22,7 @@ HOMES = {
     "record_collectives": "recording.collectives",
     "recorded": "recording.collectives",
     "timeline": "notebook.timelines",
+    "timeline_of_files": "notebook.timelines",
     "doctor": "checkup.diagnosis",
     "MemoryLedger": "recording.memory",
     "compare": "recording.timing",

@@ -1,5 +1,6 @@
 """`timeline` in a page: the table of `recording.timeline`, and its pictures."""
 
+import os
 from typing import Any
 
 import numpy
@@ -9,7 +10,15 @@ from ddp_workbook import figures
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.figures.palette import INK
 from ddp_workbook.recording import timeline as recording
-from ddp_workbook.recording.traces import PARTS, bounds, spans_of_step, union, waits_of
+from ddp_workbook.recording.traces import (
+    PARTS,
+    bounds,
+    parts_of_steps,
+    read_traces,
+    spans_of_step,
+    union,
+    waits_of,
+)
 
 GAP = 0.004  # of a step: spans that are closer are drawn as one
 LANES = {"": ("compute", "loading"), ", network": ("hidden", "exposed", "waiting")}
@@ -70,6 +79,16 @@ def joined(spans: Any, gap: float) -> Any:
 def timeline(*args: Any, **kwargs: Any) -> Timeline:
     found = recording.timeline(*args, **kwargs)
     return Timeline(found.traces, found.parts, found.results)
+
+
+def timeline_of_files(*paths: str | os.PathLike) -> Timeline:
+    """The timeline of traces that torch.profiler has written anywhere, a file a rank.
+
+    As `export_chrome_trace` writes them, also compressed (.gz). All ranks are put on one clock.
+    Raises WorkbookError, naming the file, for what is no such trace.
+    """
+    traces = read_traces(paths)
+    return Timeline(traces, parts_of_steps(traces))
 
 
 timeline.__doc__ = recording.timeline.__doc__
