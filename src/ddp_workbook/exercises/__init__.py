@@ -43,6 +43,7 @@ CHAPTERS = {
     "further_sharded_checkpoints": ["full_state", "load_resharded"],
     "make_it_fast": ["mfu", "overlap_with_hooks"],
     "further_profiler": ["read_the_timeline"],
+    "further_fewer_bytes": ["compress_gradients"],
 }
 # What an exercise's file imports from here; found when first used, for the ranks need one of them.
 HOMES = {

@@ -33,7 +33,8 @@ PARTS = {
     **{"refused": (5, 5), "waits": (5, 5), "writes": (1, 1)},
     **{"detection": (0, 0), "restart": (1, 1), "loading": (3, 3)},
     **{"computed again": (5, 5), "saving": (4, 4), "training": (2, 2)},
-    **{"exposed": (5, 5), "hidden": (1, 1), "waiting": (4, 4), "other": (0, 0)},
+    **{"exposed": (5, 5), "added": (5, 5)},
+    **{"hidden": (1, 1), "waiting": (4, 4), "other": (0, 0)},
 }
 
 

@@ -1,11 +1,10 @@
 """What gloo's calls return in place of gloo's own Work: done no sooner than the network allows."""
 
-import queue
 import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.distributed_c10d import Work
@@ -29,12 +28,15 @@ class Port:
 
 
 class Delivery(Work):
-    """gloo's `work` on these tensors, which ends at `end` or with `error`, known once settled."""
+    """gloo's `work` on these tensors, which ends at `end` or with `error`, known once settled.
 
-    def __init__(self, kind: str, work: Work, tensors: list, courier: "Courier"):
+    `size` is in bytes, as `Network.seconds` takes it.
+    """
+
+    def __init__(self, kind: str, size: int, work: Work, tensors: list):
         super().__init__()
-        self.kind, self.entered = kind, time.perf_counter()
-        self.work, self.tensors, self.courier = work, tensors, courier
+        self.kind, self.size, self.entered = kind, size, time.perf_counter()
+        self.work, self.tensors = work, tensors
         self.end = 0.0
         self.error: Exception | None = None
         self.settled = False
@@ -54,7 +56,7 @@ class Delivery(Work):
             self.error = error
         else:
             for calls in NOTED:
-                calls.append((self.kind, self.entered, self.end))
+                calls.append(Noted(self.kind, self.entered, self.end, self.size))
         self.settled = True
 
     def wait(self, timeout: Any = None) -> bool:
@@ -87,8 +89,18 @@ class Delivery(Work):
         """A future of the call's tensors, for DDP and its communication hooks."""
         if self.future is None:
             self.future = torch.futures.Future()
-            self.courier.take(self)
+            # A thread each: a callback, such as PowerSGD's, may itself wait for another call.
+            threading.Thread(target=self._deliver, args=[self.future], daemon=True).start()
         return self.future
+
+    def _deliver(self, future: torch.futures.Future) -> None:
+        try:
+            self.wait()
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(self.tensors)
+        UNDER_WAY.discard(self)
 
     def result(self) -> list:
         """The call's tensors."""
@@ -105,40 +117,23 @@ class Delivery(Work):
 UNDER_WAY: set[Delivery] = set()
 
 
-NOTED: list[list[tuple[str, float, float]]] = []
+class Noted(NamedTuple):
+    """A call that is settled: when this rank entered it, its end, and its size in bytes.
 
-
-class Courier:
-    """Sets the futures of calls, in their order, from a thread of its own."""
-
-    def __init__(self) -> None:
-        self.calls: queue.SimpleQueue[tuple[Delivery, torch.futures.Future]] = queue.SimpleQueue()
-        self.thread: threading.Thread | None = None
-
-    def take(self, delivery: Delivery) -> None:
-        """Set the future of this call once it is delivered."""
-        self.calls.put((delivery, delivery.get_future()))
-        if self.thread is None:
-            self.thread = threading.Thread(target=self._deliver, daemon=True)
-            self.thread.start()
-
-    def _deliver(self) -> None:
-        while True:
-            delivery, future = self.calls.get()
-            try:
-                delivery.wait()
-            except Exception as error:
-                future.set_exception(error)
-            else:
-                future.set_result(delivery.tensors)
-            UNDER_WAY.discard(delivery)
-
-
-def deliveries_noted() -> list[tuple[str, float, float]]:
-    """A list that grows by the kind, start and end of each call that is settled from now on.
-
-    The start is when this rank entered the call; times are those of `time.perf_counter`.
+    Times are those of `time.perf_counter`.
     """
+
+    kind: str
+    entered: float
+    end: float
+    size: int
+
+
+NOTED: list[list[Noted]] = []
+
+
+def deliveries_noted() -> list[Noted]:
+    """A list that grows by each call that is settled from now on."""
     NOTED.append([])
     return NOTED[-1]
 

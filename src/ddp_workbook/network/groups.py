@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Work
 
 from ddp_workbook.network.clocks import Entries
-from ddp_workbook.network.deliveries import Courier, Delivery, Port
+from ddp_workbook.network.deliveries import Delivery, Port
 from ddp_workbook.network.links import Network
 
 FROM_ROOT, TO_ROOT = ("broadcast", "scatter"), ("reduce", "gather")
@@ -38,7 +38,6 @@ class Group:
         self.members, self.me = dist.get_process_group_ranks(group), group.rank()
         self.name = group.group_name.replace(os.sep, "_")
         self.entries = Entries(folder, self.name, len(self.members))
-        self.courier = Courier()
         self.posting, self.settling = threading.Lock(), threading.Lock()
         self.numbers = itertools.count()
         self.pending: deque[Collective] = deque()
@@ -59,7 +58,7 @@ class Group:
             seconds = self.seconds(call)
             start = self.port.take(time.perf_counter(), seconds, "out")
             self.channel(self.me, call.peer).send(start)
-            return Message("send", *post(), lambda _: start + seconds)
+            return Message(call, *post(), lambda _: start + seconds)
 
     def receive(self, call: Call, post: Post) -> Delivery:
         """Start to receive, from any source if the call has no peer."""
@@ -75,7 +74,7 @@ class Group:
                     sent = of_source.sent(of_source.next_receive())
                 return self.port.take(sent, seconds := self.seconds(call), "in") + seconds
 
-            return Message("recv", *post(), end)
+            return Message(call, *post(), end)
 
     def seconds(self, call: Call) -> float:
         """What this call takes on the network."""
@@ -115,7 +114,7 @@ class Collective(Delivery):
     """A call of all members of a group."""
 
     def __init__(self, group: Group, call: Call, tensors: list, work: Work):
-        super().__init__(call.kind, work, tensors, group.courier)
+        super().__init__(call.kind, call.bytes, work, tensors)
         self.group, self.call = group, call
 
     def settle(self) -> None:
@@ -126,8 +125,8 @@ class Collective(Delivery):
 class Message(Delivery):
     """A message from one rank to another; `ends` says when, once gloo has ended."""
 
-    def __init__(self, kind: str, tensors: list, work: Work, ends: Callable[[Work], float]):
-        super().__init__(kind, work, tensors, Courier())
+    def __init__(self, call: Call, tensors: list, work: Work, ends: Callable[[Work], float]):
+        super().__init__(call.kind, call.bytes, work, tensors)
         self.ends, self.settling = ends, threading.Lock()
 
     def settle(self) -> None:

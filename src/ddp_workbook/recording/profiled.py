@@ -91,7 +91,7 @@ class Tracer:
         """
         events = []
         free: list[float] = []  # when the last call of each thread ended
-        for kind, start, end in sorted(self.deliveries, key=lambda call: call[1]):
+        for kind, start, end, _ in sorted(self.deliveries, key=lambda call: call.entered):
             row = next((n for n, ended in enumerate(free) if ended <= start), len(free))
             free[row:] = [end, *free[row + 1 :]]
             events.append(

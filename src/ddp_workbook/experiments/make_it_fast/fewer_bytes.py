@@ -1,0 +1,369 @@
+"""Communication hooks: what each sends, what the training makes of it, and how long a step takes.
+
+PowerSGD starts its own all-reduces in callbacks. With several buckets on gloo, the ranks may start
+them in different orders, and then abort or hang (torch 2.13): so it gets a single bucket here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
+from torch.nn.parallel import DistributedDataParallel
+
+import ddp_workbook
+from ddp_workbook import figures
+from ddp_workbook.chapters.distributed_data_parallel import setup
+from ddp_workbook.chapters.make_it_fast import after_backward
+from ddp_workbook.digits import DigitsDataset, DigitsMLP, accuracy, batches
+from ddp_workbook.errors import RankFailed
+from ddp_workbook.experiments.make_it_fast.ladder import ALONE, RANKS, table_of, timed
+from ddp_workbook.launcher.launch import launch
+from ddp_workbook.network.deliveries import deliveries_noted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ddp_workbook.notebook.play import Play
+
+Register = Callable[[DistributedDataParallel], None]
+
+
+# What the page shows
+
+
+def with_error_feedback(gradient: Tensor, kept: Tensor, compress: Callable) -> Tensor:
+    """The mean over the ranks of what `compress` lets through; `kept` holds the rest for later."""
+    kept += gradient  # what earlier steps have not sent comes along
+    sent = compress(kept)
+    kept -= sent  # each rank keeps its own remainder
+    dist.all_reduce(sent)
+    return sent / dist.get_world_size()
+
+
+def half_as_bfloat16(group, bucket):
+    """PyTorch's hook, under a name that DDP does not refuse on gloo."""
+    return default_hooks.bf16_compress_hook(group, bucket)
+
+
+def register_float16(model: DistributedDataParallel) -> None:
+    """A hook written in Python."""
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+
+
+def register_built_in(model: DistributedDataParallel) -> None:
+    """The same hook in C++: backward need not call Python."""
+    model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+
+
+def register_powersgd(model: DistributedDataParallel, rank: int = 1, **options: object) -> None:
+    """PowerSGD from the third step on: DDP makes its buckets anew after the first."""
+    options = {"start_powerSGD_iter": 2} | options
+    state = PowerSGDState(None, matrix_approximation_rank=rank, **options)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+
+
+NONE, FLOAT16, BUILT_IN, BFLOAT16 = "no hook", "float16", "float16, built-in", "bfloat16"
+FEEDBACK, WITHOUT = "PowerSGD", "PowerSGD without feedback"
+COLD, LATE = f"{FEEDBACK} rank 2, no warm start", f"{WITHOUT} rank 1, from step 30"
+POWERS = (1, 2, 4)
+HOOKS: dict[str, Register] = {
+    NONE: lambda model: None,
+    FLOAT16: register_float16,
+    BUILT_IN: register_built_in,
+    BFLOAT16: lambda model: model.register_comm_hook(None, half_as_bfloat16),
+}
+for power in POWERS:
+    HOOKS[f"{FEEDBACK} rank {power}"] = partial(register_powersgd, rank=power)
+for power in POWERS:
+    HOOKS[f"{WITHOUT} rank {power}"] = partial(
+        register_powersgd, rank=power, use_error_feedback=False
+    )
+HOOKS[COLD] = partial(register_powersgd, rank=2, warm_start=False)
+HOOKS[LATE] = partial(register_powersgd, use_error_feedback=False, start_powerSGD_iter=30)
+
+
+def wrapped(name: str, model: nn.Module) -> DistributedDataParallel:
+    """The model in DDP with this hook, in buckets of 1 MiB unless it is PowerSGD."""
+    found = DistributedDataParallel(model, bucket_cap_mb=1000 if FEEDBACK in name else 1)
+    HOOKS[name](found)
+    return found
+
+
+# Loss against bytes
+
+EPOCHS, BATCH_SIZE, WIDTH, DEPTH = 4, 64, 256, 2  # 116 steps, 340 kB of gradients
+COUNTED_ON = "NVLink 4"  # calls are counted where a network is ordered; this one delays nobody
+
+
+class Run(NamedTuple):
+    """A training: bytes that a rank hands to all-reduces a step, and what came of it."""
+
+    bytes: float
+    loss: float
+    accuracy: float
+
+
+def trainings(names: list[str] | None = None) -> pd.DataFrame:
+    """Train the digits with each hook, from the same weights on the same batches."""
+    import pandas as pd
+
+    names = names or [name for name in HOOKS if name != BUILT_IN]
+    found = launch(train_each, names, ranks=RANKS, network=COUNTED_ON, timeout=300)[0]
+    table = pd.DataFrame.from_dict(found, orient="index", columns=Run._fields)
+    return table.rename_axis("hook")
+
+
+def train_each(names: list[str]) -> dict[str, Run]:
+    """In a rank: a training for each name."""
+    device = setup()
+    return {name: train(name, device) for name in names}
+
+
+def train(name: str, device: torch.device, rate: float = 0.05) -> Run:
+    """The loop of every chapter, with this hook; the loss is that of all digits at the end."""
+    digits = DigitsDataset()
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    torch.manual_seed(0)
+    model = DigitsMLP(WIDTH, DEPTH).to(device)
+    ddp = wrapped(name, model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    noted, steps = deliveries_noted(), 0
+    for epoch in range(EPOCHS):
+        for images, labels in batches(digits, BATCH_SIZE, epoch):
+            optimizer.zero_grad()
+            scores = ddp(images[mine].to(device))
+            F.cross_entropy(scores, labels[mine].to(device)).backward()
+            optimizer.step()
+            steps += 1
+    size = sum(call.size for call in noted) / steps
+    with torch.no_grad():
+        scores = model(digits.images.to(device))
+        loss = F.cross_entropy(scores, digits.labels.to(device)).item()
+    return Run(size, loss, accuracy(model, digits))
+
+
+@figures.drawn
+def loss_against_bytes(table: pd.DataFrame) -> figures.Picture:
+    """The loss at the end, by kB a step: of whole gradients, and of PowerSGD."""
+    import pandas as pd
+
+    lines = {"every number": [FLOAT16, NONE]} | {
+        one: [f"{one} rank {power}" for power in POWERS] for one in (FEEDBACK, WITHOUT)
+    }
+    columns = {
+        line: pd.Series(
+            [table.loss[name] for name in names],
+            index=[round(table.bytes[name] / 1e3, 1) for name in names],
+        )
+        for line, names in lines.items()
+    }
+    wide = pd.DataFrame(columns).sort_index().rename_axis("kB a rank hands in, a step")
+    about = f"The loss after {EPOCHS} epochs"
+    picture = figures.lines(wide, "loss on all digits", about, log="xy")
+    axes = picture.axes
+    axes.set_title(about, loc="left")
+    for name in (NONE, FLOAT16, *(f"{WITHOUT} rank {power}" for power in POWERS)):
+        where = round(table.bytes[name] / 1e3, 1), table.loss[name]
+        words = name.removeprefix(f"{WITHOUT} ")
+        axes.annotate(words, where, (0, 7), textcoords="offset points", ha="center", size=9)
+    axes.margins(x=0.08, y=0.12)
+    return picture
+
+
+def in_a_table(table: pd.DataFrame) -> pd.DataFrame:
+    """The same runs, for reading."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        {
+            "hook": table.index,
+            "kB a step": [f"{size / 1e3:.1f}" for size in table.bytes],
+            "loss at the end": [f"{loss:.3f}" for loss in table.loss],
+            "digits right": [f"{share:.1%}" for share in table.accuracy],
+        }
+    )
+
+
+# What a remainder does
+
+STEPS = 20
+
+
+def play_remainder() -> Play:
+    """One number a step on two ranks, rounded before it travels; with and without feedback."""
+    return ddp_workbook.play(
+        carried,
+        remainder_plot,
+        ranks=RANKS,
+        stills=[{"gradient": 0.3}, {"gradient": 0.3, "unit": 0.25}, {"gradient": 0.7}],
+        gradient=ddp_workbook.slider("gradient in each step", (0.1, 0.3, 0.45, 0.7, 0.9), 0.3),
+        unit=ddp_workbook.slider("rounded to multiples of", (0.25, 0.5, 1), 1),
+    )
+
+
+def carried(gradient: float, unit: float) -> dict[str, list[float]]:
+    """A worker: the sums of what has been applied after each step; rank 1's gradient is smaller."""
+    setup()
+    own = torch.tensor([gradient - 0.02 * dist.get_rank()])
+
+    def rounded(number: Tensor) -> Tensor:
+        return unit * torch.round(number / unit)
+
+    kept = {True: torch.zeros(1), False: torch.zeros(1)}
+    applied = {True: [0.0], False: [0.0]}
+    for _ in range(STEPS):
+        for feedback, sums in applied.items():
+            if not feedback:
+                kept[feedback].zero_()
+            step = with_error_feedback(own, kept[feedback], rounded)
+            sums.append(sums[-1] + step.item())
+    dist.all_reduce(own)
+    true = [step * own.item() / dist.get_world_size() for step in range(STEPS + 1)]
+    return {"true": true, "with feedback": applied[True], "without": applied[False]}
+
+
+@figures.drawn
+def remainder_plot(found: list[dict], unit: float, **_: object) -> figures.Picture:
+    """The sums of the steps: true, with the remainder carried, and with the remainder dropped."""
+    import pandas as pd
+
+    table = pd.DataFrame(found[0]).rename_axis("steps made")
+    about = f"What the steps add up to, sent in multiples of {unit:g}"
+    picture = figures.lines(table, "sum of the averaged gradients", about)
+    picture.axes.set_title(about, loc="left")
+    return picture
+
+
+# How long a step takes
+
+LAYERS, UNITS, ROWS, ROUNDS = 8, 256, 256, 4  # 2 MB of gradients
+LINKS = ("100 Mbit/s, 0.5 ms", "300 Mbit/s, 0.5 ms", "1 Gbit/s, 0.5 ms", "Ethernet 10G")
+PLAYED = (FLOAT16, BFLOAT16, *(f"{FEEDBACK} rank {power}" for power in POWERS))
+
+
+def play_hook() -> Play:
+    """A hook beside none, and beside no communication, on a network."""
+    return ddp_workbook.play(
+        one_hook,
+        lambda found, **chosen: steps_plot(table_of(found), chosen["network"]),
+        ranks=RANKS,
+        stills=[
+            {"hook": FLOAT16},
+            {"hook": PLAYED[2]},
+            {"hook": FLOAT16, "network": LINKS[-1]},
+            {"hook": PLAYED[2], "network": LINKS[-1]},
+        ],
+        hook=ddp_workbook.slider("hook", PLAYED, FLOAT16),
+        network=ddp_workbook.slider("network", LINKS, LINKS[0]),
+    )
+
+
+def one_hook(hook: str) -> dict[str, list[float]]:
+    """A worker: the seconds of a step with this hook, with none, and without communication."""
+    return seconds_of([NONE, hook])
+
+
+def seconds_of(names: list[str], rounds: int = ROUNDS) -> dict[str, list[float]]:
+    """In a rank: for each hook, and for no communication, the seconds of each round."""
+    device = setup()
+    torch.manual_seed(0)
+    model, digits = DigitsMLP(UNITS, LAYERS).to(device), DigitsDataset()
+    images, labels = digits.images[:ROWS].to(device), digits.labels[:ROWS].to(device)
+
+    def step_of(name: str) -> Callable[[], None]:
+        ddp = wrapped(name, copy.deepcopy(model))
+        return lambda: F.cross_entropy(ddp(images), labels).backward()
+
+    alone = after_backward(lambda gradients: None, copy.deepcopy(model))
+    steps = {ALONE: partial(alone, images, labels, ROWS)}
+    return timed(steps | {name: step_of(name) for name in names}, rounds, device)
+
+
+def measure(rounds: int = 12) -> pd.DataFrame:
+    """Milliseconds of a step within this machine, where a hook has no network to save."""
+    return table_of(launch(seconds_of, [NONE, BUILT_IN, *PLAYED], rounds, ranks=RANKS))
+
+
+@figures.drawn
+def steps_plot(table: pd.DataFrame, network: str | None = None) -> figures.Picture:
+    """A bar a hook: what computes without any communication, and what comes on top."""
+    about = f"A step of {ROWS} rows a rank, {network or 'within this machine'}"
+    picture = figures.bars(
+        table.rename(columns={"exposed": "added"}),
+        "milliseconds",
+        about,
+        totals=lambda end: f"{end:.0f}",
+    )
+    picture.figure.axes[0].set_title(about, loc="left")
+    return picture
+
+
+# What does not run on gloo
+
+
+def tried() -> pd.DataFrame:
+    """Each of PyTorch's hooks in four steps on gloo: does it run, and if not, what is raised?"""
+    import pandas as pd
+
+    return pd.DataFrame(
+        [{"hook": name, "on gloo": what_happens(name)} for name in TRIED],
+    )
+
+
+def what_happens(name: str) -> str:
+    """ "runs", or the error of the first rank that fails."""
+    try:
+        launch(four_steps, name, ranks=RANKS, timeout=60)
+    except RankFailed as failure:
+        first = str(failure).strip().splitlines()[0].partition(" failed: ")[2]
+        return first.rpartition("callback: ")[2]  # the error, not those that repeat it
+    return "runs"
+
+
+def four_steps(name: str) -> None:
+    """A worker: four steps with one of PyTorch's hooks, as it is."""
+    setup()
+    ddp = DistributedDataParallel(DigitsMLP(WIDTH, DEPTH))
+    TRIED[name](ddp)
+    for _ in range(4):
+        ddp(torch.ones(2, 64)).sum().backward()
+
+
+def with_group(hook: str, module: str = "default_hooks") -> Register:
+    """Register a hook whose state is the group."""
+
+    def register(model: DistributedDataParallel) -> None:
+        from importlib import import_module
+
+        found = import_module(f"torch.distributed.algorithms.ddp_comm_hooks.{module}")
+        model.register_comm_hook(dist.group.WORLD, getattr(found, hook))
+
+    return register
+
+
+def register_batched(model: DistributedDataParallel) -> None:
+    """PowerSGD on the whole bucket as one square matrix."""
+    state = PowerSGDState(None, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.batched_powerSGD_hook)
+
+
+QUANTIZATION = "quantization_hooks"
+TRIED: dict[str, Register] = {
+    "fp16_compress_hook": register_float16,
+    "built-in FP16_COMPRESS": register_built_in,
+    "bf16_compress_hook": with_group("bf16_compress_hook"),
+    "half_as_bfloat16, which calls it": HOOKS[BFLOAT16],
+    "powerSGD_hook": register_powersgd,
+    "batched_powerSGD_hook": register_batched,
+    "quantization_pertensor_hook": with_group("quantization_pertensor_hook", QUANTIZATION),
+    "quantization_perchannel_hook": with_group("quantization_perchannel_hook", QUANTIZATION),
+}
