@@ -198,8 +198,8 @@ def test_the_rows_of_a_rank(shown):
     """The loop's, gloo's and the network's."""
     table = patterns.rows(shown[1]).set_index("row")["most of them"]
     assert "network:" in table["network 1"]
-    assert table.filter(like="pt_gloo_runloop").str.contains("gloo:all_reduce").any()
-    assert table.filter(like="(python").str.contains("aten::").any()
+    assert "aten::" in table.iloc[0]
+    assert table.iloc[1:].str.contains("gloo:all_reduce").any()
 
 
 # What was published

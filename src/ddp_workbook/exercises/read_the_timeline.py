@@ -12,9 +12,9 @@ is the one that the others enter first, and so on. No two enter a call in the sa
 
 Return what the step loses most time with:
 
-- `None` if the idle time of all ranks is less than 10 % of the step, times the number of ranks. The
-  step lasts from the first start to the last end of all ranks.
-- `(None, "network")` if at least half of the idle time is no waiting.
+- `None` if the idle time of all ranks is less than 10 % of the number of ranks times the length of
+  the step, from the first start to the last end of all ranks.
+- `(None, "network")` if at least half of the idle time is not waiting.
 - `(rank, cause)` otherwise. It is the rank for which the others wait longest, all of them together.
   The cause is `"compute"` or `"loading"`: compare the time that it spends on each with the mean of
   the others, and take the one of which it has more. Loading while it computes does not count.
@@ -165,11 +165,15 @@ CASES = [
         (1, "compute"),
     ),
     Run(
-        "three ranks, of which two are late, one of them more often",
+        "three ranks, all of which are late, one of them more often",
         (
-            computes((0, 20)) + calls((21, 32), (33, 45), (46, 58), (59, 120)),
-            computes((0, 28)) + calls((29, 32), (42, 45), (55, 58), (60, 120)),
-            computes((0, 19)) + loads((61, 108)) + calls((20, 32), (34, 45), (47, 58), (110, 120)),
+            computes((0, 20), (120, 126))
+            + calls((21, 32), (33, 45), (46, 58), (59, 120), (126, 130)),
+            computes((0, 28), (120, 123))
+            + calls((29, 32), (42, 45), (55, 58), (60, 120), (123, 130)),
+            computes((0, 19), (120, 122))
+            + loads((61, 108))
+            + calls((20, 32), (34, 45), (47, 58), (110, 120), (122, 130)),
         ),
         (2, "loading"),
     ),
@@ -393,6 +397,7 @@ CHECK = Alone(
         "Only one call was looked at. Who is late in the others?": [
             edit("in zip(*entered, strict=True)", "in [*zip(*entered, strict=True)][:1]"),
             edit("in zip(*entered, strict=True)", "in [*zip(*entered, strict=True)][-1:]"),
+            edit(f"    {LATE}\n", ""),
         ],
         "The events are in no order. Which call of this rank is its first?": edit(
             '[sorted(e[2] for e in events if e[0] == r and e[1] == "call") for r in ranks]',
@@ -415,8 +420,8 @@ CHECK = Alone(
             " - min(start for _, _, start, _ in events)", ""
         ),
         "The idle time is compared with the waiting in it, which is never more. How much of "
-        "it is no waiting?": edit("idle - waiting >= waiting", "idle >= waiting"),
-        "The network is never the answer here. How much of the idle time is no waiting?": edit(
+        "it is not waiting?": edit("idle - waiting >= waiting", "idle >= waiting"),
+        "The network is never the answer here. How much of the idle time is not waiting?": edit(
             "idle - waiting >= waiting", "waiting == 0"
         ),
         "A step that idles for less than a tenth has nothing to find. Is that asked first?": edit(
