@@ -489,7 +489,9 @@ def test_each_written_script_has_its_row():
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("name", [*WRITTEN, *EDITED])
+@pytest.mark.parametrize(
+    "name", [*WRITTEN, *(pytest.param(n, id=f"{n}-{EDITED[n][0]}") for n in EDITED)]
+)
 def test_a_mistake_is_named_with_its_line(name, ranks, tmp_path):
     script, rules = script_of(name, tmp_path)
     found = doctor(script, ranks=ranks)

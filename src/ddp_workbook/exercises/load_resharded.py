@@ -155,7 +155,6 @@ def more_rows(seen: Seen) -> int:
 
 
 ROUNDED_UP = "-(-len(full) // dist.get_world_size())"
-OWN_FIRST = "min(dist.get_rank() * rows, len(full))"
 NEXT = "        begin += size"
 MINE = "mine = torch.empty(end - first, *full.shape[1:], dtype=full.dtype)"
 COPY = "mine[low - first : high - first] = read(file)[low - begin : high - begin]"
