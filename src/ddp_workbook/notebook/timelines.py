@@ -38,8 +38,8 @@ class Timeline(recording.Timeline):
     def lanes(self, step: int = 1, last: int | None = None) -> "figures.Picture":
         """One step, or all up to `last`: what each rank computes, and below it what it sends.
 
-        A thin line in a bar is where a call ends; a dashed one, where a step does. Raises WorkbookError for
-        a step that is not in `parts`.
+        A thin line in a bar is where a call ends; a dashed one, where a step does. Raises
+        WorkbookError for a step that is not in `parts`.
         """
         known, last = self.parts["step"].unique(), last or step
         for one in (step, last):
