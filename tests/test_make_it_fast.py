@@ -153,7 +153,7 @@ def test_a_pattern_shows_what_the_page_says(shown):
     if number == 1:
         assert (mean["compute"] > mean["exposed"]).all()
     if number == 2:  # 53 ms, and all of it after backward
-        assert (mean["exposed"] > 0.8 * network).all() and len(own_calls(found)) == 1
+        assert (mean["exposed"] > 0.5 * network).all() and len(own_calls(found)) == 1
     if number == 3:
         assert len(own_calls(found)) == 10
         assert statistics.median(calls[:, 1] - calls[:, 0]) > 0.009
