@@ -25,6 +25,7 @@ def test_loss_against_bytes_is_what_the_page_says(runs):
     assert losses[fewer_bytes.FLOAT16] == pytest.approx(whole, abs=1e-3)
     assert losses[fewer_bytes.BFLOAT16] == pytest.approx(whole, abs=1e-3)
     assert losses["PowerSGD rank 2"] == pytest.approx(whole, abs=0.02)
+    assert losses[fewer_bytes.COLD] == pytest.approx(whole, abs=0.02)
     for power in fewer_bytes.POWERS:
         without = losses[f"{fewer_bytes.WITHOUT} rank {power}"]
         assert without > 1.2 * losses[f"{fewer_bytes.FEEDBACK} rank {power}"]

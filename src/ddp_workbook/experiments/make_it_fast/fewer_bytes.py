@@ -174,8 +174,10 @@ def loss_against_bytes(table: pd.DataFrame) -> figures.Picture:
     for name in (NONE, FLOAT16, *(f"{WITHOUT} rank {power}" for power in POWERS)):
         where = round(table.bytes[name] / 1e3, 1), table.loss[name]
         words = name.removeprefix(f"{WITHOUT} ")
-        axes.annotate(words, where, (0, 7), textcoords="offset points", ha="center", size=9)
-    axes.margins(x=0.08, y=0.12)
+        axes.annotate(words, where, (6, 5), textcoords="offset points", size=9)
+    for line in axes.lines:
+        line.set_markevery(1)
+    axes.margins(x=0.1, y=0.12)
     return picture
 
 
@@ -240,6 +242,7 @@ def remainder_plot(found: list[dict], unit: float, **_: object) -> figures.Pictu
     about = f"What the steps add up to, sent in multiples of {unit:g}"
     picture = figures.lines(table, "sum of the averaged gradients", about)
     picture.axes.set_title(about, loc="left")
+    picture.axes.xaxis.set_major_locator(figures.MaxNLocator(integer=True))
     return picture
 
 
