@@ -6,11 +6,14 @@ Ratios on the emulated network; a bound is far from what a quiet machine shows.
 import statistics
 
 import pytest
+import torch
+import torch.nn.functional as F
 
 from ddp_workbook import RankFailed, launch, record_collectives, text_table
 from ddp_workbook.chapters import make_it_fast, single_process
-from ddp_workbook.digits import DigitsMLP, furthest
+from ddp_workbook.digits import DigitsDataset, DigitsMLP, furthest
 from ddp_workbook.experiments.make_it_fast import (
+    apart,
     ladder,
     overlapped,
     patterns,
@@ -250,3 +253,47 @@ def test_sharded_steps_wait_less_with_each_way():
     gathers = sharded.wire("100 Mbit/s, 2 ms")["ms"]["FSDP, all-gather in backward"]
     assert found["one by one"] > found["no communication"] + 3 * gathers
     assert found["and kept whole"] < found["and one ahead"] - gathers / 2
+
+
+def test_meeting_after_every_step_is_one_process_on_the_whole_batch():
+    """With plain SGD, the mean of the weights is a step with the mean of the gradients."""
+    found = launch(apart.train, 1, ranks=4)[0]
+    assert [step for step, _, _ in found] == [*range(4, apart.STEPS + 1, 4)]
+    assert found[-1][2] == pytest.approx(loss_of_one_process(), abs=1e-4)
+
+
+def loss_of_one_process() -> float:
+    digits = DigitsDataset()
+    torch.manual_seed(0)
+    model = DigitsMLP(apart.WIDTH, apart.DEPTH)
+    optimizer = torch.optim.SGD(model.parameters(), lr=apart.RATE)
+    for first in range(0, apart.STEPS * apart.ROWS, apart.ROWS):
+        # Row r of rank k is row k + 4 r of the table; a rank begins again after its last row.
+        kept = [torch.arange(rank, len(digits), 4) for rank in range(4)]
+        picked = [rows[(torch.arange(apart.ROWS) + first) % len(rows)] for rows in kept]
+        images, labels = digits[torch.cat(picked)]
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    with torch.no_grad():
+        return F.cross_entropy(model(digits.images), digits.labels).item()
+
+
+def test_fewer_meetings_cost_little_with_all_digits_and_much_with_a_rank_s_own():
+    def last(data: str, outer: str = apart.MEAN) -> float:
+        return apart.both(16, data, outer).iloc[-1]["every 16 steps"]
+
+    often = apart.both(16, apart.MIXED, apart.MEAN).iloc[-1]["met after every step"]
+    assert last(apart.MIXED) < 1.1 * often
+    assert last(apart.SORTED) > 2 * often
+    assert last(apart.SORTED, apart.NESTEROV) < 0.7 * last(apart.SORTED)
+
+
+def test_torch_s_averager_meets_as_outer_does():
+    found = apart.by_pytorch()
+    assert list(found.index) == [16, 32, 48, 64]
+    assert (found["Outer"] == found["PeriodicModelAverager"]).all()
+
+
+def test_what_the_page_says_of_the_wire():
+    assert apart.wire() == pytest.approx(0.047, abs=0.0005)

@@ -44,6 +44,7 @@ CHAPTERS = {
     "make_it_fast": ["mfu", "overlap_with_hooks"],
     "further_profiler": ["read_the_timeline"],
     "further_fewer_bytes": ["compress_gradients"],
+    "further_fewer_messages": ["choose_bucket", "every_h_steps"],
 }
 # What an exercise's file imports from here; found when first used, for the ranks need one of them.
 HOMES = {

@@ -1,0 +1,222 @@
+"""Let each rank train by itself for some steps, then meet: weights travel instead of gradients.
+
+`model` is an nn.Linear, equal on all ranks. `batches` are this rank's own, pairs (x [rows, 8],
+y [rows, 1]); all ranks have equally many, at least one. For each batch, make a step of SGD with
+learning rate 0.1 on the mean squared error. After every `every` steps, and after the last step, the
+ranks meet. They compare how far each has gone since their last meeting, or since the beginning: its
+weights minus the weights from then. From there, all ranks move by `rate` times the mean of these
+differences, and go on with the same weights. (With a rate of 1, that is the mean of the weights.)
+
+- Between two meetings nothing is sent. At a meeting each parameter's difference is sent once, and
+  nothing else.
+- If the ranks meet after the last step anyway, they do not meet twice.
+- Return nothing. At the end, the model has the weights of the last meeting.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ddp_workbook.exercises import Look, OnRanks, Seen, edit, in_words
+from ddp_workbook.exercises.judging.wire_looks import calls_only
+
+MINUTES = 12
+HINTS = [
+    "At the first meeting you need the weights from the beginning. Which line keeps them, and does "
+    "a step of the optimizer change what you kept?",
+    "What does each rank send at a meeting, and by what is the sum divided? What do the ranks keep "
+    "for the next meeting?",
+    "Steps are counted from 1: a meeting is when the count is a multiple of `every`, or the number "
+    "of batches.",
+]
+
+
+def every_h_steps(
+    model: nn.Linear, batches: list[tuple[Tensor, Tensor]], every: int, rate: float
+) -> None:
+    """Train on this rank's batches, and meet after each `every` steps and after the last one."""
+    ### BEGIN SOLUTION
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    met = [one.detach().clone() for one in model.parameters()]
+    for number, (x, y) in enumerate(batches, start=1):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+        if number % every == 0 or number == len(batches):
+            for one, before in zip(model.parameters(), met, strict=True):
+                gone = one.detach() - before
+                dist.all_reduce(gone)
+                before += rate * gone / dist.get_world_size()
+                one.data.copy_(before)
+    ### END SOLUTION
+
+
+class Run(NamedTuple):
+    """One call."""
+
+    batches: int
+    every: int
+    rate: float
+    size: int = 4  # ranks
+
+    @property
+    def meetings(self) -> int:
+        """How often the ranks meet."""
+        return -(-self.batches // self.every)
+
+
+CASES = [Run(6, 3, 0.5), Run(5, 2, 1.0), Run(6, 2, 0.5), Run(2, 5, 0.75), Run(3, 1, 1.0)]
+ROWS, BYTES = 4, 4 * (8 + 1)  # rows of a rank, and bytes of the parameters
+
+
+def model_of() -> nn.Linear:
+    """Weights that are not random."""
+    model = nn.Linear(8, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.linspace(-0.5, 0.5, 8)[None])
+        model.bias.fill_(0.25)
+    return model
+
+
+def batches_of(case: Run, rank: int) -> list[tuple[Tensor, Tensor]]:
+    """A rank's batches, whose rule differs from rank to rank."""
+    batches = []
+    for number in range(case.batches):
+        counted = torch.arange(ROWS * 8, dtype=torch.float32).reshape(ROWS, 8)
+        x = torch.sin(counted + 7 * rank + 31 * number)
+        batches.append((x, (1 + rank) * x.sum(1, keepdim=True)))
+    return batches
+
+
+def trained(
+    function: Callable, model: nn.Linear, batches: list, every: int, rate: float
+) -> dict[str, Tensor]:
+    """What the model holds after the call."""
+    function(model, batches, every, rate)
+    return {name: one.detach().clone() for name, one in model.named_parameters()}
+
+
+def right(case: Run) -> dict[str, Tensor]:
+    """The weights after the last meeting: all ranks in one process, one after the other."""
+    met = torch.nn.utils.parameters_to_vector(model_of().parameters()).detach()
+    for first in range(0, case.batches, case.every):
+        ends = []
+        for rank in range(case.size):
+            model = model_of()
+            torch.nn.utils.vector_to_parameters(met.clone(), model.parameters())
+            for x, y in batches_of(case, rank)[first : first + case.every]:
+                gradients = torch.autograd.grad(F.mse_loss(model(x), y), [*model.parameters()])
+                with torch.no_grad():
+                    for one, gradient in zip(model.parameters(), gradients, strict=True):
+                        one -= 0.1 * gradient
+            ends.append(torch.nn.utils.parameters_to_vector(model.parameters()).detach())
+        met = met + case.rate * (sum(ends) / case.size - met)
+    return {"weight": met[:8][None], "bias": met[8:]}
+
+
+def sent(seen: Seen) -> int:
+    """Bytes that this rank has sent; one alone need not send."""
+    found = sum(row["bytes"] for row in seen.wire)
+    return BYTES * seen.case.meetings if seen.size == 1 and not found else found
+
+
+MOVE = "before += rate * gone / dist.get_world_size()"
+MEET = "number % every == 0 or number == len(batches)"
+CHECK = OnRanks(
+    cases=lambda size: [case._replace(size=size) for case in CASES],
+    called=lambda case: (
+        f"every_h_steps(model, batches, every={case.every}, rate={case.rate}), "
+        f"{case.batches} batches a rank"
+    ),
+    given=lambda case, rank: (model_of(), batches_of(case, rank), case.every, case.rate),
+    caller=trained,
+    observe=lambda returned, *_: returned,
+    looks=[
+        Look(
+            of=lambda seen: seen.actual,
+            right=right,
+            otherwise="Take every=1 and rate=1 first. Which weights has each rank before the "
+            "meeting, which ones after it, and what is kept for the next meeting?",
+            actual="{value} as the model's {part} on rank {rank}",
+            required="{right}",
+            words=in_words,
+        ),
+        calls_only(
+            "all_reduce",
+            required="all_reduce, and nothing else",
+            otherwise="Which collective gives every rank the sum? No other one is needed.",
+        ),
+        Look(
+            of=sent,
+            right=lambda case: BYTES * case.meetings,
+            otherwise="How many meetings are there, and what is sent at each?",
+            actual="the right weights, but rank {rank} sent {value:,} bytes",
+            required=lambda seen: (
+                f"{seen.right:,} bytes: {BYTES} at each of {seen.case.meetings} meetings"
+            ),
+            words=lambda value: value,
+        ),
+    ],
+    mistakes={
+        "The ranks meet after every step here. What is `every` for?": edit(MEET, "True"),
+        "The gradients are averaged in each step, as DDP does it. Weights travel here, and only "
+        "now and then.": edit(
+            "        optimizer.step()\n",
+            "        for one in model.parameters():\n"
+            "            dist.all_reduce(one.grad)\n"
+            "            one.grad /= dist.get_world_size()\n"
+            "        optimizer.step()\n",
+        ),
+        "The steps after the last multiple of `every` are not shared. Which meeting is missing?": (
+            edit(MEET, "number % every == 0")
+        ),
+        "The ranks meet at the end alone. When else?": edit(MEET, "number == len(batches)"),
+        "Your count is one off. Is the first step number 0 or 1?": [
+            edit("start=1", "start=0"),
+            edit("number % every == 0", "(number - 1) % every == 0"),
+        ],
+        "These are the weights of rank {rank} alone. What have the others sent?": edit(
+            "                dist.all_reduce(gone)\n", "", " / dist.get_world_size()", ""
+        ),
+        "The differences are added up here. The mean of them is asked for.": edit(
+            " / dist.get_world_size()", ""
+        ),
+        "This is the mean of the weights. What does `rate` do?": edit("rate * gone", "gone"),
+        "This is the right move from where the rank has gone. From where do all ranks move?": edit(
+            MOVE,
+            "before.copy_(one.detach() + rate * gone / dist.get_world_size())",
+        ),
+        "Each meeting is right when seen from the beginning. From which weights does the second "
+        "meeting count?": edit(
+            "                before += rate * gone / dist.get_world_size()\n"
+            "                one.data.copy_(before)",
+            "                one.data.copy_(before + rate * gone / dist.get_world_size())",
+        ),
+        "The meetings move the other way. Which of the two weights is subtracted?": edit(
+            "one.detach() - before", "before - one.detach()"
+        ),
+        "The model still has its own weights. Is what you kept a copy, which no step changes, and "
+        "does the model get the weights of the meeting?": [
+            edit("one.detach().clone()", "one.detach()"),
+            edit("                one.data.copy_(before)", "                pass"),
+        ],
+        "Gradients of earlier batches are still in it. Where do they end?": edit(
+            "        optimizer.zero_grad()\n", ""
+        ),
+        "Nothing was trained between the meetings. Which line makes the step?": edit(
+            "        optimizer.step()\n", ""
+        ),
+    },
+    errors={
+        "a leaf Variable that requires grad": "Weights are changed outside of autograd: "
+        "`with torch.no_grad()`, or .data.",
+        "leaf variable that requires grad": "Weights are changed outside of autograd: "
+        "`with torch.no_grad()`, or .data.",
+    },
+    proves="the weights of one process that plays all ranks, and the bytes of the meetings alone, "
+    "at 1 to 4 ranks",
+)
