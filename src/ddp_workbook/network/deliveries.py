@@ -30,12 +30,12 @@ class Port:
 class Delivery(Work):
     """gloo's `work` on these tensors, which ends at `end` or with `error`, known once settled.
 
-    `size` is in bytes, as `Network.seconds` takes it.
+    `entered` is when this rank called it, `size` is in bytes, as `Network.seconds` takes it.
     """
 
-    def __init__(self, kind: str, size: int, work: Work, tensors: list):
+    def __init__(self, kind: str, size: int, entered: float, work: Work, tensors: list):
         super().__init__()
-        self.kind, self.size, self.entered = kind, size, time.perf_counter()
+        self.kind, self.size, self.entered = kind, size, entered
         self.work, self.tensors = work, tensors
         self.end = 0.0
         self.error: Exception | None = None

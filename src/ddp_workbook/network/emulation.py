@@ -10,6 +10,7 @@ the processor time that gloo itself needs comes on top.
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ class Emulation:
         names = [argument.name for argument in operator._schema.arguments]
 
         def run(keyset: Any, *arguments: Any) -> Any:
+            entered = time.perf_counter()
             returned: list = []
 
             def post() -> tuple[list, Work]:
@@ -89,16 +91,16 @@ class Emulation:
                 return [first] if isinstance(first, torch.Tensor) else first, Work.unbox(work)
 
             named = dict(zip(names, arguments, strict=False))
-            delivery = self._start(kind, named, post)
+            delivery = self._start(kind, named, entered, post)
             return (*returned, delivery.boxed()) if returned else delivery.boxed()
 
         self.library.impl(operator, run, KEY.name, with_keyset=True)
 
-    def _start(self, kind: str, named: dict, post: Any) -> Delivery:
+    def _start(self, kind: str, named: dict, entered: float, post: Any) -> Delivery:
         group = self._group(dist.ProcessGroup.unbox(named["process_group"]))
         peer = next((named[key] for key in PEER if key in named), None)
         start = {"send": group.send, "recv": group.receive}.get(kind, group.collective)
-        return start(Call(kind, bytes_of(kind, named), peer), post)
+        return start(Call(kind, bytes_of(kind, named), peer, entered), post)
 
     def _group(self, group: dist.ProcessGroup) -> Group:
         with self.lock:

@@ -3,7 +3,6 @@
 import itertools
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -22,11 +21,15 @@ Post = Callable[[], tuple[list, Work]]  # starts gloo's call; its tensors, and i
 
 
 class Call(NamedTuple):
-    """One call of a group: `number` counts them, `peer` is the root or the other side."""
+    """One call of a group: `number` counts them, `peer` is the root or the other side.
+
+    `entered` is when this rank called it, in seconds of the clock.
+    """
 
     kind: str
     bytes: int
     peer: int | None
+    entered: float
     number: int = 0
 
 
@@ -47,10 +50,8 @@ class Group:
         """Start a collective."""
         with self.posting:
             call = call._replace(number=next(self.numbers))
-            entered = time.perf_counter()
-            self.entries.enter(call.number, self.me, entered)
+            self.entries.enter(call.number, self.me, call.entered)
             delivery = Collective(self, call, *post())
-            delivery.entered = entered  # gloo's own start may take milliseconds on a busy machine
             self.pending.append(delivery)
         return delivery
 
@@ -58,7 +59,7 @@ class Group:
         """Start to send to a peer."""
         with self.posting:
             seconds = self.seconds(call)
-            start = self.port.take(time.perf_counter(), seconds, "out")
+            start = self.port.take(call.entered, seconds, "out")
             self.channel(self.me, call.peer).send(start)
             return Message(call, *post(), lambda _: start + seconds)
 
@@ -116,7 +117,7 @@ class Collective(Delivery):
     """A call of all members of a group."""
 
     def __init__(self, group: Group, call: Call, tensors: list, work: Work):
-        super().__init__(call.kind, call.bytes, work, tensors)
+        super().__init__(call.kind, call.bytes, call.entered, work, tensors)
         self.group, self.call = group, call
 
     def settle(self) -> None:
@@ -128,7 +129,7 @@ class Message(Delivery):
     """A message from one rank to another; `ends` says when, once gloo has ended."""
 
     def __init__(self, call: Call, tensors: list, work: Work, ends: Callable[[Work], float]):
-        super().__init__(call.kind, call.bytes, work, tensors)
+        super().__init__(call.kind, call.bytes, call.entered, work, tensors)
         self.ends, self.settling = ends, threading.Lock()
 
     def settle(self) -> None:
