@@ -25,7 +25,7 @@ from ddp_workbook.experiments.make_it_fast import (
 from ddp_workbook.network.links import Network, network
 from ddp_workbook.planning.hardware import GBIT
 from ddp_workbook.recording.traces import bounds
-from tests.workers.make_it_fast_workers import one_sharded_step
+from tests.workers.make_it_fast_workers import one_sharded_step, steps_of_ddp
 
 RUN = {"epochs": 1, "batch_size": 100, "width": 32, "depth": 2}  # the last batch has 97 rows
 
@@ -77,7 +77,7 @@ def test_small_buckets_hide_and_one_bucket_does_not():
     wire = ladder.wire("1 Gbit/s, 0.1 ms")
     assert exposed["one flat vector"] > 0.5 * wire
     assert exposed["DDP, buckets of 1 MiB"] < 0.8 * exposed["one flat vector"]
-    assert exposed["and float16 on the wire"] < 0.5 * exposed["one flat vector"]
+    assert exposed["DDP, float16 on the wire"] < 0.5 * exposed["one flat vector"]
     assert exposed["DDP, twice the rows"] < 0.8 * exposed["one flat vector"]
 
 
@@ -90,13 +90,24 @@ def test_a_picture_goes_up_to_the_rung_that_was_asked_for(rungs):
 
 
 def test_a_step_computed_by_hand():
-    """8 layers of 10 ms a call: the last all-reduce begins when backward ends."""
-    link = network(Network(when.BYTES / 0.01))
-    assert when.ddp_step(0.3, link) == pytest.approx(0.3 + 0.01)
-    assert when.ddp_step(0.03, link) == pytest.approx(0.01 + 0.02 / 8 + 8 * 0.01)
-    gathers = 2 * 8 * 0.005  # (N - 1) / N of a layer each
-    assert when.fsdp_step(0.3, link, prefetch=False) >= 0.3 + gathers
-    assert when.fsdp_step(0.3, link, prefetch=True) < 0.3 + gathers / 2
+    """100 MB/s: all layers travel in 11 ms, one of 148 kB in 1.5, the first in 0.5."""
+    link = network(Network(1e8))
+    sizes = when.layers()
+    assert sum(sizes) == 1_095_208 and sizes[1:-1] == [148_224] * 7
+    first, all_of_them = sizes[0] / 1e8, sum(sizes) / 1e8
+    assert when.ddp_step(0.6, link) == pytest.approx(0.6 + first)
+    assert when.ddp_step(0.0, link) == pytest.approx(all_of_them)
+    assert when.fsdp_step(0.0, link, prefetch=False) == pytest.approx(1.5 * all_of_them)
+    assert when.fsdp_step(0.6, link, prefetch=False) == pytest.approx(0.6 + 1.5 * all_of_them)
+    ends = (first + first) / 2  # the first gather and the last scatter have nothing to hide behind
+    assert when.fsdp_step(0.6, link, prefetch=True) == pytest.approx(0.6 + ends, rel=0.01)
+
+
+def test_every_layer_but_the_output_has_a_bucket_of_its_own():
+    found = record_collectives(steps_of_ddp, ranks=2)
+    sent = found[(found["rank"] == 0) & (found["op"] == "all_reduce")]["bytes"]
+    expected = [sum(when.layers()[-2:]), *when.layers()[-3::-1]]
+    assert [*sent.tail(len(expected))] == expected
 
 
 def test_what_the_lines_say():

@@ -1,8 +1,10 @@
 """Workers for tests/test_make_it_fast.py."""
 
-from ddp_workbook.chapters.distributed_data_parallel import setup
+from torch.nn.parallel import DistributedDataParallel
+
+from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.experiments.make_it_fast import sharded
+from ddp_workbook.experiments.make_it_fast import sharded, when
 
 
 def one_sharded_step(shape: tuple[int, ...], way: dict) -> None:
@@ -11,3 +13,12 @@ def one_sharded_step(shape: tuple[int, ...], way: dict) -> None:
     digits = DigitsDataset()
     step = sharded.fsdp(DigitsMLP(sharded.SMALLER, sharded.DEPTH), shape, **way)
     step(digits.images[:8], digits.labels[:8], 32)
+
+
+def steps_of_ddp() -> None:
+    """Two steps of DDP as `when` has it; the second has the buckets that remain."""
+    setup()
+    digits = DigitsDataset()
+    model = DistributedDataParallel(DigitsMLP(when.WIDTH, when.DEPTH), bucket_cap_mb=when.CAP)
+    for _ in range(2):
+        forward_and_backward(model, digits.images[:8], digits.labels[:8], 16)

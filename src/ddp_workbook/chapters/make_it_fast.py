@@ -80,9 +80,9 @@ def ddp(model: nn.Module, bucket_cap_mb: float = 1, **arguments: bool) -> Step:
     return partial(forward_and_backward, wrapped)
 
 
-def half_the_bytes(model: nn.Module) -> Step:
+def half_the_bytes(model: nn.Module, bucket_cap_mb: float = 1) -> Step:
     """Gradients travel as float16, which has 3 digits, and is infinite above 65,504."""
-    wrapped = DistributedDataParallel(model, bucket_cap_mb=1)
+    wrapped = DistributedDataParallel(model, bucket_cap_mb=bucket_cap_mb)
     wrapped.register_comm_hook(dist.group.WORLD, fp16_compress_hook)
     return partial(forward_and_backward, wrapped)
 
@@ -141,11 +141,11 @@ def train(
             loss = step(my_images, my_labels, len(images))
             optimizer.step()
             losses.append(loss)
-    losses = torch.tensor(losses, device=device)
+    losses = torch.stack(losses)
     dist.all_reduce(losses)  # adds up the shares; in the loop, each step would wait twice
     del step  # before its group: whoever frees a gloo group last can hang (torch 2.13)
     cleanup()
-    return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
+    return Trained(losses.tolist(), accuracy(model, digits), weights_on_cpu(model))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ gradients are put into a bucket until it holds at least `limit` bytes, and then 
 bucket may hold less.
 
 A bucket is sent once its last gradient is ready and the bucket before it has arrived, so one at a
-time. Sending takes `latency` seconds, and a second more for each `speed` bytes.
+time. Sending takes `latency + bytes / speed` seconds.
 
 Compare the limits in the list `limits`, and return a dict with two numbers:
 

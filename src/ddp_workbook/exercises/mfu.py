@@ -1,4 +1,4 @@
-"""Which share of their peak do the GPUs of a training reach, by what the model needs?
+"""What is the MFU of a training: which share of their peak do its GPUs reach?
 
 The model has `parameters` parameters. Each token needs 6 operations for each of them: 2 in forward,
 4 in backward. Attention needs 12 operations more for each layer, each of the `width` numbers of a

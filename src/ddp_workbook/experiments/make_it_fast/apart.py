@@ -142,13 +142,13 @@ def play_apart() -> Play:
         both_plot,
         ranks=None,
         stills=[
-            {"every": 2, "data": SORTED},
-            {"data": SORTED},
-            {"data": SORTED, "outer": NESTEROV},
+            {"every": 2},
             {"outer": NESTEROV},
+            {"data": MIXED},
+            {"data": MIXED, "outer": NESTEROV},
         ],
         every=ddp_workbook.slider("steps between meetings", EVERY, 16),
-        data=ddp_workbook.slider("data", (MIXED, SORTED), MIXED),
+        data=ddp_workbook.slider("data", (MIXED, SORTED), SORTED),
         outer=ddp_workbook.slider("outer step", OUTER, MEAN),
     )
 

@@ -36,8 +36,8 @@ NAMES = {
     "buckets after backward": ("buckets", 1),
     "DDP, all in one bucket": ("one_bucket", 1),
     "DDP, buckets of 1 MiB": ("ddp", 1),
-    "and views, static graph": ("views", 1),
-    "and float16 on the wire": ("half_the_bytes", 1),
+    "DDP, views, static graph": ("views", 1),
+    "DDP, float16 on the wire": ("half_the_bytes", 1),
     "DDP, twice the rows": ("ddp", 2),
     "DDP, accumulated twice": ("accumulated", 2),
 }
@@ -130,7 +130,7 @@ def play_ladder() -> Play:
         stills=[
             {"rung": "one all-reduce a parameter"},
             {"rung": "one all-reduce a parameter", "network": "1 Gbit/s, 5 ms"},
-            {"rung": "and float16 on the wire", "network": "100 Mbit/s, 0.5 ms"},
+            {"rung": "DDP, float16 on the wire", "network": "100 Mbit/s, 0.5 ms"},
             {"network": "Ethernet 10G"},
         ],
         rung=ddp_workbook.slider("rung", NAMES, "DDP, buckets of 1 MiB"),

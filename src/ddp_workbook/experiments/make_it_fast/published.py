@@ -12,9 +12,9 @@ TRAININGS = [
 FOUNDRY = "LLM Foundry"
 TITAN = "torchtitan"
 GAINS = [
-    ("torch.compile", "GPT-2 124M, one A100", "250 ms", "135 ms", "nanoGPT"),
+    ("torch.compile", "GPT-2 124M", "250 ms", "135 ms", "nanoGPT"),
     ("torch.compile", "Llama 3.1 8B, 8 H100", "5,762 tokens/s", "6,667 tokens/s", TITAN),
-    ("float8 besides", "Llama 3.1 8B, 8 H100", "6,667 tokens/s", "8,532 tokens/s", TITAN),
+    ("and float8", "Llama 3.1 8B, 8 H100", "6,667 tokens/s", "8,532 tokens/s", TITAN),
     ("TF32 for float32", "A100, peak", "19.5 TFLOPS", "156 TFLOPS", "NVIDIA A100"),
     ("bf16 for float32", "A100, peak", "19.5 TFLOPS", "312 TFLOPS", "NVIDIA A100"),
 ]
@@ -30,6 +30,8 @@ def trainings() -> pd.DataFrame:
     rows = [
         {
             "model": name,
+            "parameters": f"{size / 1e9:g}e9",
+            "layers, width, tokens": ", ".join(map(str, shape)),
             "H100": gpus,
             "tokens/s of each": f"{speed:,}",
             "6 P alone": f"{6 * size * speed / PEAK:.0%}",

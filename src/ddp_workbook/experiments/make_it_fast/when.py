@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ddp_workbook.notebook.play import Play
 
 WIDTH, DEPTH = 192, 8
-LAYERS, BYTES = DEPTH, 4 * WIDTH * WIDTH  # of each layer; the first and the output are small
+CAP = 0.03  # MiB: every layer but the output has a bucket of its own
 BACKWARD = 2 / 3  # of the computing: two matrix products a layer, where forward has one
 ROUNDS, LATENCY = 3, 1e-4
 SPEEDS = (0.1, 0.3, 1, 3, 10, 100, 3600)  # Gbit/s; the last is NVLink 4 (450 GB/s)
@@ -71,17 +71,31 @@ def runs(rows: int) -> dict[str, list[float]]:
 
     nothing = partial(after_backward, lambda gradients: None)
     steps = {ONE: of(nothing, RANKS * rows), ALONE: of(nothing, rows)}
-    steps |= {DDP: of(RUNGS["ddp"], rows), HALF: of(RUNGS["half_the_bytes"], rows)}
+    steps |= {
+        name: of(partial(RUNGS[rung], bucket_cap_mb=CAP), rows)
+        for name, rung in {DDP: "ddp", HALF: "half_the_bytes"}.items()
+    }
     return timed(steps, ROUNDS, device)
+
+
+def layers() -> list[int]:
+    """The bytes of each layer, in the order of forward."""
+    model = DigitsMLP(WIDTH, DEPTH)
+    return [4 * (one.weight.numel() + one.bias.numel()) for one in (*model.hidden, model.output)]
+
+
+def seconds(op: str, size: float, link: Network) -> float:
+    """Seconds of one call on all ranks."""
+    return link.seconds(op, int(size), [*range(RANKS)], RANKS)
 
 
 def ddp_step(compute: float, link: Network, shrunk: float = 1) -> float:
     """Seconds of a step in which a layer's all-reduce begins when its gradient is there."""
-    sending = link.seconds("all_reduce", int(BYTES * shrunk), [*range(RANKS)], RANKS)
+    sizes = layers()
     now, sent = compute * (1 - BACKWARD), 0.0
-    for _ in range(LAYERS):
-        now += compute * BACKWARD / LAYERS
-        sent = max(sent, now) + sending
+    for size in reversed(sizes):
+        now += compute * BACKWARD * size / sum(sizes)
+        sent = max(sent, now) + seconds("all_reduce", size * shrunk, link)
     return max(now, sent)
 
 
@@ -90,21 +104,21 @@ def fsdp_step(compute: float, link: Network, *, prefetch: bool) -> float:
 
     With `prefetch` a layer is on its way while the one before it computes.
     """
-    gather, scatter = (
-        link.seconds(op, BYTES, [*range(RANKS)], RANKS) for op in ("all_gather", "reduce_scatter")
-    )
-    forward, backward = ((1 - BACKWARD) / LAYERS, 0.0), (BACKWARD / LAYERS, scatter)
-    now, port = 0.0, gather
-    arrived = port
-    for part, sends in [forward] * LAYERS + [backward] * LAYERS:
-        begun = max(now, arrived)
-        now = begun + compute * part
+    sizes = layers()
+    visits = [(size, False) for size in sizes] + [(size, True) for size in reversed(sizes)]
+    now, port = 0.0, 0.0
+    arrived = [port := port + seconds("all_gather", sizes[0], link)]
+    for place, (size, backward) in enumerate(visits):
+        begun = max(now, arrived[place])
+        now = begun + compute * (BACKWARD if backward else 1 - BACKWARD) * size / sum(sizes)
+        following = [seconds("all_gather", one, link) for one, _ in visits[place + 1 : place + 2]]
         if prefetch:
-            arrived = port = max(port, begun) + gather
-        port = max(port, now) + sends if sends else port
+            arrived += [port := max(port, begun) + gather for gather in following]
+        if backward:
+            port = max(port, now) + seconds("reduce_scatter", size, link)
         if not prefetch:
-            arrived = port = max(port, now) + gather
-    return max(now, port - gather)  # there is no next layer after the last
+            arrived += [port := max(port, now) + gather for gather in following]
+    return max(now, port)
 
 
 def computed(compute: float) -> pd.DataFrame:
@@ -127,9 +141,9 @@ def computed(compute: float) -> pd.DataFrame:
 
 @figures.drawn
 def steps_plot(found: list[dict], network: str, rows: int, **_: object) -> figures.Picture:
-    """A computed line a strategy, dashed what one process takes, and rings where DDP was run."""
+    """A computed line a strategy, dashed what one process takes, and circles where DDP was run."""
     times = table_of(found, ALONE).sum(axis=1)
-    about = f"A batch of {RANKS * rows} rows on {RANKS} ranks; the rings were run"
+    about = f"A batch of {RANKS * rows} rows on {RANKS} ranks; the circles were run"
     picture = figures.lines(computed(times[ALONE] / 1e3), "milliseconds", about, log="xy")
     axes, speed = picture.axes, float(network.partition(" ")[0])
     axes.axhline(times[ONE], color=INK, linestyle="dashed", linewidth=1.2)
