@@ -262,7 +262,7 @@ def test_sharded_steps_wait_less_with_each_way():
     table = sharded.measure("100 Mbit/s, 2 ms", rounds=1)
     found = table.sum(axis=1)
     gathers = sharded.wire("100 Mbit/s, 2 ms")["ms"]["FSDP, all-gather in backward"]
-    assert found["one by one"] > found["no communication"] + 3 * gathers
+    assert found["one by one"] > 3 * gathers
     assert found["and kept whole"] < found["and one ahead"] - gathers / 2
 
 
