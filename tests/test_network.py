@@ -177,8 +177,10 @@ def test_around_the_ring_all_send_at_once():
 def test_a_call_begins_when_the_last_rank_has_come():
     """So a late rank costs all others its delay, and the ring's time on top."""
     expected = network(SLOW).seconds("all_reduce", 100_000, [0, 1, 2], 3)
-    for seconds in launch(workers.a_late_rank, 0.2, ranks=3, network=SLOW):
-        assert expected <= seconds < BUSY * expected
+    *others, late = launch(workers.a_late_rank, 0.2, ranks=3, network=SLOW)
+    assert expected <= late < BUSY * expected
+    for seconds in others:  # from the barrier, which they may have left a little later
+        assert expected / 2 < seconds < BUSY * expected
 
 
 def test_calls_of_two_groups_queue_for_the_port():
