@@ -7,7 +7,7 @@ edit("return finish", "pass")
 edit("if parameter.requires_grad:", "if True:")
 
 # %% each gradient twice
-# told: Is a gradient sent twice, or are zeros sent beside it
+# told: Is a gradient sent twice, in another dtype
 edit(
     "        started.append(dist",
     "        dist.all_reduce(torch.zeros(3), async_op=True).wait()\n        started.append(dist",

@@ -105,6 +105,11 @@ def right(case: Backward) -> tuple[float, int]:
     return min(found)
 
 
+def whole(limit: float) -> float:
+    """6e6 is the limit 6000000 as well."""
+    return int(limit) if float(limit).is_integer() else limit
+
+
 CHECK = Alone(
     cases=CASES,
     given=lambda case: (list(case.gradients), list(case.limits), case.latency, case.speed),
@@ -128,7 +133,7 @@ CHECK = Alone(
             required="{right}",
         ),
         Look(
-            of=lambda seen: number(seen.actual["limit"]),
+            of=lambda seen: whole(number(seen.actual["limit"])),
             right=lambda case: -right(case)[1],
             otherwise="When does the last bucket arrive with each of the limits?",
             actual='{value} as "limit", with the right seconds',

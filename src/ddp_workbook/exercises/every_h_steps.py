@@ -7,8 +7,8 @@ ranks meet. They compare how far each has gone since their last meeting, or sinc
 weights minus the weights from then. From there, all ranks move by `rate` times the mean of these
 differences, and go on with the same weights. (With a rate of 1, that is the mean of the weights.)
 
-- Between two meetings nothing is sent. At a meeting each parameter's difference is sent once, and
-  nothing else.
+- Between two meetings nothing is sent. At a meeting each parameter's difference goes into one
+  all_reduce, and nothing else is sent.
 - If the ranks meet after the last step anyway, they do not meet twice.
 - Return nothing. At the end, the model has the weights of the last meeting.
 """
@@ -153,7 +153,7 @@ CHECK = OnRanks(
         Look(
             of=sent,
             right=lambda case: BYTES * case.meetings,
-            otherwise="How many meetings are there, and what is sent at each?",
+            otherwise="How many meetings are there, and what is sent at each, in which dtype?",
             actual="the right weights, but rank {rank} sent {value:,} bytes",
             required=lambda seen: (
                 f"{seen.right:,} bytes: {BYTES} at each of {seen.case.meetings} meetings"
@@ -182,6 +182,8 @@ CHECK = OnRanks(
         "These are the weights of rank {rank} alone. What have the others sent?": edit(
             "                dist.all_reduce(gone)\n", "", " / dist.get_world_size()", ""
         ),
+        "This is rank {rank}'s own difference, divided by the ranks. Into which tensor does "
+        "all_reduce write?": edit("dist.all_reduce(gone)", "dist.all_reduce(gone.clone())"),
         "The differences are added up here. The mean of them is asked for.": edit(
             " / dist.get_world_size()", ""
         ),

@@ -1,9 +1,9 @@
 """What is the MFU of a training: which share of their peak do its GPUs reach?
 
 The model has `parameters` parameters. Each token needs 6 operations for each of them: 2 in forward,
-4 in backward. Attention needs 12 operations more for each layer, each of the `width` numbers of a
-token, and each of the `length` tokens that stand in a row. Parts of the forward pass are computed
-a second time in backward to save memory; the model does not need that, so it does not count.
+4 in backward. Attention needs 12 · `layers` · `width` · `length` more, where `length` is the number
+of tokens in a row. Parts of the forward pass are computed a second time in backward to save memory;
+the model does not need that, so it does not count.
 
 All `gpus` GPUs together train on `tokens_per_second` tokens a second. One GPU's peak is `peak`
 operations a second.
@@ -13,7 +13,7 @@ Return the share as a float, such as 0.4.
 
 from typing import NamedTuple
 
-from ddp_workbook.exercises import Alone, Look, When, body, edit
+from ddp_workbook.exercises import Alone, Look, When, body, edit, in_words
 from ddp_workbook.exercises.judging.numbers_by_key import number
 
 MINUTES = 5
@@ -84,6 +84,7 @@ CHECK = Alone(
                     lambda seen: any(seen.value == round(seen.right, n) for n in range(6))
                 ),
             },
+            actual=lambda seen: in_words(seen.actual),
             otherwise="Write down the operations a token, those a second, and the peak of all "
             "GPUs.",
         ),

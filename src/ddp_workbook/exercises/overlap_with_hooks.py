@@ -227,7 +227,7 @@ CHECK = OnRanks(
         Look(
             of=sent,
             right=ALL_BYTES,
-            otherwise="Is a gradient sent twice, or are zeros sent beside it?",
+            otherwise="Is a gradient sent twice, in another dtype, or are zeros sent beside it?",
             actual="the right means, but rank {rank} sent {value:,} bytes",
             required="{right:,} bytes: each gradient once a step",
             words=lambda value: value,
