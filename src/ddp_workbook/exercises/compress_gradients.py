@@ -234,7 +234,7 @@ CHECK = OnRanks(
             right=right_bytes(),
             otherwise="Which numbers does your all_reduce take besides those that have their turn?",
             actual="the right gradients, but rank {rank} sent {value:,} bytes",
-            required="{right:,} bytes: a quarter of the numbers, in float32",
+            required="{right:,} bytes: a quarter of each bucket, rounded up, in float32",
             words=lambda value: value,
         ),
         Look(
@@ -261,6 +261,10 @@ CHECK = OnRanks(
         ),
         "This is the sum over the ranks. By what is it divided?": edit(
             " / dist.get_world_size()", ".clone()"
+        ),
+        "Is what you send a vector of its own, or a view with gaps? gloo sums what lies side by "
+        "side in memory.": edit(
+            "kept[part] / dist.get_world_size()", "(kept / dist.get_world_size())[part]"
         ),
         "It is divided once too often. Where are the two divisions?": edit(
             "future.value()[0]", "future.value()[0] / dist.get_world_size()"

@@ -6,20 +6,22 @@ Spans of a rank may overlap: an operator calls others, a loader works in the bac
 several calls are under way at once.
 
 A rank is **idle** in the part of its calls in which it neither computes nor loads. It **waits** in
-the part of its idle time before the last rank has entered one of these calls; the others wait for
-that last rank. All ranks make the same calls in the same order: the call that a rank enters first
-is the one that the others enter first, and so on. No two enter a call in the same millisecond.
+the part of its idle time in which at least one of the calls that it is in lacks a rank; it waits
+for the rank that enters that call last. All ranks make the same calls in the same order: the call
+that a rank enters first is the one that the others enter first, and so on. No two calls of a rank,
+and no two ranks in a call, begin in the same millisecond.
 
 Return what the step loses most time with:
 
-- `None` if the idle time of all ranks is less than 10 % of the number of ranks times the length of
-  the step, from the first start to the last end of all ranks.
+- `None` if the idle time of all ranks is less than 10 % of the step's length times the number of
+  ranks. The length is that from the first start to the last end of all.
 - `(None, "network")` if at least half of the idle time is not waiting.
 - `(rank, cause)` otherwise. It is the rank for which the others wait longest, all of them together.
-  The cause is `"compute"` or `"loading"`: compare the time that it spends on each with the mean of
-  the others, and take the one of which it has more. Loading while it computes does not count.
+  The cause is `"compute"` or `"loading"`: from the time that it spends on each, subtract the mean
+  of the others, and take the larger difference. Loading while it computes does not count.
 
-Count each millisecond of a rank once, however many of its spans lie over it.
+Count each millisecond of a rank once, however many of its spans lie over it. (If it waits for two
+late ranks at once, it counts for each of them.)
 """
 
 import random
@@ -238,6 +240,36 @@ CASES = [
         (1, "compute"),
     ),
     Run(
+        "three ranks: two wait in two calls at once, and later two in one call for longer",
+        (
+            computes((0, 10)) + calls((10, 66), (12, 67), (70, 142)),
+            computes((0, 62)) + calls((62, 66), (64, 67), (71, 142)),
+            computes((0, 11), (67, 140)) + calls((11, 66), (13, 67), (140, 142)),
+        ),
+        (2, "compute"),
+    ),
+    Run(
+        "two ranks: one call is complete, and another is waited for meanwhile",
+        (
+            computes((0, 10)) + calls((10, 100), (13, 100)),
+            computes((0, 90)) + calls((11, 100), (90, 100)),
+        ),
+        (1, "compute"),
+    ),
+    Run(
+        "two ranks, idle for just 10 % of the step",
+        (
+            computes((0, 80)) + calls((80, 100)),
+            computes((0, 96), (97, 100)) + loads((96, 97)) + calls((96, 100)),
+        ),
+        (1, "compute"),
+    ),
+    Run(
+        "two ranks, and half of the idle time is waiting",
+        (computes((0, 70)) + calls((70, 100)), computes((0, 90)) + calls((90, 100))),
+        (None, "network"),
+    ),
+    Run(
         "three ranks, with one call after the other",
         tuple(
             computes((0, 20 + n), (35, 38), (53, 56), (71, 74))
@@ -432,5 +464,5 @@ CHECK = Alone(
     errors={
         "argument 2 is": "Does every rank have a list of its calls, and all equally many?",
     },
-    proves="what 16 steps of 2 to 4 ranks lose their time with",
+    proves="what 20 steps of 2 to 4 ranks lose their time with",
 )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ddp_workbook.notebook.play import Play
     from ddp_workbook.notebook.timelines import Timeline
 
-WIDTH, DEPTH, ROWS = 512, 4, 512  # 10 tensors, 3.4 MB of gradients; rows of each rank
+WIDTH, DEPTH, ROWS = 512, 4, 512  # 10 tensors, 3.3 MB of gradients; rows of each rank
 STEPS = 3  # that are looked at; the one before them is left out
 SLOW, DISK = 0.06, 0.1  # seconds: of a loader for a batch, and of a disk for a checkpoint
 FAST = "Ethernet 10G"
@@ -162,5 +162,5 @@ def play_pattern() -> Play:
         pattern_plot,
         ranks=None,
         stills=[{"pattern": number} for number in (2, 3, 4, 5, 6, 8)],
-        pattern=ddp_workbook.slider("pattern", range(1, len(PATTERNS) + 1)),
+        pattern=ddp_workbook.slider("pattern", range(1, len(PATTERNS) + 1), 7),
     )
