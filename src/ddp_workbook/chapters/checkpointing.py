@@ -47,8 +47,9 @@ class Checkpointer:
                     file.flush()
                     os.fsync(file.fileno())
                 done = new.rename(self.folder / f"step_{step:06}_{check_sum(new)}.pt")
-                saves = self.saves()
-                for old in saves[saves.index(done) + KEEP :]:  # a newer one is damaged: not counted
+                # A newer one is damaged, so it is not counted.
+                older = [one for one in self.saves() if one != done and step_of(one) <= step]
+                for old in older[KEEP - 1 :]:
                     old.unlink()
             except (OSError, RuntimeError) as error:  # torch's zip writer raises the second
                 new.unlink(missing_ok=True)
@@ -101,7 +102,12 @@ class Checkpointer:
     def saves(self) -> list[Path]:
         """The files of all saves, newest first, whatever the clock said when they were written."""
         found = self.folder.glob("step_*.pt") if self.folder else []
-        return sorted(found, key=lambda save: int(save.name.split("_")[1]), reverse=True)
+        return sorted(found, key=step_of, reverse=True)
+
+
+def step_of(save: Path) -> int:
+    """After how many steps it was written."""
+    return int(save.name.split("_")[1])
 
 
 def is_whole(save: Path) -> bool:

@@ -141,11 +141,11 @@ def train(
             loss = step(my_images, my_labels, len(images))
             optimizer.step()
             losses.append(loss)
-    losses = torch.stack(losses)
+    losses = torch.tensor(losses, device=device)
     dist.all_reduce(losses)  # adds up the shares; in the loop, each step would wait twice
     del step  # before its group: whoever frees a gloo group last can hang (torch 2.13)
     cleanup()
-    return Trained(losses.tolist(), accuracy(model, digits), weights_on_cpu(model))
+    return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.make_it_fast import after_backward
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, accuracy, batches
 from ddp_workbook.errors import RankFailed
-from ddp_workbook.experiments.make_it_fast.ladder import ALONE, RANKS, table_of, timed
+from ddp_workbook.experiments.make_it_fast.ladder import ALONE, RANKS, rungs_plot, table_of, timed
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.network.deliveries import deliveries_noted
 
@@ -296,18 +296,9 @@ def measure(rounds: int = 12) -> pd.DataFrame:
     return table_of(launch(seconds_of, [NONE, BUILT_IN, *PLAYED], rounds, ranks=RANKS))
 
 
-@figures.drawn
 def steps_plot(table: pd.DataFrame, network: str | None = None) -> figures.Picture:
     """A bar a hook: what computes without any communication, and what comes on top."""
-    about = f"A step of {ROWS} rows a rank, {network or 'within this machine'}"
-    picture = figures.bars(
-        table.rename(columns={"exposed": "added"}),
-        "milliseconds",
-        about,
-        totals=lambda end: f"{end:.0f}",
-    )
-    picture.figure.axes[0].set_title(about, loc="left")
-    return picture
+    return rungs_plot(table.rename(columns={"exposed": "added"}), network, rows=ROWS)
 
 
 # What does not run on gloo

@@ -101,9 +101,11 @@ def table_of(of_ranks: list[dict[str, list[float]]], alone: str = ALONE) -> pd.D
 
 
 @figures.drawn
-def rungs_plot(table: pd.DataFrame, network: str | None = NETWORK, **_: object) -> figures.Picture:
-    """A bar a rung: what computes, and what is exposed beyond it."""
-    about = f"A step of {ROWS} rows a rank, {network or 'within this machine'}"
+def rungs_plot(
+    table: pd.DataFrame, network: str | None = NETWORK, *, rows: int = ROWS, **_: object
+) -> figures.Picture:
+    """A bar a rung, or another way to do a step: what computes, and what comes beyond it."""
+    about = f"A step of {rows} rows a rank, {network or 'within this machine'}"
     picture = figures.bars(table, "milliseconds", about, totals=lambda end: f"{end:.0f}")
     picture.figure.axes[0].set_title(about, loc="left")
     return picture

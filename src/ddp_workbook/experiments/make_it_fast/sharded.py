@@ -18,7 +18,7 @@ from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
 from ddp_workbook.chapters.make_it_fast import Step, after_backward, ddp
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.experiments.make_it_fast.ladder import ALONE, RANKS, table_of, timed
+from ddp_workbook.experiments.make_it_fast.ladder import ALONE, RANKS, rungs_plot, table_of, timed
 from ddp_workbook.experiments.make_it_fast.where import step_plot
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.network.links import SENT
@@ -142,20 +142,9 @@ def measure(network: str | None = NETWORK, rounds: int = ROUNDS) -> pd.DataFrame
     return table_of(found, ALONE)
 
 
-@figures.drawn
-def ways_plot(
-    table: pd.DataFrame, network: str | None = NETWORK, rows: int = ROWS
-) -> figures.Picture:
-    """A bar a way."""
-    about = f"A step of {rows} rows a rank, {network or 'within this machine'}"
-    picture = figures.bars(table, "milliseconds", about, totals=lambda end: f"{end:.0f}")
-    picture.figure.axes[0].set_title(about, loc="left")
-    return picture
-
-
 def up_to(table: pd.DataFrame, way: str) -> figures.Picture:
     """The bars from the first to this way."""
-    return ways_plot(table.loc[:way])
+    return rungs_plot(table.loc[:way], NETWORK)
 
 
 def wire(network: str = NETWORK) -> pd.DataFrame:
@@ -215,4 +204,4 @@ def on_two_networks() -> dict[str, list[float]]:
 
 def strategies_plot(found: list[dict], network: str, **_: object) -> figures.Picture:
     """A bar a strategy."""
-    return ways_plot(table_of(found, ALONE).drop(index=ALONE), network, FEWER)
+    return rungs_plot(table_of(found, ALONE).drop(index=ALONE), network, rows=FEWER)
