@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ddp_workbook.exercises import Look, OnRanks, Seen, edit, in_words
+from ddp_workbook.exercises.judging.regression import batch_of, model_of
 from ddp_workbook.exercises.judging.wire_looks import calls_only
 
 MINUTES = 12
@@ -73,23 +74,10 @@ CASES = [Run(6, 3, 0.5), Run(5, 2, 1.0), Run(6, 2, 0.5), Run(2, 5, 0.75), Run(3,
 ROWS, BYTES = 4, 4 * (8 + 1)  # rows of a rank, and bytes of the parameters
 
 
-def model_of() -> nn.Linear:
-    """Weights that are not random."""
-    model = nn.Linear(8, 1)
-    with torch.no_grad():
-        model.weight.copy_(torch.linspace(-0.5, 0.5, 8)[None])
-        model.bias.fill_(0.25)
-    return model
-
-
 def batches_of(case: Run, rank: int) -> list[tuple[Tensor, Tensor]]:
     """A rank's batches, whose rule differs from rank to rank."""
-    batches = []
-    for number in range(case.batches):
-        counted = torch.arange(ROWS * 8, dtype=torch.float32).reshape(ROWS, 8)
-        x = torch.sin(counted + 7 * rank + 31 * number)
-        batches.append((x, (1 + rank) * x.sum(1, keepdim=True)))
-    return batches
+    batches = [batch_of(number, ROWS, rank) for number in range(case.batches)]
+    return [(x, (1 + rank) * y) for x, y in batches]
 
 
 def trained(

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 
 from ddp_workbook.exercises import Look, OnRanks, edit, in_words
+from ddp_workbook.exercises.judging.regression import batch_of, model_of
 
 MINUTES = 8
 HINTS = [
@@ -73,22 +74,6 @@ CASES = [Run(4, 3), Run(1, 8), Run(6, 1)]
 def cases(size: int) -> list[Run]:
     """The calls at this world size."""
     return [case._replace(size=size) for case in CASES]
-
-
-def model_of() -> nn.Linear:
-    """Weights that are not random: the solution's and one process's are the same."""
-    model = nn.Linear(8, 1)
-    with torch.no_grad():
-        model.weight.copy_(torch.linspace(-0.5, 0.5, 8)[None])
-        model.bias.fill_(0.25)
-    return model
-
-
-def batch_of(number: int, rows: int, rank: int) -> tuple[Tensor, Tensor]:
-    """A rank's part of a batch."""
-    counted = torch.arange(rows * 8, dtype=torch.float32).reshape(rows, 8)
-    x = torch.sin(counted + 7 * rank + 31 * number)
-    return x, x.sum(1, keepdim=True)
 
 
 def given(case: Run, rank: int) -> tuple[nn.Linear, list[tuple[Tensor, Tensor]]]:
