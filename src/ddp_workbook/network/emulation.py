@@ -9,6 +9,7 @@ the processor time that gloo itself needs comes on top.
 """
 
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -21,33 +22,13 @@ from torch.distributed.distributed_c10d import Work
 from ddp_workbook.network.deliveries import Delivery, Port
 from ddp_workbook.network.groups import Call, Group
 from ddp_workbook.network.links import Network
+from ddp_workbook.network.operators import C10D, PEER, flat, size
 
 NETWORK, FOLDER = "WORKBOOK_NETWORK", "WORKBOOK_NETWORK_FOLDER"
 # operator -> the kind of call, by which `Network.seconds` knows it
-KINDS = {
-    "allreduce_": "all_reduce",
-    "allreduce_coalesced_": "all_reduce",
-    "allgather_": "all_gather",
-    "_allgather_base_": "all_gather",
-    "allgather_coalesced_": "all_gather",
-    "allgather_into_tensor_coalesced_": "all_gather",
-    "reduce_scatter_": "reduce_scatter",
-    "_reduce_scatter_base_": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced_": "reduce_scatter",
-    "alltoall_": "all_to_all",
-    "alltoall_base_": "all_to_all",
-    "broadcast_": "broadcast",
-    "reduce_": "reduce",
-    "gather_": "gather",
-    "scatter_": "scatter",
-    "barrier": "barrier",
-    "send": "send",
-    "recv_": "recv",
-    "recv_any_source_": "recv",
-}
+KINDS = {operator: re.sub("(_into)?_tensor|_single", "", op) for operator, op in C10D.items()}
 KEY = torch._C.DispatchKey.BackendSelect
 BELOW = torch._C._dispatch_keyset_full_after(KEY)
-PEER = ("root_rank", "dst", "src")  # an operator's names for its root or its other side
 
 
 def emulate_if_ordered() -> None:
@@ -111,16 +92,11 @@ class Emulation:
 
 def bytes_of(kind: str, named: dict) -> int:
     """The size by which `Network.seconds` knows a call, from an operator's named arguments."""
-    given = [size_of(value) for key, value in named.items() if key.startswith(("input", "tensor"))]
-    taken = [size_of(value) for key, value in named.items() if key.startswith("output")]
+    given = [
+        size(flat(value)) for key, value in named.items() if key.startswith(("input", "tensor"))
+    ]
+    taken = [size(flat(value)) for key, value in named.items() if key.startswith("output")]
     if kind == "barrier":
         return 0
     sizes = {"gather": given, "scatter": taken}.get(kind, given + taken)
     return max(sizes, default=0)
-
-
-def size_of(value: Any) -> int:
-    """Bytes of a tensor, or of all tensors in a list of lists."""
-    if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
-    return sum(map(size_of, value)) if isinstance(value, list | tuple) else 0

@@ -17,14 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_workbook.diagnostics.user_code import is_own
 from ddp_workbook.launcher import serialization
-from ddp_workbook.recording.operations import (
-    LOCAL,
-    NAMESPACES,
-    flat,
-    operation_row,
-    single_calls,
-    size,
-)
+from ddp_workbook.network.operators import flat, size
+from ddp_workbook.recording.operations import LOCAL, NAMESPACES, operation_row, single_calls
 
 
 class Recorded:

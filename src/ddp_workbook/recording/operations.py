@@ -1,53 +1,21 @@
 """Translates operators of PyTorch's dispatcher into calls of torch.distributed."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
+
+from ddp_workbook.network.operators import OPS, PEER, flat, size
 
 # The columns of one operation on one rank; the notebook's side adds rank and seq.
 FIELDS = ("group", "op", "peer", "shape", "dtype", "bytes", "received", "line")
 
 NAMESPACES = frozenset({"c10d", "_c10d_functional", "_dtensor"})
 LOCAL = frozenset({"wait_tensor", "_wrap_tensor_autograd", "check_for_nan"})  # they send nothing
-# The dispatcher's name -> the function of torch.distributed that a reader calls, if the two
-# differ. A coalesced call becomes the plain one with several tensors.
-OPS = {
-    "allreduce_": "all_reduce",
-    "allreduce_coalesced_": "all_reduce",
-    "all_reduce_": "all_reduce",
-    "all_reduce_coalesced": "all_reduce",
-    "all_reduce_coalesced_": "all_reduce",
-    "broadcast_": "broadcast",
-    "reduce_": "reduce",
-    "allgather_": "all_gather",
-    "allgather_coalesced_": "all_gather",
-    "_allgather_base_": "all_gather_into_tensor",
-    "allgather_into_tensor_coalesced_": "all_gather_into_tensor",
-    "all_gather_into_tensor_coalesced": "all_gather_into_tensor",
-    "all_gather_into_tensor_out": "all_gather_into_tensor",
-    "reduce_scatter_": "reduce_scatter",
-    "_reduce_scatter_base_": "reduce_scatter_tensor",
-    "reduce_scatter_tensor_coalesced_": "reduce_scatter_tensor",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor",
-    "reduce_scatter_tensor_out": "reduce_scatter_tensor",
-    "alltoall_": "all_to_all",
-    "alltoall_base_": "all_to_all_single",
-    "shard_dim_alltoall": "all_to_all_single",
-    "gather_": "gather",
-    "scatter_": "scatter",
-    "recv_": "recv",
-    "recv_any_source_": "recv",
-    "irecv": "recv",
-    "isend": "send",
-    "monitored_barrier_": "monitored_barrier",
-}
 # The names of arguments in the operators' schemas; `tensors` are changed in place.
 GIVEN = ("input", "inputs", "input_tensor", "input_tensors", "input_list", "tensor", "tensors")
 TAKEN = ("output", "outputs", "output_tensor", "output_tensors", "output_lists", "out", "tensors")
-PEER = ("root_rank", "src", "dst")
 
 
 def single_calls(name: str, named: dict) -> Iterator[tuple[str, dict]]:
@@ -104,18 +72,3 @@ def group_of(named: dict) -> dist.ProcessGroup:
     if isinstance(group, str):
         return _resolve_process_group(group)
     return dist.ProcessGroup.unbox(group) if isinstance(group, torch.ScriptObject) else group
-
-
-def flat(value: Any) -> list[torch.Tensor]:
-    """The tensors in a tensor, a list, a list of lists, or None."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [t for part in value for t in flat(part)] if isinstance(value, list | tuple) else []
-
-
-def size(tensors: list[torch.Tensor]) -> int:
-    """Bytes of the tensors' elements; of a sparse one, of its indices and values."""
-    return sum(
-        size([t._indices(), t._values()]) if t.is_sparse else t.numel() * t.element_size()
-        for t in tensors
-    )
