@@ -8,9 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from typer.testing import CliRunner
 
-from ddp_workbook import cli
 from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import Exercise, names
 from ddp_workbook.exercises.judging.source import same_code
@@ -20,6 +18,7 @@ from ddp_workbook.instructor.execution import copy_layout
 from ddp_workbook.instructor.grading import whose
 from ddp_workbook.instructor.sandbox import sandbox
 from ddp_workbook.notebook import pages
+from tests.commands import run
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
 RIGHT = Exercise("mean_over_ranks").solution
@@ -33,13 +32,6 @@ def copy(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(pages, "FOLDER", copy_layout(tmp_path))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(*words) -> tuple[int, str]:
-    """The command's exit code, and all that it printed, on one line."""
-    result = CliRunner().invoke(cli.app, list(map(str, words)), terminal_width=200)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, " ".join(result.output.split())
 
 
 def cell_of(path: Path, name: str) -> str:

@@ -14,18 +14,13 @@ from typer.testing import CliRunner
 from ddp_workbook import cli
 from ddp_workbook.instructor import machine_check
 from ddp_workbook.instructor.machine_check import GIB, State, trials, tried
+from tests.commands import run
 
 Disk = namedtuple("Disk", "total used free")
 
 
-def check(*words):
-    """The command's exit code, and its output on one line."""
-    result = CliRunner().invoke(cli.app, ["check", *words], terminal_width=200)
-    return result.exit_code, " ".join(result.output.split())
-
-
 def test_every_trial_has_its_line_and_four_ranks_meet():
-    code, output = check()
+    code, output = run("check")
     assert code == 0, output
     for name in trials(4):
         assert f" {name}: " in output
@@ -49,14 +44,14 @@ def test_every_line_begins_with_its_state(monkeypatch):
 def test_what_is_missing_is_named_with_its_mend(monkeypatch):
     monkeypatch.setattr("ddp_workbook.digits.DigitsDataset", raises(FileNotFoundError("digits")))
     monkeypatch.setattr("ddp_workbook.instructor.meeting.timed_meeting", lambda ranks: 0.1)
-    code, output = check()
+    code, output = run("check")
     assert code == 1
     assert "failed data: digits. The folder data/ is incomplete" in output
     assert output.endswith("Not ready: data.")
 
 
 def test_no_ranks_are_refused():
-    assert check("--ranks", "0")[0] == 2
+    assert run("check", "--ranks", "0")[0] == 2
 
 
 def raises(error):

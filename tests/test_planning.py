@@ -22,10 +22,8 @@ from torch.utils.checkpoint import (
     checkpoint,
     create_selective_checkpoint_contexts,
 )
-from typer.testing import CliRunner
 
 from benchmarks import large_plan
-from ddp_workbook import cli
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.fully_sharded import planning as on_page
 from ddp_workbook.experiments.fully_sharded.strategies import FAKE
@@ -42,6 +40,7 @@ from ddp_workbook.planning.shards import shard_numel, zero_1_parts
 from ddp_workbook.planning.sizes import PlanRefused
 from ddp_workbook.planning.speed import Cluster, call_seconds, flops
 from ddp_workbook.recording.memory import MemoryLedger
+from tests.commands import run
 from tests.workers.planning_workers import SMALL, TIED, Block, Decoder, on_fake_ranks
 
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -765,10 +764,10 @@ def test_the_command_exits_with_2_for_bad_input(options, words):
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
         arguments += [flag] if value is True else [flag, str(value)]
-    result = CliRunner().invoke(cli.app, ["plan", *arguments], env={"COLUMNS": "400"})
-    assert result.exit_code == 2, result.output
+    code, output = run("plan", *arguments, COLUMNS="400")
+    assert code == 2, output
     for word in words:
-        assert word.strip("'") in result.output
+        assert word.strip("'") in output
 
 
 def test_sizes_are_read_and_written_as_people_do():
@@ -784,24 +783,18 @@ def test_sizes_are_read_and_written_as_people_do():
 # The command
 
 
-def command(*arguments: str):
-    return CliRunner().invoke(cli.app, ["plan", *arguments])
-
-
 def test_the_command_says_whether_it_fits_and_exits_so():
-    fits = command("--parameters", "70B", "--gpus", "64", "--memory", "80GB")
-    assert fits.exit_code == 0, fits.output
-    assert "Fits" in fits.output and "Llama 3 70B" in fits.output
-    too_big = command("--parameters", "70B", "--gpus", "8", "--memory", "80GB")
-    assert too_big.exit_code == 1
-    assert "Does not fit: needs" in too_big.output and "what would" in too_big.output
+    code, output = run("plan", "--parameters", "70B", "--gpus", 64, "--memory", "80GB")
+    assert code == 0 and "Fits" in output and "Llama 3 70B" in output
+    code, output = run("plan", "--parameters", "70B", "--gpus", 8, "--memory", "80GB")
+    assert code == 1 and "Does not fit: needs" in output and "what would" in output
 
 
 def test_the_command_explains_itself():
-    result = CliRunner().invoke(cli.app, ["plan", "--help"], env={"COLUMNS": "120"})
-    assert result.exit_code == 0
+    code, output = run("plan", "--help", COLUMNS="120")
+    assert code == 0
     for word in ("--parameters", "--gpus", "--memory", "--strategy", "--link", "exit code"):
-        assert word in result.output
+        assert word in output
 
 
 # What the page shows

@@ -11,9 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
-from ddp_workbook import cli
 from ddp_workbook.exercises.judging.catalogue import Exercise
 from ddp_workbook.exercises.judging.magics import ExerciseMagics
 from ddp_workbook.notebook import predictions
@@ -26,6 +24,7 @@ from ddp_workbook.progress_board.report import (
     note_verdict,
 )
 from ddp_workbook.questions.table import find
+from tests.commands import run
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
 CHOICE, NUMBER = "order_of_greetings", "sum_of_six_ranks"  # c is right, and 21
@@ -58,8 +57,7 @@ def seen(room: Path) -> board.Attendee:
 
 def show(*words) -> tuple[int, str]:
     """`ddp-workbook room --once`: exit code, and all words on one line."""
-    result = CliRunner().invoke(cli.app, ["room", "--once", *map(str, words)], terminal_width=200)
-    return result.exit_code, " ".join(result.output.split())
+    return run("room", "--once", *words)
 
 
 # An attendee
@@ -424,7 +422,7 @@ def test_what_fifty_people_guess_is_counted_and_nobody_is_named(room, tmp_path):
     (spread,) = board.read_board(room).spreads()
     assert spread.counts == [("a", 30, 10), ("b", 0, 0), ("c", 20, 40)] and spread.people == 50
     page = tmp_path / "page.html"
-    output = " ".join(show("--page", page)[1].split())
+    output = show("--page", page)[1]
     assert f"50 people guessed: {find(CHOICE).ask}" in output
     assert "40 (at first 20) c: some order, perhaps another one in the next run" in output
     text = page.read_text()

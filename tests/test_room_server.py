@@ -12,12 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from ddp_workbook import cli
 from ddp_workbook.progress_board import board, connection, delivery, report, server, shared
 from ddp_workbook.progress_board.report import BadRoom, join, leave_room, note_page, note_verdict
 from ddp_workbook.progress_board.server import Bucket, Room, RoomServer
+from tests.commands import run
 
 CODE = "K7QF2M"
 OWN = "0123456789abcdef"
@@ -311,18 +310,12 @@ def test_a_clock_that_is_two_hours_off_does_not_matter(served, folder, wrong):
 # The command
 
 
-def run(*words: object) -> tuple[int, str]:
-    """`ddp-workbook room`: exit code, and all words on one line."""
-    result = CliRunner().invoke(cli.app, ["room", *map(str, words)], terminal_width=200)
-    return result.exit_code, " ".join(result.output.split())
-
-
 def test_the_command_says_where_and_with_which_code(folder):
     """On the terminal and on the page to project; again, with the same code."""
     serve = ("--serve", "--address", "127.0.0.1", "--port", 0, "--folder", folder, "--once")
     codes = set()
     for _ in range(2):
-        status, said = run(*serve)
+        status, said = run("room", *serve)
         assert status == 0 and "Without --certificate" in said
         invited = re.search(r'join\("(http://127\.0\.0\.1:\d+)", "(\w{6})", "a name"\)', said)
         codes.add(invited[2])
@@ -334,7 +327,7 @@ def test_the_command_says_where_and_with_which_code(folder):
 def test_a_port_that_is_taken_and_an_address_of_another_machine(folder, served):
     here = ("--serve", "--folder", folder, "--once")
     for where in (("127.0.0.1", served.port), ("203.0.113.5", 0)):
-        status, said = run(*here, "--address", where[0], "--port", where[1])
+        status, said = run("room", *here, "--address", where[0], "--port", where[1])
         assert status == 2 and f"Nothing can listen on {where[0]}, port {where[1]}" in said
 
 
@@ -349,13 +342,13 @@ def test_a_port_that_is_taken_and_an_address_of_another_machine(folder, served):
     ids=" ".join,
 )
 def test_options_that_do_not_fit_each_other(folder, words):
-    assert run(*words)[0] == 2
+    assert run("room", *words)[0] == 2
 
 
 def test_a_damaged_code_is_said_and_nothing_is_served(folder):
     (folder / server.CODE_FILE).write_text("")
-    status, said = run("--serve", "--address", "127.0.0.1", "--folder", folder)
-    assert status == 2 and "delete it, and a new one is made" in " ".join(said.split())
+    status, said = run("room", "--serve", "--address", "127.0.0.1", "--folder", folder)
+    assert status == 2 and "delete it, and a new one is made" in said
 
 
 def test_nothing_listens_unless_it_is_asked_for(folder):

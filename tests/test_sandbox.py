@@ -9,15 +9,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from typer.testing import CliRunner
 
-from ddp_workbook import cli
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.exercises.judging.catalogue import Exercise
 from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED
 from ddp_workbook.instructor import sandbox
 from ddp_workbook.instructor.grading import Judge
 from ddp_workbook.notebook.pages import CHECKOUT
+from tests.commands import run
 
 MEAN = Exercise("mean_over_ranks")
 MARK = "# here"
@@ -157,10 +156,10 @@ def test_the_judge_can_be_killed_and_not_be_read(judge):
 
 def test_the_output_says_how_the_code_ran(tmp_path, kind):
     (tmp_path / "mean_over_ranks.py").write_text(MEAN.solution)
-    result = CliRunner().invoke(cli.app, ["grade", "--work", str(tmp_path)])
+    code, output = run("grade", "--work", tmp_path)
     none = f"without a sandbox, because {NONE.why}"
     words = {"bubblewrap": "in a sandbox (bubblewrap)", "none": none}[kind]
-    assert result.exit_code == 0 and f"Their code ran {words}" in result.output
+    assert code == 0 and f"Their code ran {words}" in output
 
 
 @pytest.mark.parametrize(

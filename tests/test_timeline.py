@@ -6,12 +6,11 @@ import json
 
 import numpy
 import pytest
-from typer.testing import CliRunner
 
 from ddp_workbook import errors, timeline, timeline_of_files
-from ddp_workbook.cli import app
 from ddp_workbook.recording import traces
 from ddp_workbook.recording.timeline import Late, timeline_of
+from tests.commands import run
 from tests.workers import timeline_workers as workers
 
 SCRIPT = workers.__file__
@@ -276,10 +275,13 @@ def test_pictures_say_what_they_show(healthy):
 def test_the_command(tmp_path):
     """A script with words of its own; the table, the sentence, the file."""
     line = ["profile", SCRIPT, "--ranks", "2", "--steps", "2", "--to", str(tmp_path / "t.json")]
-    found = CliRunner().invoke(app, [*line, "--", "loader"])
-    assert found.exit_code == 0, found.output
-    assert "rank 1 is late in" in found.output
-    assert "ui.perfetto.dev" in found.output and (tmp_path / "t.json").exists()
+    code, output = run(*line, "--", "loader")
+    assert code == 0, output
+    assert (
+        "rank 1 is late in" in output
+        and "ui.perfetto.dev" in output
+        and (tmp_path / "t.json").exists()
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,5 +290,5 @@ def test_the_command(tmp_path):
 )
 def test_a_command_that_cannot_be_met(words, said):
     """Exit code 2, in a sentence."""
-    found = CliRunner().invoke(app, ["profile", *words])
-    assert found.exit_code == 2 and said in found.output
+    code, output = run("profile", *words)
+    assert code == 2 and said in output

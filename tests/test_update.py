@@ -7,11 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from ddp_workbook import cli
 from ddp_workbook.instructor import updating
 from ddp_workbook.notebook import pages
+from tests.commands import run
 
 PAGE, OTHER = "notebooks/00_a.ipynb", "notebooks/01_b.ipynb"
 NEWEST = "This is the newest edition already. Nothing was changed."
@@ -78,9 +77,7 @@ def mine(shipped, tmp_path, monkeypatch) -> Path:
 
 def update(*words) -> tuple[int, str]:
     """The exit code, and what was said."""
-    result = CliRunner().invoke(cli.app, ["update", *map(str, words)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.output
+    return run("update", *words)
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -125,7 +122,7 @@ def test_own_cells_stay_where_only_the_attendee_changed_them(shipped, mine, wher
     assert (mine / "src/ddp_workbook/new.py").exists() and not (mine / "tools/b.sh").exists()
     assert everything(mine / "notebooks" / "work") == work
     before = everything(mine)
-    assert update(*where) == (0, NEWEST + "\n") and everything(mine) == before
+    assert update(*where) == (0, NEWEST) and everything(mine) == before
 
 
 def test_a_later_edition_after_one_from_a_folder(shipped, mine, tmp_path):
@@ -141,8 +138,8 @@ def test_a_later_edition_after_one_from_a_folder(shipped, mine, tmp_path):
     assert code == 0 and "kept in" not in said
     assert texts(mine) == ["1, better", "2", "my own", "my answer"]
     assert git(mine, "rev-parse", "HEAD") == git(shipped, "rev-parse", "HEAD")
-    assert update()[1] == NEWEST + "\n"
-    assert update("--from", tmp_path / "stick")[1] == NEWEST + "\n"  # older
+    assert update()[1] == NEWEST
+    assert update("--from", tmp_path / "stick")[1] == NEWEST  # older
 
 
 def test_a_cell_that_both_changed_is_laid_beside(shipped, mine, where):
@@ -154,7 +151,7 @@ def test_a_cell_that_both_changed_is_laid_beside(shipped, mine, where):
     assert code == 0 and "2 of your cells" in said and str(kept) in said
     assert texts(mine) == ["1, mended", "my own", "3"]
     assert texts(kept.parent, kept.name) == ["mine", "2, my way"]
-    assert update(*where)[1] == NEWEST + "\n"
+    assert update(*where)[1] == NEWEST
     assert len(list(kept.parent.iterdir())) == 1
 
 
@@ -172,7 +169,7 @@ def test_a_file_that_both_changed_is_laid_beside(shipped, mine, where):
     assert (beside / "new.1.py").read_text() == "not from git\n"
     assert {name: (mine / name).read_text() for name in ours} == ours
     assert (mine / "tools/b.sh").read_text() == "mine\n"
-    assert update(*where)[1] == NEWEST + "\n"
+    assert update(*where)[1] == NEWEST
 
 
 def test_a_deleted_cell_comes_back_only_if_it_is_new(shipped, mine):
@@ -203,7 +200,7 @@ def test_a_page_in_the_middle_of_saving_is_left_alone(shipped, mine, where, half
     pages.save(mine / PAGE, page(*SHIPPED[:2], cell("three", "my answer")))
     assert update(*where)[0] == 0
     assert texts(mine) == ["1, mended", "2", "my answer"]
-    assert update(*where)[1] == NEWEST + "\n"
+    assert update(*where)[1] == NEWEST
 
 
 def test_a_whole_page_comes_back_as_the_clone_had_it(shipped, mine, monkeypatch):
@@ -212,7 +209,7 @@ def test_a_whole_page_comes_back_as_the_clone_had_it(shipped, mine, monkeypatch)
     assert update("--from", shipped)[0] == 0
     answered(mine)
     monkeypatch.setattr(pages, "FOLDER", mine / "notebooks")
-    assert CliRunner().invoke(cli.app, ["reset", "--page", "00"]).exit_code == 0
+    assert run("reset", "--page", "00")[0] == 0
     assert texts(mine) == ["1, mended"]
 
 
@@ -237,7 +234,7 @@ def test_a_script_that_has_become_a_program(shipped, mine):
     (shipped / "tools/b.sh").chmod(0o755)
     commit(shipped, {})
     assert update()[0] == 0 and os.access(mine / "tools/b.sh", os.X_OK)
-    assert update()[1] == NEWEST + "\n"
+    assert update()[1] == NEWEST
 
 
 def test_a_shallow_clone(shipped, tmp_path, monkeypatch):
@@ -288,7 +285,7 @@ def test_local_commits(mine, shipped):
     """The mend that the sentence names changes no file, and the update then goes well."""
     answered(mine, three="my answer")
     git(mine, "commit", "-qam", "my answers")
-    assert update()[1] == NEWEST + "\n"
+    assert update()[1] == NEWEST
     commit(shipped, {PAGE: page(cell("one", "1, mended"), *SHIPPED[1:])})
     refused(mine, "You have commits that origin/main has not", "git reset --soft")
     base = git(mine, "merge-base", "HEAD", "@{upstream}").strip()
@@ -307,7 +304,7 @@ def test_a_merge_that_was_begun(mine, shipped):
         git(mine, "stash", "pop")
     refused(mine, f"git has conflicts in {PAGE}", "git checkout HEAD -- FILE")
     git(mine, "checkout", "HEAD", "--", PAGE)
-    assert update()[1] == NEWEST + "\n"
+    assert update()[1] == NEWEST
     commit(shipped, {PAGE: page(cell("one", "1, better"))})
     answered(mine, one="mine again")
     git(mine, "commit", "-qam", "mine")
@@ -342,4 +339,4 @@ def test_nothing_of_the_surroundings_leads_git_astray(mine, shipped, monkeypatch
     monkeypatch.setenv("GIT_DIR", os.fspath(shipped / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", os.fspath(shipped))
     answered(mine)
-    assert update()[1] == NEWEST + "\n"
+    assert update()[1] == NEWEST
