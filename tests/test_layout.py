@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "launcher": {"network", "diagnostics", "errors", "rank_colours", "source_tree"},
     "planning": {"errors", "digits"},
     "network": {"planning", "errors"},
-    "recording": {"launcher", "network", "diagnostics", "errors", "files"},
+    "recording": {"launcher", "network", "diagnostics", "figures", "errors", "files"},
     "checkup": {"recording", "launcher", "network", "diagnostics", "errors"},
     "questions": {"errors"},
     "progress_board": {"errors", "files", "questions"},

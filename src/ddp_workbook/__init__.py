@@ -21,8 +21,8 @@ HOMES = {
     "launch": "launcher.launch",
     "record_collectives": "recording.collectives",
     "recorded": "recording.collectives",
-    "timeline": "notebook.timelines",
-    "timeline_of_files": "notebook.timelines",
+    "timeline": "recording.timeline",
+    "timeline_of_files": "recording.timeline",
     "doctor": "checkup.diagnosis",
     "MemoryLedger": "recording.memory",
     "compare": "recording.timing",
@@ -64,7 +64,7 @@ HOMES = {
 }
 __all__ = list(HOMES)
 # Whoever imports these is about to launch: the fork server imports torch while this process does.
-LAUNCHING = ("launcher.launch", "recording.collectives", "notebook.timelines")
+LAUNCHING = ("launcher.launch", "recording.collectives", "recording.timeline")
 
 # Compiled and imported in each rank of a check otherwise, which doubles the rank's start.
 JUDGING = (f"{__name__}.exercises.judging.in_rank",)

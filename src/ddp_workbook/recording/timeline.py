@@ -8,18 +8,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pandas as pd
 
-from ddp_workbook.errors import LaunchRefused
+from ddp_workbook import figures
+from ddp_workbook.errors import LaunchRefused, WorkbookError
+from ddp_workbook.figures.palette import INK
 from ddp_workbook.files import write_whole
 from ddp_workbook.launcher.calls import Call, call_of
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.network.links import Network
 from ddp_workbook.recording.profiled import Profiled
-from ddp_workbook.recording.traces import Trace, parts_of_steps, read_traces
+from ddp_workbook.recording.traces import (
+    PARTS,
+    Trace,
+    bounds,
+    parts_of_steps,
+    read_traces,
+    spans_of_step,
+    union,
+    waits_of,
+)
 
 FLOW = ("s", "t", "f")  # start, step and end of an arrow, as from forward to its backward
 LATE = 0.1  # of a step: what the others wait for the last rank at least, for it to be called late
+GAP = 0.004  # of a step: spans that are closer are drawn as one
+LANES = {"": ("compute", "loading"), ", network": ("hidden", "exposed", "waiting")}
 CAUSES = {"compute": "its computing", "loading": "its loader", "other": "its Python code"}
 
 
@@ -35,7 +49,10 @@ class Late:
 
 @dataclass
 class Timeline:
-    """What each rank did: `parts`, a row a step and rank; see `parts_of_steps` for its columns."""
+    """What each rank did: `parts`, a row a step and rank, and pictures of them.
+
+    See `parts_of_steps` for its columns.
+    """
 
     traces: Sequence[Trace]
     parts: pd.DataFrame
@@ -74,8 +91,49 @@ class Timeline:
         of = f"{late.steps} of {late.of} steps"
         return f"{exposed}; rank {late.rank} is late in {of} ({CAUSES[late.cause]})."
 
-    def __repr__(self) -> str:
-        return self.in_a_sentence()
+    __repr__ = in_a_sentence
+
+    @figures.drawn
+    def bars(self) -> "figures.Picture":
+        """A bar a rank: the parts of a step, as a mean over the steps."""
+        table = self.parts.groupby("rank")[list(PARTS)].mean() * 1e3
+        table.index = [f"rank {rank}" for rank in table.index]
+        return figures.bars(table, "milliseconds of a step", "Where a step went")
+
+    @figures.drawn
+    def lanes(self, step: int = 1, last: int | None = None) -> "figures.Picture":
+        """One step, or all up to `last`: what each rank computes, and below it what it sends.
+
+        A thin line in a bar is where a call ends; a dashed one, where a step does. Raises
+        WorkbookError for a step that is not in `parts`.
+        """
+        known, last = self.parts["step"].unique(), last or step
+        for one in (step, last):
+            if one not in known:
+                raise WorkbookError(f"There is no step {one}: the timeline has 1 to {max(known)}.")
+        rows, ends = [], {}
+        of_ranks = [bounds(trace) for trace in self.traces]
+        begun = min(steps[step - 1][0] for steps in of_ranks)
+        for trace, waits, steps in zip(self.traces, waits_of(self.traces), of_ranks, strict=True):
+            start, end = steps[step - 1][0], steps[last - 1][1]
+            spans = spans_of_step(trace, waits, start, end)
+            for lane, parts in LANES.items():
+                rows += [
+                    (f"rank {trace.rank}{lane}", part, *((one - begun) * 1e3 for one in span))
+                    for part in parts
+                    for span in joined(spans[part], GAP * (end - start))
+                ]
+            calls = trace.calls[(trace.calls[:, 1] > start) & (trace.calls[:, 1] < end), 1]
+            ends[f"rank {trace.rank}, network"] = (calls - begun) * 1e3
+        events = pd.DataFrame(rows, columns=["lane", "what", "start", "end"])
+        about = f"Step {step}" if last == step else f"Steps {step} to {last}"
+        picture = figures.lanes(events, "milliseconds", f"{about} of each rank")
+        for row, lane in enumerate(events["lane"].unique()):
+            picture.axes.vlines(ends.get(lane, []), row - 0.4, row + 0.4, color="white", lw=1)
+        for one in range(step, last):
+            over = (max(steps[one - 1][1] for steps in of_ranks) - begun) * 1e3
+            picture.axes.axvline(over, color=INK, linestyle="dashed", linewidth=1)
+        return picture
 
 
 def timeline(
@@ -110,6 +168,21 @@ def timeline(
 def timeline_of(traces: Sequence[Trace], results: Sequence[Any] = ()) -> Timeline:
     """The timeline of traces that `read_traces` has read, such as a reader's own."""
     return Timeline(traces, parts_of_steps(traces), results)
+
+
+def timeline_of_files(*paths: str | os.PathLike) -> Timeline:
+    """The timeline of traces that torch.profiler has written anywhere, a file a rank.
+
+    As `export_chrome_trace` writes them, also compressed (.gz). All ranks are put on one clock.
+    Raises WorkbookError, naming the file, for what is no such trace.
+    """
+    return timeline_of(read_traces(paths))
+
+
+def joined(spans: Any, gap: float) -> Any:
+    """The spans without gaps as short as this."""
+    more = numpy.array([0, gap])
+    return union(spans + more) - more
 
 
 def merged(traces: Sequence[Trace]) -> list[dict]:

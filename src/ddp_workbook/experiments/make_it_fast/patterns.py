@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ddp_workbook.notebook.play import Play
-    from ddp_workbook.notebook.timelines import Timeline
+    from ddp_workbook.recording.timeline import Timeline
 
 WIDTH, DEPTH, ROWS = 512, 4, 512  # 10 tensors, 3.3 MB of gradients; rows of each rank
 STEPS = 3  # that are looked at; the one before them is left out

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ddp_workbook.notebook.play import Play
-    from ddp_workbook.notebook.timelines import Timeline
+    from ddp_workbook.recording.timeline import Timeline
 
 WIDTH, DEPTH, ROWS = 512, 8, 512  # 7.5 MB of weights; rows of each rank
 STEPS, ROUNDS = 4, 4

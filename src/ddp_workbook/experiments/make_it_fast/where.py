@@ -10,7 +10,7 @@ from ddp_workbook.chapters import distributed_data_parallel
 
 if TYPE_CHECKING:
     from ddp_workbook.notebook.play import Play
-    from ddp_workbook.notebook.timelines import Timeline
+    from ddp_workbook.recording.timeline import Timeline
 
 WIDTH, DEPTH, BATCH = 512, 4, 512  # 3.2 MB of gradients; rows of both ranks together
 NETWORK = "500 Mbit/s, 0.5 ms"
