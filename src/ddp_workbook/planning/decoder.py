@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from ddp_workbook.planning.shards import Shape, Unit, Units, numel
+from ddp_workbook.planning.shards import Shape, Unit, Units, numel, of_each
 from ddp_workbook.planning.sizes import PlanRefused, in_count, parameter_count, squeezed
 
 SMALLEST, LARGEST = 10**8, 2 * 10**12  # parameters
@@ -177,12 +177,11 @@ def cut_by_tensor(units: Units, ranks: int) -> Units:
     """What is left of each unit with tensor parallelism: a part of every matrix, whole vectors."""
     if ranks == 1:
         return units
-    cut = {id(unit): [_part(shape, ranks) for shape in unit] for unit in units}
-    return [cut[id(unit)] for unit in units]
 
+    def cut(unit: Unit) -> list[Shape]:
+        return [s if len(s) < 2 else (-(-s[0] // ranks), *s[1:]) for s in unit]
 
-def _part(shape: Shape, ranks: int) -> Shape:
-    return shape if len(shape) < 2 else (-(-shape[0] // ranks), *shape[1:])
+    return of_each(units, cut)
 
 
 # Touvron et al., "Llama 2: Open Foundation and Fine-Tuned Chat Models", 2023, and its params.json;

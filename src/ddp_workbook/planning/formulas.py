@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ddp_workbook.planning.shards import Units, numel, shard_numel, shard_of, zero_1_parts
+from ddp_workbook.planning.shards import Units, numel, of_each, shard_numel, shard_of, zero_1_parts
 
 FLOAT, HALF = torch.float32, torch.bfloat16
 ADAMW = 2  # tensors of a parameter's size that it keeps: exp_avg and exp_avg_sq
-SGD = 0
 STEP = 4  # bytes: AdamW keeps a float32 counter of steps for each parameter tensor
 PARTS = (
     "parameters",
@@ -37,7 +36,7 @@ class Ledger:
         Full-size pieces at the moment with the most of them: parameters gathered to compute,
         flat buffers of all-gather and reduce-scatter, gradients before they are scattered.
     buckets
-        DDP's: a second copy of the gradients (none with `gradient_as_bucket_view=True`).
+        DDP's: a second copy of the gradients.
     copies
         Weights in another dtype that autocast keeps from forward to backward.
     activations
@@ -122,29 +121,23 @@ class Policy:
         return number
 
 
-def one_process(units: Units, *, dtype: torch.dtype = FLOAT, states: int = ADAMW) -> Ledger:
+def one_process(units: Units, dtype: torch.dtype = FLOAT) -> Ledger:
     """A single process: it holds everything once and sends nothing."""
     whole = numel(units) * dtype.itemsize
-    return Ledger(whole, whole, states * whole + counters(units, states))
+    return Ledger(whole, whole, ADAMW * whole + counters(units))
 
 
-def ddp(
-    units: Units,
-    *,
-    dtype: torch.dtype = FLOAT,
-    states: int = ADAMW,
-    gradient_as_bucket_view: bool = False,
-) -> Ledger:
+def ddp(units: Units, dtype: torch.dtype = FLOAT) -> Ledger:
     """DistributedDataParallel: every rank holds everything, whatever the number of ranks."""
-    alone = one_process(units, dtype=dtype, states=states)
-    return replace(alone, buckets=0 if gradient_as_bucket_view else alone.gradients)
+    alone = one_process(units, dtype)
+    return replace(alone, buckets=alone.gradients)
 
 
-def zero_1(units: Units, ranks: int, rank: int = 0, *, dtype: torch.dtype = FLOAT) -> Ledger:
+def zero_1(units: Units, ranks: int, rank: int = 0) -> Ledger:
     """DDP with ZeroRedundancyOptimizer: a rank has the optimizer state of its tensors only."""
     mine = [zero_1_parts(units, ranks)[rank]]
-    state = ADAMW * numel(mine) * dtype.itemsize + counters(mine, ADAMW)
-    return replace(ddp(units, dtype=dtype), optimizer=state)
+    state = ADAMW * numel(mine) * FLOAT.itemsize + counters(mine)
+    return replace(ddp(units), optimizer=state)
 
 
 def fully_sharded(
@@ -161,18 +154,17 @@ def fully_sharded(
     save no memory. `offload` is CPUOffloadPolicy. Parameters and gradients are stored with padding,
     optimizer state without it, so that depends on the rank.
     """
-    size, known = how.dtype.itemsize, {id(unit): unit for unit in units}
-    stored = {key: shard_of(unit, ranks) * size for key, unit in known.items()}
-    mine = {key: sum(shard_numel(s, ranks, rank) for s in unit) for key, unit in known.items()}
-    kept = sum(stored[id(unit)] for unit in units)
-    state = ADAMW * size * sum(mine[id(unit)] for unit in units) + counters(units, ADAMW)
+    size = how.dtype.itemsize
+    kept = size * sum(of_each(units, lambda unit: shard_of(unit, ranks)))
+    mine = of_each(units, lambda unit: sum(shard_numel(s, ranks, rank) for s in unit))
+    state = ADAMW * size * sum(mine) + counters(units)
     whole = sum(unsharded(units, ranks, how).values())
     return Ledger(kept, kept, state, unsharded=whole, offloaded=offload)
 
 
-def counters(units: Units, states: int) -> int:
+def counters(units: Units) -> int:
     """Bytes of AdamW's step counters: one for each tensor, even for an empty shard."""
-    return STEP * sum(map(len, units)) if states == ADAMW else 0
+    return STEP * sum(map(len, units))
 
 
 Pieces = dict[tuple[str, int | None], int]  # (kind, number of the unit) -> bytes
@@ -196,8 +188,8 @@ def moments(units: Units, ranks: int, how: Policy) -> Iterator[Pieces]:
 
     Left out is the cast of a shard that `param_dtype` and CPU offload make before each all-gather.
     """
-    sizes = {id(unit): (ranks * shard_of(unit, ranks), numel([unit])) for unit in units}
-    padded, exact = zip(*(sizes[id(unit)] for unit in units), strict=True)
+    padded = of_each(units, lambda unit: ranks * shard_of(unit, ranks))
+    exact = of_each(units, lambda unit: numel([unit]))
     number, last = how.reshard_to(ranks), len(units) - 1
 
     def gathered(unit: int) -> Pieces:
@@ -240,6 +232,5 @@ def left_by_forward(elements: int, ranks: int, how: Policy) -> int:
 
 def at_the_loss(units: Units, ranks: int, how: Policy) -> int:
     """Full-size bytes between forward and backward, when activations are largest."""
-    known = {id(unit): ranks * shard_of(unit, ranks) for unit in units}
-    left = sum(left_by_forward(known[id(unit)], ranks, how) for unit in units[1:])
-    return known[id(units[0])] * how.compute + left
+    root, *others = of_each(units, lambda unit: ranks * shard_of(unit, ranks))
+    return root * how.compute + sum(left_by_forward(size, ranks, how) for size in others)

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from ddp_workbook.planning.formulas import FLOAT, Policy
-from ddp_workbook.planning.shards import Shape, Units, shard_of, zero_1_parts
+from ddp_workbook.planning.shards import Shape, Units, of_each, shard_of, zero_1_parts
 
 MIB = 2**20
 FIRST_BUCKET = 1 * MIB  # dist._DEFAULT_FIRST_BUCKET_BYTES
@@ -40,10 +40,9 @@ def fsdp_messages(
     `stride` is from one of the ranks to the next: with tensor parallelism, so many share a block.
     """
     number = how.reshard_to(ranks)
-    known = {id(unit): shard_of(unit, ranks) for unit in units}
     calls = []
-    for index, unit in enumerate(units):
-        if not (shard := known[id(unit)]):
+    for index, shard in enumerate(of_each(units, lambda unit: shard_of(unit, ranks))):
+        if not shard:
             continue
         part, reduced = shard * how.compute, shard * how.reduce
         whole = ranks * part

@@ -5,15 +5,17 @@ forward enters them. The root is first; it holds the remaining parameters, and m
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
+from typing import TypeVar
 
 from torch.distributed.tensor import Shard
 
 Shape = Sequence[int]  # a torch.Size
 Unit = Sequence[Shape]
 Units = Sequence[Unit]
+Found = TypeVar("Found")
 
 
 def shard_numel(shape: Shape, ranks: int, rank: int = 0) -> int:
@@ -46,6 +48,12 @@ def shard_of(unit: Unit, ranks: int) -> int:
     All ranks of an all-gather send equally many bytes, so shorter shards are padded to rank 0's.
     """
     return sum(shard_numel(shape, ranks) for shape in unit)
+
+
+def of_each(units: Units, found: Callable[[Unit], Found]) -> list[Found]:
+    """What a function says of each unit; equal ones are mostly one object, and asked about once."""
+    known = {id(unit): found(unit) for unit in {id(unit): unit for unit in units}.values()}
+    return [known[id(unit)] for unit in units]
 
 
 def zero_1_parts(units: Units, ranks: int) -> list[list[Shape]]:
