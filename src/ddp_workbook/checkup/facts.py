@@ -57,9 +57,14 @@ class Facts:
         ]
         return list(zip(*of_ranks, strict=False))
 
+    @property
+    def optimizers(self) -> list[int]:
+        """The numbers of those that made a step."""
+        return sorted({fact["optimizer"] for fact in self.any("step")})
+
     def steps(self) -> Iterator[tuple[int, list[tuple[dict, ...]]]]:
         """For each optimizer of which all parameters are whole: its steps on all ranks."""
-        for number in sorted({fact["optimizer"] for fact in self.any("step")}):
+        for number in self.optimizers:
             steps = self.beside("step", optimizer=number)
             if steps and self.comparable(steps[0]):
                 yield number, steps
@@ -109,6 +114,11 @@ class Facts:
             if fact["kind"] == "pass" and (given or fact["loader"] == begun["loader"]):
                 return None  # a look at one batch; two loaders at once begin before they give
         return None
+
+
+def sent(facts: list[dict], what: str) -> list[dict]:
+    """The calls among these facts by which the script itself sends a gradient or a parameter."""
+    return [f for f in facts if f["kind"] == "comm" and f["by"] == "hand" and f["of"] == what]
 
 
 def lines_of(*facts: dict, key: str = "lines") -> tuple[str, ...]:

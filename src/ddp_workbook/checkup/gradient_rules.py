@@ -11,6 +11,7 @@ from ddp_workbook.checkup.facts import (
     equal,
     in_counts,
     lines_of,
+    sent,
 )
 
 DDP_PAGE, INSIDE = "02_distributed_data_parallel", "02_further_inside_ddp"
@@ -114,7 +115,7 @@ def nothing_loaded(facts: Facts) -> Iterator[Finding]:
 
 def schedules(facts: Facts) -> Iterator[Finding]:
     """A schedule that moves as often in each step as there are ranks."""
-    for number in sorted({f["optimizer"] for f in facts.any("step")}):
+    for number in facts.optimizers:
         moves = [
             [f for f in one if f["kind"] == "scheduled" and f["optimizer"] == number]
             for one in facts.rounds(number)[1:]
@@ -133,10 +134,8 @@ def schedules(facts: Facts) -> Iterator[Finding]:
 
 def averages_weights(facts: Facts) -> bool:
     """True if the script averages weights by itself, as local SGD does."""
-    sent = [f for f in facts.of_ranks[0] if f["kind"] in ("comm", "step")]
-    began = next((i for i, f in enumerate(sent) if f["kind"] == "step"), len(sent))
-    after = sent[began:]
-    return any(f["kind"] == "comm" and f["by"] == "hand" and f["of"] == "parameter" for f in after)
+    first = next(iter(facts.all("step")[0]), None)
+    return first is not None and bool(sent(facts.between(0, first, None), "parameter"))
 
 
 def clipped(facts: Facts) -> Iterator[Finding]:
@@ -229,7 +228,7 @@ def buffers(facts: Facts) -> Iterator[Finding]:
 
 def before_sharding(facts: Facts) -> Iterator[Finding]:
     """An optimizer with parameters that no model computes with."""
-    for number in sorted({f["optimizer"] for f in facts.any("step")}):
+    for number in facts.optimizers:
         steps = facts.beside("step", optimizer=number)
         lost = [s for s in steps if not any(s[0]["names"]) and s[0]["empty"] == len(s[0]["names"])]
         if lost and len(lost) == len(steps):
@@ -248,11 +247,12 @@ def before_sharding(facts: Facts) -> Iterator[Finding]:
 
 def losses(facts: Facts) -> Iterator[Finding]:
     """A loss divided too often, or not at all."""
-    optimizers = {f["optimizer"] for f in facts.any("step")}
-    by_hand = [f for f in facts.any("comm") if f["by"] == "hand" and f["of"] == "gradient"]
-    if len(optimizers) != 1 or not facts.any("ddp"):
+    if len(facts.optimizers) != 1 or not facts.any("ddp"):
         return
-    rounds = [[f for f in one if f["kind"] == "backward"] for one in facts.rounds(*optimizers)]
+    by_hand = sent(facts.any("comm"), "gradient")
+    rounds = [
+        [f for f in one if f["kind"] == "backward"] for one in facts.rounds(*facts.optimizers)
+    ]
     rounds = [one for one in rounds[1:] or rounds if one]
     if not rounds:
         return
@@ -296,7 +296,7 @@ def synchronisation(facts: Facts) -> Iterator[Finding]:
     """What costs more messages than it must."""
     if facts.any("join"):  # a rank that has ended answers the others' calls by itself
         return
-    for number in sorted({f["optimizer"] for f in facts.any("step")}):
+    for number in facts.optimizers:
         steps = facts.beside("step", optimizer=number)
         if not steps:
             continue
@@ -314,18 +314,19 @@ def of_accumulation(rounds: list, ddp: int) -> Iterator[Finding]:
     """Micro-batches that send though the step comes later."""
     outside, early, micro = [], [], 0
     for one in rounds:
-        flags = [
-            f["sync"] for f in one if f["kind"] == "forward" and f["ddp"] == ddp and f["trains"]
-        ]
         forwards = [f for f in one if f["kind"] == "forward" and f["ddp"] == ddp and f["trains"]]
         backwards = [f for f in one if f["kind"] == "backward"]
         micro = max(micro, len(backwards))
-        pairs = list(zip(flags, forwards, backwards, strict=False))
-        if len(flags) == len(backwards):
-            outside += [f for flag, f, b in pairs if flag and b["sync"].get(str(ddp)) is False]
-        again = len({tuple(b["lines"]) for b in backwards}) < len(backwards)
-        if len(flags) == len(backwards) > 1 and again:
-            early += [b for flag, _, b in pairs[:-1] if flag and b["sync"].get(str(ddp))]
+        if len(forwards) != len(backwards):
+            continue
+        pairs = [
+            (f, b, b["sync"].get(str(ddp)))
+            for f, b in zip(forwards, backwards, strict=True)
+            if f["sync"]
+        ]
+        outside += [f for f, _, sync in pairs if sync is False]
+        if len({tuple(b["lines"]) for b in backwards}) < len(backwards):
+            early += [b for _, b, sync in pairs if sync and b is not backwards[-1]]
     if outside:
         yield Finding(
             "forward-outside-no-sync",
@@ -349,12 +350,7 @@ def of_accumulation(rounds: list, ddp: int) -> Iterator[Finding]:
 
 def twice(rounds: list, steps: list) -> Iterator[Finding]:
     """Gradients that DDP has averaged and that the script sends again."""
-    again = [
-        f
-        for one in rounds
-        for f in one
-        if f["kind"] == "comm" and f["by"] == "hand" and f["of"] == "gradient"
-    ]
+    again = [f for one in rounds for f in sent(one, "gradient")]
     synced = any(f["by"] == "backward" for one in rounds for f in one if f["kind"] == "comm")
     if again and synced and len(again) >= len(rounds):
         yield Finding(
@@ -372,14 +368,8 @@ def twice(rounds: list, steps: list) -> Iterator[Finding]:
 def each_micro_batch(rounds: list) -> Iterator[Finding]:
     """Gradients averaged by hand after each backward pass of several."""
     for one in rounds:
-        order = [
-            f
-            for f in one
-            if f["kind"] == "backward"
-            or (f["kind"] == "comm" and f["by"] == "hand" and f["of"] == "gradient")
-        ]
-        backwards = [i for i, f in enumerate(order) if f["kind"] == "backward"]
-        early = [f for f in order[: backwards[-1]] if f["kind"] == "comm"] if backwards else []
+        backwards = [i for i, f in enumerate(one) if f["kind"] == "backward"]
+        early = sent(one[: backwards[-1]], "gradient") if backwards else []
         if len(backwards) > 1 and early:
             yield Finding(
                 "sends-more-than-needed",
@@ -399,11 +389,7 @@ def weights_again(facts: Facts, number: int, rounds: list) -> Iterator[Finding]:
         return
     if any(None in f["weights"] for f in stepped[0]):
         return
-    sent = [
-        [f for f in one if f["kind"] == "comm" and f["by"] == "hand" and f["of"] == "parameter"]
-        for one in rounds
-    ]
-    with_any = [one for one in sent if one]
+    with_any = [found for one in rounds if (found := sent(one, "parameter"))]
     if len(with_any) >= 2 and len(with_any) > len(rounds) / 2:
         yield Finding(
             "sends-more-than-needed",

@@ -75,7 +75,7 @@ def no_name_lookups() -> Iterator[None]:
         os.environ["RES_OPTIONS"] = "attempts:0"
         read_options()
         try:
-            with _stderr_without(NAMELESS):
+            with stderr_without(NAMELESS):
                 yield
         finally:
             del os.environ["RES_OPTIONS"]
@@ -85,7 +85,7 @@ def no_name_lookups() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stderr_without(words: bytes) -> Iterator[None]:
+def stderr_without(words: bytes) -> Iterator[None]:
     """Hold back descriptor 2; afterwards pass on all lines except those that contain `words`."""
     with tempfile.TemporaryFile() as held:
         kept = os.dup(2)

@@ -1,6 +1,5 @@
 """The part of `timeline` that runs in a rank: torch.profiler around some of the worker's steps."""
 
-import contextlib
 import json
 import os
 import time
@@ -13,6 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity
 
 from ddp_workbook.launcher import serialization
+from ddp_workbook.launcher.workarounds import stderr_without
 from ddp_workbook.network.deliveries import deliveries_noted
 
 
@@ -57,7 +57,7 @@ class Tracer:
         self.deliveries = deliveries_noted()
         gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
         self.profiler = torch.profiler.profile(activities=[ProfilerActivity.CPU, *gpu])
-        with quiet():
+        with stderr_without(b""):  # its C++ tells of its start and its stop
             self.profiler.start()
         self.running = True
 
@@ -72,7 +72,7 @@ class Tracer:
         if not self.running:
             return
         self.running = False
-        with quiet():
+        with stderr_without(b""):
             self.profiler.stop()
         partial = self.file.with_suffix(".partial")
         self.profiler.export_chrome_trace(str(partial))
@@ -106,17 +106,3 @@ class Tracer:
                 }
             )
         return events
-
-
-@contextlib.contextmanager
-def quiet():
-    """Without the lines that the profiler's C++ writes to stderr as it starts and stops."""
-    kept = os.dup(2)
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nothing)
