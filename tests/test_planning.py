@@ -31,8 +31,8 @@ from ddp_workbook.experiments.one_gpu import group
 from ddp_workbook.planning import formulas, hardware, sizes
 from ddp_workbook.planning.activations import Saving, at_the_loss, of_loss, saved_by_block
 from ddp_workbook.planning.config import TYPES
-from ddp_workbook.planning.decoder import PUBLISHED, DecoderShape, decoder_shape, of_size
-from ddp_workbook.planning.formulas import Ledger, Policy
+from ddp_workbook.planning.decoder import DecoderShape, decoder_shape, of_size
+from ddp_workbook.planning.formulas import Policy
 from ddp_workbook.planning.messages import Message, fsdp_messages, summed
 from ddp_workbook.planning.plan import estimate, plan, possible_changes
 from ddp_workbook.planning.settings import STRATEGIES
@@ -311,31 +311,11 @@ def test_published_configs_have_their_parameters_and_make_a_plan(name):
     assert {path.stem for path in MODELS.glob("*.json")} == set(CONFIGS)
 
 
-ALSO = {  # further ways to spell a decoder, with what their model cards say
-    "phi-2": (2.78e9, {
-        "model_type": "phi", "hidden_size": 2560, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "intermediate_size": 10240, "vocab_size": 51200,
-    }),
-    "Falcon 7B": (6.92e9, {
-        "model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32,
-        "num_attention_heads": 71, "multi_query": True, "parallel_attn": True, "bias": False,
-        "vocab_size": 65024,
-    }),
+ALSO = {  # what no default of transformers says, with what the model cards do
     "Falcon 40B": (41.3e9, {
         "model_type": "falcon", "hidden_size": 8192, "num_hidden_layers": 60,
         "num_attention_heads": 128, "num_kv_heads": 8, "new_decoder_architecture": True,
         "multi_query": True, "parallel_attn": True, "bias": False, "vocab_size": 65024,
-    }),
-    "gpt-oss-20b": (20.9e9, {
-        "model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24, "head_dim": 64,
-        "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 2880,
-        "num_local_experts": 32, "experts_per_token": 4, "attention_bias": True,
-        "vocab_size": 201088, "tie_word_embeddings": False,
-    }),
-    "Qwen2.5 7B": (7.62e9, {
-        "model_type": "qwen2", "hidden_size": 3584, "num_hidden_layers": 28,
-        "num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18944,
-        "vocab_size": 152064, "tie_word_embeddings": False,
     }),
     "Llama 4 Scout": (108e9, {"text_config": {
         "model_type": "llama4_text", "hidden_size": 5120, "num_hidden_layers": 48, "head_dim": 128,
@@ -343,10 +323,6 @@ ALSO = {  # further ways to spell a decoder, with what their model cards say
         "intermediate_size_mlp": 16384, "num_local_experts": 16, "num_experts_per_tok": 1,
         "interleave_moe_layer_step": 1, "vocab_size": 202048,
     }}),
-    "OPT 6.7B": (6.66e9, {
-        "model_type": "opt", "hidden_size": 4096, "num_hidden_layers": 32, "ffn_dim": 16384,
-        "num_attention_heads": 32, "max_position_embeddings": 2048, "vocab_size": 50272,
-    }),
 }  # fmt: skip
 
 
@@ -790,13 +766,6 @@ def test_the_command_says_whether_it_fits_and_exits_so():
     assert code == 1 and "Does not fit: needs" in output and "what would" in output
 
 
-def test_the_command_explains_itself():
-    code, output = run("plan", "--help", COLUMNS="120")
-    assert code == 0
-    for word in ("--parameters", "--gpus", "--memory", "--strategy", "--link", "exit code"):
-        assert word in output
-
-
 # What the page shows
 
 
@@ -883,9 +852,3 @@ def test_a_choice_that_makes_no_sense_is_explained_in_place():
     made = on_page.play_plan()
     answer = made.answer_to(made.values | {"gpus": 12, "strategy": "HSDP"})
     assert answer.picture == "" and "does not divide 12" in answer.report()
-
-
-def test_ledgers_add_up():
-    ledger = Ledger(4, 4, 8, unsharded=2, buckets=1, copies=1, activations=10, offloaded=True)
-    assert (ledger.kept, ledger.total, ledger.device, ledger.host) == (16, 30, 14, 16)
-    assert {shape.name for shape in PUBLISHED} >= set(KNOWN)

@@ -1,12 +1,11 @@
 """`record_collectives` against traffic that is known beforehand, on real ranks."""
 
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from ddp_workbook.errors import LaunchRefused, RankFailed, RanksHung
+from ddp_workbook.errors import LaunchRefused, RankFailed
 from ddp_workbook.recording.collectives import record_collectives, recorded
 from ddp_workbook.recording.operations import FIELDS
 from tests.workers import recorder_workers as workers
@@ -276,11 +275,6 @@ def test_a_failure_is_reported_as_by_launch():
     assert "wire.py" not in str(failure.value)
 
 
-def test_a_hang_is_reported_as_by_launch():
-    with pytest.raises(RanksHung):
-        record_collectives(workers.deadlock, timeout=2)
-
-
 def test_output_is_shown_and_no_torchrun_line(capsys):
     record_collectives(workers.prints)
     out = capsys.readouterr().out
@@ -292,18 +286,8 @@ def test_a_result_that_cannot_travel_is_named():
         record_collectives(workers.unsendable)
 
 
-def test_refusals_are_about_the_readers_own_worker_and_arguments(monkeypatch):
+def test_refusals_are_about_the_readers_own_worker_and_arguments():
     with pytest.raises(LaunchRefused, match="lambda"):
         record_collectives(lambda: None)
-    with pytest.raises(LaunchRefused, match="must be a function, or the path of a script; got 3"):
-        record_collectives(3)
     with pytest.raises(LaunchRefused, match=r"^Argument `b` cannot be sent"):
         record_collectives(workers.alone, 1, b=lambda: None)
-    with pytest.raises(LaunchRefused, match="ranks=0"):
-        record_collectives(workers.prints, ranks=0)
-
-    cell = type(sys)("__main__")  # a notebook's __main__ has no file
-    monkeypatch.setitem(sys.modules, "__main__", cell)
-    exec("def from_a_cell(): pass", cell.__dict__)
-    with pytest.raises(LaunchRefused, match="`from_a_cell` was defined at a prompt"):
-        record_collectives(cell.from_a_cell)

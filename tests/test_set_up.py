@@ -1,7 +1,6 @@
 """`make setup`: which torch it chooses, what it keeps, repairs and refuses."""
 
 import ast
-import ctypes
 import os
 import re
 import shutil
@@ -14,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.newcomer import CHECKOUT, TORCH, Newcomer, refused
+from tests.newcomer import CHECKOUT, TORCH, Newcomer, obey_permissions, refused
 from tools import set_up
 
 BASE_PYTHON = getattr(sys, "_base_executable", sys.executable)
@@ -133,12 +132,6 @@ def test_a_python_that_is_only_a_name_is_passed_over(newcomer, tmp_path):
         (path / name).chmod(0o755)
     done = newcomer.make("setup", "TORCH=unknown", PATH=str(path), PYTHON=None)
     refused(done, "TORCH=unknown", "cpu, cuda, site")  # so a Python has started
-
-
-def obey_permissions() -> None:
-    """In a child of root: give up CAP_DAC_OVERRIDE, so that read-only means read-only."""
-    if os.geteuid() == 0:
-        ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
 
 
 def test_a_folder_that_cannot_be_written(newcomer):

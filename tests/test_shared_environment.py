@@ -1,8 +1,6 @@
 """`make setup SHARED=DIR`: one environment for many, and the Dockerfile, which uses it."""
 
-import ctypes
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -10,17 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.newcomer import CHECKOUT, Newcomer, refused
+from tests.newcomer import CHECKOUT, Newcomer, obey_permissions, refused
 from tools.set_up import NEEDED
 from tools.thin import copy_program
 
 DOCKERFILE = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
-
-
-def obey_permissions() -> None:
-    """In a child of root: give up CAP_DAC_OVERRIDE, so that read-only means read-only."""
-    if os.geteuid() == 0:
-        ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
 
 
 def make(newcomer: Newcomer, *words: str, **variables: str) -> subprocess.CompletedProcess:

@@ -39,9 +39,7 @@ def own_state() -> dict:
         "stdin": os.read(0, 1),
         "level": dist.get_debug_level().name,
         "group": os.getpgrp() == os.getpid(),
-        "kernel": os.getppid(),
         "method": sys.modules["multiprocessing"].get_start_method(allow_none=True),
-        "main": sys.modules["__main__"].__name__,
     }
 
 
@@ -96,15 +94,9 @@ def fork_falls_through() -> int:
 def nested() -> list:
     from ddp_workbook.launcher.calls import Call
     from ddp_workbook.launcher.launch import run_ranks
+    from tests.workers.launching import all_reduce
 
-    return run_ranks(Call(sum_of_ranks), 2, quiet=True)
-
-
-def sum_of_ranks() -> float:
-    dist.init_process_group("gloo")
-    x = torch.tensor(float(rank()))
-    dist.all_reduce(x)
-    return x.item()
+    return run_ranks(Call(all_reduce), 2, quiet=True)
 
 
 def cuda_visible() -> tuple:

@@ -245,11 +245,3 @@ def prints() -> None:
 
 def unsendable():
     return (n for n in range(3))
-
-
-def deadlock() -> None:
-    dist.init_process_group("gloo")
-    if dist.get_rank() == 0:
-        dist.all_reduce(torch.ones(1))
-    else:
-        dist.recv(torch.ones(1), 0)
