@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +49,7 @@ BAR, APART = 0.36, 0.2  # of the picture
 class Measured(NamedTuple):
     """One rank in one step, and the loss of its second step."""
 
-    held: Held
+    held: Held | None
     wire: list[Message]
     loss: float
 
@@ -75,13 +76,19 @@ def strategies(
         for rank, found in enumerate(of_ranks)
         for part, size in predicted_parts(s, units, ranks, rank).items()
     ]
-    wire = [
+    columns = ["strategy", "rank", "part", "predicted", "measured"]
+    return pd.DataFrame(held, columns=columns), calls_of(chosen, of_ranks[0], units, ranks)
+
+
+def calls_of(
+    chosen: Sequence[Strategy], measured: dict[str, Measured], units: Units, ranks: int
+) -> pd.DataFrame:
+    """The second table of `strategies`, from what rank 0 has measured."""
+    return pd.DataFrame(
         {"strategy": s.name} | row
         for s in chosen
-        for row in compared_calls(of_ranks[0][s.name].wire, s.messages(units, ranks), ranks)
-    ]
-    columns = ["strategy", "rank", "part", "predicted", "measured"]
-    return pd.DataFrame(held, columns=columns), pd.DataFrame(wire)
+        for row in compared_calls(measured[s.name].wire, s.messages(units, ranks), ranks)
+    )
 
 
 def held_with(ranks: int = 4, **policies: Any) -> pd.DataFrame:
@@ -174,7 +181,9 @@ def in_dtypes(ranks: int = 4) -> pd.DataFrame:
 
     A row for each strategy, a column for each of DTYPES. The formulas must say the same.
     """
-    _, wire = strategies(ranks, among=in_all_dtypes())
+    chosen, units = in_all_dtypes(), units_of(DigitsTransformer(WIDTH, DEPTH))
+    steps = launch(measured_steps, chosen, WIDTH, DEPTH, False, ranks=ranks, timeout=180)
+    wire = calls_of(chosen, steps[0], units, ranks)
     assert (wire["bytes"] == wire["predicted_bytes"]).all()
     sent = wire.groupby("strategy", sort=False)["in_ring"].sum()
     sent.index = pd.MultiIndex.from_tuples(name.rsplit(", ", 1) for name in sent.index)
@@ -233,8 +242,13 @@ def recorded_ledger(folder: Path = FOLDER) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).round(1)
 
 
-def measured_steps(chosen: Sequence[Strategy], width: int, depth: int) -> dict[str, Measured]:
-    """A worker: train some steps in each of these ways, and measure the last."""
+def measured_steps(
+    chosen: Sequence[Strategy], width: int, depth: int, held: bool = True
+) -> dict[str, Measured]:
+    """A worker: train some steps in each of these ways, and measure the last.
+
+    Without `held` only what it sends, which is quicker.
+    """
     device = setup()
     digits = DigitsDataset()
     mine = slice(dist.get_rank(), ROWS * dist.get_world_size(), dist.get_world_size())
@@ -244,13 +258,13 @@ def measured_steps(chosen: Sequence[Strategy], width: int, depth: int) -> dict[s
     for strategy in chosen:
         torch.manual_seed(SEED)
         model = DigitsTransformer(width, depth)
-        found[strategy.name] = measured(strategy, model, images, labels)
+        found[strategy.name] = measured(strategy, model, images, labels, held)
     cleanup()
     return found
 
 
 def measured(
-    strategy: Strategy, model: DigitsTransformer, images: Tensor, labels: Tensor
+    strategy: Strategy, model: DigitsTransformer, images: Tensor, labels: Tensor, held: bool = True
 ) -> Measured:
     """What this rank holds and sends in a step that is like all later ones."""
     wrapped = strategy.wrap(model.to(images.device), images.device)
@@ -270,9 +284,10 @@ def measured(
     if isinstance(wrapped, DistributedDataParallel):
         step()  # it makes its final buckets
     rows: list[dict] = []
-    with Recorder(rows), MemoryLedger(wrapped, optimizer) as ledger:
+    ledger = MemoryLedger(wrapped, optimizer) if held else None
+    with Recorder(rows), ledger or nullcontext():
         step()
-    return Measured(ledger.held, [call_of(row) for row in rows], losses[1])
+    return Measured(ledger and ledger.held, [call_of(row) for row in rows], losses[1])
 
 
 def call_of(row: dict) -> Message:

@@ -86,7 +86,7 @@ def measured_step(
     """The third step of a new model that `make` prepares; the caller has joined the group."""
     torch.manual_seed(0)
     model = make(DigitsTransformer(width, depth).to(device, dtype))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
     mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
     digits = DigitsDataset()
     images, labels = digits.images[mine].to(device, dtype), digits.labels[mine].to(device)

@@ -102,9 +102,9 @@ class Strategy:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-            sharded = {"optimizer_class": torch.optim.AdamW, "lr": LEARNING_RATE}
+            sharded = {"optimizer_class": torch.optim.AdamW, "lr": LEARNING_RATE, "fused": True}
             return ZeroRedundancyOptimizer(model.parameters(), **sharded)
-        return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+        return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
 
     def predicted(self, units: Units, ranks: int, rank: int = 0) -> Ledger:
         """The bytes by formula, without activations."""
