@@ -15,16 +15,6 @@ edit(
 # told: require_backward_grad_sync is False
 edit("    optimizer.step()", "    ddp.require_backward_grad_sync = False\n    optimizer.step()")
 
-# %% no_sync around backward alone: the forward has decided already
-# told: DDP decides in the forward
-edit(
-    "        with nullcontext() if last else ddp.no_sync():\n",
-    "        loss = F.cross_entropy(ddp(images), labels)\n"
-    "        with nullcontext() if last else ddp.no_sync():\n",
-    "            loss = F.cross_entropy(ddp(images), labels)\n",
-    "",
-)
-
 # %% makes the learning rate smaller for good
 # told: the learning rate is
 edit("optimizer.step()", "optimizer.step()\n    optimizer.param_groups[0]['lr'] *= 0.9")

@@ -33,11 +33,6 @@ def choose_wraps(sizes, limit):
 edit("raise ValueError(", "assert False, (")
 
 
-# %% returns nothing if there are no blocks
-# told: Does the function return its result, on every path
-edit("filled = inf", "filled = inf\n    if not sizes:\n        return")
-
-
 # %% begins with a unit that stays empty where there are no blocks
 # told: A unit without blocks is not a unit
 edit("= []", "= [[]]", "filled = inf", "filled = 0")

@@ -9,10 +9,6 @@ edit(
     "    return dist.all_reduce(sent, async_op=True).get_future().then(spread).wait()",
 )
 
-# %% returns the work
-# told: Which line waits for the ones that yours has started
-edit("async_op=True).get_future().then(spread)", "async_op=True)")
-
 # %% returns all_reduce's own future
 # told: all_reduce's own future is a list with the tensor
 edit(".get_future().then(spread)", ".get_future()")
@@ -21,38 +17,17 @@ edit(".get_future().then(spread)", ".get_future()")
 # told: How long is the vector that your callback returns
 edit("        return mean", "        return mean[part]")
 
-# %% one remainder for all buckets
-# told: A remainder belongs to one bucket
-edit(
-    "    kept = kept + gradient",
-    "    kept = state.get('kept', torch.zeros_like(gradient)) + gradient",
-    "    kept[part] = 0",
-    "    kept[part] = 0\n    state['kept'] = kept",
-)
-
 # %% a gather in the place of the all_reduce
 # told: Which collective adds them up
-import torch
-import torch.distributed as dist
-
-
-def compress_gradients(state, bucket):
-    gradient, index = bucket.buffer(), bucket.index()
-    kept, step = state.get(index, (torch.zeros_like(gradient), 0))
-    kept = kept + gradient
-    part = slice(step % 4, None, 4)
-    sent = kept[part].clone()
-    kept[part] = 0
-    state[index] = (kept, step + 1)
-    every = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
-
-    def spread(future):
-        mean = torch.zeros_like(gradient)
-        mean[part] = sum(every) / len(every)
-        return mean
-
-    return dist.all_gather(every, sent, async_op=True).get_future().then(spread)
-
+edit(
+    "sent = kept[part] / dist.get_world_size()",
+    "sent = kept[part].clone()\n"
+    "    every = [torch.empty_like(sent) for _ in range(dist.get_world_size())]",
+    "future.value()[0]",
+    "sum(every) / len(every)",
+    "dist.all_reduce(",
+    "dist.all_gather(every, ",
+)
 
 # %% zeros travel in a second message
 # told: Which numbers does your all_reduce take besides

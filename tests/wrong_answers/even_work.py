@@ -46,17 +46,13 @@ body("""
     return [samples[rank::world_size] for rank in range(world_size)]
 """)
 
-
 # %% deals there and back, which evens out ranks of equally many samples only
 # told: about equally many samples
-def even_work(costs, world_size):
-    order = sorted(range(len(costs)), key=lambda i: costs[i], reverse=True)
-    parts = [[] for _ in range(world_size)]
-    for place, sample in enumerate(order):
-        turn, rank = divmod(place, world_size)
-        parts[rank if turn % 2 == 0 else world_size - 1 - rank].append(sample)
-    return parts
-
+edit(
+    "rank = totals.index(min(totals))",
+    "turn, rank = divmod(sum(map(len, parts)), world_size)\n"
+    "        rank = world_size - 1 - rank if turn % 2 else rank",
+)
 
 # %% chooses among equals by chance, so that ranks disagree
 # told: do they depend on

@@ -4,17 +4,14 @@ edit("isinstance(value, DTensor)", "True")
 
 # %% unshards the units and does not shard them again
 # told: What shards them again
-from torch.distributed.fsdp import FSDPModule
-
-
-def full_state(model):
-    buffers = {name: v for name, v in model.state_dict().items() if not isinstance(v, DTensor)}
+edit(
+    "    return state",
+    """
     for unit in model.modules():
-        if isinstance(unit, FSDPModule):
+        if hasattr(unit, "unshard"):
             unit.unshard()
-    state = dict(model.named_parameters(remove_duplicate=False)) | buffers
-    return {name: v.detach().clone() for name, v in state.items()} if dist.get_rank() == 0 else {}
-
+    return state""",
+)
 
 # %% puts the name of a wrapper before each name
 # told: Under which name would a model look
@@ -25,24 +22,18 @@ edit("state[name]", 'state[f"module.{name}"]')
 # right at: 1
 edit("    for name", "    if dist.get_rank() != 0:\n        return state\n    for name")
 
-
 # %% gathers padded shards and leaves the padding in
 # told: and what gathers them
 # right at: 1
-def full_state(model):
-    state = {}
-    for name, value in model.state_dict().items():
-        if isinstance(value, DTensor):
-            own, ranks = value.to_local(), dist.get_world_size()
-            padded = own.new_zeros(-(-value.shape[0] // ranks), *value.shape[1:])
+edit(
+    "value = value.full_tensor()",
+    """own, ranks = value.to_local(), dist.get_world_size()
+            padded = own.new_zeros(-(-len(value) // ranks), *value.shape[1:])
             padded[: len(own)] = own
             everyone = [torch.empty_like(padded) for _ in range(ranks)]
             dist.all_gather(everyone, padded)
-            value = torch.cat(everyone)
-        if dist.get_rank() == 0:
-            state[name] = value
-    return state
-
+            value = torch.cat(everyone)""",
+)
 
 # %% goes through a set of names, whose order is another one in each process
 # told: do all ranks go through the entries in the same order

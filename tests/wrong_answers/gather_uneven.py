@@ -1,16 +1,13 @@
 # %% as many collectives as ranks, and one more
 # told: How many would it take with 100 ranks
 # right at: 1
-def gather_uneven(tensor):
-    length = torch.tensor(len(tensor))
-    lengths = [torch.empty_like(length) for _ in range(dist.get_world_size())]
-    dist.all_gather(lengths, length)
-    everyone = [tensor.new_empty(n.item(), *tensor.shape[1:]) for n in lengths]
-    everyone[dist.get_rank()] = tensor.contiguous()
+edit(
+    "    dist.all_gather(everyone, padded)",
+    """
+    everyone[dist.get_rank()] = padded
     for rank, one in enumerate(everyone):
-        dist.broadcast(one, src=rank)
-    return everyone
-
+        dist.broadcast(one, src=rank)""",
+)
 
 # %% a later call writes into the tensors that an earlier one has returned
 # told: Do the results of two calls share memory
@@ -60,23 +57,18 @@ edit(
 # told: To which length do you pad, and which dtype
 edit("max(lengths).item()", "260")
 
-
 # %% gathers the lengths, and then sends each tensor to every other rank
 # told: so that one collective moves them all
 # right at: 1
-def gather_uneven(tensor):
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(ranks)]
-    dist.all_gather(lengths, torch.tensor([len(tensor)]))
-    everyone = [tensor.new_empty(int(length), *tensor.shape[1:]) for length in lengths]
-    everyone[rank].copy_(tensor)
-    others = [other for other in range(ranks) if other != rank]
-    works = [dist.isend(tensor.contiguous(), other) for other in others]
-    works += [dist.irecv(everyone[other], other) for other in others]
-    for work in works:
-        work.wait()
-    return everyone
-
+edit(
+    "    dist.all_gather(everyone, padded)",
+    """
+    others = [rank for rank in range(len(everyone)) if rank != dist.get_rank()]
+    everyone[dist.get_rank()] = padded
+    works = [dist.isend(padded, rank) for rank in others]
+    for work in [*works, *(dist.irecv(everyone[rank], rank) for rank in others)]:
+        work.wait()""",
+)
 
 # %% cuts where the zeros begin, in data that has some
 # told: (call 3; the results before it were right)

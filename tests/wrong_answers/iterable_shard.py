@@ -20,15 +20,9 @@ body("yield from list(stream)[: len(stream) // world_size]")
 # told: With num_workers=0 the rank itself reads
 edit("(1, 0) if worker is None else (", "(")
 
-
 # %% yields each sample together with its place
 # told: What exactly does your function yield
-def iterable_shard(stream, rank, world_size, worker):
-    workers, mine = (worker.num_workers, worker.id) if worker else (1, 0)
-    for pair in enumerate(stream):
-        if pair[0] % (world_size * workers) == rank + world_size * mine:
-            yield pair
-
+edit("yield sample", "yield place, sample")
 
 # %% makes an iterator, and does not return it
 # told: What is it here, and on every path

@@ -19,15 +19,6 @@ edit("    dist.all_reduce", "    total = dist.all_reduce")
 # right at: 1
 edit("dist.all_reduce(total)", "if value != 0:\n        dist.all_reduce(total)")
 
-# %% the list holds the same tensor world_size times
-# told: or one tensor several times?
-# right at: 1
-body("""
-    parts = [torch.zeros(1)] * dist.get_world_size()
-    dist.all_gather(parts, torch.tensor([value]))
-    return torch.cat(parts).mean().item()
-""")
-
 # %% reduce gives the sum to one rank
 # told: After reduce, one rank alone has the result
 # right at: 1
@@ -50,15 +41,7 @@ def mean_over_ranks(value):
 # %% the result depends on more than this rank's number
 # told: What does your function keep from one call to the next?
 # right at: 1
-from functools import cache
-
-
-@cache
-def mean_over_ranks(value):
-    total = torch.tensor(value)
-    dist.all_reduce(total)
-    return total.item() / dist.get_world_size()
-
+edit("def mean", "from functools import cache\n\n\n@cache\ndef mean")
 
 # %% returns what all_reduce returns
 # told: A collective fills its tensors and returns None

@@ -11,15 +11,9 @@ edit("torch.float64)", "torch.float64) * (count / count)")
 # told: What do you return instead
 edit("= sums.tolist()", "= sums")
 
-
 # %% one all_reduce for each number
 # told: Which numbers could you put into one tensor
-def metrics_in_one(loss_sum, correct, count):
-    sums = [torch.tensor(float(n), dtype=torch.float64) for n in (loss_sum, correct, count)]
-    for one in sums:
-        dist.all_reduce(one)
-    return (sums[0] / sums[2]).item(), (sums[1] / sums[2]).item()
-
+edit("dist.all_reduce(sums)", "for one in sums:\n        dist.all_reduce(one)")
 
 # %% weights the ranks' means; one without samples has 0 / 0, and nan times 0 is nan
 # told: Which rank divides by its own count

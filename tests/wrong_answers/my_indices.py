@@ -57,16 +57,10 @@ edit(
 
 # %% shuffles with the same seed, but with Python's generator
 # told: and does the task make it so
-import random
-
-
-def my_indices(n, rank, world_size, epoch=0, shuffle=True, drop_last=False, seed=0):
-    order = list(range(n))
-    if shuffle:
-        random.Random(seed + epoch).shuffle(order)
-    each = n // world_size if drop_last else -(-n // world_size)
-    return [order[place % n] for place in range(rank, each * world_size, world_size)]
-
+edit(
+    "torch.randperm(n, generator=generator).tolist()",
+    "__import__('random').Random(seed + epoch).sample(order, n)",
+)
 
 # %% adds what n is above a multiple, not what is missing to the next one
 # told: How long must the order be before it is dealt
@@ -89,16 +83,13 @@ edit("n // world_size if", "round(n / world_size) if")
 
 # %% lets DistributedSampler do it
 # told: a DistributedSampler is asked
-from torch.utils.data import DistributedSampler
-
-
-def my_indices(n, rank, world_size, epoch=0, shuffle=True, drop_last=False, seed=0):
-    sampler = DistributedSampler(
+body("""
+    sampler = torch.utils.data.DistributedSampler(
         range(n), world_size, rank, shuffle=shuffle, seed=seed, drop_last=drop_last
     )
     sampler.set_epoch(epoch)
     return list(sampler)
-
+""")
 
 # %% deals to the last rank first
 # told: Each list is right, but on another rank

@@ -1,13 +1,7 @@
 # %% only rank 0 comes to the barrier
 # told: waits in barrier
 # right at: 1
-def once_per_run(make_folder):
-    folder = None
-    if dist.get_rank() == 0:
-        folder = make_folder()
-        dist.barrier()
-    return folder
-
+edit("dist.broadcast_object_list(told, src=0)", "dist.get_rank() or dist.barrier()")
 
 # %% each rank names itself as the one that sends
 # told: broadcast_object_list(told, src=dist.get_rank())

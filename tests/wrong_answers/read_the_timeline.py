@@ -8,13 +8,6 @@ def read_the_timeline(events):
     return max(calls, key=calls.get), "loading"
 
 
-# %% always names somebody
-# told: The network is never the answer here
-edit(
-    '    if idle - waiting >= waiting:\n        return None, "network"\n',
-    "",
-)
-
 # %% the cause in words of its own
 # told: Is yours one of these words
 # told: (1, 'loader')
@@ -31,10 +24,6 @@ edit("return late, max(more, key=lambda cause: more[cause])", "return late")
 # %% the first rank
 # told: Nobody waits for this rank
 edit("late = max(ranks, key=lambda rank: len(waits[rank]))", "late = ranks[0]")
-
-# %% always the loader
-# told: The late rank has more of the other kind
-edit("return late, max(more, key=lambda cause: more[cause])", 'return late, "loading"')
 
 # %% sorts the caller's list
 # told: Which line changes the list

@@ -1,26 +1,3 @@
-# %% only the sampler is mended
-# told: from step 3 on, other random numbers
-# told: this rank's begin anew. What holds where they stood
-# told: What does momentum remember
-edit(
-    '        job.optimizer.load_state_dict(saved["optimizer"])\n',
-    "",
-    '        torch.set_rng_state(saved["random"][dist.get_rank()])\n',
-    "",
-)
-
-# %% each rank returns its own random numbers, and rank 0's are kept
-# told: These are rank 0's random numbers, on every rank
-# right at: 1
-edit(
-    '["random"][dist.get_rank()]',
-    '["random"]',
-    "    random = [None] * dist.get_world_size()\n",
-    "",
-    "    dist.all_gather_object(random, torch.get_rng_state())",
-    "    random = torch.get_rng_state()",
-)
-
 # %% only rank 0 gathers
 # told: hangs
 # told: Do all ranks reach the same collectives
@@ -61,7 +38,6 @@ edit("end = done + steps", "end = done + steps + (done > 0)")
 # told: KeyError
 # told: Is there a value under this key
 edit('saved["optimizer"]', 'saved["optimiser"]')
-
 
 # %% a row of a tensor, at which torch 2.13 crashes
 # told: SIGSEGV

@@ -1,12 +1,3 @@
-# %% the sum of all numbers
-# told: A sum forgets where its numbers stand
-def same_on_all_ranks(tensors):
-    own = torch.stack([tensor.double().nansum() for tensor in tensors]).sum().reshape(1)
-    everyone = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, own)
-    return [rank for rank, one in enumerate(everyone) if one != everyone[0]]
-
-
 # %% everybody's tensors in one message
 # told: What do you send that grows with the tensors
 def same_on_all_ranks(tensors):

@@ -11,23 +11,6 @@ edit(
     '    if path.exists():\n        os.link(path, f"{path}.old")\n    try:\n',
 )
 
-# %% copies the whole file to path with shutil
-# told: Copying is writing
-import shutil
-
-
-def save_atomically(state, path):
-    new = f"{path}.new"
-    try:
-        with open(new, "wb") as file:
-            torch.save(state, file)
-            os.fsync(file.fileno())
-        shutil.copyfile(new, path)
-    finally:
-        if os.path.exists(new):
-            os.remove(new)
-
-
 # %% an unfinished file in the system's temporary folder
 # told: the file came to path from another folder
 # told: A rename is atomic within one file system
@@ -55,40 +38,18 @@ edit('open("wb")', 'open("xb")')
 # told: may put the name on the disk first
 edit("            os.fsync(file.fileno())", "            pass")
 
-
 # %% fsync of the folder alone
 # told: the fsync was of something else
 # told: What is fsync asked to put on the disk here
-def save_atomically(state, path):
-    new = path.with_name(f"{path.name}.new")
-    try:
-        torch.save(state, new)
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
-        new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
-
+edit("file.fileno()", "os.open(path.parent, os.O_RDONLY)")
 
 # %% ignores what fsync says
 # told: it returned; path holds the new state
 # told: The error of a failed save is lost
-import contextlib
-
-
-def save_atomically(state, path):
-    new = path.with_name(f"{path.name}.new")
-    try:
-        with new.open("wb") as file:
-            torch.save(state, file)
-            with contextlib.suppress(OSError):
-                os.fsync(file.fileno())
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
-
+edit(
+    "            os.fsync",
+    "            with __import__('contextlib').suppress(OSError):\n                os.fsync",
+)
 
 # %% cleans up too much
 # told: path holds no file, after
@@ -98,22 +59,11 @@ edit("new.unlink(missing_ok=True)", "new.unlink(missing_ok=True)\n        path.u
 # %% fsync while the data is in Python's buffer
 # told: fsync came before all of its data
 # told: was not yet written to the file
-import io
-
-
-def save_atomically(state, path):
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    new = path.with_name(f"{path.name}.new")
-    try:
-        with new.open("wb") as file:
-            file.write(buffer.getvalue())
-            os.fsync(file.fileno())
-        new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
-
+edit(
+    "torch.save(state, file)",
+    """torch.save(state, buffer := __import__("io").BytesIO())
+            file.write(buffer.getvalue())""",
+)
 
 # %% if nothing else works, at least in place
 # told: a file of 0 bytes that cannot be loaded (EOFError), after

@@ -1,12 +1,10 @@
 # %% leaves it to chunk, which makes fewer shards than ranks
 # told: 5 elements make three chunks
 # right at: 1
-def shard_and_pad(tensor):
-    row = tensor.detach().flatten()
-    length = -(-len(row) // dist.get_world_size())
-    own = row.chunk(dist.get_world_size())[dist.get_rank()]
-    return torch.cat([own, own.new_zeros(length - len(own))])
-
+edit(
+    "[flat, padding])[start : start + length]",
+    "[flat.chunk(ranks)[dist.get_rank()], padding])[:length]",
+)
 
 # %% leaves the shard in autograd's graph, which holds the parameter
 # told: what takes it out of the graph

@@ -1,17 +1,11 @@
 # %% a generator that is kept for each seed goes on in the next call
 # told: or something that is kept from the call before
-KEPT = {}
-
-
-def shuffled_every_epoch(dataset, epochs, batch_size, seed):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    generator = KEPT.setdefault(seed, torch.Generator().manual_seed(seed))
-    trained_on = []
-    for _ in range(epochs):
-        order = torch.randperm(len(dataset), generator=generator).tolist() * size
-        trained_on.append(order[: -(-len(dataset) // size) * size][rank::size])
-    return trained_on
-
+edit(
+    "def shuffled",
+    "MADE = []\n\n\ndef shuffled",
+    "sampler.set_epoch(epoch)",
+    "sampler.set_epoch(len(MADE))\n        MADE.append(epoch)",
+)
 
 # %% without a sampler every rank shuffles and trains on all
 # told: What deals them out, and what tells it
@@ -21,18 +15,15 @@ edit(
     "shuffle=True, generator=torch.Generator().manual_seed(seed)",
 )
 
-
 # %% nothing is added, so ranks have unequally many
 # told: How many samples does each rank get
 # right at: 1
-def shuffled_every_epoch(dataset, epochs, batch_size, seed):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    trained_on = []
-    for epoch in range(epochs):
-        generator = torch.Generator().manual_seed(seed + epoch)
-        order = torch.randperm(len(dataset), generator=generator).tolist()
-        trained_on.append(order[rank::size])
-    return trained_on
+edit(
+    "    return trained_on",
+    """
+    own = range(dist.get_rank(), len(dataset), dist.get_world_size())
+    return [samples[: len(own)] for samples in trained_on]""",
+)
 
 
 # %% deals once, and shuffles each rank's own part

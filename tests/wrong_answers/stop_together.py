@@ -36,23 +36,11 @@ edit("signal.SIGUSR1", "signal.SIGTERM")
 # told: ends the whole process
 edit("heard.append(number)", "exit(0)")
 
-
 # %% tells the others with a barrier
 # told: entered by rank 3, never by ranks 0, 1 and 2
 # told: also a rank that has heard
 # right at: 1
-def stop_together(step, steps):
-    heard = []
-    signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
-    for done in range(1, steps + 1):
-        step()
-        if heard:
-            dist.barrier()
-            return done
-    return steps
-
-
-# %% returns nothing at the end
-# told: None on rank
-# told: Does the function return its result, on every path
-edit("    return steps\n", "")
+edit(
+    "        dist.all_reduce(told)\n        if told > 0:",
+    "        if heard:\n            dist.barrier()",
+)

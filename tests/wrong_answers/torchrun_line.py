@@ -6,16 +6,6 @@ edit("--rdzv-id={job}", "--rdzv-id={job}-{host}")
 # told: The lines of this job name different endpoints
 edit("{meeting_point}", "{host}")
 
-
-# %% the static rendezvous, with a number for each host
-# told: the backend is `static`
-def torchrun_line(host, hosts, port, job, program):
-    head, *_ = hosts
-    rank = [*hosts].index(host)
-    line = f"torchrun --nnodes={len(hosts)} --nproc-per-node={hosts[host]} --node-rank={rank}"
-    return [*line.split(), "--master-addr", head, "--master-port", str(port), *program]
-
-
 # %% takes hosts for a list of counts
 # told: `hosts` is a dict
 edit("hosts[host]", "hosts[0]")
@@ -60,12 +50,9 @@ edit("{port}", "29500")
 # told: Which line changes the caller's dict or list?
 edit("hosts[host]", "hosts.pop(host)")
 
-
 # %% --standalone on each host, which makes a job of each
 # told: --standalone makes a whole job of one node
-def torchrun_line(host, hosts, port, job, program):
-    return ["torchrun", "--standalone", f"--nproc-per-node={hosts[host]}", *program]
-
+edit('"torchrun",', '"torchrun", "--standalone",', '"--rdzv-backend=c10d",', "")
 
 # %% returns a number
 # told: Which of your lines makes the list of words?

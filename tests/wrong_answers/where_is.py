@@ -1,22 +1,10 @@
 # %% takes the GPUs out of the caller's list
 # told: Which line changes the caller's list
-def where_is(gpus):
-    places, node = [], 0
-    while gpus:
-        places += [(node, local) for local in range(gpus.pop(0))]
-        node += 1
-    return places
-
+edit("enumerate(gpus)", "enumerate([gpus.pop(0) for _ in range(len(gpus))])")
 
 # %% pop takes the nodes from the end of the list
 # told: but their order is not
-def where_is(gpus):
-    left, places = gpus.copy(), []
-    while left:
-        count = left.pop()
-        places += [(len(left), local) for local in range(count)]
-    return places
-
+edit("enumerate(gpus)", "reversed([*enumerate(gpus)])")
 
 # %% a place is a list, which is not equal to a tuple
 # told: find at index r for rank r
