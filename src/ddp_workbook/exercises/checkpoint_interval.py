@@ -58,28 +58,22 @@ ROOT = "(2 * between_failures * save_seconds) ** 0.5"
 LOST = "save_seconds / interval + interval / (2 * between_failures)"
 
 
-def look(key: str, right, otherwise: str, **units: str) -> Look:
+def look(key: str, otherwise: str, unit: str = "") -> Look:
     """One of the two numbers."""
     return Look(
         of=lambda seen: number(seen.actual[key]),
-        right=lambda case: right(case),
         mistakes={
             "Is something rounded on the way? Keep the fractions.": When(rounded),
         },
         otherwise=otherwise,
         actual=lambda seen: f'{seen.value:,.6g} as "{key}"',
-        required=lambda seen: f"{seen.right:,.6g}{units.get('unit', '')}",
+        required=lambda seen: f"{seen.right:,.6g}{unit}",
     )
 
 
 def rounded(seen: Seen) -> bool:
     """Whether the value is the right one with fewer decimals."""
     return any(seen.value == round(seen.right, decimals) for decimals in range(6))
-
-
-def interval_of(case: Job) -> float:
-    """Young's interval in seconds, as the square root of a sum of hours."""
-    return 60 * (case.gpu_hours * case.save_seconds * 2 / case.gpus) ** 0.5
 
 
 CHECK = Alone(
@@ -92,13 +86,11 @@ CHECK = Alone(
         form_look(("interval", "lost")),
         look(
             "interval",
-            interval_of,
             "Write down M and C, each with its unit. Are both in seconds, and is M the job's?",
-            unit=" seconds",
+            " seconds",
         ),
         look(
             "lost",
-            lambda case: 2 * case.save_seconds / interval_of(case),
             "Write down C, T and M, all in seconds, and add the two shares.",
         ),
     ],

@@ -17,6 +17,7 @@ Compare the limits in the list `limits`, and return a dict with two numbers:
 There is at least one gradient, and one limit. Do not change the lists.
 """
 
+from operator import eq
 from typing import NamedTuple
 
 from ddp_workbook.exercises import Alone, Look, When, edit
@@ -88,28 +89,6 @@ FULL = "held >= limit or made == len(gradients)"
 BEST = "min(limits, key=lambda limit: (arrivals[limit], -limit))"
 
 
-def right(case: Backward) -> tuple[float, int]:
-    """The arrival and the limit, by a bucket's ends: each is sent after the one before it."""
-    found = []
-    for limit in case.limits:
-        buckets: list[list] = [[]]
-        for gradient in case.gradients:
-            if sum(size for _, size in buckets[-1]) >= limit:
-                buckets.append([])
-            buckets[-1].append(gradient)
-        arrival = 0.0
-        for bucket in buckets:
-            arrival = max(arrival, bucket[-1][0]) + case.latency
-            arrival += sum(size for _, size in bucket) / case.speed
-        found.append((arrival, -limit))
-    return min(found)
-
-
-def whole(limit: float) -> float:
-    """6e6 is the limit 6000000 as well."""
-    return int(limit) if float(limit).is_integer() else limit
-
-
 CHECK = Alone(
     cases=CASES,
     given=lambda case: (list(case.gradients), list(case.limits), case.latency, case.speed),
@@ -121,7 +100,6 @@ CHECK = Alone(
         form_look(("limit", "seconds")),
         Look(
             of=lambda seen: number(seen.actual["seconds"]),
-            right=lambda case: right(case)[0],
             mistakes={
                 "No bucket is there so early. When is the last gradient ready?": When(
                     lambda seen: seen.value < seen.case.gradients[-1][0]
@@ -133,11 +111,12 @@ CHECK = Alone(
             required="{right}",
         ),
         Look(
-            of=lambda seen: whole(number(seen.actual["limit"])),
-            right=lambda case: -right(case)[1],
+            of=lambda seen: number(seen.actual["limit"]),
             otherwise="When does the last bucket arrive with each of the limits?",
             actual='{value} as "limit", with the right seconds',
             required="{right}",
+            words="{:.15g}".format,
+            same=eq,  # 6e6 is the limit 6000000 as well
         ),
     ],
     mistakes={

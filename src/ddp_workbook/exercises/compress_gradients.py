@@ -27,7 +27,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit
-from ddp_workbook.exercises.judging.wire_looks import calls_only
+from ddp_workbook.exercises.judging.wire_looks import bytes_sent, calls_only
 from ddp_workbook.network.deliveries import deliveries_noted
 
 MINUTES = 12
@@ -60,7 +60,8 @@ def compress_gradients(state: dict, bucket: dist.GradBucket) -> Future[torch.Ten
     ### END SOLUTION
 
 
-SIZES, PARTS, STEPS = (9, 9, 6), 4, 6  # a bucket each
+SIZES, STEPS = (9, 9, 6), 6  # a bucket each
+ALL_BYTES = 4 * sum(len(range(step % 4, size, 4)) for step in range(STEPS) for size in SIZES)
 NETWORK = "1 Gbit/s, 0.3 ms"
 IN_TURN, STALLS = "in the background", "one after the other"
 
@@ -156,31 +157,6 @@ def some_steps(function: Callable, given: Training, call: int) -> Result:
     return Result(sorted({*returned}), gradients, overlap)
 
 
-def right_gradients(call: int, size: int) -> dict[str, Tensor]:
-    """By step: of each number that has its turn, the sum since its last one, over all ranks."""
-    found = {}
-    for step in range(STEPS):
-        for bucket, length in enumerate(SIZES):
-            since = range(max(0, step - PARTS + 1), step + 1)
-            total = sum(held(call, one, bucket, rank) for one in since for rank in range(size))
-            turn = torch.arange(length) % PARTS == step % PARTS
-            found[f"layers.{bucket} in step {step + 1}"] = torch.where(turn, total / size, 0.0)
-    return found
-
-
-def right_bytes() -> int:
-    """Of all steps and buckets."""
-    return 4 * sum(
-        len(range(step % PARTS, length, PARTS)) for step in range(STEPS) for length in SIZES
-    )
-
-
-def sent(seen: Seen) -> int:
-    """Bytes that this rank has sent; one alone need not send."""
-    found = sum(row["bytes"] for row in seen.wire)
-    return right_bytes() if seen.size == 1 and not found else found
-
-
 def waits(seen: Seen) -> str:
     """Whether some call was on its way when the next one started, on any rank."""
     alone = seen.size == 1
@@ -188,9 +164,9 @@ def waits(seen: Seen) -> str:
 
 
 CHECK = OnRanks(
-    cases=lambda size: [(0, size), (1, size)],
+    cases=lambda size: [0, 1],
     called=f"register_comm_hook(state, compress_gradients), then {STEPS} steps",
-    given=lambda case, rank: (training(), case[0]),
+    given=lambda case, rank: (training(), case),
     caller=some_steps,
     observe=lambda returned, *arguments: returned,
     network=NETWORK,
@@ -224,18 +200,15 @@ CHECK = OnRanks(
         ),
         Look(
             of=lambda seen: seen.actual.gradients,
-            right=lambda case: right_gradients(*case),
             otherwise="Write down one number of one bucket over five steps: when is it sent, what "
             "is kept of it then, and by what is it divided?",
             actual="{part} has the gradient {value} {where}",
         ),
-        Look(
-            of=sent,
-            right=right_bytes(),
+        bytes_sent(
+            ALL_BYTES,
+            "gradients",
             otherwise="Which numbers does your all_reduce take besides those that have their turn?",
-            actual="the right gradients, but rank {rank} sent {value:,} bytes",
             required="{right:,} bytes: a quarter of each bucket, rounded up, in float32",
-            words=lambda value: value,
         ),
         Look(
             of=waits,

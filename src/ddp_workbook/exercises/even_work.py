@@ -18,7 +18,7 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
-from ddp_workbook.exercises import Alone, Edit, Look, Seen, When, body, edit, in_words
+from ddp_workbook.exercises import Alone, Look, Seen, When, body, edit, in_words
 from ddp_workbook.exercises.judging.dealing import type_of
 
 MINUTES = 12
@@ -122,11 +122,6 @@ def allowed(seen: Seen) -> str:
 LOOP = "for sample in sorted(range(len(costs)), key=lambda i: -costs[i]):"
 
 
-def like_cards(order: str) -> Edit:
-    """A mistake: the samples in this order are dealt to the ranks in turn."""
-    return body(f"return [{order}[rank::world_size] for rank in range(world_size)]")
-
-
 TYPE = Look(
     of=lambda seen: types(seen.actual),
     right=lambda case: ["a list of int"] * case[1],
@@ -185,7 +180,7 @@ CHECK = Alone(
             "[[] for _ in range(world_size)]", "[[]] * world_size"
         ),
         "They are dealt like cards. In each round, who gets the longest one?": [
-            like_cards(order)
+            body(f"return [{order}[rank::world_size] for rank in range(world_size)]")
             for order in (
                 "list(range(len(costs)))",
                 "sorted(range(len(costs)), key=lambda i: -costs[i])",

@@ -21,9 +21,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, edit, in_words
+from ddp_workbook.exercises import Look, OnRanks, edit, in_words
 from ddp_workbook.exercises.judging.regression import batch_of, model_of
-from ddp_workbook.exercises.judging.wire_looks import calls_only
+from ddp_workbook.exercises.judging.wire_looks import ALL_REDUCE_ALONE, bytes_sent
 
 MINUTES = 12
 HINTS = [
@@ -106,12 +106,6 @@ def right(case: Run) -> dict[str, Tensor]:
     return {"weight": met[:8][None], "bias": met[8:]}
 
 
-def sent(seen: Seen) -> int:
-    """Bytes that this rank has sent; one alone need not send."""
-    found = sum(row["bytes"] for row in seen.wire)
-    return BYTES * seen.case.meetings if seen.size == 1 and not found else found
-
-
 MOVE = "before += rate * gone / dist.get_world_size()"
 MEET = "number % every == 0 or number == len(batches)"
 CHECK = OnRanks(
@@ -133,20 +127,14 @@ CHECK = OnRanks(
             required="{right}",
             words=in_words,
         ),
-        calls_only(
-            "all_reduce",
-            required="all_reduce, and nothing else",
-            otherwise="Which collective gives every rank the sum? No other one is needed.",
-        ),
-        Look(
-            of=sent,
-            right=lambda case: BYTES * case.meetings,
+        ALL_REDUCE_ALONE,
+        bytes_sent(
+            lambda case: BYTES * case.meetings,
+            "weights",
             otherwise="How many meetings are there, and what is sent at each, in which dtype?",
-            actual="the right weights, but rank {rank} sent {value:,} bytes",
             required=lambda seen: (
                 f"{seen.right:,} bytes: {BYTES} at each of {seen.case.meetings} meetings"
             ),
-            words=lambda value: value,
         ),
     ],
     mistakes={

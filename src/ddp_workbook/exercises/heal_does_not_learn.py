@@ -9,7 +9,7 @@ each batch, the mean over the ranks of the mean squared error before its step.
 - The model stays sharded: its parameters are DTensors afterwards.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -81,11 +81,6 @@ def given(case: Run, rank: int) -> tuple[nn.Linear, list[tuple[Tensor, Tensor]]]
     return model_of(), [batch_of(n, case.rows, rank) for n in range(case.batches)]
 
 
-def observed(returned: Any, model: nn.Module, _: Any) -> tuple[Any, bool]:
-    """What came back, and whether the model is sharded."""
-    return returned, all(hasattr(p, "_local_tensor") for p in model.parameters())
-
-
 def right(case: Run) -> list[float]:
     """The losses of one process on the whole batches."""
     model, losses = model_of(), []
@@ -108,7 +103,10 @@ CHECK = OnRanks(
         f"heal_does_not_learn(model, batches), {case.batches} batches of {case.rows} rows a rank"
     ),
     given=given,
-    observe=observed,
+    observe=lambda returned, model, _: (
+        returned,
+        all(hasattr(parameter, "_local_tensor") for parameter in model.parameters()),
+    ),
     looks=[
         Look(
             of=lambda seen: seen.actual[0],

@@ -68,14 +68,6 @@ CHECK = Alone(
     looks=[
         Look(
             of=lambda seen: number(seen.actual),
-            # Three times a forward pass: backward needs twice as much.
-            right=lambda run: (
-                3
-                * (2 * run.parameters + 4 * run.layers * run.width * run.length)
-                * run.tokens_per_second
-                / run.gpus
-                / run.peak
-            ),
             mistakes={
                 "This is no number. Which of your lines returns it?": When(
                     lambda seen: seen.actual is not None and seen.value is None

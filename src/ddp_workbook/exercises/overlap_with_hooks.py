@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ddp_workbook.exercises import Look, OnRanks, Seen, edit
-from ddp_workbook.exercises.judging.wire_looks import calls_only
+from ddp_workbook.exercises.judging.wire_looks import ALL_REDUCE_ALONE, bytes_sent
 from ddp_workbook.network.deliveries import deliveries_noted
 
 MINUTES = 15
@@ -176,12 +176,6 @@ def gradients(seen: Seen) -> dict[str, Tensor | None]:
     }
 
 
-def sent(seen: Seen) -> int:
-    """Bytes that this rank has sent; one alone need not send."""
-    found = sum(row["bytes"] for row in seen.wire)
-    return ALL_BYTES if seen.size == 1 and not found else found
-
-
 def who_waits(seen: Seen) -> str:
     """Who waits for the network, in the best step of any rank: a busy machine disturbs others."""
     steps = [step for one in seen.everyone for step in one.actual]
@@ -207,11 +201,7 @@ CHECK = OnRanks(
     observe=lambda returned, model: returned,
     network=NETWORK,
     looks=[
-        calls_only(
-            "all_reduce",
-            required="all_reduce, and nothing else",
-            otherwise="Which collective gives every rank the sum? No other one is needed.",
-        ),
+        ALL_REDUCE_ALONE,
         Look(
             of=gradients,
             right=lambda size: {
@@ -224,13 +214,11 @@ CHECK = OnRanks(
             actual="the numbers of {part} lie between {value} {where}",
             required="{right} {there}",
         ),
-        Look(
-            of=sent,
-            right=ALL_BYTES,
+        bytes_sent(
+            ALL_BYTES,
+            "means",
             otherwise="Is a gradient sent twice, in another dtype, or are zeros sent beside it?",
-            actual="the right means, but rank {rank} sent {value:,} bytes",
             required="{right:,} bytes: each gradient once a step",
-            words=lambda value: value,
         ),
         Look(
             of=who_waits,

@@ -321,11 +321,6 @@ def kind(returned: Any) -> str:
     return "the network" if returned[0] is None else "a late rank"
 
 
-def blamed(seen: Seen) -> int | None:
-    """The rank that came back."""
-    return seen.actual and seen.actual[0]
-
-
 FORM = Look(
     of=lambda seen: form(seen.actual),
     right="",
@@ -349,7 +344,7 @@ WHAT = Look(
     words=str,
 )
 WHO = Look(
-    of=blamed,
+    of=lambda seen: seen.actual and seen.actual[0],
     right=lambda case: case.right and case.right[0],
     mistakes={
         "Nobody waits for this rank. Who enters a call last, and how long are the others idle "

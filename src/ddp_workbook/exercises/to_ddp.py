@@ -163,14 +163,9 @@ def in_one_process(seen: Seen) -> Tensor:
     return trained_on(tuple(tuple(chain(*parts)) for parts in steps))
 
 
-def shares(size: int) -> list[int]:
-    """How many rows each step of a rank must have."""
-    return EPOCHS * [batch // size for batch in BATCHES]
-
-
 STEPS_OF_ROWS = Look(
     of=lambda seen: [len(batch) for batch in seen.actual["taken"]],
-    right=shares,
+    right=lambda size: EPOCHS * [batch // size for batch in BATCHES],
     mistakes={
         "Too many rows. DDP deals out no rows: what does, and how often?": When(
             lambda s: len(rows(s)) > EPOCHS * ROWS // s.size

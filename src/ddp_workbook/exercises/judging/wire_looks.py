@@ -1,8 +1,8 @@
 """Looks at what a call has sent: with which operations, and in which dtype."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from ddp_workbook.exercises.judging.check import Look, Seen, When
+from ddp_workbook.exercises.judging.check import Look, Seen, When, ask
 
 
 def sends_of(seen: Seen) -> list[dict]:
@@ -25,6 +25,30 @@ def calls_only(
     )
 
 
+def bytes_sent(
+    right: int | Callable[..., int], what: str, *, otherwise: str, required: str | Callable
+) -> Look:
+    """Whether a rank with the right `what` has sent so many bytes; one alone need not send."""
+
+    def sent(seen: Seen) -> int:
+        found = sum(row["bytes"] for row in seen.wire)
+        return ask(right, seen.case) if seen.size == 1 and not found else found
+
+    return Look(
+        of=sent,
+        right=right,
+        otherwise=otherwise,
+        actual=f"the right {what}, but rank {{rank}} sent {{value:,}} bytes",
+        required=required,
+        words=lambda value: value,
+    )
+
+
+ALL_REDUCE_ALONE = calls_only(
+    "all_reduce",
+    required="all_reduce, and nothing else",
+    otherwise="Which collective gives every rank the sum? No other one is needed.",
+)
 MESSAGES_ALONE = calls_only(
     "send",
     "recv",
