@@ -36,7 +36,6 @@ from tests.leftovers import (  # noqa: F401 (fixtures)
     no_temporary_folder_yet,
     wait_until,
 )
-from tests.workers.saving import save_many
 
 NAME = "mean_over_ranks"
 EXERCISE = find(NAME)
@@ -488,11 +487,3 @@ def shown(kernel: Kernel, code: str) -> dict[str, str]:
             data |= message["content"].get("data", {})
             if message["content"].get("execution_state") == "idle":
                 return data
-
-
-def test_two_processes_save_at_the_same_time(tmp_path):
-    """Fifty attempts each, all of them there in the end."""
-    first, second = launch(save_many, NAME, 50, str(tmp_path), ranks=2)
-    texts = set(saved(tmp_path / FOLDER).values())
-    assert texts == {f"x = {n}  # {rank}\n" for n in range(50) for rank in range(2)}
-    assert len({*first, *second}) == 100

@@ -4,7 +4,7 @@ A push judges the wrong cells that get words of their exercise's own tables, as 
 them: the check begins with the largest size and stops where it fails. One launch makes the calls of
 all of them, and one those of the edits. On ranks, a cell that gets words of the engine hangs,
 keeps a result or does not wait: test_exercise_faults.py has one of each kind. `--all`
-judges every edit, every wrong cell and the solution at every size separately.
+judges every edit and every wrong cell at every size separately.
 """
 
 import ast
@@ -55,9 +55,7 @@ def edits(one: Exercise) -> list[WrongAnswer]:
 
 EDITS = {name: edits(one) for name, one in EXERCISES.items()}
 each_exercise = pytest.mark.parametrize("name", names())
-each_size = pytest.mark.release(
-    "edits, wrong cells (those that hang, too) and solutions, at each size"
-)
+each_size = pytest.mark.release("edits and wrong cells (those that hang, too), at each size")
 each_wrong_answer = pytest.mark.parametrize(
     "wrong", WRONG_ANSWERS, ids=lambda wrong: f"{wrong.name}-{wrong.slug}"
 )
@@ -153,16 +151,6 @@ def test_the_solution_passes(name):
     assert verdict.kind == SOLVED, repr(verdict)
     assert "\n" not in repr(verdict), f"it prints; a deprecated call? {verdict!r}"
     assert re.search(r"\d", verdict.title), "it says what was verified: sizes, shapes, bytes"
-
-
-@each_size
-@each_exercise
-def test_the_solution_passes_at_each_size(name):
-    """At one size after the other, each in a check of its own."""
-    attempt = attempts.save(name, exercise(name).solution)
-    for size in exercise(name).check.sizes:
-        verdict = at_one_size(name, attempt, size)
-        assert verdict.kind == SOLVED, repr(verdict)
 
 
 @each_exercise

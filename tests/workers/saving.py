@@ -10,13 +10,6 @@ from ddp_workbook.exercises.judging.reader import progress
 from ddp_workbook.files import write_whole
 
 
-def save_many(name: str, times: int, folder: str) -> list[str]:
-    """Save an attempt of this rank's own so many times; the files in which they are."""
-    os.chdir(folder)
-    rank = os.environ["RANK"]
-    return [str(attempts.save(name, f"x = {n}  # {rank}\n").path) for n in range(times)]
-
-
 def attempt(number: int, rank: int) -> str:
     """The text of an attempt; every third is equal on all ranks."""
     return f"x = {number}  # {0 if number % 3 == 0 else rank}\n"
