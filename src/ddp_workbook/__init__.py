@@ -9,6 +9,13 @@ What belongs to one chapter has its stem: ddp_workbook.chapters.<stem> and .expe
 import os
 from importlib import import_module
 from multiprocessing import current_process, parent_process
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what some of the functions below return, for annotations
+    # ruff: noqa: F401
+    from ddp_workbook.notebook.display import TextTable
+    from ddp_workbook.notebook.play import Play
+    from ddp_workbook.recording.timeline import Timeline
 
 # Torch reads it when it is first imported, here and in the fork server. By default a thread of
 # torch that waits for the others spins for milliseconds. Where more programs run than there are
@@ -23,6 +30,7 @@ HOMES = {
     "recorded": "recording.collectives",
     "timeline": "recording.timeline",
     "timeline_of_files": "recording.timeline",
+    "Timeline": "recording.timeline",
     "doctor": "checkup.diagnosis",
     "MemoryLedger": "recording.memory",
     "compare": "recording.timing",
@@ -36,9 +44,11 @@ HOMES = {
     "show_code": "notebook.code_listing",
     "machine_table": "notebook.machine",
     "text_table": "notebook.display",
+    "TextTable": "notebook.display",
     "predict": "notebook.predictions",
     "reveal": "notebook.predictions",
     "play": "notebook.play",
+    "Play": "notebook.play",
     "slider": "notebook.controls",
     "choice": "notebook.controls",
     "switch": "notebook.controls",

@@ -6,16 +6,13 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 import ddp_workbook
 from ddp_workbook import figures
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 PROGRAM = "x = its number\nall_reduce(x)\nx"
 LANE, TOP, BOX = 0.52, 0.5, 0.4  # inches
@@ -64,7 +61,7 @@ def misbehave(how: str, x: torch.Tensor) -> torch.Tensor:
     return torch.cat([x, x]) if how == SHAPE else x
 
 
-def play_sum() -> Play:
+def play_sum() -> ddp_workbook.Play:
     """One sum, played with: what each of four ranks brings, and how rank 3 behaves."""
     brought = {
         f"x_{rank}": ddp_workbook.slider(f"rank {rank} brings", range(-5, 21), rank + 1)

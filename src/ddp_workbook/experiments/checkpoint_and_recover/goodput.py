@@ -7,7 +7,7 @@ import io
 import json
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -24,9 +24,6 @@ from ddp_workbook.experiments.checkpoint_and_recover.often import (
 )
 from ddp_workbook.launcher.agents import run_agents
 from ddp_workbook.launcher.launch import launch
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 KILLED, PACE = 17, 0.1  # the step after which rank 1 is killed; seconds that a step is made longer
 SIZES = (512, 2048, 16_384)  # GPUs
@@ -115,7 +112,7 @@ def shares(
     return {"training": training, "saving": left - training} | of_time
 
 
-def play_goodput() -> Play:
+def play_goodput() -> ddp_workbook.Play:
     """Sliders for each part; a bar for each number of GPUs."""
     seconds = ddp_workbook.slider
     return ddp_workbook.play(

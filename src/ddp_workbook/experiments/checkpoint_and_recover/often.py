@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
 import ddp_workbook
 from ddp_workbook import figures
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 OF_A_GPU = 50_000  # hours between failures, about what Llama 3's table gives
 RUNS = 10_000
@@ -53,7 +48,7 @@ def simulated(interval: np.ndarray, save: float, mean: float) -> np.ndarray:
     return np.array(shares)
 
 
-def play_interval() -> Play:
+def play_interval() -> ddp_workbook.Play:
     """Sliders for the seconds of a save and the number of GPUs."""
     return ddp_workbook.play(
         shares,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -21,9 +21,6 @@ from ddp_workbook.chapters.checkpointing import random_state, set_random_state
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.digits import DigitsDataset, batches, furthest
 from ddp_workbook.launcher.launch import launch
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 RANKS, STEPS = 4, 14
 PARTS, ROWS = 2, 64  # of a batch, which are accumulated; rows of a part on all ranks together
@@ -158,7 +155,7 @@ def as_bytes(part: Any) -> bytes:
 # In the kernel
 
 
-def play_left_out() -> Play:
+def play_left_out() -> ddp_workbook.Play:
     """An interrupted training, with a control for what its save lacks."""
     return ddp_workbook.play(
         went_on,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import torch
@@ -15,9 +15,6 @@ import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.stopping import listen, told_to_stop
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 AGREED, ALONE = "all ranks agree", "each rank looks at its own signal"
 DELAY, STEPS = 0.1, 10_000  # seconds until the signal; steps, if it did not come
@@ -46,7 +43,7 @@ def leave(who: int, how: str) -> Left:
     return Left(step, bool(heard))
 
 
-def play_stop() -> Play:
+def play_stop() -> ddp_workbook.Play:
     """Controls for which rank gets the signal, and for how the ranks decide to leave."""
     return ddp_workbook.play(
         leave,

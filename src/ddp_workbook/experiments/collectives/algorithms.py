@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -16,9 +16,6 @@ from ddp_workbook import figures
 from ddp_workbook.figures.palette import FAINT
 from ddp_workbook.launcher.limits import usable_cores
 from ddp_workbook.launcher.process_group import set_up
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 RING, TREE, STAR = "ring", "tree", "everyone to rank 0"
 ENOUGH, MOST = 0.05, 20  # seconds and repeats; the quickest counts: other programs only add to one
@@ -44,7 +41,7 @@ class Measured(NamedTuple):
     bandwidth: float  # bytes a second; of rank 0
 
 
-def play_all_reduce() -> Play:
+def play_all_reduce() -> ddp_workbook.Play:
     """An all-reduce made of messages, with controls for the algorithm, the ranks and the size."""
     return ddp_workbook.play(
         all_reduce,

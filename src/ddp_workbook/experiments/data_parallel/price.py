@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import torch
@@ -13,9 +13,6 @@ from ddp_workbook.chapters import single_process
 from ddp_workbook.experiments.data_parallel.step_times import Size, model_and_batch
 from ddp_workbook.experiments.data_parallel.timeline import MAIN, watch_a_step
 from ddp_workbook.recording.timing import time_step
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 DEPTH = 3
 ALONE = "one process"
@@ -29,7 +26,7 @@ class Compared(NamedTuple):
     alone: float  # milliseconds of one process's step
 
 
-def play_a_step() -> Play:
+def play_a_step() -> ddp_workbook.Play:
     """One step on threads, and of one process, with controls for the model, batch and devices."""
     stills = [
         {"width": 64, "batch": 16},

@@ -4,7 +4,6 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -18,9 +17,6 @@ from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
 from ddp_workbook.launcher.launch import launch
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 RATES = {"SGD": 0.05, "Adam": 0.003}  # tuned roughly, for a batch of 64
 SMALL = 64  # rows of a batch
@@ -121,7 +117,7 @@ FACTORS = {f"lr {sign}": factor for sign, factor in (("/ 4", 0.25), ("", 1.0), (
 FACTORS |= {f"lr · {factor:g}": factor for factor in (4.0, 8.0, 16.0)}
 
 
-def play_batch() -> "Play":
+def play_batch() -> "ddp_workbook.Play":
     """A training on real ranks, with controls for its batch and its learning rate."""
     return ddp_workbook.play(
         losses_with_accumulation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,9 +22,6 @@ from ddp_workbook.figures.palette import INK, series_colour, tint
 from ddp_workbook.planning.hardware import BETWEEN, GB, INSIDE
 from ddp_workbook.planning.scaling import FORWARD
 from ddp_workbook.recording.timing import time_step
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 PUBLISHED = Path(__file__).parents[4] / "data" / "published_ddp.csv"
 WIDTH, DEPTH, REPEATS = 512, 4, 5
@@ -182,7 +179,7 @@ LINKS = {link.name: link.bytes_per_second / GB for link in SLOWEST_FIRST}  # MB 
 RANKS = [2**power for power in range(11)]
 
 
-def play_calculator() -> Play:
+def play_calculator() -> ddp_workbook.Play:
     """The formula for a training of one's own."""
     return ddp_workbook.play(
         speed_ups,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import ddp_workbook
 from ddp_workbook import figures
@@ -14,16 +13,13 @@ from ddp_workbook.experiments.distributed_data_parallel.hooks import (
 )
 from ddp_workbook.figures.palette import INK, series_look, tint
 
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
-
 WIDTH, DEPTH = 256, 8
 CAP = 0.5  # MiB
 STEPS = 11  # the first has one bucket, the second makes the real ones; the median of the others
 MIB = 2**20
 
 
-def play_buckets() -> Play:
+def play_buckets() -> ddp_workbook.Play:
     """One backward on two ranks, with controls for the buckets and the model."""
     caps = (0.1, 0.25, CAP, 1, 25)
     return ddp_workbook.play(

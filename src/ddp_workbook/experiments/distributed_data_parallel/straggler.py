@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import torch
@@ -16,9 +16,6 @@ from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.recording.timing import synchronise
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 LATE = 50  # milliseconds
 STEPS = 4
@@ -34,7 +31,7 @@ class Part(NamedTuple):
     end: float
 
 
-def play_straggler() -> Play:
+def play_straggler() -> ddp_workbook.Play:
     """Four steps of three ranks, with controls for who is late, in which part, by how much."""
     return ddp_workbook.play(
         timed_steps,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import torch
@@ -31,9 +31,6 @@ from ddp_workbook.experiments.fully_sharded.wire import (
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
 from ddp_workbook.recording.memory import ROOT, Held, MemoryLedger, Moment
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 KB = 1000
 LARGE = 100 * KB  # a bar that has room for a word
@@ -103,7 +100,7 @@ def measured_step(
     return Measured(ledger.held, ledger.timeline)
 
 
-def play_memory() -> Play:
+def play_memory() -> ddp_workbook.Play:
     """What ranks hold in a step, with controls for how it is trained."""
     return ddp_workbook.play(
         held_on_this_rank,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -20,9 +20,6 @@ from ddp_workbook.planning.decoder import GPT, DecoderShape
 from ddp_workbook.planning.plan import Plan, plan
 from ddp_workbook.planning.settings import PRECISIONS, STRATEGIES
 from ddp_workbook.planning.speed import between_nodes, in_ring
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 GIB, GB = 2**30, 10**9
 SIZES = ("0.1B", "0.3B", "1B", "3B", "8B", "13B", "30B", "70B", "175B", "405B")
@@ -309,7 +306,7 @@ def published() -> pd.DataFrame:
 # To play with
 
 
-def play_plan() -> Play:
+def play_plan() -> ddp_workbook.Play:
     """Controls over `plan`."""
     return ddp_workbook.play(
         plan,

@@ -22,7 +22,6 @@ from ddp_workbook.network.links import network as ordered
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ddp_workbook.notebook.play import Play
 
 WIDTH, DEPTH = 256, 2  # 0.34 MB of weights
 RANKS, ROWS, STEPS = 4, 32, 64  # rows of each rank
@@ -135,7 +134,7 @@ def losses_plot(panels: dict[str, pd.DataFrame], network: str = NETWORK) -> figu
     return figures.lines(tables, "loss on all data", f"{RANKS} ranks on {network}", log="y")
 
 
-def play_apart() -> Play:
+def play_apart() -> ddp_workbook.Play:
     """A training that meets now and then, beside the one that meets after every step."""
     return ddp_workbook.play(
         both,

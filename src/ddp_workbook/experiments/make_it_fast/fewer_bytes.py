@@ -32,7 +32,6 @@ from ddp_workbook.network.deliveries import deliveries_noted
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ddp_workbook.notebook.play import Play
 
 Register = Callable[[DistributedDataParallel], None]
 
@@ -200,7 +199,7 @@ def in_a_table(table: pd.DataFrame) -> pd.DataFrame:
 STEPS = 20
 
 
-def play_remainder() -> Play:
+def play_remainder() -> ddp_workbook.Play:
     """One number a step on two ranks, rounded before it travels; with and without feedback."""
     return ddp_workbook.play(
         carried,
@@ -253,7 +252,7 @@ LINKS = ("100 Mbit/s, 0.5 ms", "300 Mbit/s, 0.5 ms", "1 Gbit/s, 0.5 ms", "Ethern
 PLAYED = (FLOAT16, BFLOAT16, *(f"{FEEDBACK} rank {power}" for power in POWERS))
 
 
-def play_hook() -> Play:
+def play_hook() -> ddp_workbook.Play:
     """A hook beside none, and beside no communication, on a network."""
     return ddp_workbook.play(
         one_hook,

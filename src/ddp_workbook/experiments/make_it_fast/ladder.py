@@ -22,7 +22,6 @@ from ddp_workbook.network.links import network as ordered
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ddp_workbook.notebook.play import Play
 
 WIDTH, DEPTH = 512, 8  # 18 tensors, 7.5 MB of gradients
 ROWS = 512  # of each rank
@@ -122,7 +121,7 @@ def wire(network: str = NETWORK) -> float:
     return 1e3 * ordered(network).seconds("all_reduce", size, [*range(RANKS)], RANKS)
 
 
-def play_ladder() -> Play:
+def play_ladder() -> ddp_workbook.Play:
     """One rung beside no communication, on a network."""
     links = ("100 Mbit/s, 0.5 ms", "300 Mbit/s, 0.5 ms", NETWORK, "1 Gbit/s, 5 ms", "Ethernet 10G")
     return ddp_workbook.play(

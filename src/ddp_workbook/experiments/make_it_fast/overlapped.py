@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import ddp_workbook
 from ddp_workbook.experiments.distributed_data_parallel.filling import CAP, backwards, buckets
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 LINKS = ("300 Mbit/s, 0.5 ms", "1 Gbit/s, 0.5 ms", "1 Gbit/s, 5 ms", "Ethernet 10G")
 
 
-def play_buckets() -> Play:
+def play_buckets() -> ddp_workbook.Play:
     """One backward on two ranks: a slider for the buckets, and one for the network."""
     return ddp_workbook.play(
         backwards,

@@ -23,8 +23,6 @@ from ddp_workbook.digits import DigitsDataset, DigitsMLP
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ddp_workbook.notebook.play import Play
-    from ddp_workbook.recording.timeline import Timeline
 
 WIDTH, DEPTH, ROWS = 512, 4, 512  # 10 tensors, 3.3 MB of gradients; rows of each rank
 STEPS = 3  # that are looked at; the one before them is left out
@@ -106,7 +104,7 @@ PATTERNS = (
 )
 
 
-def found(pattern: int) -> Timeline:
+def found(pattern: int) -> ddp_workbook.Timeline:
     """The timeline of pattern 1 to 8."""
     one = PATTERNS[pattern - 1]
     return ddp_workbook.timeline(train, ranks=2, steps=STEPS, network=one.network, **one.given)
@@ -117,7 +115,7 @@ def nameless(pattern: int) -> figures.Picture:
     return found(pattern).lanes(*PATTERNS[pattern - 1].steps)
 
 
-def pattern_plot(found: Timeline, pattern: int) -> figures.Picture:
+def pattern_plot(found: ddp_workbook.Timeline, pattern: int) -> figures.Picture:
     """Its picture, with its name and the sentence of its timeline."""
     one = PATTERNS[pattern - 1]
     picture = found.lanes(*one.steps)
@@ -127,7 +125,7 @@ def pattern_plot(found: Timeline, pattern: int) -> figures.Picture:
     return picture
 
 
-def in_a_sentence(found: Timeline) -> str:
+def in_a_sentence(found: ddp_workbook.Timeline) -> str:
     """The timeline's own, and the share of loading if that is much."""
     mean = found.parts.mean(numeric_only=True)
     share = mean["loading"] / mean["seconds"]
@@ -135,7 +133,7 @@ def in_a_sentence(found: Timeline) -> str:
     return loading + found.in_a_sentence()
 
 
-def rows(found: Timeline) -> pd.DataFrame:
+def rows(found: ddp_workbook.Timeline) -> pd.DataFrame:
     """The rows that Perfetto shows for rank 0: what they are called, and what is in them most."""
     import pandas as pd
 
@@ -155,7 +153,7 @@ def rows(found: Timeline) -> pd.DataFrame:
     return pd.DataFrame(listed, columns=["row", "spans", "most of them"])
 
 
-def play_pattern() -> Play:
+def play_pattern() -> ddp_workbook.Play:
     """A slider over the eight."""
     return ddp_workbook.play(
         found,

@@ -27,8 +27,6 @@ from ddp_workbook.network.links import network as ordered
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ddp_workbook.notebook.play import Play
-    from ddp_workbook.recording.timeline import Timeline
 
 WIDTH, DEPTH, ROWS = 512, 8, 512  # 7.5 MB of weights; rows of each rank
 STEPS, ROUNDS = 4, 4
@@ -114,12 +112,12 @@ def train(way: str) -> None:
         optimizer.step()
 
 
-def steps(way: str = next(iter(WAYS)), network: str = NETWORK) -> Timeline:
+def steps(way: str = next(iter(WAYS)), network: str = NETWORK) -> ddp_workbook.Timeline:
     """The timeline of a sharded model's steps on two ranks."""
     return ddp_workbook.timeline(train, way, ranks=RANKS, steps=2, network=network)
 
 
-def play_step() -> Play:
+def play_step() -> ddp_workbook.Play:
     """One step of a way, on a network."""
     first, *others = WAYS
     return ddp_workbook.play(
@@ -176,7 +174,7 @@ def linears() -> list[nn.Linear]:
 # Two networks
 
 
-def play_two_networks() -> Play:
+def play_two_networks() -> ddp_workbook.Play:
     """DDP, FSDP and HSDP on two nodes, with a slider for the network between them."""
     return ddp_workbook.play(
         on_two_networks,

@@ -26,7 +26,6 @@ from ddp_workbook.planning.hardware import GBIT
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ddp_workbook.notebook.play import Play
 
 WIDTH, DEPTH = 192, 8
 CAP = 0.03  # MiB: every layer but the output has a bucket of its own
@@ -38,7 +37,7 @@ DDP, HALF = "DDP", "DDP, float16"
 FSDP, PREFETCHED = "FSDP, one after the other", "FSDP, prefetched"
 
 
-def play_network() -> Play:
+def play_network() -> ddp_workbook.Play:
     """Sliders for the speed of the network, and the rows of each rank."""
     return ddp_workbook.play(
         runs,

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters import distributed_data_parallel
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
-    from ddp_workbook.recording.timeline import Timeline
 
 WIDTH, DEPTH, BATCH = 512, 4, 512  # 3.2 MB of gradients; rows of both ranks together
 NETWORK = "500 Mbit/s, 0.5 ms"
 LINKS = ("100 Mbit/s, 0.5 ms", NETWORK, "1 Gbit/s, 0.5 ms", "Ethernet 10G", "NVLink 4")
 
 
-def steps(network: str = NETWORK, batch: int = BATCH) -> Timeline:
+def steps(network: str = NETWORK, batch: int = BATCH) -> ddp_workbook.Timeline:
     """The timeline of two epochs of chapter 02's program on two ranks."""
     return ddp_workbook.timeline(
         distributed_data_parallel.train,
@@ -31,7 +25,7 @@ def steps(network: str = NETWORK, batch: int = BATCH) -> Timeline:
     )
 
 
-def play_step() -> Play:
+def play_step() -> ddp_workbook.Play:
     """One step on a network, with a batch of some rows."""
     return ddp_workbook.play(
         steps,
@@ -43,7 +37,7 @@ def play_step() -> Play:
     )
 
 
-def step_plot(found: Timeline, **_: object) -> figures.Picture:
+def step_plot(found: ddp_workbook.Timeline, **_: object) -> figures.Picture:
     """What each rank did in the last step that was looked at, with the sentence that matters."""
     picture = found.lanes(int(found.parts["step"].max()))
     lines = found.in_a_sentence().replace("; ", ";\n")

@@ -28,7 +28,6 @@ from ddp_workbook.launcher.rendezvous import LOOPBACK, free_port, loopback_store
 if TYPE_CHECKING:
     from torch.distributed.elastic.rendezvous.api import RendezvousHandler
 
-    from ddp_workbook.notebook.play import Play
 
 JOIN = 2.5  # seconds until a node gives up one that will not come, in place of ten minutes
 READ = 1  # seconds until it gives up the store, in place of a minute
@@ -68,7 +67,7 @@ class Seen(NamedTuple):
     error: str
 
 
-def play_hosts() -> Play:
+def play_hosts() -> ddp_workbook.Play:
     """Nodes that look for each other, with controls for how many, and for what breaks."""
     return ddp_workbook.play(
         join,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +16,6 @@ from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.figures.palette import INK
 
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
-
 BOX, HEAD = (0.92, 0.7), 0.5  # inches: the place of one rank, and of a title
 GAP = 0.03  # between frames
 WIDE = 4  # ranks in a row of a mesh whose steps do not fit side by side
@@ -30,7 +27,7 @@ ALONG = ("gpu, node", "gpu", "node")
 SUM, GATHER, BROADCAST = "all_reduce", "all_gather", "broadcast"
 
 
-def play_mesh() -> Play:
+def play_mesh() -> ddp_workbook.Play:
     """Four ranks as a mesh, with controls for its shape, the groups, and what they call."""
     return ddp_workbook.play(
         on_a_mesh,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 from torch.utils.data import DataLoader, DistributedSampler
@@ -14,11 +13,8 @@ from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.experiments.samplers.samples import microscope_plot, sample_table
 from ddp_workbook.launcher.launch import launch
 
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
-
-def play_dealing() -> Play:
+def play_dealing() -> ddp_workbook.Play:
     """Two epochs of a loader on each rank, with controls for the sampler and the loader."""
     return ddp_workbook.play(
         received,

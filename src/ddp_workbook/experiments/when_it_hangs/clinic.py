@@ -18,8 +18,6 @@ from ddp_workbook.experiments.when_it_hangs.ward import admitted
 
 if TYPE_CHECKING:
     from ddp_workbook.checkup.diagnosis import Diagnosis
-    from ddp_workbook.notebook.display import TextTable
-    from ddp_workbook.notebook.play import Play
 
 SILENT = "AHIJKL"
 
@@ -48,7 +46,7 @@ def seen(patient: str, ranks: int) -> Diagnosis:
     return ddp_workbook.doctor(treated, patient, ranks=ranks)
 
 
-def play_doctor() -> Play:
+def play_doctor() -> ddp_workbook.Play:
     """Controls for the patient, and for how many ranks it is seen on."""
     return ddp_workbook.play(
         lambda patient, number: seen(patient, number),
@@ -80,7 +78,7 @@ def losses(last: bool) -> list[float]:
     return found
 
 
-def lost_optimizer() -> TextTable:
+def lost_optimizer() -> ddp_workbook.TextTable:
     """The losses of rank 0 on one batch, with either optimizer."""
     rows = [
         (made, ", ".join(f"{loss:.2f}" for loss in ddp_workbook.launch(losses, last, ranks=2)[0]))

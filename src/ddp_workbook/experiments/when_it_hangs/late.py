@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -12,9 +11,6 @@ import torch.distributed as dist
 import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.play import Play
 
 STEPS, COMPUTES, BY = 5, 0.02, 0.04  # seconds of a step's computing, and by which a rank is late
 WHEN = {"never": (), "in every step": range(STEPS), "in the first": (0,), "sometimes": (1, 3)}
@@ -34,7 +30,7 @@ def worked(late: int, when: str) -> list[tuple[float, float]]:
     return times
 
 
-def play_late() -> Play:
+def play_late() -> ddp_workbook.Play:
     """Controls for who is late, and in which steps."""
     return ddp_workbook.play(
         worked,

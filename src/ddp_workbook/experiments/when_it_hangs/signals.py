@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -14,9 +13,6 @@ from torch import nn
 import ddp_workbook
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.when_it_hangs import assert_own_rows, assert_same_on_all_ranks
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.display import TextTable
 
 WIDTHS, REPEATS = (64, 1024, 2048), 5
 
@@ -42,7 +38,7 @@ def fastest(call: Callable, given: object) -> float:
     return min(found)
 
 
-def costs() -> TextTable:
+def costs() -> ddp_workbook.TextTable:
     """A row for each size of a model, on two ranks."""
     rows = []
     for width in WIDTHS:

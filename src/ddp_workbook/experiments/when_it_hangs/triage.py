@@ -13,16 +13,12 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
 import torch.distributed as dist
 
 import ddp_workbook
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.display import TextTable
 
 DUMPS = Path(__file__).parents[4] / "data" / "when_it_hangs" / "dumps.json"
 LIMIT, LOOKED, LATE = 1.0, 0.5, 1.5  # seconds: gloo's limit, when stacks are written, the absence
@@ -49,7 +45,7 @@ def stuck() -> tuple[str, str]:
     return frames[0].rpartition("/")[2] if frames else "", error
 
 
-def stacks_and_errors() -> TextTable:
+def stacks_and_errors() -> ddp_workbook.TextTable:
     """Where each of four ranks stands while it hangs, and what gloo says when its time is up."""
     found = ddp_workbook.launch(stuck, ranks=4)
     rows = [
@@ -66,7 +62,7 @@ def dumps(job: str) -> list[list[dict]]:
     return next(one["dumps"] for one in jobs if one["job"] == job)
 
 
-def side_by_side(job: str) -> TextTable:
+def side_by_side(job: str) -> ddp_workbook.TextTable:
     """The world's calls: a row for each number, a column for each rank."""
     of_ranks = [
         {e["collective_seq_id"]: e for e in entries if e["process_group"][0] == "0"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import torch
@@ -13,10 +13,6 @@ import ddp_workbook
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.experiments.when_it_hangs.patients import PATIENTS, Chart
 from ddp_workbook.recording.dispatch_mode import Recorder
-
-if TYPE_CHECKING:
-    from ddp_workbook.notebook.display import TextTable
-    from ddp_workbook.notebook.play import Play
 
 WELL = "A"
 CLOSE = 1e-4  # two mean losses
@@ -43,7 +39,7 @@ def admitted(patient: str) -> tuple[Stay, Stay]:
     return stays[0], stays[1]
 
 
-def play_ward() -> Play:
+def play_ward() -> ddp_workbook.Play:
     """A control for the patient; a hang is shown as `launch` reports it."""
     return ddp_workbook.play(
         admitted,
@@ -54,7 +50,7 @@ def play_ward() -> Play:
     )
 
 
-def examined(of_ranks: list[tuple[Stay, Stay]], **_: object) -> TextTable:
+def examined(of_ranks: list[tuple[Stay, Stay]], **_: object) -> ddp_workbook.TextTable:
     """The losses that each rank logged, and what the five signals say."""
     well, ill = zip(*of_ranks, strict=True)
     charts = [stay.chart for stay in ill]
@@ -95,7 +91,7 @@ def said(of_steps: list[bool]) -> str:
     return "no" + f", from step {of_steps.index(False)} on" * (len(of_steps) > 1)
 
 
-def patients() -> TextTable:
+def patients() -> ddp_workbook.TextTable:
     """Who the patients were, and where people asked about them."""
     rows = [
         (name, one.program.__name__, one.wrong, one.source.removeprefix("https://github.com/"))
