@@ -13,7 +13,7 @@ from ddp_workbook import launch
 from ddp_workbook.chapters import collectives
 from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.errors import RankFailed
-from ddp_workbook.experiments.collectives import calls, every_call, moves, number_boxes, waits
+from ddp_workbook.experiments.collectives import calls, every_call, moves, waits
 from ddp_workbook.recording.collectives import record_collectives
 from tests.workers import collectives_workers as workers
 
@@ -45,10 +45,10 @@ def test_a_step_sends_two_collectives_and_nothing_else():
 
 def test_a_number_knows_the_ranks_that_are_in_it():
     """Own numbers, sums over some ranks at the same place, and nothing that two ways lead to."""
-    known = number_boxes.origins([[[1, 2]], [[10, 20]], [[100, 200]]])
+    known = moves.origins([[[1, 2]], [[10, 20]], [[100, 200]]])
     assert known[10] == {1} and known[101] == {0, 2} and known[222] == {0, 1, 2}
     assert 12 not in known  # 10 + 2 stand at different places
-    known = number_boxes.origins([[[1]], [[2]], [[3]], [[4]]])
+    known = moves.origins([[[1]], [[2]], [[3]], [[4]]])
     assert known[3] == {2}  # also 1 + 2, but a rank's own comes first
     assert 5 not in known  # 1 + 4 and 2 + 3
 

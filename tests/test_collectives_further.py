@@ -11,9 +11,7 @@ import torch
 from ddp_workbook import launch
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.collectives import (
-    faults,
     ladder,
-    links,
     message_times,
     messages,
     moves,
@@ -150,7 +148,7 @@ def test_many_small_all_reduces_take_longer_than_one():
 
 def test_a_faster_link_in_a_node_has_a_later_knee():
     """What the page says of NVLink: the smallest latency, and the largest knee."""
-    table = links.table().set_index("link")
+    table = message_times.links().set_index("link")
     knee, latency = table["knee in KiB"], table["latency in µs"].astype(float)
     assert "NVLink" in knee.idxmax() and latency["NVLink 4"] == latency.min()
     assert knee["NVLink 3"] * 2**10 >= 1e6
@@ -248,7 +246,7 @@ def test_in_a_group_the_source_is_a_global_rank():
 
 def test_the_table_says_which_mistakes_pass_and_what_detail_says():
     """Dtypes pass without DETAIL, a rank outside of the group always."""
-    table = faults.what_is_read().set_index("mistake")
+    table = objects.what_is_read().set_index("mistake")
     as_it_is, detail = table["what you read"], table["with DETAIL"]
     assert as_it_is["dtypes differ"].startswith("no error")
     assert "`src` and `dst` are global ranks" in as_it_is["source not in the group"]

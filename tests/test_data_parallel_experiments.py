@@ -7,14 +7,7 @@ import torch
 from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel
 from ddp_workbook.digits import DigitsMLP
-from ddp_workbook.experiments.data_parallel import (
-    lock,
-    memory,
-    one_step,
-    price,
-    timeline,
-    weighting,
-)
+from ddp_workbook.experiments.data_parallel import lock, memory, one_step, timeline, weighting
 from ddp_workbook.experiments.data_parallel.step_times import Size
 
 THIRDS = [3, 3, 3, 1]
@@ -90,15 +83,15 @@ def test_the_price_is_what_only_the_main_thread_does():
     rows = [("main thread", "replicate", 0, 1), ("main thread", "add gradients", 9, 10)]
     rows += [(f"thread {number}", "compute", 1, 8) for number in range(2)]
     events = pd.DataFrame(rows, columns=["lane", "what", "start", "end"])
-    assert price.price(events) == pytest.approx(0.2)
-    picture = price.side_by_side([price.Compared(events, 12.0)])
+    assert timeline.price(events) == pytest.approx(0.2)
+    picture = timeline.side_by_side([timeline.Compared(events, 12.0)])
     assert "copying and adding take 20%" in picture.alt
     assert "One process: 12 ms. DataParallel is done sooner." in picture.alt
-    assert "One process is done" in price.side_by_side([price.Compared(events, 8.0)]).alt
+    assert "One process is done" in timeline.side_by_side([timeline.Compared(events, 8.0)]).alt
 
 
 def test_a_played_step_has_a_lane_for_each_thread_and_one_for_one_process():
-    made = price.play_a_step()
+    made = timeline.play_a_step()
     for name, value in {"width": 64, "batch": 16, "devices": 3}.items():
         made.controls[name].value = value
     made.wait()

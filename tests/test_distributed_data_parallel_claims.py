@@ -21,10 +21,10 @@ from ddp_workbook.experiments.distributed_data_parallel import (
     filling,
     hooks,
     memory,
+    messages,
     one_step,
     step_times,
     straggler,
-    wire,
 )
 from ddp_workbook.recording.collectives import record_collectives
 from tests.drawn import words
@@ -74,7 +74,7 @@ def test_the_first_picture_shows_rows_buckets_and_means(steps):
 
 
 def test_what_three_steps_send_line_by_line():
-    sent = wire.sent_by_rank_0(wire.three_steps)
+    sent = messages.sent_by_rank_0(messages.three_steps)
     by_line = sent.groupby("line", sort=False)["op"].agg(list)
     assert by_line["ddp = DistributedDataParallel(model)"] == ["all_gather"] + ["broadcast"] * 2
     assert by_line["scores = ddp(images)"] == ["broadcast"] * 2

@@ -15,13 +15,7 @@ from ddp_workbook.errors import RankFailed
 from ddp_workbook.exercises import bucketed_average
 from ddp_workbook.exercises.judging.advice import for_failure
 from ddp_workbook.experiments import arguments
-from ddp_workbook.experiments.distributed_data_parallel import (
-    constructor,
-    hooks,
-    messages,
-    two_parts,
-    unused,
-)
+from ddp_workbook.experiments.distributed_data_parallel import constructor, hooks, messages
 from ddp_workbook.experiments.distributed_data_parallel.hooks import Backward
 from ddp_workbook.experiments.distributed_data_parallel.messages import (
     BUFFERS,
@@ -147,7 +141,7 @@ def test_the_picture_of_messages_says_what_it_shows():
 
 
 def test_looking_for_unused_parameters_sends_more_and_not_less():
-    table = unused.sent_with_a_spare_part().set_index("arguments")
+    table = messages.sent_with_a_spare_part().set_index("arguments")
     assert list(table.loc["find_unused_parameters=True"]) == ["21,840, 24"] * 3
     assert list(table.loc["static_graph=True"]) == ["24, 21,840", "21,840", "28, 4, 21,840"]
     everything, less = (
@@ -158,12 +152,12 @@ def test_looking_for_unused_parameters_sends_more_and_not_less():
 
 
 def test_what_no_rank_has_used_keeps_no_gradient():
-    answers = launch(unused.steps_with_a_spare_part, find_unused_parameters=True, ranks=2)
+    answers = launch(messages.steps_with_a_spare_part, find_unused_parameters=True, ranks=2)
     assert answers == ["the gradient of spare is None"] * 2
 
 
 def test_a_model_in_two_parts_has_the_gradients_of_one_process():
-    devices, off = two_parts.off_from_one_process(ranks=3)
+    devices, off = constructor.off_from_one_process(ranks=3)
     assert len(devices) == 2 and off < 1e-6
 
 

@@ -15,7 +15,6 @@ from ddp_workbook.digits import DigitsDataset, DigitsMLP, furthest
 from ddp_workbook.experiments.make_it_fast import (
     apart,
     ladder,
-    overlapped,
     patterns,
     published,
     sharded,
@@ -142,10 +141,10 @@ def test_the_sentence_and_the_lanes():
 
 def test_a_players_network_is_ordered_for_its_ranks():
     """And the worker is not told."""
-    slow = overlapped.play_buckets()
-    slow.controls["cap"].value, slow.controls["network"].value = 25, overlapped.LINKS[0]
+    slow = where.play_buckets()
+    slow.controls["cap"].value, slow.controls["network"].value = 25, where.BUCKET_LINKS[0]
     slow.wait()
-    wire = network(overlapped.LINKS[0]).seconds("all_reduce", 1.8 * 2**20, [0, 1], 2)
+    wire = network(where.BUCKET_LINKS[0]).seconds("all_reduce", 1.8 * 2**20, [0, 1], 2)
     assert float(slow.answer.words.split("exposed, ")[1].split()[0]) > 0.5e3 * wire
 
 

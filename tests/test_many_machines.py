@@ -22,7 +22,7 @@ from ddp_workbook import show_code
 from ddp_workbook.chapters import many_machines
 from ddp_workbook.errors import LaunchRefused, WorkbookError
 from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.experiments.many_machines import breaks, faults, jobs, launchers, meeting, scaling
+from ddp_workbook.experiments.many_machines import breaks, faults, jobs, launchers, scaling
 from ddp_workbook.launcher.agents import AgentRun, Line, error_of, parsed, run_agents
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.rendezvous import free_port
@@ -100,17 +100,17 @@ def test_the_transcript_shows_command_lines_and_roll_call(hosts):
 
 def test_the_picture_has_the_order_of_a_meeting(hosts):
     """Ranks start when the ranks are given, and meet when the last one has reached the store."""
-    met = meeting.rendezvous(hosts)
+    met = launchers.rendezvous(hosts)
     assert len(met.stays) == 3 * (2 + 4)
-    starts = met.stays[met.stays["what"] == meeting.STARTS]
+    starts = met.stays[met.stays["what"] == launchers.STARTS]
     agents, ranks = starts[starts["rank"].isna()], starts.dropna()
-    waits = met.stays[met.stays["what"] == meeting.WAITS]
+    waits = met.stays[met.stays["what"] == launchers.WAITS]
     tick = 0.5  # workers are looked at, and --tee reads what they print, ten times a second
     assert agents["end"].max() <= met.ranks_given + tick
     assert ranks["start"].min() >= waits["end"].min() - tick
     assert ranks["end"].max() <= met.group_met + tick
     assert (met.stays["start"] <= met.stays["end"] + tick).all()
-    picture = meeting.rendezvous_plot(met)
+    picture = launchers.rendezvous_plot(met)
     assert f"{met.store_host} keeps the store" in picture.alt
     assert len(picture.axes.patches) == 3 * (2 + 4)
 
@@ -125,7 +125,7 @@ def test_a_run_that_failed_has_no_picture():
     lines = [Line(1.0, None, "RendezvousTimeoutError", log=False)]
     run = AgentRun("node a", "torchrun", 1, 0.0, 1.0, lines)
     with pytest.raises(WorkbookError, match="node a: RendezvousTimeoutError"):
-        meeting.rendezvous({"node a": run})
+        launchers.rendezvous({"node a": run})
 
 
 @pytest.mark.release("hosts are numbered by name")

@@ -10,20 +10,15 @@ from torch.nn.parallel import parallel_apply
 
 from ddp_workbook import launch
 from ddp_workbook.experiments import one_gpu
-from ddp_workbook.experiments.distributed_data_parallel import (
-    autocast,
-    half_speed,
-    loss_scaling,
-    number_formats,
-)
+from ddp_workbook.experiments.distributed_data_parallel import autocast, half_speed, loss_scaling
 from tests.workers import half_precision as workers
 
 
 def test_the_limits_of_the_formats_are_those_that_the_page_names():
-    table = number_formats.compared(torch.tensor([1.0, 1e-9]))
+    table = loss_scaling.compared(torch.tensor([1.0, 1e-9]))
     assert torch.finfo(torch.float16).max == 65_504
     assert torch.finfo(torch.float16).smallest_normal == pytest.approx(0.00006, rel=0.02)
-    half_of_the_smallest = number_formats.smallest(torch.float16) / 2
+    half_of_the_smallest = loss_scaling.smallest(torch.float16) / 2
     assert half_of_the_smallest == pytest.approx(0.00000003, rel=0.01)
     assert torch.tensor([0.99, 1.01]).mul(half_of_the_smallest).half().ne(0).tolist() == [
         False,
@@ -35,7 +30,7 @@ def test_the_limits_of_the_formats_are_those_that_the_page_names():
 
 def test_the_number_line_says_what_is_lost():
     values = torch.tensor([1e-9] * 3 + [1.0])
-    assert "75% of them are below the line" in number_formats.number_line(values).alt
+    assert "75% of them are below the line" in loss_scaling.number_line(values).alt
 
 
 def test_softmax_and_sums_stay_in_16_bits_on_a_cpu():

@@ -18,14 +18,7 @@ from torch.distributed.run import get_args_parser
 from ddp_workbook import launch
 from ddp_workbook.chapters import process_groups, single_process
 from ddp_workbook.errors import RanksHung, WorkbookError
-from ddp_workbook.experiments.process_groups import (
-    groups,
-    meeting,
-    meshes,
-    nodes,
-    one_rank,
-    store,
-)
+from ddp_workbook.experiments.process_groups import groups, meeting, meshes, nodes, one_rank
 from ddp_workbook.launcher.rendezvous import free_port
 from ddp_workbook.recording.collectives import record_collectives
 from tests.proven import hang_of
@@ -93,7 +86,7 @@ def test_a_step_sends_every_gradient_along_its_row_and_its_column():
 
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_gloo_connects_every_rank_with_every_other(ranks):
-    met = launch(store.meet, ranks=ranks)
+    met = launch(meeting.meet, ranks=ranks)
     every = {(one, other) for other in range(ranks) for one in range(other)}
     assert meeting.pairs(met) == every
     assert [len(one.before) for one in met] == [1] * ranks  # to the store
@@ -101,7 +94,7 @@ def test_gloo_connects_every_rank_with_every_other(ranks):
 
 
 def test_gloo_writes_one_address_a_rank_and_reads_all():
-    events = list(store.events(launch(store.meet, ranks=4)))
+    events = list(meeting.events(launch(meeting.meet, ranks=4)))
     written = [(event.rank, event.owner) for event in events if event.what == "set"]
     read = {(event.rank, event.owner) for event in events if event.what != "set"}
     assert sorted(written) == [(rank, rank) for rank in range(4)]

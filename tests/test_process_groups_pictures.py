@@ -5,8 +5,8 @@ import json
 import pandas as pd
 import pytest
 
-from ddp_workbook.experiments.process_groups import meeting, meshes, nodes, one_rank, store
-from ddp_workbook.experiments.process_groups.store import StoreEvent
+from ddp_workbook.experiments.process_groups import meeting, meshes, nodes, one_rank
+from ddp_workbook.experiments.process_groups.meeting import StoreEvent
 from ddp_workbook.rank_colours import rank_colour
 from tests.drawn import words
 
@@ -82,7 +82,7 @@ def events() -> list[StoreEvent]:
 
 
 def test_store_plot_tells_waiting_for_a_rank_from_waiting_for_the_store():
-    picture = store.store_plot(events())
+    picture = meeting.store_plot(events())
     assert {"rank 0", "rank 1", "rank 1 has not written yet"} <= set(words(picture))
     assert "rank 0 has not written yet" not in words(picture)
     widths = sorted(bar.get_width() for bar in picture.axes.patches)
@@ -90,7 +90,7 @@ def test_store_plot_tells_waiting_for_a_rank_from_waiting_for_the_store():
 
 
 def test_the_words_of_the_store_say_who_waited_for_whom():
-    assert "rank 0 for rank 1, 18 ms; rank 1 for nobody" in store.store_plot(events()).alt
+    assert "rank 0 for rank 1, 18 ms; rank 1 for nobody" in meeting.store_plot(events()).alt
 
 
 def test_connections_plot_draws_each_pair_once():

@@ -11,14 +11,12 @@ from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampl
 from ddp_workbook import figures, launch
 from ddp_workbook.digits import DATA
 from ddp_workbook.experiments.samplers import (
-    arguments,
     dealing,
     evaluation,
     orders,
     own_program,
     pinning,
     resuming,
-    streams,
     uneven,
     workers,
 )
@@ -105,20 +103,20 @@ def test_the_padding_is_counted_and_the_chapters_accuracy_is_exact():
 
 def test_every_argument_has_its_words():
     """A new torch may bring arguments; the page then says so, and this test asks for words."""
-    assert list(inspect.signature(DataLoader).parameters) == list(arguments.LOADER)
-    defaults = arguments.argument_table().set_index("argument")["default"]
+    assert list(inspect.signature(DataLoader).parameters) == list(workers.LOADER)
+    defaults = workers.argument_table().set_index("argument")["default"]
     assert defaults["dataset"] == "(required)" and defaults["batch_size"] == "1"
 
 
 def test_every_process_reads_the_whole_stream_unless_it_is_cut():
-    table = streams.who_reads_what(ranks=2, num_workers=2)
+    table = workers.who_reads_what(ranks=2, num_workers=2)
     assert table["times each"].tolist() == ["4", "2", "1"]
     assert table["samples that came"].tolist() == [96, 48, 24]
     assert (table["different samples"] == 24).all()
 
 
 def test_a_stream_without_workers_is_cut_by_rank_alone():
-    assert streams.who_reads_what(ranks=2, num_workers=0)["times each"].tolist() == ["2", "1", "1"]
+    assert workers.who_reads_what(ranks=2, num_workers=0)["times each"].tolist() == ["2", "1", "1"]
 
 
 def test_a_stream_cannot_be_shuffled():

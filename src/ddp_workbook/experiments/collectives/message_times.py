@@ -21,6 +21,7 @@ from ddp_workbook.experiments.collectives.every_call import all_gather_single
 from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
+from ddp_workbook.planning.hardware import BETWEEN, GB, INSIDE, MICROSECOND
 from ddp_workbook.planning.scaling import least_squares
 from ddp_workbook.recording.timing import time_step
 
@@ -198,3 +199,26 @@ def _ticks(sizes: np.ndarray) -> tuple[list[int], list[str]]:
     named = {2**10: "1 Ki", 2**15: "32 Ki", 2**20: "1 Mi", 2**25: "32 Mi"}
     inside = {size: name for size, name in named.items() if sizes[0] <= size <= sizes[-1]}
     return list(inside), list(inside.values())
+
+
+# Links between GPUs, with their sources
+
+
+def links() -> pd.DataFrame:
+    """A row a link: where it is, GB/s of one direction, latency, knee, and the bandwidth's source.
+
+    The knee is the size at which latency and bytes cost the same, as for one message.
+    """
+    rows = [
+        {
+            "link": link.name,
+            "between": where,
+            "GB/s": f"{link.bytes_per_second / GB:g}",
+            "latency in µs": f"{link.latency / MICROSECOND:g}",
+            "knee in KiB": round(link.bytes_per_second * link.latency / 2**10),
+            "source of the bandwidth": link.source,
+        }
+        for where, links in (("GPUs of a node", INSIDE), ("nodes", BETWEEN))
+        for link in links
+    ]
+    return pd.DataFrame(rows)

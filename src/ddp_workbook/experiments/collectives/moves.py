@@ -1,8 +1,15 @@
-"""Chapter 05: what ranks hold before and after each collective, and between the halves of one."""
+"""Chapter 05: what ranks hold before and after each collective, and between the halves of one.
+
+A box is a number, filled with the colour of the rank it comes from. The stripes in it, one for each
+rank, mark the ranks whose numbers it contains, by colour and by place. Both are computed from what
+the ranks held before: a number that no rank held, and that is no sum of such numbers, stays grey.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -10,24 +17,9 @@ from torch import Tensor
 
 from ddp_workbook import figures
 from ddp_workbook.experiments.collectives import every_call
-from ddp_workbook.experiments.collectives.number_boxes import (
-    GAP,
-    HEAD,
-    HEIGHT,
-    LABEL,
-    LEFT,
-    MIDDLE,
-    PITCH,
-    RIGHT,
-    Row,
-    before_and_after,
-    draw_rows,
-    numbers_of,
-    row_text,
-    rows_text,
-)
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
+from ddp_workbook.rank_colours import rank_colour
 
 STAGE_BOX, STAGE = 0.55, 1.62  # inches: of a box in a row of stages, and of a stage at least
 
@@ -124,3 +116,147 @@ def _both_sides(
     figures.arrow(axes, (MIDDLE - 0.16, middle), (MIDDLE + 0.16, middle), arrowstyle="-|>")
     draw_rows(axes, before, before, (LEFT, top))
     draw_rows(axes, after, before, (RIGHT, top))
+
+
+# Boxes with numbers
+
+
+MOST_RANKS = 8  # as many as have a colour of their own
+LARGEST = 1e7  # whole numbers below it are shown with all their digits
+
+Row = list[list[float]]  # what a rank holds: its tensors' numbers, a list a tensor
+
+
+def numbers_of(value: Any) -> Row:
+    """Tensors or numbers, one or a list of them, or None, as lists of numbers."""
+    if value is None:
+        return []
+    if isinstance(value, int | float):
+        return [[value]]
+    if not isinstance(value, list | tuple):
+        return [value.detach().cpu().flatten().tolist()]
+    if value and all(isinstance(part, int | float) for part in value):
+        return [list(value)]
+    return [piece for part in value for piece in numbers_of(part)]
+
+
+def before_and_after(moved: Sequence) -> tuple[list[Row], list[Row]]:
+    """Both sides of what `launch` returned for a worker that returns (before, after).
+
+    Raises ValueError for more ranks than have colours of their own.
+    """
+    if len(moved) > MOST_RANKS:
+        raise ValueError(f"A picture shows up to {MOST_RANKS} ranks, these are {len(moved)}.")
+    return [numbers_of(before) for before, _ in moved], [numbers_of(after) for _, after in moved]
+
+
+def origins(before: Sequence[Row]) -> dict[float, frozenset[int]]:
+    """The ranks behind every number that one rank held or that is a sum over ranks.
+
+    A sum adds the numbers at the same place of several ranks. A number with two possible origins is
+    left out; a rank's own number takes precedence over a sum.
+    """
+    rows = [list(itertools.chain(*row)) for row in before]
+    own: dict[float, set] = {}
+    sums: dict[float, set] = {}
+    for rank, row in enumerate(rows):
+        for number in row:
+            own.setdefault(number, set()).add(frozenset([rank]))
+    for place in range(max(map(len, rows), default=0)):
+        there = [rank for rank, row in enumerate(rows) if place < len(row)]
+        for count in range(2, len(there) + 1):
+            for ranks in itertools.combinations(there, count):
+                number = sum(rows[rank][place] for rank in ranks)
+                sums.setdefault(number, set()).add(frozenset(ranks))
+    return {number: next(iter(ways)) for number, ways in (sums | own).items() if len(ways) == 1}
+
+
+def row_text(row: Row) -> str:
+    """What one rank holds: "1 2 | 10 20", a bar between tensors, or "nothing"."""
+    return " | ".join(" ".join(map(number_text, piece)) for piece in row) or "nothing"
+
+
+def rows_text(rows: Sequence[Row]) -> str:
+    """What each rank holds: "rank 0 1 2; rank 1 nothing"."""
+    return "; ".join(f"rank {rank} {row_text(row)}" for rank, row in enumerate(rows))
+
+
+def number_text(number: float) -> str:
+    """A number, short enough for a box: 3, 277.75, 1.2e+09, nan."""
+    whole = number == number and abs(number) < LARGEST and number == int(number)
+    return f"{int(number)}" if whole else f"{number:.5g}"
+
+
+# Drawing
+
+# Inches
+BOX, HEIGHT = 0.74, 0.36  # a box's greatest width, and its height
+PITCH, GAP = 0.48, 0.1  # from row to row, and between tensors
+HEAD = 0.27  # height of a line of text above the boxes
+LABEL, LEFT, MIDDLE, RIGHT = 0.1, 0.95, 4.62, 5.0  # where names, "before", arrow, "after" are
+ROOM = 3.3  # width of the boxes of one side
+SMALLEST = 6  # points; smaller numbers cannot be read
+
+
+def draw_rows(
+    axes: figures.Axes,
+    rows: Sequence[Row],
+    before: Sequence[Row],
+    corner: tuple[float, float],
+    *,
+    pitch: float = PITCH,
+    room: float = ROOM,
+) -> float:
+    """Draw what each rank holds, coloured by the rank that had it before; return a box's width."""
+    known = origins(before)
+    box = min([BOX, *(_share(row, room) for row in rows)])
+    longest = max((len(number_text(n)) for row in rows for piece in row for n in piece), default=1)
+    points = min(11.0, 86 * box / max(longest, 2))
+    if points < SMALLEST:
+        raise ValueError("These numbers do not fit into a picture: draw smaller tensors.")
+    for rank, row in enumerate(rows):
+        top = corner[1] + rank * pitch
+        if not row:
+            _empty(axes, corner[0], top)
+        same = list(itertools.chain(*before[rank]))
+        for place, (left, number) in enumerate(_places(row, corner[0], box)):
+            unchanged = same[place : place + 1] == [number]
+            ranks = frozenset([rank]) if unchanged else known.get(number, frozenset())
+            _box(axes, (left, top, box), ranks, len(rows))
+            middle = left + box / 2 - 0.025, top + HEIGHT / 2 - 0.03
+            axes.text(*middle, number_text(number), ha="center", va="center", size=points)
+    return box
+
+
+def _share(row: Row, room: float) -> float:
+    """The width of a box, in inches, at which the row fits."""
+    return (room - GAP * max(0, len(row) - 1)) / max(1, sum(map(len, row)))
+
+
+def _places(row: Row, left: float, box: float) -> Iterator[tuple[float, float]]:
+    """(left edge, number) of each box, with a gap between tensors."""
+    for piece in row:
+        for number in piece:
+            yield left, number
+            left += box
+        left += GAP
+
+
+def _empty(axes: figures.Axes, left: float, top: float) -> None:
+    look = {"facecolor": "none", "edgecolor": "#8f8f8f", "linestyle": (0, (3, 3)), "linewidth": 1}
+    figures.box(axes, (left, top), (0.8, HEIGHT), "nothing", frame=look)
+
+
+def _box(
+    axes: figures.Axes, place: tuple[float, float, float], ranks: frozenset[int], slots: int
+) -> None:
+    """A box at (left, top, width), with a stripe at the bottom for each of the ranks."""
+    left, top, width = place[0], place[1], place[2] - 0.05
+    one = next(iter(ranks)) if len(ranks) == 1 else None
+    frame = {"facecolor": "white"} if len(ranks) > 1 else {}
+    figures.box(axes, (left, top), (width, HEIGHT), "", one, frame=frame)
+    slot = (width - 0.06) / slots
+    for rank in ranks:
+        corner = left + 0.03 + rank * slot, top + HEIGHT - 0.09
+        stripe = {"facecolor": rank_colour(rank), "linewidth": 0}
+        axes.add_patch(figures.Rectangle(corner, max(slot - 0.015, 0.01), 0.06, **stripe))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ddp_workbook import figures
 from ddp_workbook.exercises.ring_all_reduce import ring_all_reduce
-from ddp_workbook.experiments.collectives.number_boxes import (
+from ddp_workbook.experiments.collectives.moves import (
     HEAD,
     HEIGHT,
     LEFT,

@@ -1,9 +1,18 @@
-"""Every argument of DistributedDataParallel, from the signature of the torch that runs."""
+"""Every argument of DistributedDataParallel, and a model in two parts, each on its own device."""
+
+import os
 
 import pandas as pd
+import torch
+import torch.distributed as dist
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward
+from ddp_workbook.chapters.single_process import forward_and_backward as alone
+from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.arguments import explained
+from ddp_workbook.launcher.launch import launch
 
 EXPLAINED = {
     "module": "the model, on its device; at least one parameter must require a gradient",
@@ -35,3 +44,55 @@ EXPLAINED = {
 def argument_table() -> pd.DataFrame:
     """A row for each argument: its name, its default, and what it does."""
     return explained(DistributedDataParallel, EXPLAINED)
+
+
+# A model in two parts, each on a device of its own
+
+
+ROWS = 64
+
+
+class InTwoParts(DigitsMLP):
+    """The hidden layer on one device, the output layer on another."""
+
+    def __init__(self, first: torch.device, second: torch.device) -> None:
+        super().__init__()
+        self.hidden.to(first)
+        self.output.to(second)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Only the hidden values go from device to device."""
+        hidden = self.hidden[0](images.to(self.hidden[0].weight.device)).tanh()
+        return self.output(hidden.to(self.output.weight.device))
+
+
+def two_devices() -> tuple[torch.device, torch.device]:
+    """Two GPUs of this rank's own if its node has two for each of its ranks, else the CPU twice."""
+    if torch.cuda.device_count() < 2 * int(os.environ["LOCAL_WORLD_SIZE"]):
+        return torch.device("cpu"), torch.device("cpu")
+    first = 2 * int(os.environ["LOCAL_RANK"])
+    return torch.device("cuda", first), torch.device("cuda", first + 1)
+
+
+def gradients_of_two_parts() -> tuple[list[str], list[Tensor]]:
+    """A worker: the devices, and the gradients of a batch of which each rank takes its rows."""
+    digits, devices = DigitsDataset(), two_devices()
+    dist.init_process_group("gloo" if devices[0].type == "cpu" else "nccl")
+    mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(InTwoParts(*devices))  # device_ids=None: it has two devices
+    labels = digits.labels[mine].to(devices[1])
+    forward_and_backward(ddp, digits.images[mine], labels, rows=ROWS)
+    gradients = [parameter.grad.cpu() for parameter in ddp.parameters()]
+    dist.barrier()
+    return [str(device) for device in devices], gradients
+
+
+def off_from_one_process(ranks: int = 2) -> tuple[list[str], float]:
+    """The devices of rank 0, and how far its gradients are from those of one process, at most."""
+    devices, gradients = launch(gradients_of_two_parts, ranks=ranks)[0]
+    torch.manual_seed(0)
+    model, digits = DigitsMLP(), DigitsDataset()
+    alone(model, digits.images[:ROWS], digits.labels[:ROWS])
+    pairs = zip(gradients, model.parameters(), strict=True)
+    return devices, max((ours - theirs.grad).abs().max().item() for ours, theirs in pairs)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.experiments.distributed_data_parallel.number_formats import FORMATS
+from ddp_workbook.experiments.distributed_data_parallel.loss_scaling import FORMATS
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.timing import compare, time_step
 

@@ -1,7 +1,8 @@
-"""What DDP sends, call by call: in the constructor, in each forward and in each backward."""
+"""What DDP sends, call by call and line by line, also to look for parts that are not used."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -174,3 +175,59 @@ def _words(sent: Sent, calls: Sequence[str]) -> str:
         nothing = f" Nothing is sent in {', '.join(idle)}." if idle else ""
         words.append(f"{name}: {'; '.join(parts)}.{nothing}")
     return "What rank 0 sends in each call. " + " ".join(words)
+
+
+# A model with a part that steps leave out
+
+
+def steps_with_a_spare_part(**arguments) -> str:
+    """A worker: three steps of a model that never uses `spare`; says what gradient `spare` has."""
+    device, digits = setup(), DigitsDataset()
+    images, labels = digits.images[:64].to(device), digits.labels[:64].to(device)
+    model = WithASparePart().to(device)
+    ddp = DistributedDataParallel(model, **arguments)
+    for step in (1, 2, 3):
+        F.cross_entropy(ddp(images), labels).backward()
+        print("step", step, "is done")
+    dist.barrier()
+    return f"the gradient of spare is {model.spare.weight.grad}"
+
+
+def sent_with_a_spare_part() -> pd.DataFrame:
+    """The bytes of each message of rank 0 in three steps, with each argument that helps here."""
+    looking: dict[str, object] = {"find_unused_parameters": True}
+    small = looking | {"bucket_cap_mb": 0.001}  # so that spare's bias has a bucket of its own
+    skipping = small | {"skip_all_reduce_unused_params": True}
+    settings: list[dict] = [looking, {"static_graph": True}, small, skipping]
+    return settings_table(WithASparePart, settings, ["step 1", "step 2", "step 3"])
+
+
+# Three steps, line by line
+
+
+def three_steps() -> None:
+    """Three training steps of a model with four layers, and nothing else."""
+    device, digits = setup(), DigitsDataset()
+    images, labels = digits.images[:64].to(device), digits.labels[:64].to(device)
+    model = DigitsMLP(depth=3).to(device)
+    ddp = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(3):
+        scores = ddp(images)
+        F.cross_entropy(scores, labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    dist.barrier()  # no rank leaves early
+
+
+def sent_by_rank_0(worker: Callable[..., Any], ranks: int = 2, **arguments: Any) -> pd.DataFrame:
+    """Rank 0's row of each call that `worker` makes, with the text of the line behind it.
+
+    Columns: seq (the index), line, op, peer, dtype, bytes.
+    """
+    wire = record_collectives(worker, ranks=ranks, **arguments).query("rank == 0")
+    with open(inspect.getsourcefile(worker) or "", encoding="utf-8") as file:
+        lines = ["", *(line.partition("  #")[0].strip() for line in file)]
+    numbers = wire["line"].str.rpartition(":")[2].astype(int)
+    columns = ["seq", "line", "op", "peer", "dtype", "bytes"]
+    return wire.assign(line=[lines[number] for number in numbers])[columns].set_index("seq")

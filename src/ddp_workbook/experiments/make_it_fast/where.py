@@ -1,10 +1,11 @@
-"""Where the steps of chapter 02's program go, on a network that the reader orders."""
+"""Where chapter 02's steps and buckets go, on a network that the reader orders."""
 
 from __future__ import annotations
 
 import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters import distributed_data_parallel
+from ddp_workbook.experiments.distributed_data_parallel.filling import CAP, backwards, buckets
 
 WIDTH, DEPTH, BATCH = 512, 4, 512  # 3.2 MB of gradients; rows of both ranks together
 NETWORK = "500 Mbit/s, 0.5 ms"
@@ -44,3 +45,25 @@ def step_plot(found: ddp_workbook.Timeline, **_: object) -> figures.Picture:
     picture.figure.axes[0].set_title(lines, loc="left", size=11)
     picture.alt += f" {found.in_a_sentence()}"
     return picture
+
+
+# Its buckets
+
+
+BUCKET_LINKS = ("300 Mbit/s, 0.5 ms", "1 Gbit/s, 0.5 ms", "1 Gbit/s, 5 ms", "Ethernet 10G")
+
+
+def play_buckets() -> ddp_workbook.Play:
+    """One backward on two ranks: a slider for the buckets, and one for the network."""
+    return ddp_workbook.play(
+        backwards,
+        buckets,
+        stills=[
+            {"cap": 25},
+            {"cap": 0.1},
+            {"cap": 0.1, "network": BUCKET_LINKS[2]},
+            {"cap": 1, "network": BUCKET_LINKS[0]},
+        ],
+        cap=ddp_workbook.slider("bucket limit, MiB", (0.1, 0.25, CAP, 1, 25), CAP),
+        network=ddp_workbook.slider("network", BUCKET_LINKS, BUCKET_LINKS[1]),
+    )

@@ -1,10 +1,12 @@
-"""How ranks meet: who is connected to whom, in which ways, and over which network."""
+"""How ranks meet: what they ask of the store, who is connected to whom, over which network."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pandas as pd
 import psutil
@@ -13,9 +15,9 @@ import torch.distributed as dist
 
 from ddp_workbook import figures
 from ddp_workbook.errors import RankFailed
-from ddp_workbook.experiments.process_groups.store import Met, connections
-from ddp_workbook.figures.palette import INK
+from ddp_workbook.figures.palette import INK, pale_look, series_colour, tint
 from ddp_workbook.launcher.launch import launch
+from ddp_workbook.rank_colours import rank_colour
 
 
 def pairs(met: Sequence[Met]) -> set[tuple[int, int]]:
@@ -126,3 +128,157 @@ def gloo_by(names: Sequence[str]) -> pd.DataFrame:
             return failed.reason.partition("] ")[2].strip() or failed.reason
 
     return pd.DataFrame({"GLOO_SOCKET_IFNAME": name, "rank 0": outcome(name)} for name in names)
+
+
+# What ranks ask of the store while they meet
+
+
+ANSWERS = "the store answers"
+
+
+class StoreEvent(NamedTuple):
+    """One call on a store: `rank` called `what` (set, get or wait) on the value of rank `owner`."""
+
+    rank: int
+    what: str
+    owner: int
+    start: float  # seconds on a clock that all ranks share
+    end: float
+
+
+class RecordingStore(dist.Store):
+    """A store in Python: it passes every call on to `store`, and records it with its times."""
+
+    def __init__(self, store: dist.Store):
+        super().__init__()
+        self.store = store
+        self.calls: list[tuple[str, str, float, float]] = []
+
+    def recorded(self, what: str, key: str, call: Callable, *arguments: Any) -> Any:
+        start = time.monotonic()  # a clock that all processes of a machine share
+        result = call(*arguments)
+        self.calls.append((what, key, start, time.monotonic()))
+        return result
+
+    def set(self, key, value):
+        return self.recorded("set", key, self.store.set, key, value)
+
+    def get(self, key):
+        return self.recorded("get", key, self.store.get, key)
+
+    def wait(self, keys, *limit):
+        return self.recorded("wait", keys[0], self.store.wait, keys, *limit)
+
+
+class Met(NamedTuple):
+    """What one rank saw of a meeting: its calls of the store, and its TCP connections.
+
+    Connections are pairs (own port, the other side's port): `before` the group was made, and
+    `after` all ranks had joined it.
+    """
+
+    calls: list[tuple[str, str, float, float]]  # what, key, start and end
+    before: list[tuple[int, int]]
+    after: list[tuple[int, int]]
+
+
+def meet() -> Met:
+    """Join the group over gloo, and record what this rank asks of the store."""
+    store, rank, world_size = next(dist.rendezvous("env://"))
+    before = connections()
+    recording = RecordingStore(store)
+    dist.init_process_group("gloo", store=recording, rank=rank, world_size=world_size)
+    calls = list(recording.calls)
+    dist.barrier()  # now all have connected
+    after = connections()
+    dist.barrier()  # no rank leaves while another one still counts
+    return Met(calls, before, after)
+
+
+def connections() -> list[tuple[int, int]]:
+    """(own port, the other side's port) of each open TCP connection of this process."""
+    found = psutil.Process().net_connections("tcp")
+    return [(one.laddr.port, one.raddr.port) for one in found if one.status == "ESTABLISHED"]
+
+
+def events(met: Sequence[Met]) -> Iterator[StoreEvent]:
+    """What gloo asked of the store. The last part of a key is the rank whose address it is."""
+    for rank, one in enumerate(met):
+        for what, key, start, end in one.calls:
+            yield StoreEvent(rank, what, int(key.rsplit("/", 1)[-1]), start, end)
+
+
+def calls_of(met: Met) -> pd.DataFrame:
+    """One rank's calls of the store, in order, and how long each took."""
+    return pd.DataFrame(
+        {"call": what, "key": key, "milliseconds": f"{1e3 * (end - start):.1f}"}
+        for what, key, start, end in met.calls
+    )
+
+
+# The picture
+
+
+@figures.drawn
+def store_plot(events: Iterable[StoreEvent]) -> figures.Picture:
+    """A lane for each rank: when it wrote to the store, and how long it waited for the others.
+
+    A dark vertical mark is the start of a `set`. A bar is a `get` or a `wait`. As long as the value
+    that it asks for has not been written, it has the colour and the number of that value's rank;
+    from then on, until the answer is there, it is grey. Time is in milliseconds since the first
+    event.
+    """
+    events = sorted(events, key=lambda event: event.start)
+    began = events[0].start
+    written = {event.owner: event.start for event in events if event.what == "set"}
+    last = 1e3 * (max(event.end for event in events) - began)
+    rows: list[tuple] = []
+    looks: dict[str, figures.Look] = {ANSWERS: {"facecolor": tint(series_colour(0))}}
+    for event in events:
+        start, end = 1e3 * (event.start - began), 1e3 * (event.end - began)
+        there = start + 1e3 * waiting(event, written)
+        lane, what = f"rank {event.rank}", f"rank {event.owner} has not written yet"
+        if there > start:
+            looks[what] = pale_look(rank_colour(event.owner))
+            text = str(event.owner) if there - start > last / 25 else ""
+            rows.append((lane, event.owner, what, start, there, text))
+        if end > there and event.what != "set":
+            rows.append((lane, None, ANSWERS, there, end, ""))
+    table = pd.DataFrame(rows, columns=["lane", "rank", "what", "start", "end", "text"])
+    keys = {"begins to write its address": {"facecolor": INK}, **dict(sorted(looks.items()))}
+    unit = "milliseconds since the first of them began to write its address"
+    order = [f"rank {rank}" for rank in sorted({event.rank for event in events})]
+    looks_of = {"pale": looks.keys() - {ANSWERS}, "tinted": [ANSWERS]}
+    picture = figures.lanes(table, unit, "Waits", order=order, by="rank", keys=keys, **looks_of)
+    for event in events:
+        if event.what == "set":
+            row, begun = order.index(f"rank {event.rank}"), 1e3 * (event.start - began)
+            ends = row - 0.42, row + 0.42
+            picture.axes.vlines(begun, *ends, color=INK, linewidth=3.5, zorder=3)
+    picture.axes.set_xlim(-last / 100)  # room for the first mark
+    picture.alt = _words(events, written)
+    return picture
+
+
+def _words(events: Sequence[StoreEvent], written: Mapping[int, float]) -> str:
+    """For whom each rank waited longest."""
+    order = ", ".join(map(str, sorted(written, key=lambda rank: written[rank])))
+    parts = []
+    for rank in sorted({event.rank for event in events}):
+        own = [event for event in events if event.rank == rank]
+        longest = max(own, key=lambda event: waiting(event, written))
+        if seconds := waiting(longest, written):
+            parts.append(f"rank {rank} for rank {longest.owner}, {1e3 * seconds:.0f} ms")
+        else:
+            parts.append(f"rank {rank} for nobody")
+    return (
+        "A lane for each rank, over time. Each rank writes its own address once and reads those of "
+        f"all ranks. They wrote in the order {order}. The longest waits: {'; '.join(parts)}."
+    )
+
+
+def waiting(event: StoreEvent, written: Mapping[int, float]) -> float:
+    """Seconds of this call before its value was written; `written`: when each `set` began."""
+    if event.what == "set" or event.owner not in written:
+        return 0.0
+    return max(0.0, min(event.end, written[event.owner]) - event.start)

@@ -1,18 +1,27 @@
-"""DataLoader workers: who makes a batch, with which random numbers, and the time they save."""
+"""DataLoader workers: who makes a batch, with which random numbers, of which part of a stream."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 
 import pandas as pd
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    get_worker_info,
+)
 
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.experiments.arguments import explained
 from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.timing import compare
@@ -148,3 +157,99 @@ def loading_plot(timings: pd.DataFrame, cores: int, dashed: float) -> figures.Pi
         words += "; a bar that touches the edge is longer"
     picture.figure.supxlabel(words, x=0.01, ha="left", fontsize=9)
     return picture
+
+
+# The arguments of the DataLoader
+
+
+LOADER = {
+    "dataset": "what the samples are taken from, by number or (IterableDataset) one by one",
+    "batch_size": "rows of one rank's batch; the global batch is that times the world size",
+    "shuffle": "shuffle, in one process; an error if there is a sampler, which makes the order",
+    "sampler": "which samples, in which order: a DistributedSampler",
+    "batch_sampler": "a sampler of whole batches; not with batch_size, shuffle, sampler, drop_last",
+    "num_workers": "DataLoader workers of this rank; 0: the rank loads itself",
+    "collate_fn": "makes a batch from a list of samples; here texts are filled up to one length",
+    "pin_memory": "copy each batch into pinned memory (see below), from which a GPU can fetch it",
+    "drop_last": "leave out this rank's last batch if it is too short",
+    "timeout": "seconds to wait for a DataLoader worker's batch before an error; 0: no limit",
+    "worker_init_fn": "called in each new DataLoader worker, with its number",
+    "multiprocessing_context": "how DataLoader workers start: fork, spawn or forkserver",
+    "generator": "draws their seed, and the order if shuffle=True; None: torch's own",
+    "prefetch_factor": "batches that each DataLoader worker makes ahead; None: 2",
+    "persistent_workers": "keep the DataLoader workers from one epoch to the next",
+    "pin_memory_device": "deprecated: the loader finds the accelerator itself",
+    "in_order": "hand out the batches in their order, even if a later one is ready first",
+}
+
+
+def argument_table() -> pd.DataFrame:
+    """argument, default, what it does: the DataLoader's, as installed."""
+    return explained(DataLoader, LOADER)
+
+
+# A stream cut by rank and by worker
+
+
+STREAMED = 24
+
+
+class Stream(IterableDataset):
+    """The numbers 0 to 23, as if they came over a network one after the other."""
+
+    def __init__(self, cut: Callable) -> None:
+        self.cut = cut
+        # Asked here, in the rank: a DataLoader worker that is not forked is in no process group.
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+
+    def __iter__(self) -> Iterator[int]:
+        return self.cut(iter(range(STREAMED)), self.rank, self.world_size)
+
+
+def uncut(stream: Iterator[int], rank: int, world_size: int) -> Iterator[int]:
+    """Everything."""
+    return stream
+
+
+def by_rank(stream: Iterator[int], rank: int, world_size: int) -> Iterator[int]:
+    """Every world_size-th sample, beginning with sample `rank`."""
+    return islice(stream, rank, None, world_size)
+
+
+def by_rank_and_worker(stream: Iterator[int], rank: int, world_size: int) -> Iterator[int]:
+    """This process's own; where the exercise leads."""
+    worker = get_worker_info()
+    first, step = (worker.id, worker.num_workers) if worker else (0, 1)
+    return islice(stream, rank + world_size * first, None, world_size * step)
+
+
+CUTS = {
+    "not cut": uncut,
+    "cut by rank": by_rank,
+    "cut by rank and DataLoader worker": by_rank_and_worker,
+}
+
+
+def read_all(num_workers: int) -> dict[str, list[int]]:
+    """For each of `CUTS`, the samples that this rank's loader brought."""
+    setup()
+    found = {}
+    for name, cut in CUTS.items():
+        loader = DataLoader(Stream(cut), batch_size=2, num_workers=num_workers)
+        found[name] = [sample for batch in loader for sample in batch.tolist()]
+    cleanup()
+    return found
+
+
+def who_reads_what(ranks: int = 2, num_workers: int = 2) -> pd.DataFrame:
+    """A row for each of `CUTS`: how many samples came, and how often each of the 24."""
+    of_ranks = launch(read_all, num_workers, ranks=ranks)
+    rows = {}
+    for name in CUTS:
+        times = pd.Series([s for found in of_ranks for s in found[name]]).value_counts()
+        rows[name] = {
+            "different samples": len(times),
+            "samples that came": int(times.sum()),
+            "times each": " or ".join(map(str, sorted(times.unique()))),
+        }
+    return pd.DataFrame(rows).T
