@@ -11,16 +11,9 @@ from ddp_workbook.chapters.fully_sharded_by_hand import Unit, shard
 from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.fully_sharded import by_hand, memory, step
+from ddp_workbook.experiments.fully_sharded.memory import AS_ONE, BY_BLOCK, BY_HAND, DDP, RING
 from ddp_workbook.experiments.fully_sharded.one_process import one_process
 from ddp_workbook.experiments.fully_sharded.step import FULL, moments_of_a_step
-from ddp_workbook.experiments.fully_sharded.wire import (
-    AS_ONE,
-    BY_BLOCK,
-    BY_HAND,
-    DDP,
-    RING,
-    wire_table,
-)
 from tests.workers.from_meta import sharded_from_meta
 from tests.workers.fsdp1 import with_fsdp1
 
@@ -62,10 +55,16 @@ def test_the_pictures_say_in_words_what_they_show(moments):
     assert "its shard of the gradient of block 3" in step.frame(moments, backward + 1).alt
 
 
-def test_calls_and_bytes_are_those_of_the_formulas(ranks=3):
+@pytest.fixture(scope="module")
+def steps():
+    """On 3 ranks, whose shards are not equally long; the page measures 4."""
+    return memory.measured_steps(ranks=3)
+
+
+def test_calls_and_bytes_are_those_of_the_formulas(steps):
     """Blocks are gathered twice and the rest once: 3 (N-1)/N S for DDP's 2, but for the rest."""
-    table = wire_table(ranks)
-    blocks = 3
+    table = memory.wire_table(steps)
+    ranks = blocks = 3
     assert table.loc[DDP, ["all_gather", "reduce_scatter"]].tolist() == [0, 0]
     assert table.loc[AS_ONE, ["all_gather", "reduce_scatter"]].tolist() == [1, 1]
     for way in (BY_HAND, BY_BLOCK):
@@ -94,12 +93,6 @@ def test_show_code_reads_the_file_as_it_is_now():
 
 
 # The ledger of the page
-
-
-@pytest.fixture(scope="module")
-def steps():
-    """On 3 ranks, whose shards are not equally long; the page measures 4."""
-    return memory.measured_steps(ranks=3)
 
 
 def test_what_is_measured_is_what_the_formulas_say(steps):

@@ -68,7 +68,7 @@ def test_bytes_in_three_dtypes_are_those_of_the_page():
 def test_all_strategies_compute_the_same_loss():
     """In float32; bf16 keeps three digits. One process does not see the others' rows."""
     chosen = [one for one in strategies.STRATEGIES.values() if one.kind != "one process"]
-    of_ranks = launch(experiment.measured_steps, chosen, 32, 1, ranks=4)
+    of_ranks = launch(strategies.measured_steps, chosen, 32, 1, ranks=4)
     for found in of_ranks:
         losses = {name: step.loss for name, step in found.items()}
         exact = torch.tensor([loss for name, loss in losses.items() if name != "bf16"])
@@ -148,8 +148,7 @@ def test_pinned_memory_needs_an_accelerator():
 @pytest.fixture(scope="module")
 def seen():
     """By way: what rank 1 of 2 saw of a step."""
-    ways = ["DDP", "DDP, views", "by hand", "keeps all", "whole", "by block"]
-    return launch(workers.steps, ways, 32, 3, ranks=2)[1]
+    return launch(workers.steps, 32, 3, ranks=2)[1]
 
 
 MODEL = DigitsTransformer(32, 3)

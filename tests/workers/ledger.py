@@ -8,12 +8,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
-from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.chapters.fully_sharded import shard_by_block
 from ddp_workbook.chapters.fully_sharded_by_hand import FullyShardedByHand
 from ddp_workbook.digits import DigitsTransformer
+from ddp_workbook.experiments.fully_sharded.strategies import Strategy
 from ddp_workbook.recording.memory import Held, MemoryLedger, Moment
 
 ROWS = 4
@@ -36,21 +35,21 @@ class KeepsAll(FullyShardedByHand):
         return super().forward(*args, **kwargs)
 
 
-def wrapped(way: str, model: DigitsTransformer, device: torch.device) -> nn.Module:
-    """The model, to be trained in this way."""
-    if way == "DDP":
-        return DistributedDataParallel(model)
-    if way == "DDP, views":
-        return DistributedDataParallel(model, gradient_as_bucket_view=True)
-    if way == "by hand":
-        return FullyShardedByHand(model, model.blocks)
-    if way == "keeps all":
+class Keeping(Strategy):
+    """A model that `KeepsAll`."""
+
+    def wrap(self, model: DigitsTransformer, device: torch.device) -> nn.Module:
         return KeepsAll(model, model.blocks)
-    if way == "whole":
-        return fully_shard(model, mesh=init_device_mesh(device.type, (dist.get_world_size(),)))
-    if way == "by block":
-        return shard_by_block(model, device)
-    return model
+
+
+WAYS = {
+    "DDP": Strategy("", "DDP"),
+    "DDP, views": Strategy("", "DDP", {"gradient_as_bucket_view": True}),
+    "by hand": Strategy("", "by hand"),
+    "keeps all": Keeping(""),
+    "whole": Strategy("", "one unit"),
+    "by block": Strategy(""),
+}
 
 
 class Seen(NamedTuple):
@@ -62,11 +61,11 @@ class Seen(NamedTuple):
     unmeasured: list[float]
 
 
-def steps(ways: list[str], width: int, depth: int) -> dict[str, Seen]:
-    """Four steps in each of these ways; the third one is measured."""
+def steps(width: int, depth: int) -> dict[str, Seen]:
+    """Four steps in each of WAYS; the third one is measured."""
     device = setup()
     found = {}
-    for way in ways:
+    for way in WAYS:
         (ledger, losses), (_, unmeasured) = (
             four_steps(way, width, depth, device, measure) for measure in (True, False)
         )
@@ -80,7 +79,7 @@ def four_steps(
 ) -> tuple[MemoryLedger | None, list[float]]:
     """The ledger of the third step, and all losses."""
     torch.manual_seed(0)
-    model = wrapped(way, DigitsTransformer(width, depth), device)
+    model = WAYS[way].wrap(DigitsTransformer(width, depth), device)
     optimizer = torch.optim.AdamW(model.parameters())
     torch.manual_seed(1 + dist.get_rank())
     images, labels = torch.rand(ROWS, 64), torch.randint(10, (ROWS,))

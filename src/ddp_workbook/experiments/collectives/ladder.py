@@ -8,6 +8,7 @@ buckets, and buckets that are sent while backward still computes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pandas as pd
 import torch
@@ -16,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook import figures
 from ddp_workbook.chapters.make_it_fast import flat, in_buckets, one_by_one
-from ddp_workbook.experiments.collectives.message_times import seconds_together
+from ddp_workbook.experiments.collectives.message_times import timed
 from ddp_workbook.experiments.collectives.overlap import NETWORK
 from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.launch import launch
@@ -39,18 +40,17 @@ def time_ladder(rounds: int = 7) -> pd.DataFrame:
     rows = []
     for name, network in ((HERE, None), (PRETEND, NETWORK)):
         # 300 s: 45 passes take seconds on a quiet machine, and a minute on a crowded one
-        found = launch(seconds_of_rungs, rounds, ranks=2, timeout=300, network=network)
-        slower = torch.tensor(found).amax(0)
+        of_ranks = launch(seconds_of_rungs, rounds, ranks=2, timeout=300, network=network)
         rows += [
-            (name, rung, number + 1, slower[number, place].item())
-            for number in range(rounds)
-            for place, rung in enumerate(RUNGS)
+            (name, rung, number, max(both))
+            for rung in RUNGS
+            for number, both in enumerate(zip(*(one[rung] for one in of_ranks), strict=True), 1)
         ]
     return pd.DataFrame(rows, columns=["network", "rung", "round", "seconds"])
 
 
-def seconds_of_rungs(rounds: int) -> list[list[float]]:
-    """In a rank: seconds of a forward and backward pass, as [round][rung]."""
+def seconds_of_rungs(rounds: int) -> dict[str, list[float]]:
+    """In a rank: by rung, the seconds of a forward and backward pass in each round."""
     device = set_up(bare=False)
     torch.manual_seed(0)
     layers = [part for _ in range(DEPTH) for part in (nn.Linear(WIDTH, WIDTH), nn.Tanh())]
@@ -58,24 +58,18 @@ def seconds_of_rungs(rounds: int) -> list[list[float]]:
     ddp = DistributedDataParallel(model, bucket_cap_mb=1)
 
     def by_hand(way: Callable | None) -> None:
+        model.zero_grad()
         with ddp.no_sync():
             model(rows).sum().backward()
         if way:
             way([one.grad for one in reversed(list(model.parameters()))])
 
-    def alone(step: Callable[[], None]) -> float:
+    def by_ddp() -> None:
         model.zero_grad()
-        return seconds_together(step, device)
+        ddp(rows).sum().backward()
 
-    steps: list[Callable[[], None]] = [
-        lambda: by_hand(None),
-        lambda: by_hand(one_by_one),
-        lambda: by_hand(flat),
-        lambda: by_hand(in_buckets),
-        lambda: ddp(rows).sum().backward(),
-    ]
-    timings = [[alone(step) for step in steps] for _ in range(rounds + 2)]
-    return timings[2:]  # DDP rebuilds its buckets after its first step
+    ways = [partial(by_hand, way) for way in (None, one_by_one, flat, in_buckets)]
+    return timed(dict(zip(RUNGS, [*ways, by_ddp], strict=True)), rounds)
 
 
 @figures.drawn

@@ -8,7 +8,7 @@ bandwidth. At the size alpha / beta, the knee, both parts cost the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook import figures
+from ddp_workbook.chapters.distributed_data_parallel import pick_device
 from ddp_workbook.experiments.collectives.calls import FACTORS
 from ddp_workbook.experiments.collectives.every_call import all_gather_single
 from ddp_workbook.figures.palette import INK
@@ -28,6 +29,7 @@ from ddp_workbook.recording.timing import time_step
 # Not reduce_scatter: gloo builds it from whole all-reduces, so its time would mislead.
 OPS = ("all_reduce", "all_gather", "broadcast")
 SIZES = tuple(4**power for power in range(4, 12))  # bytes: 256 to 4 Mi
+WARM_UP = 2  # rounds: DDP rebuilds its buckets after its first step
 COLUMNS = ["op", "ranks", "bytes", "round", "seconds"]
 KNEE = {"marker": "o", "markersize": 14, "markerfacecolor": "none", "linestyle": "none"}
 
@@ -158,6 +160,16 @@ def seconds_together(step: Callable[[], object], device: torch.device) -> float:
     """Seconds of one call that all ranks begin together: no rank counts the wait for a late one."""
     dist.barrier()
     return time_step(step, warm_up=0, repeats=1, device=device)[0]
+
+
+def timed(steps: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each step in each round, the steps in turns; all ranks begin together."""
+    device = pick_device()
+    turns = [
+        {name: seconds_together(step, device) for name, step in steps.items()}
+        for _ in range(WARM_UP + rounds)
+    ]
+    return {name: [turn[name] for turn in turns[WARM_UP:]] for name in steps}
 
 
 @figures.drawn

@@ -18,7 +18,12 @@ from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and
 from ddp_workbook.chapters.fully_sharded_by_hand import LEARNING_RATE, MAX_NORM, FullyShardedByHand
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer, batches, furthest
 from ddp_workbook.experiments.fully_sharded import memory
-from ddp_workbook.experiments.fully_sharded.wire import WIDTH
+from ddp_workbook.experiments.fully_sharded.strategies import (
+    WIDTH,
+    Measured,
+    Strategy,
+    measured_steps,
+)
 from ddp_workbook.launcher.launch import launch
 
 # Each with whether its gradients are clipped.
@@ -36,30 +41,23 @@ class KeptByAutograd(FullyShardedByHand):
         return self.module(*args, **kwargs)
 
 
+class WithoutPlaceholders(Strategy):
+    """By hand, but `KeptByAutograd`."""
+
+    def wrap(self, model: DigitsTransformer, device: torch.device) -> nn.Module:
+        return KeptByAutograd(model, model.blocks)
+
+
 def whole_weights(depth: int = 8, ranks: int = 2) -> figures.Picture:
     """Which weights are gathered on rank 0, by moment: without placeholders, and with them."""
     return memory.whole_weights(steps_by_hand(depth, ranks), NONE, PLACEHOLDERS)
 
 
-def steps_by_hand(depth: int, ranks: int = 2) -> dict[str, list[memory.Measured]]:
+def steps_by_hand(depth: int, ranks: int = 2) -> dict[str, list[Measured]]:
     """With placeholders and without: what each rank measured."""
-    of_ranks = launch(two_ways, depth, ranks=ranks)
-    return {way: [of_rank[way] for of_rank in of_ranks] for way in (PLACEHOLDERS, NONE)}
-
-
-def two_ways(depth: int) -> dict[str, memory.Measured]:
-    """The third of three steps, with each of the two."""
-    device = setup()
-    kinds = {PLACEHOLDERS: FullyShardedByHand, NONE: KeptByAutograd}
-    measured = {}
-    for way, kind in kinds.items():
-
-        def make(model: DigitsTransformer, kind: type[FullyShardedByHand] = kind) -> nn.Module:
-            return kind(model, model.blocks)
-
-        measured[way] = memory.measured_step(make, device, WIDTH, depth)
-    cleanup()
-    return measured
+    ways = [Strategy(PLACEHOLDERS, "by hand"), WithoutPlaceholders(NONE)]
+    of_ranks = launch(measured_steps, ways, WIDTH, depth, ranks=ranks)
+    return {way.name: [of_rank[way.name] for of_rank in of_ranks] for way in ways}
 
 
 def differences_with_factors(steps: int = 20, ranks: int = 2) -> pd.DataFrame:

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import torch
-import torch.distributed as dist
-import torch.nn.functional as F
-from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook import figures
-from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.chapters.fully_sharded import SEED
-from ddp_workbook.digits import HEADS, SIDE, DigitsDataset, DigitsTransformer
+from ddp_workbook.digits import HEADS, SIDE, DigitsTransformer
 from ddp_workbook.experiments.fully_sharded.strategies import (
     DTYPES,
+    ROWS,
     STRATEGIES,
+    WIDTH,
+    Measured,
     Strategy,
     in_all_dtypes,
+    measured_steps,
     units_of,
 )
-from ddp_workbook.experiments.fully_sharded.wire import OPS
 from ddp_workbook.experiments.one_gpu import FOLDER, recorded_gpu
+from ddp_workbook.figures.palette import INK, part_look, tint
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
 from ddp_workbook.planning.activations import Saving, saved_by_block
@@ -35,23 +32,13 @@ from ddp_workbook.planning.decoder import GPT, DecoderShape
 from ddp_workbook.planning.messages import Message
 from ddp_workbook.planning.shards import Units
 from ddp_workbook.planning.speed import in_ring
-from ddp_workbook.recording.dispatch_mode import Recorder
-from ddp_workbook.recording.memory import Held, MemoryLedger
 
-WIDTH, DEPTH, ROWS = 64, 8, 8  # ROWS of each rank
+DEPTH = 8
 KNOWN = ("parameters", "gradients", "optimizer", "unsharded", "buckets")  # exactly, by formula
 PARTS = (*KNOWN, "activations")
 KB, MB = 1000, 1_000_000
 PEAK = "peak"  # of all parts together: a mark, not a part
 BAR, APART = 0.36, 0.2  # of the picture
-
-
-class Measured(NamedTuple):
-    """One rank in one step, and the loss of its second step."""
-
-    held: Held | None
-    wire: list[Message]
-    loss: float
 
 
 def strategies(
@@ -127,19 +114,14 @@ def bars(held: pd.DataFrame, rank: int = 0) -> figures.Picture:
     The peak of all parts together is a mark on the lower bar: parts do not all peak at the same
     moment.
     """
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    from ddp_workbook.figures.palette import part_look, tint
-    from ddp_workbook.figures.style import INK
 
     mine = held[held["rank"] == rank].replace({"part": {"optimizer": "optimizer state"}})
     names = list(mine["strategy"].unique())
     parts = [part for part in mine["part"].unique() if part != PEAK]
     looks = {part: part_look(part) for part in parts}
     pale = [look | {"facecolor": tint(look["facecolor"], 0.35)} for look in looks.values()]
-    figure = Figure((figures.WIDTH, 1.2 + 0.5 * len(names)), layout="constrained")
+    figure = figures.Figure((figures.WIDTH, 1.2 + 0.5 * len(names)), layout="constrained")
     axes = figure.subplots()
     words = []
     for row, name in enumerate(names):
@@ -162,7 +144,7 @@ def bars(held: pd.DataFrame, rank: int = 0) -> figures.Picture:
     axes.grid(axis="x")
     mark = Line2D([], [], color=INK, marker="|", markersize=12, markeredgewidth=3, linestyle="")
     mark.set_label("peak of all together")
-    keys = [Patch(label=part, **look) for part, look in looks.items()]
+    keys = [figures.Patch(label=part, **look) for part, look in looks.items()]
     figure.legend(handles=[*keys, mark], loc="outside upper left", ncols=4, handlelength=1.6)
     return figures.Picture(figure, f"Bytes on rank {rank} in a step. {'. '.join(words)}.")
 
@@ -182,7 +164,7 @@ def in_dtypes(ranks: int = 4) -> pd.DataFrame:
     A row for each strategy, a column for each of DTYPES. The formulas must say the same.
     """
     chosen, units = in_all_dtypes(), units_of(DigitsTransformer(WIDTH, DEPTH))
-    steps = launch(measured_steps, chosen, WIDTH, DEPTH, False, ranks=ranks, timeout=180)
+    steps = launch(measured_steps, chosen, WIDTH, DEPTH, held=False, ranks=ranks, timeout=180)
     wire = calls_of(chosen, steps[0], units, ranks)
     assert (wire["bytes"] == wire["predicted_bytes"]).all()
     sent = wire.groupby("strategy", sort=False)["in_ring"].sum()
@@ -240,66 +222,6 @@ def recorded_ledger(folder: Path = FOLDER) -> pd.DataFrame:
         *about, "kept, by formula", "kept, counted", "all parts, by formula", "allocator's peak",
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=columns).round(1)
-
-
-def measured_steps(
-    chosen: Sequence[Strategy], width: int, depth: int, held: bool = True
-) -> dict[str, Measured]:
-    """A worker: train some steps in each of these ways, and measure the last.
-
-    Without `held` only what it sends, which is quicker.
-    """
-    device = setup()
-    digits = DigitsDataset()
-    mine = slice(dist.get_rank(), ROWS * dist.get_world_size(), dist.get_world_size())
-    # A clone: of a view the ledger would count all the digits.
-    images, labels = digits.images[mine].clone().to(device), digits.labels[mine].clone().to(device)
-    found = {}
-    for strategy in chosen:
-        torch.manual_seed(SEED)
-        model = DigitsTransformer(width, depth)
-        found[strategy.name] = measured(strategy, model, images, labels, held)
-    cleanup()
-    return found
-
-
-def measured(
-    strategy: Strategy, model: DigitsTransformer, images: Tensor, labels: Tensor, held: bool = True
-) -> Measured:
-    """What this rank holds and sends in a step that is like all later ones."""
-    wrapped = strategy.wrap(model.to(images.device), images.device)
-    optimizer = strategy.optimizer(wrapped)
-
-    losses = []
-
-    def step() -> None:
-        optimizer.zero_grad()
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=strategy.autocast):
-            loss = F.cross_entropy(wrapped(images), labels)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-
-    step()  # AdamW makes its state
-    if isinstance(wrapped, DistributedDataParallel):
-        step()  # it makes its final buckets
-    rows: list[dict] = []
-    ledger = MemoryLedger(wrapped, optimizer) if held else None
-    with Recorder(rows), ledger or nullcontext():
-        step()
-    return Measured(ledger and ledger.held, [call_of(row) for row in rows], losses[1])
-
-
-def call_of(row: dict) -> Message:
-    """A row of the recorder, which calls a group "default" or "ranks 0,2"."""
-    members = [
-        int(rank) for rank in row["group"].removeprefix("ranks ").split(",") if rank.isdigit()
-    ]
-    ranks, stride = dist.get_world_size(), 1
-    if members:
-        ranks, stride = len(members), members[1] - members[0] if members[1:] else 1
-    op = OPS.get(row["op"], row["op"])
-    return Message(op, "", row["bytes"], row["received"], ranks, stride)
 
 
 def predicted_parts(

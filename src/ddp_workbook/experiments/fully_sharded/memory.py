@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Sequence
 
 import pandas as pd
 import torch
-import torch.distributed as dist
-from torch import nn
 
 import ddp_workbook
 from ddp_workbook import figures
-from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
-from ddp_workbook.chapters.fully_sharded import LEARNING_RATE
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer
-from ddp_workbook.experiments.fully_sharded.strategies import units_of
-from ddp_workbook.experiments.fully_sharded.wire import (
-    AS_ONE,
-    BY_BLOCK,
-    DDP,
-    DEPTH,
-    ROWS,
-    WAYS,
-    WIDTH,
-    made,
-)
+from ddp_workbook.digits import DigitsTransformer
+from ddp_workbook.experiments.fully_sharded import strategies
+from ddp_workbook.experiments.fully_sharded.strategies import WIDTH, Measured, Strategy, units_of
+from ddp_workbook.figures.palette import INK, tint
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
-from ddp_workbook.recording.memory import ROOT, Held, MemoryLedger, Moment
+from ddp_workbook.planning.speed import in_ring
+from ddp_workbook.recording.memory import ROOT, Held, Moment
 
+DDP, BY_HAND, AS_ONE, BY_BLOCK = "DDP", "by hand", "fully_shard, one unit", "fully_shard, by block"
+WAYS = {
+    DDP: Strategy(DDP, "DDP"),
+    BY_HAND: Strategy(BY_HAND, "by hand"),
+    AS_ONE: Strategy(AS_ONE, "one unit"),
+    BY_BLOCK: Strategy(BY_BLOCK),
+}
+DEPTH = 3
 KB = 1000
 LARGE = 100 * KB  # a bar that has room for a word
 PARTS = ("parameters", "gradients", "optimizer", "unsharded")
@@ -42,62 +38,19 @@ BAR = {
     "buckets": "buckets",
     "unsharded": "unsharded",
 }
-
-
+RING = "kB sent by a rank in a ring"
+SHOWN = ("all_reduce", "all_gather", "reduce_scatter")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BY_FORMULA = "by formula"
 
 
-class Measured(NamedTuple):
-    """One rank in its third step: bytes by part, and which unit was gathered when."""
-
-    held: Held
-    timeline: list[Moment]
-
-
 def measured_steps(
-    ranks: int = 2, width: int = WIDTH, depth: int = DEPTH, ways: Sequence[str] = WAYS
-) -> dict:
-    """For each of `ways`, and in it for each rank, what was Measured. One launch for all."""
-    of_ranks = launch(measured_on_this_rank, width, depth, ways, ranks=ranks, timeout=300)
+    ranks: int = 2, depth: int = DEPTH, ways: Sequence[str] = tuple(WAYS)
+) -> dict[str, list[Measured]]:
+    """For each of `ways` what each rank has Measured. One launch for all."""
+    chosen = [WAYS[way] for way in ways]
+    of_ranks = launch(strategies.measured_steps, chosen, WIDTH, depth, ranks=ranks, timeout=300)
     return {way: [of_rank[way] for of_rank in of_ranks] for way in ways}
-
-
-def measured_on_this_rank(width: int, depth: int, ways: Sequence[str]) -> dict[str, Measured]:
-    """Train three steps with AdamW in each of `ways`, and measure the third."""
-    device = setup()
-    measured = {
-        way: measured_step(partial(made, way, device=device), device, width, depth) for way in ways
-    }
-    cleanup()
-    return measured
-
-
-def measured_step(
-    make: Callable[[DigitsTransformer], nn.Module],
-    device: torch.device,
-    width: int,
-    depth: int,
-    dtype: torch.dtype = torch.float32,
-) -> Measured:
-    """The third step of a new model that `make` prepares; the caller has joined the group."""
-    torch.manual_seed(0)
-    model = make(DigitsTransformer(width, depth).to(device, dtype))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
-    mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
-    digits = DigitsDataset()
-    images, labels = digits.images[mine].to(device, dtype), digits.labels[mine].to(device)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        forward_and_backward(model, images, labels, ROWS)
-        optimizer.step()
-
-    step()
-    step()
-    with MemoryLedger(model, optimizer) as ledger:
-        step()
-    return Measured(ledger.held, ledger.timeline)
 
 
 def play_memory() -> ddp_workbook.Play:
@@ -121,13 +74,9 @@ def play_memory() -> ddp_workbook.Play:
     )
 
 
-def held_on_this_rank(way: str, depth: int, dtype: str) -> Held:
+def held_on_this_rank(way: str, depth: int, dtype: str) -> Held | None:
     """What this rank held in a third step."""
-    device = setup()
-    make = partial(made, way, device=device)
-    held = measured_step(make, device, WIDTH, depth, DTYPES[dtype]).held
-    cleanup()
-    return held
+    return strategies.measured_steps([WAYS[way]], WIDTH, depth, DTYPES[dtype])[way].held
 
 
 @figures.drawn
@@ -147,19 +96,25 @@ def held_plot(
 
 
 def predicted(
-    way: str,
-    ranks: int,
-    width: int = WIDTH,
-    depth: int = DEPTH,
-    dtype: torch.dtype = torch.float32,
+    way: str, ranks: int, depth: int = DEPTH, dtype: torch.dtype = torch.float32
 ) -> formulas.Ledger:
     """The same bytes on rank 0 from the shapes of the parameters."""
-    units = units_of(DigitsTransformer(width, depth))
+    units = units_of(DigitsTransformer(WIDTH, depth))
     if way == AS_ONE:
         units = [[shape for unit in units for shape in unit]]
     if way == DDP:
         return formulas.ddp(units, dtype=dtype)
     return formulas.fully_sharded(units, ranks, how=formulas.Policy(dtype=dtype))
+
+
+def wire_table(steps: dict[str, list[Measured]]) -> pd.DataFrame:
+    """A row a way: calls by operation, and the kB that a ring sends from each rank for them."""
+    rows = {}
+    for way, (first, *_) in steps.items():
+        calls = Counter(call.op for call in first.wire)
+        sent = sum(in_ring(call) for call in first.wire)
+        rows[way] = {op: calls[op] for op in SHOWN} | {RING: round(sent / KB)}
+    return pd.DataFrame(rows).T.rename_axis("program")
 
 
 def messages_in_order(steps: dict, ways: list[str]) -> pd.DataFrame:
@@ -194,7 +149,7 @@ def bars(steps: dict, *ways: str) -> figures.Picture:
     return figures.bars(tables, "kB a rank holds", "What ranks hold", upright=True)
 
 
-def _bar(held: Held | formulas.Ledger) -> dict[str, int]:
+def _bar(held: Held | formulas.Ledger | None) -> dict[str, int]:
     sizes = {name: getattr(held, part) for part, name in BAR.items()}
     return {name: size for name, size in sizes.items() if size}
 
@@ -206,13 +161,8 @@ def whole_weights(steps: dict, *ways: str) -> figures.Picture:
     The same things happen in all ways. A bar is what rank 0 has at the moment of each event that
     has the most; see `whole_by_event`.
     """
-    from matplotlib.figure import Figure
-
-    from ddp_workbook.figures.palette import tint
-    from ddp_workbook.figures.style import INK
-
     named = {way: whole_by_event(steps[way][0].timeline) for way in ways}
-    figure = Figure((figures.WIDTH, 1.2 + 1.7 * len(named)), layout="constrained")
+    figure = figures.Figure((figures.WIDTH, 1.2 + 1.7 * len(named)), layout="constrained")
     panels = figure.subplots(len(named), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, (way, moments) in zip(panels, named.items(), strict=True):
         for place, (_, whole) in enumerate(moments):

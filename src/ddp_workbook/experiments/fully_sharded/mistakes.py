@@ -71,11 +71,10 @@ def losses_of_optimizers_made(times: Sequence[str], ranks: int = 2) -> pd.DataFr
 @figures.drawn
 def losses_plot(losses: pd.DataFrame) -> figures.Picture:
     """A line for each column of `losses`, which says when the optimizer was made."""
-    from matplotlib.ticker import MaxNLocator
 
     named = losses.rename(columns="optimizer made {} sharding".format)
     picture = figures.lines(named, "loss", "Loss against step")
-    picture.axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    picture.axes.xaxis.set_major_locator(figures.MaxNLocator(integer=True))
     words = [
         f"with the optimizer made {when} sharding, it is {line.iloc[0]:.2f} in the first step and "
         f"{line.iloc[-1]:.2f} in the last, and lies between {line.min():.2f} and {line.max():.2f}"

@@ -15,6 +15,7 @@ import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.experiments.fully_sharded.strategies import FAKE
 from ddp_workbook.experiments.one_gpu import FOLDER, group
+from ddp_workbook.figures.palette import INK, part_look
 from ddp_workbook.planning import formulas
 from ddp_workbook.planning.decoder import GPT, DecoderShape
 from ddp_workbook.planning.plan import Plan, plan
@@ -53,11 +54,10 @@ def drawn(
 
     All plans are for GPUs of the same memory.
     """
-    from matplotlib.figure import Figure
 
     rows = [len(plans) * share for share, wanted in ((1, memory), (1.6, seconds)) if wanted]
     height = sum(0.85 + 0.42 * row for row in rows) + 0.3
-    figure = Figure((figures.WIDTH, height), layout="constrained")
+    figure = figures.Figure((figures.WIDTH, height), layout="constrained")
     ratios = [0.9 + 0.42 * row for row in rows]
     panels = figure.subplots(len(rows), 1, squeeze=False, height_ratios=ratios)[:, 0]
     words = [*(_memory(panels[0], plans) if memory else [])]
@@ -72,8 +72,6 @@ def drawn(
 
 def _memory(axes: Any, plans: Mapping[str, Plan]) -> list[str]:
     """Draw a bar of GB for each plan, and a line at the memory; the same in words."""
-    from ddp_workbook.figures.palette import part_look
-    from ddp_workbook.figures.style import INK
 
     memory = next(iter(plans.values())).settings.memory / GB
     names = {"optimizer": "optimizer state"}
@@ -99,7 +97,6 @@ def _memory(axes: Any, plans: Mapping[str, Plan]) -> list[str]:
 
 def _seconds(axes: Any, plans: Mapping[str, Plan]) -> list[str]:
     """Draw two bars for each plan, compute and network; the same in words."""
-    from ddp_workbook.figures.palette import part_look
 
     times = {name: (made.compute_seconds, made.network_seconds) for name, made in plans.items()}
     for row, pair in enumerate(times.values()):

@@ -23,7 +23,7 @@ from ddp_workbook.chapters.distributed_data_parallel import cleanup
 from ddp_workbook.chapters.fully_sharded import shard_by_block
 from ddp_workbook.chapters.fully_sharded_real_run import Decoder, Settings
 from ddp_workbook.digits import furthest
-from ddp_workbook.experiments.fully_sharded.wire import OPS
+from ddp_workbook.experiments.fully_sharded.strategies import OPS
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.dispatch_mode import Recorder
 from ddp_workbook.recording.memory import Held, MemoryLedger

@@ -18,6 +18,7 @@ from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded_by_hand import LEARNING_RATE, FullyShardedByHand, Unit
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer
+from ddp_workbook.figures.palette import INK, rank_colour, tint
 
 if TYPE_CHECKING:
     from ddp_workbook.figures.slider import Stepper
@@ -151,8 +152,6 @@ class Notes:
 @figures.drawn
 def strip(of_ranks: Sequence[Sequence[Moment]]) -> figures.Picture:
     """The whole step at once: a column a moment, a row a block, for each rank, weights alone."""
-    from ddp_workbook.figures.palette import rank_colour
-    from ddp_workbook.figures.style import INK
 
     ranks, moments = len(of_ranks), len(of_ranks[0])
     blocks = len(of_ranks[0][0].weights)
@@ -211,7 +210,6 @@ def _in_words(of_ranks: Sequence[Sequence[Moment]]) -> str:
 @figures.drawn
 def frame(of_ranks: Sequence[Sequence[Moment]], number: int) -> figures.Picture:
     """One moment: for each rank its blocks side by side, three bars each."""
-    from ddp_workbook.figures.palette import rank_colour
 
     moments = [moments[number] for moments in of_ranks]
     ranks, blocks = len(moments), len(moments[0].weights)
@@ -275,15 +273,10 @@ def _box(
     local: int | None = None,
 ) -> None:
     """The box of `owner`'s shard; striped where it is what rank `local` has computed alone."""
-    from matplotlib.patches import Rectangle
-
-    from ddp_workbook.figures.palette import rank_colour, tint
-    from ddp_workbook.figures.style import INK
-
     look = {"facecolor": rank_colour(owner), "edgecolor": INK}
     if not filled:
         look = {"facecolor": "white", "edgecolor": tint(rank_colour(owner), 0.6)}
     elif local is not None:
         colour = rank_colour(local)
         look = {"facecolor": tint(colour), "edgecolor": colour, "hatch": "/////"}
-    axes.add_patch(Rectangle((x, y), width, height, linewidth=0.6, **look))
+    axes.add_patch(figures.Rectangle((x, y), width, height, linewidth=0.6, **look))

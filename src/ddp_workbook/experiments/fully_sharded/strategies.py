@@ -1,29 +1,42 @@
-"""The ways to share a model that chapter 06 compares: how each wraps it, and its formulas."""
+"""The ways to share a model that chapter 06 compares: how each wraps it, its formulas, its step."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from ddp_workbook.chapters.fully_sharded import LEARNING_RATE
-from ddp_workbook.digits import DigitsTransformer
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.chapters.fully_sharded import LEARNING_RATE, SEED
+from ddp_workbook.chapters.fully_sharded_by_hand import FullyShardedByHand
+from ddp_workbook.digits import DigitsDataset, DigitsTransformer
 from ddp_workbook.planning import formulas
 from ddp_workbook.planning.formulas import Ledger, Policy
 from ddp_workbook.planning.messages import Message, ddp_messages, fsdp_messages, zero_1_messages
 from ddp_workbook.planning.shards import Units
+from ddp_workbook.recording.dispatch_mode import Recorder
+from ddp_workbook.recording.memory import Held, MemoryLedger, Moment
 
 ROOT_FIRST = 3  # position, and embedding's two: the root's parameters that a step uses first
 FP32, HALF = torch.float32, torch.bfloat16
 DTYPES = {"fp32": (FP32, FP32), "bf16": (HALF, FP32), "bf16-reduce": (HALF, HALF)}  # as in plan
 FAKE = "fake"  # the backend of a world in which nothing is sent
+WIDTH, ROWS = 64, 8  # of the models that are measured; rows of each rank
+OPS = {
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_single": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter",
+}
 
 
 class Recomputed(nn.Module):
@@ -42,6 +55,8 @@ class Recomputed(nn.Module):
 class Strategy:
     """A way of training: `fully_shard` by block with these `policies`, unless `kind` is another.
 
+    "one unit" is `fully_shard` on the whole model and nothing inside it.
+
     `precision` is a key of DTYPES: `fully_shard` gets a MixedPrecisionPolicy, other kinds compute
     under autocast, and DDP sends its buckets in the second dtype. `replicas` groups of ranks hold
     the same (HSDP). A strategy with `needs` is measured at this number of ranks only, another one
@@ -49,7 +64,7 @@ class Strategy:
     """
 
     name: str
-    kind: str = "fully_shard"  # or "one process", "DDP", "ZeRO-1"
+    kind: str = "fully_shard"  # or "one process", "DDP", "ZeRO-1", "by hand", "one unit"
     policies: Mapping[str, Any] = field(default_factory=dict)
     offload: bool = False
     checkpointing: bool = False
@@ -63,6 +78,8 @@ class Strategy:
             model.blocks = nn.ModuleList(Recomputed(block) for block in model.blocks)
         if self.kind == "one process":
             return model
+        if self.kind == "by hand":
+            return FullyShardedByHand(model, model.blocks)
         if self.kind in ("DDP", "ZeRO-1"):
             if dist.get_backend() == FAKE:
                 return model
@@ -76,7 +93,7 @@ class Strategy:
             policies["mp_policy"] = MixedPrecisionPolicy(*DTYPES[self.precision])
         if self.offload:  # pinned memory needs an accelerator
             policies["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type == "cuda")
-        for block in model.blocks:
+        for block in model.blocks if self.kind != "one unit" else ():
             fully_shard(block, mesh=mesh, **policies)
         of_root = {k: v for k, v in policies.items() if k != "reshard_after_forward"}
         return fully_shard(model, mesh=mesh, **of_root)  # by default the root stays whole
@@ -179,3 +196,80 @@ def units_of(model: DigitsTransformer) -> Units:
     inside = {id(parameter) for parameter in model.blocks.parameters()}
     root = [p.shape for p in model.parameters() if id(p) not in inside]
     return [root, *([p.shape for p in block.parameters()] for block in model.blocks)]
+
+
+# A step, measured
+
+
+class Measured(NamedTuple):
+    """One rank in one step: bytes by part, what was gathered when, its calls; and a loss."""
+
+    held: Held | None  # None, and no timeline, where only the calls were asked for
+    timeline: list[Moment]
+    wire: list[Message]
+    loss: float  # of the second step
+
+
+def measured_steps(
+    chosen: Sequence[Strategy],
+    width: int,
+    depth: int,
+    dtype: torch.dtype = FP32,
+    held: bool = True,
+) -> dict[str, Measured]:
+    """A worker: train some steps in each of these ways, and measure the last.
+
+    Without `held` only what it sends, which is quicker.
+    """
+    device = setup()
+    digits = DigitsDataset()
+    mine = slice(dist.get_rank(), ROWS * dist.get_world_size(), dist.get_world_size())
+    # A clone: of a view the ledger would count all the digits.
+    images = digits.images[mine].clone().to(device, dtype)
+    labels = digits.labels[mine].clone().to(device)
+    found = {}
+    for strategy in chosen:
+        torch.manual_seed(SEED)
+        model = DigitsTransformer(width, depth).to(device, dtype)
+        found[strategy.name] = measured(strategy, model, images, labels, held)
+    cleanup()
+    return found
+
+
+def measured(
+    strategy: Strategy, model: DigitsTransformer, images: Tensor, labels: Tensor, held: bool
+) -> Measured:
+    """What this rank holds and sends in a step that is like all later ones."""
+    wrapped = strategy.wrap(model, images.device)
+    optimizer = strategy.optimizer(wrapped)
+    losses = []
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=strategy.autocast):
+            loss = F.cross_entropy(wrapped(images), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+    step()  # AdamW makes its state
+    step()  # DDP makes its final buckets
+    rows: list[dict] = []
+    ledger = MemoryLedger(wrapped, optimizer) if held else None
+    with Recorder(rows), ledger or nullcontext():
+        step()
+    timeline = ledger.timeline if ledger else []
+    calls = [call_of(row) for row in rows]
+    return Measured(ledger and ledger.held, timeline, calls, losses[1])
+
+
+def call_of(row: dict) -> Message:
+    """A row of the recorder, which calls a group "default" or "ranks 0,2"."""
+    members = [
+        int(rank) for rank in row["group"].removeprefix("ranks ").split(",") if rank.isdigit()
+    ]
+    ranks, stride = dist.get_world_size(), 1
+    if members:
+        ranks, stride = len(members), members[1] - members[0] if members[1:] else 1
+    op = OPS.get(row["op"], row["op"])
+    return Message(op, "", row["bytes"], row["received"], ranks, stride)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -18,10 +18,6 @@ from ddp_workbook.chapters.make_it_fast import flat
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.network.links import network as ordered
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 WIDTH, DEPTH = 256, 2  # 0.34 MB of weights
 RANKS, ROWS, STEPS = 4, 32, 64  # rows of each rank
@@ -102,8 +98,6 @@ def train(
 
 def measure(network: str = NETWORK) -> dict[str, pd.DataFrame]:
     """The loss on all data by step, and by second: a column for each distance of the meetings."""
-    import pandas as pd
-
     by_step, by_second = [], []
     for every in (1, 4, 16):
         log = launch(train, every, ranks=RANKS, network=network)[0]
@@ -116,8 +110,6 @@ def measure(network: str = NETWORK) -> dict[str, pd.DataFrame]:
 
 def side_by_side(columns: list[pd.Series], across: str) -> pd.DataFrame:
     """The columns on one index, straight lines between their values."""
-    import pandas as pd
-
     table = pd.concat(columns, axis=1).sort_index().rename_axis(across)
     return table.interpolate("index", limit_area="inside")
 
@@ -154,8 +146,6 @@ def play_apart() -> ddp_workbook.Play:
 
 def both(every: int, data: str, outer: str) -> pd.DataFrame:
     """The loss by step of both, without a network: it would change the seconds alone."""
-    import pandas as pd
-
     ways = {named(1): (1, data), named(every): (every, data, *OUTER[outer])}
     columns = []
     for name, way in ways.items():
@@ -184,8 +174,6 @@ def wire(network: str = NETWORK) -> float:
 
 def by_pytorch(every: int = 16) -> pd.DataFrame:
     """The loss at each meeting: with `Outer`, and with torch's own averager."""
-    import pandas as pd
-
     ways = {"Outer": {}, "PeriodicModelAverager": {"averager": True}}
     columns = {
         name: {step: loss for step, _, loss in launch(train, every, **way, ranks=RANKS)[0]}

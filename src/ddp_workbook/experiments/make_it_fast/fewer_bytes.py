@@ -6,11 +6,11 @@ them in different orders, and then abort or hang (torch 2.13): so it gets a sing
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import pandas as pd
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -21,17 +21,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ddp_workbook
 from ddp_workbook import figures
-from ddp_workbook.chapters.distributed_data_parallel import setup
-from ddp_workbook.chapters.make_it_fast import after_backward
+from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
+from ddp_workbook.chapters.make_it_fast import Step
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, accuracy, batches
 from ddp_workbook.errors import RankFailed
-from ddp_workbook.experiments.make_it_fast.ladder import ALONE, RANKS, rungs_plot, table_of, timed
+from ddp_workbook.experiments.collectives.message_times import timed
+from ddp_workbook.experiments.make_it_fast.ladder import (
+    ALONE,
+    RANKS,
+    rungs_plot,
+    silent,
+    steps_on_digits,
+    table_of,
+)
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.network.deliveries import deliveries_noted
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Register = Callable[[DistributedDataParallel], None]
 
@@ -113,8 +117,6 @@ class Run(NamedTuple):
 
 def trainings(names: list[str] | None = None) -> pd.DataFrame:
     """Train the digits with each hook, from the same weights on the same batches."""
-    import pandas as pd
-
     names = names or [name for name in HOOKS if name != BUILT_IN]
     found = launch(train_each, names, ranks=RANKS, network=COUNTED_ON, timeout=300)[0]
     table = pd.DataFrame.from_dict(found, orient="index", columns=Run._fields)
@@ -153,8 +155,6 @@ def train(name: str, device: torch.device, rate: float = 0.05) -> Run:
 @figures.drawn
 def loss_against_bytes(table: pd.DataFrame) -> figures.Picture:
     """The loss at the end, by kB a step: of whole gradients, and of PowerSGD."""
-    import pandas as pd
-
     lines = {"every number": [FLOAT16, NONE]} | {
         one: [f"{one} rank {power}" for power in POWERS] for one in (FEEDBACK, WITHOUT)
     }
@@ -182,8 +182,6 @@ def loss_against_bytes(table: pd.DataFrame) -> figures.Picture:
 
 def in_a_table(table: pd.DataFrame) -> pd.DataFrame:
     """The same runs, for reading."""
-    import pandas as pd
-
     return pd.DataFrame(
         {
             "hook": table.index,
@@ -235,8 +233,6 @@ def carried(gradient: float, unit: float) -> dict[str, list[float]]:
 @figures.drawn
 def remainder_plot(found: list[dict], unit: float, **_: object) -> figures.Picture:
     """The sums of the steps: true, with the remainder carried, and with the remainder dropped."""
-    import pandas as pd
-
     table = pd.DataFrame(found[0]).rename_axis("steps made")
     about = f"What the steps add up to, sent in multiples of {unit:g}"
     picture = figures.lines(table, "sum of the averaged gradients", about)
@@ -276,18 +272,13 @@ def one_hook(hook: str) -> dict[str, list[float]]:
 
 def seconds_of(names: list[str], rounds: int = ROUNDS) -> dict[str, list[float]]:
     """In a rank: for each hook, and for no communication, the seconds of each round."""
-    device = setup()
-    torch.manual_seed(0)
-    model, digits = DigitsMLP(UNITS, LAYERS).to(device), DigitsDataset()
-    images, labels = digits.images[:ROWS].to(device), digits.labels[:ROWS].to(device)
+    step_of = steps_on_digits(UNITS, LAYERS)
 
-    def step_of(name: str) -> Callable[[], None]:
-        ddp = wrapped(name, copy.deepcopy(model))
-        return lambda: F.cross_entropy(ddp(images), labels).backward()
+    def hooked(model: nn.Module, name: str) -> Step:
+        return partial(forward_and_backward, wrapped(name, model))
 
-    alone = after_backward(lambda gradients: None, copy.deepcopy(model))
-    steps = {ALONE: partial(alone, images, labels, ROWS)}
-    return timed(steps | {name: step_of(name) for name in names}, rounds, device)
+    steps = {name: step_of(partial(hooked, name=name), ROWS) for name in names}
+    return timed({ALONE: step_of(silent, ROWS)} | steps, rounds)
 
 
 def measure(rounds: int = 12) -> pd.DataFrame:
@@ -305,8 +296,6 @@ def steps_plot(table: pd.DataFrame, network: str | None = None) -> figures.Pictu
 
 def tried() -> pd.DataFrame:
     """Each of PyTorch's hooks in four steps on gloo: does it run, and if not, what is raised?"""
-    import pandas as pd
-
     return pd.DataFrame(
         [{"hook": name, "on gloo": what_happens(name)} for name in TRIED],
     )

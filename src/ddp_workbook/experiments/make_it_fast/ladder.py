@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
-from torch import Tensor
+import torch.distributed as dist
+from torch import nn
 
 import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.make_it_fast import RUNGS, Step, after_backward, ddp
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.experiments.collectives.message_times import seconds_together
+from ddp_workbook.experiments.collectives.message_times import timed
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.network.links import network as ordered
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 WIDTH, DEPTH = 512, 8  # 18 tensors, 7.5 MB of gradients
 ROWS = 512  # of each rank
-RANKS, ROUNDS, WARM_UP = 2, 4, 2  # DDP rebuilds its buckets after its first step
+RANKS, ROUNDS = 2, 4
 NETWORK = "1 Gbit/s, 0.5 ms"
 ALONE = "no communication"
 # What the page calls a rung: its name in the chapter, and how many times ROWS its batch has.
@@ -40,10 +37,9 @@ NAMES = {
     "DDP, twice the rows": ("ddp", 2),
     "DDP, accumulated twice": ("accumulated", 2),
 }
-WAYS = RUNGS | {
-    "alone": partial(after_backward, lambda gradients: None),
-    "one_bucket": partial(ddp, bucket_cap_mb=1000),
-}
+Way = Callable[[nn.Module], Step]
+silent: Way = partial(after_backward, lambda gradients: None)
+WAYS: dict[str, Way] = RUNGS | {"one_bucket": partial(ddp, bucket_cap_mb=1000)}
 
 
 def measure(network: str | None = NETWORK, rounds: int = ROUNDS) -> pd.DataFrame:
@@ -57,31 +53,28 @@ def measure(network: str | None = NETWORK, rounds: int = ROUNDS) -> pd.DataFrame
 
 def seconds_of(names: list[str], rounds: int) -> dict[str, list[float]]:
     """In a rank: for each rung, and for no communication, the seconds of each round."""
-    device = setup()
-    torch.manual_seed(0)
-    model, digits = DigitsMLP(WIDTH, DEPTH).to(device), DigitsDataset()
-
-    def step_of(way: str, times: int) -> Callable[[], Tensor]:
-        rows = slice(0, times * ROWS)
-        images, labels = digits.images[rows].to(device), digits.labels[rows].to(device)
-        step: Step = WAYS[way](copy.deepcopy(model))
-        return lambda: step(images, labels, RANKS * len(images))
-
-    steps = {ALONE: step_of("alone", 1)} | {name: step_of(*NAMES[name]) for name in names}
-    of_one = {name: NAMES[name][1] if name in NAMES else 1 for name in steps}
-    found = timed(steps, rounds, device)
+    step_of = steps_on_digits(WIDTH, DEPTH)
+    steps = {ALONE: step_of(silent, ROWS)}
+    for name in names:
+        way, times = NAMES[name]
+        steps[name] = step_of(WAYS[way], times * ROWS)
+    of_one = {ALONE: 1} | {name: NAMES[name][1] for name in names}
+    found = timed(steps, rounds)
     return {name: [one / of_one[name] for one in times] for name, times in found.items()}
 
 
-def timed(
-    steps: Mapping[str, Callable[[], object]], rounds: int, device: torch.device
-) -> dict[str, list[float]]:
-    """Seconds of each step in each round, the steps in turns; all ranks begin together."""
-    turns = [
-        {name: seconds_together(step, device) for name, step in steps.items()}
-        for _ in range(rounds + WARM_UP)
-    ]
-    return {name: [turn[name] for turn in turns[WARM_UP:]] for name in steps}
+def steps_on_digits(width: int, depth: int) -> Callable[[Way, int], Callable[[], object]]:
+    """In a rank: makes the step of a way, on so many rows of each rank, from the same weights."""
+    device = setup()
+    torch.manual_seed(0)
+    model, digits = DigitsMLP(width, depth).to(device), DigitsDataset()
+
+    def step_of(way: Way, rows: int) -> Callable[[], object]:
+        images, labels = digits.images[:rows].to(device), digits.labels[:rows].to(device)
+        step = way(copy.deepcopy(model))
+        return partial(step, images, labels, dist.get_world_size() * rows)
+
+    return step_of
 
 
 def table_of(of_ranks: list[dict[str, list[float]]], alone: str = ALONE) -> pd.DataFrame:
@@ -89,8 +82,6 @@ def table_of(of_ranks: list[dict[str, list[float]]], alone: str = ALONE) -> pd.D
 
     Of each way the fastest round, in which it takes as long as on its slowest rank.
     """
-    import pandas as pd
-
     fastest = {
         name: 1e3 * min(map(max, zip(*(one[name] for one in of_ranks), strict=True)))
         for name in of_ranks[0]

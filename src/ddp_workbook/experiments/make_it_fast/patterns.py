@@ -6,8 +6,9 @@ import io
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import pandas as pd
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -19,10 +20,6 @@ import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 WIDTH, DEPTH, ROWS = 512, 4, 512  # 10 tensors, 3.3 MB of gradients; rows of each rank
 STEPS = 3  # that are looked at; the one before them is left out
@@ -135,8 +132,6 @@ def in_a_sentence(found: ddp_workbook.Timeline) -> str:
 
 def rows(found: ddp_workbook.Timeline) -> pd.DataFrame:
     """The rows that Perfetto shows for rank 0: what they are called, and what is in them most."""
-    import pandas as pd
-
     spans = [event for event in found.traces[0].events if event.get("ph") == "X"]
     names = {
         event["tid"]: event["args"]["name"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -16,17 +14,22 @@ from torch.distributed.fsdp import fully_shard
 import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
-from ddp_workbook.chapters.make_it_fast import Step, after_backward, ddp
+from ddp_workbook.chapters.make_it_fast import Step, ddp
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.experiments.make_it_fast.ladder import ALONE, RANKS, rungs_plot, table_of, timed
+from ddp_workbook.experiments.collectives.message_times import timed
+from ddp_workbook.experiments.make_it_fast.ladder import (
+    ALONE,
+    RANKS,
+    Way,
+    rungs_plot,
+    silent,
+    steps_on_digits,
+    table_of,
+)
 from ddp_workbook.experiments.make_it_fast.where import step_plot
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.network.links import SENT
 from ddp_workbook.network.links import network as ordered
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 WIDTH, DEPTH, ROWS = 512, 8, 512  # 7.5 MB of weights; rows of each rank
 STEPS, ROUNDS = 4, 4
@@ -79,20 +82,10 @@ def fsdp(model: nn.Module, shape: tuple[int, ...] | None = None, **way: object) 
     return partial(forward_and_backward, sharded(model, mesh, **way))
 
 
-def seconds_of(
-    ways: dict[str, Callable[[nn.Module], Step]], width: int, rows: int, rounds: int
-) -> dict[str, list[float]]:
+def seconds_of(ways: dict[str, Way], width: int, rows: int, rounds: int) -> dict[str, list[float]]:
     """In a rank: the seconds of each way's step in each round, and those without communication."""
-    device = setup()
-    torch.manual_seed(0)
-    model, digits = DigitsMLP(width, DEPTH).to(device), DigitsDataset()
-    images, labels = digits.images[:rows].to(device), digits.labels[:rows].to(device)
-    batch = (images, labels, dist.get_world_size() * rows)
-    silent = {ALONE: partial(after_backward, lambda gradients: None)}
-    steps = {
-        name: partial(way(copy.deepcopy(model)), *batch) for name, way in (silent | ways).items()
-    }
-    return timed(steps, rounds, device)
+    step_of, silently = steps_on_digits(width, DEPTH), {ALONE: silent}
+    return timed({name: step_of(way, rows) for name, way in (silently | ways).items()}, rounds)
 
 
 # One step, looked at
@@ -147,8 +140,6 @@ def up_to(table: pd.DataFrame, way: str) -> figures.Picture:
 
 def wire(network: str = NETWORK) -> pd.DataFrame:
     """What a step has on the wire, if nothing is hidden: calls, MB sent by a rank, and ms."""
-    import pandas as pd
-
     sizes = [4 * sum(one.numel() for one in layer.parameters()) for layer in linears()]
 
     def row(op: str) -> dict[str, float]:

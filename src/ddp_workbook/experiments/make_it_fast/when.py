@@ -6,26 +6,20 @@ its reduce-scatter is an all-reduce for each rank (torch 2.13).
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
+import pandas as pd
 
 import ddp_workbook
 from ddp_workbook import figures
-from ddp_workbook.chapters.distributed_data_parallel import setup
-from ddp_workbook.chapters.make_it_fast import RUNGS, after_backward
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.experiments.make_it_fast.ladder import RANKS, table_of, timed
+from ddp_workbook.chapters.make_it_fast import RUNGS
+from ddp_workbook.digits import DigitsMLP
+from ddp_workbook.experiments.collectives.message_times import timed
+from ddp_workbook.experiments.make_it_fast.ladder import RANKS, silent, steps_on_digits, table_of
 from ddp_workbook.figures.palette import INK
 from ddp_workbook.network.links import Network, network
 from ddp_workbook.planning.hardware import GBIT
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 WIDTH, DEPTH = 192, 8
 CAP = 0.03  # MiB: every layer but the output has a bucket of its own
@@ -60,21 +54,11 @@ def order(gigabits: float) -> str:
 
 def runs(rows: int) -> dict[str, list[float]]:
     """A worker: seconds of the whole batch in one process, and of each rank's rows of it."""
-    device = setup()
-    torch.manual_seed(0)
-    model, digits = DigitsMLP(WIDTH, DEPTH).to(device), DigitsDataset()
-
-    def of(way: Callable, rows: int) -> Callable[[], object]:
-        images, labels = digits.images[:rows].to(device), digits.labels[:rows].to(device)
-        return partial(way(copy.deepcopy(model)), images, labels, RANKS * rows)
-
-    nothing = partial(after_backward, lambda gradients: None)
-    steps = {ONE: of(nothing, RANKS * rows), ALONE: of(nothing, rows)}
-    steps |= {
-        name: of(partial(RUNGS[rung], bucket_cap_mb=CAP), rows)
-        for name, rung in {DDP: "ddp", HALF: "half_the_bytes"}.items()
-    }
-    return timed(steps, ROUNDS, device)
+    step_of = steps_on_digits(WIDTH, DEPTH)
+    steps = {ONE: step_of(silent, RANKS * rows), ALONE: step_of(silent, rows)}
+    for name, rung in {DDP: "ddp", HALF: "half_the_bytes"}.items():
+        steps[name] = step_of(partial(RUNGS[rung], bucket_cap_mb=CAP), rows)
+    return timed(steps, ROUNDS)
 
 
 def layers() -> list[int]:
@@ -122,9 +106,6 @@ def fsdp_step(compute: float, link: Network, *, prefetch: bool) -> float:
 
 def computed(compute: float) -> pd.DataFrame:
     """Milliseconds by Gbit/s of each strategy, for the seconds that a rank computes."""
-    import numpy as np
-    import pandas as pd
-
     rows = {}
     for gigabits in np.geomspace(SPEEDS[0], SPEEDS[-1], 40):
         link = network(Network(gigabits * GBIT, LATENCY))
