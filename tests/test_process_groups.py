@@ -248,11 +248,11 @@ def test_a_rank_is_in_four_groups_of_a_mesh_of_three_dimensions():
 
 
 def test_names_of_a_slice_stand_in_the_order_of_the_mesh():
-    assert "Invalid mesh_dim_names" in launch(workers.slice_in_another_order, ranks=4)[0]
+    assert "Invalid mesh_dim_names" in launch(workers.refused_group, "gpu", "node", ranks=4)[0]
 
 
 def test_a_slice_with_two_names_has_no_group_of_its_own():
-    assert "2 dimensions" in launch(workers.group_of_two_names, ranks=4)[0]
+    assert "2 dimensions" in launch(workers.refused_group, "node", "gpu", ranks=4)[0]
 
 
 def test_two_sums_are_timed_in_milliseconds():
@@ -267,7 +267,7 @@ def test_group_src_is_the_number_inside_the_group():
 
 
 def test_a_backend_for_gpus_refuses_a_tensor_on_the_cpu():
-    said, *_ = launch(workers.wrong_device, ranks=1)
+    said, *_ = launch(groups.first_refusal, "cuda:gloo", ranks=1)
     assert "No backend type associated with device type cpu" in said
 
 

@@ -16,6 +16,7 @@ from ddp_workbook.digits import accuracy as accuracy_of_one_process
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.samplers.pinning import PINNING_ALT, pinning_plot
 from ddp_workbook.experiments.samplers.samples import microscope_plot, owners_plot, sample_table
+from ddp_workbook.experiments.samplers.uneven import joined_steps
 from ddp_workbook.figures.palette import INK
 from ddp_workbook.rank_colours import rank_colour
 from ddp_workbook.recording.collectives import recorded
@@ -232,7 +233,7 @@ def test_dropping_samples_and_the_mean_of_means_are_no_cure_for_the_accuracy():
 
 def test_join_can_stop_all_ranks_as_soon_as_one_has_nothing_left():
     with pytest.raises(RankFailed, match=r"exhausted (all )?inputs"):
-        launch(workers.joined_weight, timeout=20, throw_on_early_termination=True)
+        launch(joined_steps, [2, 3], timeout=20, throw_on_early_termination=True)
 
 
 @pytest.mark.parametrize("own_seed", [False, True])

@@ -8,12 +8,23 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
+
+from ddp_workbook.experiments.fully_sharded.strategies import Strategy
 
 Shapes = list[tuple[int, ...]]
+
+
+VIEWS = {"gradient_as_bucket_view": True}
+STRATEGIES = {
+    "ddp": Strategy("", "DDP", VIEWS),
+    "zero_1": Strategy("", "ZeRO-1", VIEWS),
+    "blocks_stay_gathered": Strategy("", policies={"reshard_after_forward": False}),
+    "zero_3": Strategy(""),
+    "one_unit": Strategy("", "one unit"),
+    "hsdp": Strategy("", replicas=2),
+    "bf16": Strategy("", precision="bf16"),
+}
 
 
 class Noting(torch.autograd.Function):
@@ -74,17 +85,8 @@ def held_by(cases: list[tuple[Shapes, list[Shapes], str]]) -> list[dict[str, int
 def held(root: Shapes, blocks: list[Shapes], strategy: str) -> dict[str, int]:
     """Bytes that this rank holds in a step of AdamW with this strategy."""
     model = Model(root, blocks)
-    replicated = strategy in ("ddp", "zero_1")
-    if replicated:
-        wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    else:
-        wrapped = sharded(model, strategy)
-    if strategy == "zero_1":
-        from torch.distributed.optim import ZeroRedundancyOptimizer  # which warns of torch.jit
-
-        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW)
-    else:
-        optimizer = torch.optim.AdamW(model.parameters())
+    wrapped = STRATEGIES[strategy].wrap(model, torch.device("cpu"))
+    optimizer = STRATEGIES[strategy].optimizer(model)
     wrapped(torch.ones((), requires_grad=True)).backward()
     optimizer.step()
     own = optimizer.optim if strategy == "zero_1" else optimizer
@@ -93,23 +95,8 @@ def held(root: Shapes, blocks: list[Shapes], strategy: str) -> dict[str, int]:
         "parameters": size(model.parameters()),
         "gradients": size(p.grad for p in model.parameters()),
         "optimizer": size(states),
-        "gathered": 0 if replicated else model.most,
+        "gathered": 0 if strategy in ("ddp", "zero_1") else model.most,
     }
-
-
-def sharded(model: Model, strategy: str) -> nn.Module:
-    """`fully_shard` as this strategy asks for it."""
-    ranks = dist.get_world_size()
-    how = {"mesh": init_device_mesh("cpu", (ranks,))}
-    if strategy == "hsdp":
-        how["mesh"] = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("copy", "shard"))
-    if strategy == "blocks_stay_gathered":
-        how["reshard_after_forward"] = False
-    if strategy == "bf16":
-        how["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
-    for block in model.blocks if strategy != "one_unit" else ():
-        fully_shard(block, **how)
-    return fully_shard(model, **how)
 
 
 def size(tensors: Iterable[Tensor]) -> int:

@@ -52,24 +52,13 @@ def meet_fakes(seconds: float) -> float:
     return time.monotonic() - start
 
 
-def slice_in_another_order() -> str:
-    """What a mesh says to names in another order than its own."""
+def refused_group(*names: str) -> str:
+    """What a mesh says that is asked for one group of the slice with these names."""
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("node", "gpu"))
     try:
-        mesh["gpu", "node"]
-    except KeyError as error:
-        return str(error)
-    return ""
-
-
-def group_of_two_names() -> str:
-    """What a slice with two names says when it is asked for one group of all its ranks."""
-    dist.init_process_group("gloo")
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("node", "gpu"))
-    try:
-        mesh["node", "gpu"].get_group()
-    except RuntimeError as error:
+        mesh[names].get_group()
+    except (KeyError, RuntimeError) as error:
         return str(error)
     return ""
 
@@ -202,16 +191,6 @@ def group_source() -> float:
         dist.broadcast(x, group=group, group_src=0)
     dist.barrier()
     return x.item()
-
-
-def wrong_device() -> str:
-    """What a group that has a backend for GPUs only says to a tensor on the CPU."""
-    dist.init_process_group("cuda:gloo")
-    try:
-        dist.all_reduce(torch.ones(1))
-    except RuntimeError as error:
-        return str(error)
-    return ""
 
 
 def visible_gpus() -> list[str]:

@@ -9,7 +9,6 @@ import numpy
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, get_worker_info
 
@@ -83,22 +82,6 @@ def warnings_of_a_loader(num_workers: int) -> list[str]:
         warnings.simplefilter("always")
         list(DataLoader(range(4), sampler=sampler, num_workers=num_workers))
     return [str(one.message) for one in said]
-
-
-def joined_weight(**options) -> float:
-    """The weight after training steps of which rank r has 2 + r, each with its own gradient."""
-    device, rank = setup(), dist.get_rank()
-    ddp = DistributedDataParallel(nn.Linear(1, 1, bias=False).to(device))
-    optimizer = torch.optim.SGD(ddp.parameters(), 0.1)
-    with Join([ddp], **options):
-        for _ in range(2 + rank):
-            optimizer.zero_grad()
-            ddp(torch.full((1, 1), 1.0 + rank, device=device)).sum().backward()
-            optimizer.step()
-    weight = ddp.module.weight.item()
-    del ddp
-    cleanup()
-    return weight
 
 
 def gradients_of_two_epochs(batches: list[tuple[int, int]]) -> list[float]:

@@ -3,6 +3,8 @@
 Pages show only the two wrong ways: the right one is the solution of exercise `accumulate`.
 """
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.experiments.distributed_data_parallel.hooks import BUCKET, watch
 from ddp_workbook.recording.collectives import recorded
 
 MICRO_BATCHES, ROWS = 4, 16  # of each rank; the rows of one micro-batch
@@ -144,50 +147,34 @@ def timeline_of_this_rank(ways: Sequence[str], width: int = 512, rows: int = 128
     torch.manual_seed(0)
     ddp = DistributedDataParallel(DigitsMLP(width, 4).to(device))
     batches = micro_batches_of(dist.get_rank(), dist.get_world_size(), device, rows)
-    events: list[tuple[str, float, float]] = []
-    began = 0.0
-
-    def now() -> float:
-        return 1e3 * (time.perf_counter() - began)
-
-    def average(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-        start, buffer = now(), bucket.buffer().div_(dist.get_world_size())
-
-        def done(future: torch.futures.Future) -> Tensor:
-            events.append(("all-reduce", start, now()))
-            return future.value()[0]
-
-        return dist.all_reduce(buffer, async_op=True).get_future().then(done)
-
-    ddp.register_comm_hook(None, average)
-    ddp.register_forward_pre_hook(lambda *_: events.append(("forward and backward", now(), -1)))
+    seen, starts = watch(ddp), list[float]()
+    ddp.register_forward_pre_hook(lambda *_: starts.append(time.perf_counter()))
     found = []
     for way in ways:
         steps = []
         for _ in range(1 + TIMED):
             ddp.zero_grad()
-            events = []
+            seen.clear()
+            starts.clear()
             dist.barrier()
             began = time.perf_counter()
             WAYS[way](ddp, batches)
-            steps.append((now(), events))
+            # A micro-batch ends where the next one begins, the last one with the step.
+            ends = [*starts[1:], time.perf_counter()]
+            spans = [
+                (number, *both) for number, both in enumerate(zip(starts, ends, strict=True), 1)
+            ]
+            spans += [(0, start, end) for what, _, start, end in seen if what == BUCKET]
+            in_ms = [(way, number, *(1e3 * (at - began) for at in both)) for number, *both in spans]
+            steps.append((ends[-1] - began, in_ms))
         # not the first one: after its first backward pass DDP makes its buckets anew
-        found += _closed(way, *min(steps[1:], key=lambda step: step[0]))
+        found += min(steps[1:])[1]
     cleanup()
     return pd.DataFrame(found, columns=["way", "micro_batch", "start", "end"])
 
 
-def _closed(way: str, end: float, events: list) -> list[tuple[str, int, float, float]]:
-    """A micro-batch ends where the next one begins, the last one with the step."""
-    starts = [start for what, start, _ in events if what == "forward and backward"]
-    computed = zip(starts, [*starts[1:], end], strict=True)
-    sent = [(way, 0, *times) for what, *times in events if what == "all-reduce"]
-    return [(way, number, *times) for number, times in enumerate(computed, start=1)] + sent
-
-
-# The annotation is a string, or each rank would import matplotlib; a comm hook's must not be one.
 @figures.drawn
-def lanes(events: pd.DataFrame) -> "figures.Picture":
+def lanes(events: pd.DataFrame) -> figures.Picture:
     """For each way a lane with its numbered micro-batches, and one with its all-reduces.
 
     `events` is what `timeline_of_this_rank` returns.

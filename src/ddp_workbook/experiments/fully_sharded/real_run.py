@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -195,30 +196,27 @@ def by_block(model: Decoder, settings: Settings, device: torch.device) -> None:
     shard_by_block(model, device)
 
 
-def held_table(measured: dict[str, Measured]) -> pd.DataFrame:
-    """What rank 0 holds, in kB: a row for each switch."""
-    parts = {"parameters, gradients, state": "kept"} | {
-        part: part for part in ("unsharded", "activations", "peak")
-    }
+def held(measured: dict[str, Measured], parts: Sequence[str]) -> pd.DataFrame:
+    """These parts of what rank 0 holds, in kB: a row for each switch."""
     rows = {
-        name: {title: getattr(one.held, part) / KB for title, part in parts.items()}
+        name: {part: getattr(one.held, part) / KB for part in parts}
         for name, one in measured.items()
     }
-    return pd.DataFrame(rows).T.round().astype(int)
+    return pd.DataFrame(rows).T
+
+
+def held_table(measured: dict[str, Measured]) -> pd.DataFrame:
+    """What rank 0 holds, in kB: a row for each switch."""
+    table = held(measured, ("kept", "unsharded", "activations", "peak"))
+    kept = {"kept": "parameters, gradients, state"}
+    return table.rename(columns=kept).round().astype(int)
 
 
 @figures.drawn
 def bars(measured: dict[str, Measured]) -> figures.Picture:
     """What rank 0 holds in a step, a bar for each switch, stacked by part."""
-    parts = {
-        "parameters": "parameters", "gradients": "gradients", "optimizer state": "optimizer",
-        "unsharded": "unsharded", "activations": "activations",
-    }  # fmt: skip
-    rows = {
-        name: {title: getattr(one.held, part) / KB for title, part in parts.items()}
-        for name, one in measured.items()
-    }
-    table = pd.DataFrame(rows).T
+    table = held(measured, ("parameters", "gradients", "optimizer", "unsharded", "activations"))
+    table = table.rename(columns={"optimizer": "optimizer state"})
     return figures.bars(table, "kB on rank 0", "What rank 0 holds in a step", by="part")
 
 
