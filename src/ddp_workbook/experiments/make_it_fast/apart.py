@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pandas as pd
 import torch
@@ -174,7 +175,7 @@ def wire(network: str = NETWORK) -> float:
 
 def by_pytorch(every: int = 16) -> pd.DataFrame:
     """The loss at each meeting: with `Outer`, and with torch's own averager."""
-    ways = {"Outer": {}, "PeriodicModelAverager": {"averager": True}}
+    ways: dict[str, Any] = {"Outer": {}, "PeriodicModelAverager": {"averager": True}}
     columns = {
         name: {step: loss for step, _, loss in launch(train, every, **way, ranks=RANKS)[0]}
         for name, way in ways.items()

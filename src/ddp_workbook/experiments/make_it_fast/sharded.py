@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import torch
@@ -74,7 +75,7 @@ WAYS: dict[str, dict] = {
 STRATEGIES = {"DDP": None, "FSDP over all": (NODES * IN_NODE,), "HSDP": (NODES, IN_NODE)}
 
 
-def fsdp(model: nn.Module, shape: tuple[int, ...] | None = None, **way: object) -> Step:
+def fsdp(model: nn.Module, shape: tuple[int, ...] | None = None, **way: Any) -> Step:
     """The step of this model, sharded over a mesh of this shape, or over all ranks."""
     device = next(model.parameters()).device.type
     names = ("replicate", "shard")[-len(shape or (1,)) :]
@@ -128,7 +129,7 @@ def play_step() -> ddp_workbook.Play:
 
 def measure(network: str | None = NETWORK, rounds: int = ROUNDS) -> pd.DataFrame:
     """Milliseconds of a step: a row a way. Columns: compute, and exposed beyond it."""
-    ways = {DDP: ddp} | {name: partial(fsdp, **way) for name, way in WAYS.items()}
+    ways: dict[str, Way] = {DDP: ddp} | {name: partial(fsdp, **way) for name, way in WAYS.items()}
     found = launch(seconds_of, ways, WIDTH, ROWS, rounds, ranks=RANKS, network=network, timeout=300)
     return table_of(found, ALONE)
 
@@ -184,7 +185,7 @@ def between(speed: str) -> str:
 def on_two_networks() -> dict[str, list[float]]:
     """A worker: seconds of a step of each of STRATEGIES."""
     ahead = WAYS["and one ahead"]
-    ways = {
+    ways: dict[str, Way] = {
         name: partial(fsdp, shape=shape, **ahead) if shape else ddp
         for name, shape in STRATEGIES.items()
     }

@@ -13,7 +13,7 @@ import pandas as pd
 
 import ddp_workbook
 from ddp_workbook import figures
-from ddp_workbook.chapters.make_it_fast import RUNGS
+from ddp_workbook.chapters.make_it_fast import ddp, half_the_bytes
 from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.experiments.collectives.message_times import timed
 from ddp_workbook.experiments.make_it_fast.ladder import RANKS, silent, steps_on_digits, table_of
@@ -56,8 +56,8 @@ def runs(rows: int) -> dict[str, list[float]]:
     """A worker: seconds of the whole batch in one process, and of each rank's rows of it."""
     step_of = steps_on_digits(WIDTH, DEPTH)
     steps = {ONE: step_of(silent, RANKS * rows), ALONE: step_of(silent, rows)}
-    for name, rung in {DDP: "ddp", HALF: "half_the_bytes"}.items():
-        steps[name] = step_of(partial(RUNGS[rung], bucket_cap_mb=CAP), rows)
+    for name, way in {DDP: ddp, HALF: half_the_bytes}.items():
+        steps[name] = step_of(partial(way, bucket_cap_mb=CAP), rows)
     return timed(steps, ROUNDS)
 
 
