@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from benchmarks.kernel_faults import kernel_faults
-from benchmarks.table import Line, worst_text
+from benchmarks.table import Line, at_most, worst_text
 from benchmarks.workers.failing import fail
 from ddp_workbook import RankFailed, launch
 
@@ -45,16 +45,7 @@ def line(what: str, took: dict[str, list[float]], note: str = "") -> Line:
     seconds = [one for kind in took.values() for one in kind]
     slowest = max(took, key=lambda kind: max(took[kind]))
     kinds = f"slowest of {len(took)} kinds: {slowest}" if len(took) > 1 else ""
-    met = max(seconds) <= LIMIT
-    return Line(
-        what,
-        worst_text(seconds),
-        max(seconds),
-        kinds,
-        target=f"at most {LIMIT:.0f} s",
-        met=met,
-        note=note,
-    )
+    return at_most(Line(what, worst_text(seconds), max(seconds), kinds, note=note), LIMIT)
 
 
 def seconds_after(kind: str) -> float:

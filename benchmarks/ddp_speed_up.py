@@ -1,6 +1,6 @@
 """DDP on two ranks against one process, where there is enough to compute."""
 
-from benchmarks.table import Line, of, ratio_text, seconds_text, spread, times_as_fast
+from benchmarks.table import Line, at_least, beside
 from ddp_workbook.experiments.data_parallel.step_times import Size
 from ddp_workbook.experiments.distributed_data_parallel.step_times import candidates
 from ddp_workbook.recording.timing import compare
@@ -14,17 +14,6 @@ def measure(quick: bool = False) -> list[Line]:
     ways = candidates([COMPUTE_BOUND], seconds=0.5 if quick else 1.0)
     alone, *_, ddp = ways
     frame = compare({name: ways[name] for name in (alone, ddp)}, 3 if quick else 7, warm_up=0)
-    ratio = times_as_fast(frame, ddp, alone)
     size = ", ".join(f"{name} {value}" for name, value in COMPUTE_BOUND._asdict().items())
-    return [
-        Line(
-            f"{ddp}, 1 thread each, a step of {size}",
-            seconds_text(of(frame, ddp)),
-            spread(of(frame, ddp)).median,
-            f"{alone}: {seconds_text(of(frame, alone))}",
-            ratio.median,
-            ratio_text(ratio, "times as fast"),
-            f"at least {LEAST} times",
-            bool(ratio.median >= LEAST),
-        )
-    ]
+    what = f"{ddp}, 1 thread each, a step of {size}"
+    return [at_least(beside(frame, what, ddp, alone), LEAST)]

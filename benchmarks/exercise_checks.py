@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from benchmarks.table import Line, seconds_text, spread, worst_text
+from benchmarks.table import Line, at_most, seconds_text, spread, worst_text
 from ddp_workbook.exercises.judging.catalogue import Exercise, names
 from ddp_workbook.exercises.judging.judge import examine
 from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED
@@ -79,20 +79,9 @@ def lines(took: dict[str, list[float]], late: dict[str, float]) -> list[Line]:
     middle = spread(medians.values()).median
     each = "; ".join(f"{name} {seconds:.2f} s" for name, seconds in medians.items())
     worst = max(late, key=late.get)
-    return [
-        Line(
-            f"check of an exercise's solution, warm: median of {len(took)} exercises",
-            seconds_text(medians.values()), middle,
-            target=f"at most {MEDIAN} s", met=bool(middle <= MEDIAN), note=each,
-        ),
-        Line(
-            f"the slowest of them: {slowest}",
-            worst_text(took[slowest]), max(took[slowest]),
-            target=f"at most {SLOWEST:g} s", met=bool(max(took[slowest]) <= SLOWEST),
-        ),
-        Line(
-            "verdict on an attempt that does not end",
-            worst_text(late.values()), late[worst], f"worst: {worst}",
-            target=f"at most {LATEST:g} s", met=bool(late[worst] <= LATEST),
-        ),
-    ]  # fmt: skip
+    usual = f"check of an exercise's solution, warm: median of {len(took)} exercises"
+    whole = Line(usual, seconds_text(medians.values()), middle, note=each)
+    longest = Line(f"the slowest of them: {slowest}", worst_text(took[slowest]), max(took[slowest]))
+    hangs = "verdict on an attempt that does not end"
+    told = Line(hangs, worst_text(late.values()), late[worst], f"worst: {worst}")
+    return [at_most(whole, MEDIAN), at_most(longest, SLOWEST), at_most(told, LATEST)]

@@ -4,7 +4,7 @@ import contextlib
 import io
 import time
 
-from benchmarks.table import Line, of, ratio_text, seconds_text, spread, times_as_fast
+from benchmarks.table import Line, beside
 from benchmarks.workers.ones import ones, send_ones
 from ddp_workbook import launch
 from ddp_workbook.launcher.fork_server import CONTEXT
@@ -19,20 +19,10 @@ NOTE = (
 
 def measure(quick: bool = False) -> list[Line]:
     """One line."""
-    ways = {"launch": by_launch, "pipe": by_pipe}
+    ways = {"launch": by_launch, "bare pipe": by_pipe}
     frame = compare(ways, 2 if quick else 5, warm_up=1)
-    ratio = times_as_fast(frame, "launch", "pipe")
-    return [
-        Line(
-            f"a result of {SIZE / 1e6:.0f} MB from one rank",
-            seconds_text(of(frame, "launch")),
-            spread(of(frame, "launch")).median,
-            f"bare pipe: {seconds_text(of(frame, 'pipe'))}",
-            ratio.median,
-            ratio_text(ratio, "times as fast"),
-            note=NOTE,
-        )
-    ]
+    what = f"a result of {SIZE / 1e6:.0f} MB from one rank"
+    return [beside(frame, what, "launch", "bare pipe", note=NOTE)]
 
 
 def by_launch() -> float:

@@ -4,7 +4,7 @@ import pandas as pd
 
 from benchmarks import starters
 from benchmarks.bare import BareForkServer
-from benchmarks.table import Line, of, ratio_text, seconds_text, spread, times_as_fast
+from benchmarks.table import Line, at_least, at_most, beside, of, seconds_text, spread
 from ddp_workbook.recording.timing import compare
 
 RANKS = 4
@@ -43,27 +43,9 @@ def candidates(server: BareForkServer, times: int) -> dict:
 def lines(frame: pd.DataFrame, first: list[float]) -> list[Line]:
     """The table's lines for these timings."""
     warm = of(frame, "launch")
-    value = spread(warm).median
     what = f"launch, warm: {RANKS} ranks, one all-reduce, results back"
-    found = [
-        Line(
-            what, seconds_text(warm), value,
-            target=f"at most {LIMIT} s", met=bool(value <= LIMIT), note=NOTE,
-        )
-    ]  # fmt: skip
+    found = [at_most(Line(what, seconds_text(warm), spread(warm).median, note=NOTE), LIMIT)]
     for other in ("mp.spawn", "torchrun", "bare fork server"):
-        ratio = times_as_fast(frame, "launch", other)
-        least = FASTER.get(other)
-        found.append(
-            Line(
-                f"launch against {other}",
-                seconds_text(warm),
-                value,
-                f"{other}: {seconds_text(of(frame, other))}",
-                ratio.median,
-                ratio_text(ratio, "times as fast"),
-                f"at least {least} times" if least else "",
-                bool(ratio.median >= least) if least else None,
-            )
-        )
+        line = beside(frame, f"launch against {other}", "launch", other)
+        found.append(at_least(line, FASTER[other]) if other in FASTER else line)
     return [*found, Line("the first launch of a new process", seconds_text(first), min(first))]

@@ -2,7 +2,7 @@
 
 from benchmarks import starters
 from benchmarks.bare import BareForkServer
-from benchmarks.table import Line, of, ratio_text, seconds_text, spread, times_as_fast
+from benchmarks.table import Line, at_most, beside
 from ddp_workbook.recording.timing import compare
 
 RANKS = 64
@@ -14,20 +14,8 @@ def measure(quick: bool = False) -> list[Line]:
     with BareForkServer() as server:
         ways = {
             "launch": lambda: starters.by_launch(RANKS),
-            "bare": lambda: starters.by_bare_fork_server(server, RANKS),
+            "bare fork server": lambda: starters.by_bare_fork_server(server, RANKS),
         }
         frame = compare(ways, 2 if quick else 5, warm_up=1)
-    ratio = times_as_fast(frame, "launch", "bare")
-    value = spread(of(frame, "launch")).median
-    return [
-        Line(
-            f"{RANKS} ranks, one all-reduce, results back",
-            seconds_text(of(frame, "launch")),
-            value,
-            f"bare fork server: {seconds_text(of(frame, 'bare'))}",
-            ratio.median,
-            ratio_text(ratio, "times as fast"),
-            f"at most {LIMIT} s",
-            bool(value <= LIMIT),
-        )
-    ]
+    what = f"{RANKS} ranks, one all-reduce, results back"
+    return [at_most(beside(frame, what, "launch", "bare fork server"), LIMIT)]

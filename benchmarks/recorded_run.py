@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.table import Line, Spread, ratio_text, seconds_text, spread
+from benchmarks.table import Line, beside
 from ddp_workbook.experiments.distributed_data_parallel import step_times
 from ddp_workbook.figures import speed_up_plot, step_time_plot
 from ddp_workbook.recording.timing import speed_up
@@ -52,24 +52,12 @@ def draw(steps: pd.DataFrame, parts: pd.DataFrame, folder: Path) -> list[Path]:
 
 def lines(steps: pd.DataFrame, names: list[str]) -> list[Line]:
     """How DataParallel and DDP compare with the baseline, `names[0]`, at each size."""
-    faster = speed_up(steps, names[0]).set_index([*SIZE, "candidate"])
-    found = []
-    for size, frame in steps.groupby(SIZE, sort=False):
-        seconds = frame.groupby("candidate", sort=False)["seconds"].apply(list)
-        for name in names[-2:]:
-            ratio = faster.loc[(*size, name)]
-            ratio = Spread(ratio["median"], ratio["q1"], ratio["q3"], int(ratio["n"]))
-            found.append(
-                Line(
-                    f"{name}, a step of width {size[0]}, depth {size[1]}, batch {size[2]}",
-                    seconds_text(seconds[name]),
-                    spread(seconds[name]).median,
-                    f"{names[0]}: {seconds_text(seconds[names[0]])}",
-                    ratio.median,
-                    ratio_text(ratio, "times as fast"),
-                )
-            )
-    return found
+    step = "{}, a step of width {}, depth {}, batch {}"
+    return [
+        beside(frame, step.format(name, *size), name, names[0])
+        for size, frame in steps.groupby(SIZE, sort=False)
+        for name in names[-2:]
+    ]
 
 
 def _dated(frame: pd.DataFrame) -> pd.DataFrame:

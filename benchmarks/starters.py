@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import torch.multiprocessing
 
@@ -47,7 +48,7 @@ def by_spawn(ranks: int) -> float:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    with _environment(LOOPBACK):
+    with patch.dict(os.environ, LOOPBACK):
         start = time.perf_counter()
         torch.multiprocessing.spawn(all_reduce_under_spawn, (ranks, port, results), nprocs=ranks)
         by_rank = dict(results.get() for _ in range(ranks))
@@ -90,15 +91,3 @@ def _checked(results: list[float], ranks: int, seconds: float) -> float:
     if results != [ranks * (ranks + 1) / 2] * ranks:
         raise WrongResult(f"{ranks} ranks returned {results}")
     return seconds
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]):
-    """Set more environment variables inside the block."""
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

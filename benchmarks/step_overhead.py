@@ -1,13 +1,14 @@
 """The cost of the DDP chapter's step, and of `launch` itself, against the barest loop."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 
 import pandas as pd
 
 from benchmarks.bare import BareForkServer
-from benchmarks.table import Line, Spread, of, ratio_text, seconds_text, spread, times_as_fast
-from benchmarks.workers.steps import bare_loop, compare_loops
+from benchmarks.table import Line, beside, ratio_text, times_as_fast
+from benchmarks.workers.steps import PICKED, READY, bare_loop, compare_loops
 from ddp_workbook.chapters.distributed_data_parallel import BATCH_SIZE, DEPTH, WIDTH
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
@@ -24,30 +25,30 @@ CONTENTS = (
     "forward, mean loss, backward through DDP, optimizer. Same ranks, model, data, in turns by "
     "step; medians of full batches, the slower rank counts."
 )
-READY = "Here the barest loop has its rows in memory before the clock starts."
+NOT_PICKED = "Here the barest loop has its rows in memory before the clock starts."
 SURROUNDINGS = (
     "The barest loop alone, in ranks of `launch` and in ranks of a bare fork server, in turns."
 )
-
-OTHERS = {
-    "rows picked": "the barest loop",
-    "rows ready": "the barest loop, rows ready",
-    "bare": "a bare fork server",
-}
 
 
 def measure(quick: bool = False) -> list[Line]:
     """Four lines: the chapter's step at two sizes, one without picking, and the surroundings."""
     small = in_the_same_ranks(CHAPTER, 15 if quick else 100)
-    found = [
-        _against(small, "rows picked", f"the DDP chapter's step, {_size(CHAPTER)}", MOST, CONTENTS),
-        _against(small, "rows ready", "the same, against rows that are ready", None, READY),
-    ]
     large = in_the_same_ranks(LARGE, 3 if quick else 8)
-    found.append(
-        _against(large, "rows picked", f"the DDP chapter's step, {_size(LARGE)}", MOST, "")
-    )
-    return [*found, surroundings(3 if quick else 8)]
+    without_picking = "the same, against rows that are ready"
+    return [
+        chapters_step(small, CHAPTER, CONTENTS),
+        beside(small, without_picking, "chapter", READY, longer=True, note=NOT_PICKED),
+        chapters_step(large, LARGE),
+        surroundings(3 if quick else 8),
+    ]
+
+
+def chapters_step(frame: pd.DataFrame, size: tuple[int, int, int], note: str = "") -> Line:
+    """The chapter's step against the barest loop, with the target."""
+    what = "the DDP chapter's step, width {}, depth {}, batch {}".format(*size)
+    line = beside(frame, what, "chapter", PICKED, longer=True, note=note)
+    return replace(line, target=f"at most {MOST} times", met=bool(line.ratio <= MOST))
 
 
 def in_the_same_ranks(size: tuple[int, int, int], rounds: int) -> pd.DataFrame:
@@ -64,8 +65,8 @@ def in_the_same_ranks(size: tuple[int, int, int], rounds: int) -> pd.DataFrame:
 
 def surroundings(rounds: int) -> Line:
     """The barest loop under `launch` against the same under a bare fork server."""
-    epochs = 8
-    call = Call(bare_loop, (epochs, *CHAPTER))
+    settings = (8, *CHAPTER)  # epochs, then the sizes
+    call = Call(bare_loop, settings)
 
     def under_launch(**more: str) -> float:
         of_ranks = run_ranks(call, RANKS, 600, quiet=True, threads=1, environment=_no_gpu() | more)
@@ -75,46 +76,17 @@ def surroundings(rounds: int) -> Line:
         ways: dict[str, Callable[[], float]] = {
             "launch": under_launch,
             "without": lambda: under_launch(TORCH_FR_BUFFER_SIZE="0"),
-            "bare": lambda: _slower(server.run(bare_loop, epochs, *CHAPTER, ranks=RANKS)[1]),
+            "a bare fork server": lambda: _slower(server.run(bare_loop, *settings, ranks=RANKS)[1]),
         }
         frame = compare(ways, rounds, warm_up=0)
-    recorder = times_as_long(frame, "launch", "without")
+    recorder = times_as_fast(frame, "without", "launch")
     note = f"{SURROUNDINGS} Of it, the flight recorder: {ratio_text(recorder, 'times as long')}."
-    return _line(frame, "launch", "bare", "the barest step, in ranks of launch", None, note)
+    what = "the barest step, in ranks of launch"
+    return beside(frame, what, "launch", "a bare fork server", longer=True, note=note)
 
 
 def _slower(of_ranks: list[list[float]]) -> float:
     return median(max(epoch) for epoch in zip(*of_ranks, strict=True))
-
-
-def _against(frame: pd.DataFrame, other: str, what: str, most: float | None, note: str) -> Line:
-    return _line(frame, "chapter", other, what, most, note)
-
-
-def _line(
-    frame: pd.DataFrame, mine: str, other: str, what: str, most: float | None, note: str
-) -> Line:
-    ratio = times_as_long(frame, mine, other)
-    return Line(
-        what,
-        seconds_text(of(frame, mine)),
-        spread(of(frame, mine)).median,
-        f"{OTHERS[other]}: {seconds_text(of(frame, other))}",
-        ratio.median,
-        ratio_text(ratio, "times as long"),
-        f"at most {most} times" if most else "",
-        bool(ratio.median <= most) if most else None,
-        note,
-    )
-
-
-def times_as_long(frame: pd.DataFrame, candidate: str, other: str) -> Spread:
-    """How many times as long as `other` the candidate took, from the rounds of one frame."""
-    return times_as_fast(frame, other, baseline=candidate)
-
-
-def _size(size: tuple[int, int, int]) -> str:
-    return "width {}, depth {}, batch {}".format(*size)
 
 
 def _no_gpu() -> dict[str, str]:

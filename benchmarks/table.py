@@ -1,7 +1,7 @@
 """Lines of the benchmark's table: what was measured, compared with what, against which target."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,6 +88,36 @@ def ratio_text(ratio: Spread, words: str) -> str:
 def of(frame: pd.DataFrame, candidate: str) -> list[float]:
     """The seconds of one candidate."""
     return frame.loc[frame["candidate"] == candidate, "seconds"].tolist()
+
+
+def beside(
+    frame: pd.DataFrame, what: str, mine: str, other: str, longer: bool = False, note: str = ""
+) -> Line:
+    """`mine` against `other` in the same rounds, without a target.
+
+    The ratio says how many times as fast `mine` was, or how many times as long it took.
+    """
+    seconds = of(frame, mine)
+    ratio = times_as_fast(frame, other, mine) if longer else times_as_fast(frame, mine, other)
+    return Line(
+        what,
+        seconds_text(seconds),
+        spread(seconds).median,
+        f"{other}: {seconds_text(of(frame, other))}",
+        ratio.median,
+        ratio_text(ratio, "times as long" if longer else "times as fast"),
+        note=note,
+    )
+
+
+def at_least(line: Line, times: float) -> Line:
+    """The same line, with this target for its ratio."""
+    return replace(line, target=f"at least {times} times", met=bool(line.ratio >= times))
+
+
+def at_most(line: Line, seconds: float) -> Line:
+    """The same line, with this target for its seconds."""
+    return replace(line, target=f"at most {seconds:g} s", met=bool(line.value <= seconds))
 
 
 def rich_table(lines: Iterable[Line], title: str) -> Table:

@@ -30,6 +30,7 @@ from benchmarks import (
 from benchmarks.bare import BareForkServer
 from benchmarks.rows import ROWS
 from benchmarks.table import Line, Spread
+from benchmarks.workers.steps import PICKED, READY
 from ddp_workbook.experiments.data_parallel.step_times import Size
 from ddp_workbook.experiments.distributed_data_parallel import step_times
 from ddp_workbook.recording.timing import compare
@@ -62,7 +63,7 @@ def test_ratios_are_taken_round_by_round():
     """A slow round is slow for both, and does not count as a difference."""
     timings = frame(fast=[1.0, 10.0, 2.0], slow=[3.0, 30.0, 6.0])
     assert table.times_as_fast(timings, "fast", "slow") == Spread(3.0, 3.0, 3.0, 3)
-    assert step_overhead.times_as_long(timings, "slow", "fast").median == 3.0
+    assert table.beside(timings, "both", "slow", "fast", longer=True).ratio == 3.0
 
 
 # The command
@@ -164,13 +165,9 @@ def test_faults_of_a_kernel():
 def test_the_chapters_step_is_compared_in_the_same_ranks():
     """All three loops, a time a round; the toy step is far below a second."""
     timings = step_overhead.in_the_same_ranks(step_overhead.CHAPTER, rounds=3)
-    assert timings["candidate"].value_counts().to_dict() == {
-        "chapter": 3,
-        "rows picked": 3,
-        "rows ready": 3,
-    }
+    assert timings["candidate"].value_counts().to_dict() == {"chapter": 3, PICKED: 3, READY: 3}
     assert timings["seconds"].between(1e-5, 1).all()
-    assert 0.3 < step_overhead.times_as_long(timings, "chapter", "rows picked").median < 3
+    assert 0.3 < table.times_as_fast(timings, PICKED, "chapter").median < 3
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from ddp_workbook.chapters import distributed_data_parallel as chapter
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
 
 WARM_UP = 3  # steps of each epoch that do not count: DDP rebuilds its buckets after the first
+PICKED, READY = "the barest loop", "the barest loop, rows ready"
 Rows = tuple[Tensor, Tensor]  # images and labels
 Seconds = dict[str, list[float]]
 
@@ -55,12 +56,12 @@ def one_epoch(
     digits: DigitsDataset, device: torch.device, width: int, depth: int, batch_size: int
 ) -> Seconds:
     """The chapter's own `train`; whenever it asks for a batch, the other loops do their step."""
-    seconds: Seconds = {"chapter": [], "rows ready": [], "rows picked": []}
+    seconds: Seconds = {"chapter": [], READY: [], PICKED: []}
     ready, picked = BareLoop(width, depth), BareLoop(width, depth)
     rows, own = already_picked(digits, batch_size), my_rows(digits, batch_size)
     others = {
-        "rows ready": lambda step: ready.step(*rows[step]),
-        "rows picked": lambda step: picked.step(digits.images[own[step]], digits.labels[own[step]]),
+        READY: lambda step: ready.step(*rows[step]),
+        PICKED: lambda step: picked.step(digits.images[own[step]], digits.labels[own[step]]),
     }
 
     def batches_in_turns(*args) -> Iterator[Rows]:
