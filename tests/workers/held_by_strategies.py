@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from ddp_workbook.experiments.fully_sharded.strategies import Strategy
+from ddp_workbook.recording.memory import MemoryLedger
 
 Shapes = list[tuple[int, ...]]
 
@@ -27,53 +28,29 @@ STRATEGIES = {
 }
 
 
-class Noting(torch.autograd.Function):
-    """Does nothing but call `note`, in forward and again in backward."""
-
-    @staticmethod
-    def forward(ctx, value, note):
-        ctx.note = note
-        note()
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        ctx.note()
-        return gradient, None
-
-
 class Layer(nn.Module):
-    """Parameters of these shapes, all used. `note` is called before and after, both ways."""
+    """Parameters of these shapes, all used."""
 
-    def __init__(self, shapes: Shapes, note) -> None:
+    def __init__(self, shapes: Shapes) -> None:
         super().__init__()
         self.tensors = nn.ParameterList(torch.ones(shape) for shape in shapes)
-        self.note = note
 
     def forward(self, value: Tensor) -> Tensor:
-        value = Noting.apply(value, self.note)
-        value = sum((tensor.sum() for tensor in self.tensors), value * 1.0)
-        return Noting.apply(value, self.note)
+        return sum((tensor.sum() for tensor in self.tensors), value * 1.0)
 
 
 class Model(Layer):
-    """A root and its blocks; `most` is how many bytes of parameters were whole at a time."""
+    """A root and its blocks."""
 
     def __init__(self, root: Shapes, blocks: list[Shapes]) -> None:
-        super().__init__(root, self.look)
-        self.blocks = nn.ModuleList(Layer(shapes, self.look) for shapes in blocks)
-        self.most = 0
+        super().__init__(root)
+        self.blocks = nn.ModuleList(map(Layer, blocks))
 
     def forward(self, value: Tensor) -> Tensor:
         value = super().forward(value)
         for block in self.blocks:
             value = block(value)
-        return Noting.apply(value, self.look)
-
-    def look(self) -> None:
-        """A parameter that is no DTensor is whole: FSDP exchanges the two."""
-        whole = [p for p in self.parameters() if not isinstance(p, DTensor)]
-        self.most = max(self.most, sum(p.untyped_storage().nbytes() for p in whole))
+        return value
 
 
 def held_by(cases: list[tuple[Shapes, list[Shapes], str]]) -> list[dict[str, int]]:
@@ -87,7 +64,8 @@ def held(root: Shapes, blocks: list[Shapes], strategy: str) -> dict[str, int]:
     model = Model(root, blocks)
     wrapped = STRATEGIES[strategy].wrap(model, torch.device("cpu"))
     optimizer = STRATEGIES[strategy].optimizer(model)
-    wrapped(torch.ones((), requires_grad=True)).backward()
+    with MemoryLedger(model) as ledger:
+        wrapped(torch.ones((), requires_grad=True)).backward()
     optimizer.step()
     own = optimizer.optim if strategy == "zero_1" else optimizer
     states = [state[name] for state in own.state.values() for name in ("exp_avg", "exp_avg_sq")]
@@ -95,7 +73,7 @@ def held(root: Shapes, blocks: list[Shapes], strategy: str) -> dict[str, int]:
         "parameters": size(model.parameters()),
         "gradients": size(p.grad for p in model.parameters()),
         "optimizer": size(states),
-        "gathered": 0 if strategy in ("ddp", "zero_1") else model.most,
+        "gathered": max(sum(moment.whole.values()) for moment in ledger.timeline),
     }
 
 
