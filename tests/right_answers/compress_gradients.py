@@ -1,8 +1,4 @@
 # %% the remainder against what came back, as PowerSGD keeps it
-import torch
-import torch.distributed as dist
-
-
 def compress_gradients(state, bucket):
     key, size = bucket.index(), dist.get_world_size()
     wanted = bucket.buffer().clone()
@@ -22,10 +18,6 @@ def compress_gradients(state, bucket):
 
 
 # %% a mask, and the bucket's own memory for the result
-import torch
-import torch.distributed as dist
-
-
 def compress_gradients(state, bucket):
     buffer, index = bucket.buffer(), bucket.index()
     state[index, "step"] = state.get((index, "step"), -1) + 1
@@ -44,11 +36,6 @@ def compress_gradients(state, bucket):
 
 
 # %% keyed by the first parameter, alone without a message
-import torch
-import torch.distributed as dist
-from torch.futures import Future
-
-
 def compress_gradients(state, bucket):
     memory = state.setdefault(bucket.parameters()[0], [0, None])
     total = bucket.buffer() + (0 if memory[1] is None else memory[1])

@@ -1,6 +1,4 @@
 # %% one flat vector, DiLoCo's way with an optimizer for the meetings
-import torch
-import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 
@@ -25,10 +23,6 @@ def every_h_steps(model, batches, every, rate):
 
 # %% the weights travel, not the differences
 import copy
-
-import torch
-import torch.distributed as dist
-import torch.nn.functional as F
 
 
 def every_h_steps(model, batches, every, rate):

@@ -1,9 +1,4 @@
 # %% the groups of the old optimizer get the new parameters
-import torch
-import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
-
-
 def heal_does_not_learn(model, batches):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     fully_shard(model)

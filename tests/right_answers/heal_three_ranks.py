@@ -1,8 +1,4 @@
 # %% the ranks agree on the number of steps, and empty batches follow
-import torch
-import torch.distributed as dist
-
-
 def heal_three_ranks(rows, batch_size):
     ranks = dist.get_world_size()
     batches = [b for b in rows[dist.get_rank() :: ranks].split(batch_size) if len(b)]

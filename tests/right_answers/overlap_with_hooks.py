@@ -1,7 +1,4 @@
 # %% futures that divide afterwards
-import torch.distributed as dist
-
-
 def overlap_with_hooks(model):
     futures = []
 
@@ -23,10 +20,6 @@ def overlap_with_hooks(model):
 
 
 # %% pairs of gradients in one flat tensor
-import torch
-import torch.distributed as dist
-
-
 def overlap_with_hooks(model):
     trained = [p for p in model.parameters() if p.requires_grad]
     pending, sent = [], []

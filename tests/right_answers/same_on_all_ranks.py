@@ -1,9 +1,6 @@
 # %% a cryptographic hash, all 32 bytes of it
 import hashlib
 
-import torch
-import torch.distributed as dist
-
 
 def same_on_all_ranks(tensors):
     digest = hashlib.sha256()

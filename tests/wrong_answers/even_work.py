@@ -37,15 +37,6 @@ edit(
     for sample in order + order[: -len(order) % world_size]:""",
 )
 
-# %% hopes that chance makes it even, with the generator that belongs to all
-# told: it changed the state of Python's random
-body("""
-    import random
-    samples = list(range(len(costs)))
-    random.shuffle(samples)
-    return [samples[rank::world_size] for rank in range(world_size)]
-""")
-
 # %% deals there and back, which evens out ranks of equally many samples only
 # told: about equally many samples
 edit(

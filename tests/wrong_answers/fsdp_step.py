@@ -69,11 +69,6 @@ edit(
 # told: What does backward need again
 edit("        if block is not last:\n            block.gather()\n", "")
 
-# %% only rank 0 takes part
-# told: never by rank
-# right at: 1
-edit("    last =", "    if dist.get_rank() > 0:\n        return\n    last =")
-
 # %% calls a reduce-scatter of its own
 # told: Which of their calls does the work of this one
 edit(

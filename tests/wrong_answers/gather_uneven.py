@@ -43,16 +43,6 @@ edit(
     "tensor.new_zeros(max(lengths).item())",
 )
 
-# %% gathers to rank 0, the others have nothing
-# told: one rank alone has the result
-# right at: 1
-edit(
-    "_ in lengths]\n    dist.all_gather(everyone, padded)",
-    "_ in lengths if dist.get_rank() == 0]\n    dist.gather(padded, everyone, dst=0)",
-    "everyone, lengths, strict=True",
-    "everyone, lengths",
-)
-
 # %% pads to 260 rows, whatever comes
 # told: To which length do you pad, and which dtype
 edit("max(lengths).item()", "260")

@@ -57,15 +57,3 @@ edit(
     "dist.reduce(tensor, group_dst=0, group=between)\n"
     "        dist.broadcast(tensor, group_src=0, group=between)",
 )
-
-# %% starts all three, and waits for them at the end
-# told: use that tensor before
-# right at: 1
-body("""
-    works = [dist.reduce(tensor, group_dst=0, group=inside, async_op=True)]
-    if between is not None:
-        works.append(dist.all_reduce(tensor, group=between, async_op=True))
-    works.append(dist.broadcast(tensor, group_src=0, group=inside, async_op=True))
-    for work in works:
-        work.wait()
-""")

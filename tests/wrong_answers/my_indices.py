@@ -2,15 +2,6 @@
 # told: The same call gives other samples the next time
 edit("n, generator=generator", "n")
 
-# %% seeds the generator that everybody else in the process uses, too
-# told: it changed the seed of torch
-edit(
-    "generator = torch.Generator().manual_seed(seed + epoch)",
-    "torch.manual_seed(seed + epoch)",
-    "n, generator=generator",
-    "n",
-)
-
 # %% repeats the order as often as it takes, and divides by n = 0 to know how often
 # told: n can be 0
 edit(
@@ -18,24 +9,14 @@ edit(
     "(order * (each * world_size // n + 1))[: each * world_size]",
 )
 
-# %% keeps the order, and makes it longer in place
+# %% keeps the order of so many samples, whatever the epoch and the seed
 # told: Made first, this call is right
-import functools
-
-
-@functools.cache
-def order_of(n, shuffle, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randperm(n, generator=generator).tolist() if shuffle else list(range(n))
-
-
-def my_indices(n, rank, world_size, epoch=0, shuffle=True, drop_last=False, seed=0):
-    order = order_of(n, shuffle, seed + epoch)
-    if n:
-        order += [order[place % n] for place in range(-len(order) % world_size)]
-    total = n // world_size * world_size if drop_last else len(order)
-    return order[rank:total:world_size]
-
+edit(
+    "def my_indices",
+    "KEPT = {}\n\n\ndef my_indices",
+    "torch.randperm(n, generator=generator).tolist()",
+    "KEPT.setdefault(n, torch.randperm(n, generator=generator).tolist())",
+)
 
 # %% deals first, and shuffles what a rank has got
 # told: Which of the rules comes first

@@ -3,17 +3,6 @@
 # right at: 1
 edit("range(2 * (ranks - 1))", "range((2 * ranks - 1) * (ranks > 1))")
 
-# %% a send waits for its receive, and all ranks send first
-# told: hangs
-# told: dist.send(leaving, (rank + 1) % ranks)
-# right at: 1
-edit(
-    "sending = dist.isend(leaving, (rank + 1) % ranks)  # with send, all ranks would wait",
-    "dist.send(leaving, (rank + 1) % ranks)",
-    "\n        sending.wait()",
-    "",
-)
-
 # %% takes the old numbers away from themselves, which makes nan of inf
 # told: inf is in place 2
 # told: Whose are in this sum, and how often
@@ -82,11 +71,6 @@ edit(
 # told: How many pieces are there
 # right at: 1
 edit("tensor_split(ranks)", "chunk(ranks)")
-
-# %% the other rank is 1 - rank, which is a rank at 2 ranks only
-# told: one of ranks 0 to
-# right at: 1, 2
-edit("(rank + 1) % ranks", "1 - rank", "(rank - 1) % ranks", "1 - rank")
 
 # %% leaves the work to a collective
 # told: called all_reduce

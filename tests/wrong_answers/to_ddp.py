@@ -8,10 +8,6 @@ edit(
     "",
 )
 
-# %% destroys the group of its caller
-# told: also ends it
-edit("    return", "    dist.destroy_process_group()\n    return")
-
 # %% all-reduces the loss in each step, one more message to wait for
 # told: Which of your lines send something in a step
 # told: all_reduce: 36 bytes

@@ -1,7 +1,3 @@
-# %% returns the gradient of the batch as one vector, without the way back
-# told: a list is asked for
-edit("return combined", "return torch.cat([one.flatten() for one in combined])")
-
 # %% writes the shares into the caller's list
 # told: came back your function changed rows
 edit(
