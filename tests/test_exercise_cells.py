@@ -28,6 +28,7 @@ from ddp_workbook.exercises.judging.yours import yours
 from ddp_workbook.files import temporary_folders
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.notebook import pages
+from ddp_workbook.rank_colours import contrast
 from tests.attempts import RIGHT, cell
 from tests.cells import Kernel, run
 from tests.leftovers import (  # noqa: F401 (fixtures)
@@ -384,15 +385,7 @@ def test_a_machine_that_is_too_busy_says_so_in_words(own_folder, monkeypatch):
 @pytest.mark.parametrize("colour", COLOURS.values())
 @pytest.mark.parametrize("page", ["#ffffff", "#111111"])
 def test_the_bar_can_be_seen_on_both_pages(colour, page):
-    light, dark = sorted((luminance(colour), luminance(page)), reverse=True)
-    assert (light + 0.05) / (dark + 0.05) >= 3
-
-
-def luminance(colour: str) -> float:
-    """As the WCAG define it."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return sum(weight * p for weight, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    assert contrast(colour, page) >= 3
 
 
 def test_long_rows_and_long_prints_are_cut():

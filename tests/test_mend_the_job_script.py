@@ -3,9 +3,9 @@
 import os
 import re
 import subprocess
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ddp_workbook.exercises import mend_the_job_script as exercise
@@ -13,6 +13,7 @@ from ddp_workbook.exercises.judging import directives, job_scripts
 from ddp_workbook.exercises.judging.catalogue import Exercise
 from ddp_workbook.exercises.judging.directives import Asked, Refused
 from tests.clusters.slurm import Slurm
+from tests.leftovers import wait_until
 
 SLURM, PBS = map(exercise.without_margin, exercise.mend_the_job_script())
 HALF_AN_HOUR = 30 * 60
@@ -163,10 +164,7 @@ def test_nothing_is_left_of_a_play(tmp_path, monkeypatch):
     text = f"#!/bin/bash\n{real} {marker} &\n"
     run = job_scripts.play("slurm", text, Asked(nodes=2), 1, fails=False)
     assert run.status == 0
-    until = time.monotonic() + 10
-    while sleeping(marker) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert sleeping(marker) == []
+    assert wait_until(lambda: not sleeping(marker))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -192,16 +190,10 @@ def test_the_folder_of_a_player_that_was_killed_is_swept_away(tmp_path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == [f"{job_scripts.FOLDER}{os.getpid()}-b"]
 
 
-def sleeping(marker: str) -> list[str]:
+def sleeping(marker: str) -> list[psutil.Process]:
     """Processes with this word in their command."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if marker.encode() in file.read_bytes().split(b"\0"):
-                found.append(file.parent.name)
-        except OSError:
-            continue
-    return found
+    every = psutil.process_iter(["cmdline"])
+    return [one for one in every if marker in (one.info["cmdline"] or [])]
 
 
 # Against a real Slurm

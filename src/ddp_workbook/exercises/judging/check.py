@@ -187,7 +187,6 @@ class OnRanks:
     too_much: str = "Each collective costs a round trip. Which of them is not needed?"
     keeps: str = ""  # where to look if an argument is changed; "" if it may be
     errors: Mapping[str, str] = field(default_factory=dict)  # part of a message -> where to look
-    pause: float = 0.03  # seconds by which some ranks are late, so that a missing wait shows
     group: bool = True
     network: str | None = None  # that the ranks communicate on, unless each has a GPU
     may_seed: bool = False  # the function may change the seed of torch
@@ -259,7 +258,6 @@ class Alone(OnRanks):
 
     sizes: tuple[int, ...] = ()
     group: bool = False
-    pause: float = 0.0
     pairs: int = 400
     times: Callable[[Any], int] = lambda case: 1
 

@@ -36,6 +36,7 @@ from ddp_workbook.exercises.judging.watch import Watch
 from ddp_workbook.launcher.process_group import set_up
 
 EXERCISES = os.path.dirname(os.path.dirname(__file__))  # the check's own lines are not the reader's
+LATE = 0.03  # seconds by which some ranks are late, so that a missing wait shows
 SEED = 20_000  # of a rank's random numbers; no check uses it or one near it
 MEETINGS = count()  # of this rank with the others
 Only = tuple[int, int | None] | None  # a call's number and, for `Alone`, perhaps its rank
@@ -112,7 +113,7 @@ class InRank:
             late = pauses and check.group and comes_late(number, rank, self.size)
             seen.append([])
             for one in ranks:
-                actual, record = call(check, function, case, one, check.pause if late else 0)
+                actual, record = call(check, function, case, one, LATE if late else 0)
                 seen[-1].append(record)
                 returned += [] if check.observe else [(actual, record)]
         for actual, record in returned:
