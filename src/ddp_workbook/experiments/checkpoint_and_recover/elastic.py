@@ -38,9 +38,7 @@ def empty(name: str) -> Path:
     return folder
 
 
-def lose_a_host(
-    lost: str = "node b", environment: Mapping[str, str] = OWN_STORE, timeout: float = LIMIT
-) -> dict[str, AgentRun]:
+def lose_a_host(lost: str = "node b") -> dict[str, AgentRun]:
     """Two pretend nodes, one rank each; one is lost, and comes back once the other saves alone."""
     saved = empty("hosts")
     line = ["--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "3"]
@@ -53,9 +51,9 @@ def lose_a_host(
     alone = saved / f"step_{3 * EVERY:06}_*"
     return run_agents(
         nodes | {f"{lost} again": line},
-        timeout=timeout,
+        timeout=LIMIT,
         delays={"node b": 1.0, f"{lost} again": alone},
-        environment={"LOGLEVEL": "INFO", **environment},
+        environment={"LOGLEVEL": "INFO"} | OWN_STORE,
         quiet=True,
     )
 
@@ -152,12 +150,24 @@ def hosts(said: pd.DataFrame) -> figures.Picture:
 # A restart on one host
 
 
-def restarted(environment: Mapping[str, str] = OWN_STORE, timeout: float = LIMIT) -> AgentRun:
-    """Two ranks; rank 1 is killed after step 7, and torchrun starts both again."""
-    line = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "3", "--tee", "3", *WATCHED]
-    line += ["--accident", "rank-1-dies", "7", "--saved", str(empty("restart")), "--every", "5"]
-    runs = {"this node": [*line, "--epochs", "1"]}
-    return run_agents(runs, timeout=timeout, environment=environment, quiet=True)["this node"]
+def two_ranks(*words: str, environment: Mapping[str, str] = OWN_STORE) -> AgentRun:
+    """A torchrun with two ranks on this host; `words` are the rest of its line."""
+    line = ["--standalone", "--nproc-per-node", "2", *words]
+    runs = run_agents({"": line}, timeout=LIMIT, environment=environment, quiet=True)
+    return runs[""]
+
+
+def killed_and_restarted(step: int, name: str, every: int, *words: str) -> AgentRun:
+    """Rank 1 of two is killed after `step`, and torchrun starts both again; saves go to `name`."""
+    line = ["--max-restarts", "3", "--tee", "3", *WATCHED, "--epochs", "1", *words]
+    line += ["--accident", "rank-1-dies", str(step)]
+    line += ["--saved", str(empty(name)), "--every", str(every)]
+    return two_ranks(*line, environment=OWN_STORE | {"LOGLEVEL": "INFO"})
+
+
+def restarted() -> AgentRun:
+    """Rank 1 is killed after step 7."""
+    return killed_and_restarted(7, "restart", 5)
 
 
 def kept_and_lost(run: AgentRun) -> pd.DataFrame:
@@ -178,10 +188,9 @@ def kept_and_lost(run: AgentRun) -> pd.DataFrame:
     return table
 
 
-def restarts_needed(environment: Mapping[str, str], timeout: float = LIMIT) -> int | None:
+def restarts_needed(environment: Mapping[str, str]) -> int | None:
     """Rank 1 fails once: after how many restarts all ranks meet; None if they never do."""
-    line = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "3", *CAUSE, "once"]
-    run = run_agents({"": line}, timeout=timeout, environment=environment, quiet=True)[""]
+    run = two_ranks("--max-restarts", "3", *CAUSE, "once", environment=environment)
     met = re.search(r"all ranks have met in attempt (\d)", run.output)
     return int(met[1]) if met else None
 
@@ -203,10 +212,9 @@ def clean_restarts(found: Mapping[str, list[int | None]]) -> pd.DataFrame:
 # The line that names the cause
 
 
-def report(*words: str, timeout: float = LIMIT) -> str:
+def report(*words: str) -> str:
     """torchrun's report on a failed run of cause.py, from "Root Cause" on."""
-    line = ["--standalone", "--nproc-per-node", "2", *CAUSE, *words]
-    run = run_agents({"": line}, timeout=timeout, environment=OWN_STORE, quiet=True)[""]
+    run = two_ranks(*CAUSE, *words)
     said = run.output[run.output.index("Root Cause") :]
     return re.sub(r"^=+$", "", said, flags=re.MULTILINE).strip()
 
@@ -238,30 +246,28 @@ CASES = {
 }
 
 
-def told(
-    cases: Mapping[str, tuple[str, list[str]]] = CASES, timeout: float = LIMIT
-) -> pd.DataFrame:
-    """A row a case, (signal to torchrun, its options): what is left if a save takes three seconds.
+def told() -> pd.DataFrame:
+    """A row for each of CASES, (signal to torchrun, options): what is left if a save takes 3 s.
 
     The cases run side by side.
     """
-    folders = {name: empty(name) for name in cases}
+    folders = {name: empty(name) for name in CASES}
     lines = {
         name: [
             *("--standalone", "--nproc-per-node", "1", *options, "--tee", "3", *WATCHED),
             *("--accident", signal, "7", "--slow-disk", "3", "--pace", "0.2"),
             *("--saved", str(folders[name]), "--every", "5"),
         ]
-        for name, (signal, options) in cases.items()
+        for name, (signal, options) in CASES.items()
     }
-    runs = run_agents(lines, timeout=timeout, environment=OWN_STORE, quiet=True)
+    runs = run_agents(lines, timeout=LIMIT, environment=OWN_STORE, quiet=True)
     return pd.DataFrame(
         {
             "torchrun ends with": [run.returncode for run in runs.values()],
             "newest save": [newest(folder) for folder in folders.values()],
             "half a file": [(folder / "unfinished").exists() for folder in folders.values()],
         },
-        index=list(cases),
+        index=list(CASES),
     )
 
 

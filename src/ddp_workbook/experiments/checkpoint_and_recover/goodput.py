@@ -15,14 +15,13 @@ import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.checkpoint_and_recover import watched
-from ddp_workbook.experiments.checkpoint_and_recover.elastic import LIMIT, OWN_STORE, WATCHED, empty
+from ddp_workbook.experiments.checkpoint_and_recover.elastic import empty, killed_and_restarted
 from ddp_workbook.experiments.checkpoint_and_recover.often import (
     HOUR,
     MINUTE,
     PUBLISHED,
     between_failures,
 )
-from ddp_workbook.launcher.agents import run_agents
 from ddp_workbook.launcher.launch import launch
 
 KILLED, PACE = 17, 0.1  # the step after which rank 1 is killed; seconds that a step is made longer
@@ -44,12 +43,7 @@ def measured() -> pd.DataFrame:
 
 def by_torchrun(every: int) -> dict[str, float]:
     """Rank 1 of 2 is killed, and torchrun starts both again."""
-    line = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "--tee", "3", *WATCHED]
-    line += ["--accident", "rank-1-dies", str(KILLED), "--pace", str(PACE), "--epochs", "1"]
-    line += ["--saved", str(empty("goodput")), "--every", str(every)]
-    run = run_agents(
-        {"": line}, timeout=LIMIT, environment=OWN_STORE | {"LOGLEVEL": "INFO"}, quiet=True
-    )[""]
+    run = killed_and_restarted(KILLED, "goodput", every, "--pace", str(PACE))
     said = rows([line.text for line in run.lines])
     arrived = [line.time for line in run.lines if line.text.startswith(watched.SAID)]
     began = said["time"].iloc[0] - arrived[0]  # what torchrun's log counts from

@@ -158,11 +158,11 @@ def save_both_ways(folder: Path, width: int = WIDTH, depth: int = DEPTH) -> tupl
     )
 
 
-def rows_held(name: str = "output.weight", width: int = WIDTH, depth: int = DEPTH) -> int:
-    """A worker: how many rows of this parameter are this rank's; they lie in rank order."""
+def rows_held() -> int:
+    """A worker: how many rows of `output.weight` are this rank's; they lie in rank order."""
     device = setup()
-    model = shard_by_block(DigitsTransformer(width, depth).to(device), device)
-    rows = len(model.state_dict()[name].to_local())
+    model = shard_by_block(DigitsTransformer(WIDTH, DEPTH).to(device), device)
+    rows = len(model.state_dict()["output.weight"].to_local())
     cleanup()
     return rows
 

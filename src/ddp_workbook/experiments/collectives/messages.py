@@ -51,9 +51,9 @@ def rounds_of_ways(*names: str, ranks: int = 8) -> dict[str, list[Round]]:
     return found
 
 
-def in_rounds(peers: list[list[int]], root: int = 0) -> list[Round]:
+def in_rounds(peers: list[list[int]]) -> list[Round]:
     """Sort each rank's sends into rounds: one at a time, and none before it has the numbers."""
-    left, has, rounds = [list(one) for one in peers], [root], []
+    left, has, rounds = [list(one) for one in peers], [0], []
     while pairs := [(rank, left[rank].pop(0)) for rank in has if left[rank]]:
         rounds.append(pairs)
         has += [peer for _, peer in pairs]
@@ -82,7 +82,7 @@ def _broadcast(name: str) -> None:
 
 
 @figures.drawn
-def rounds_plot(ways: Mapping[str, Sequence[Round]], root: int = 0) -> figures.Picture:
+def rounds_plot(ways: Mapping[str, Sequence[Round]]) -> figures.Picture:
     """A panel a way: arrows are messages, in the sender's colour; lines are ranks with the data."""
     ranks = 1 + max(to for rounds in ways.values() for pairs in rounds for _, to in pairs)
     figure = figures.Figure((figures.WIDTH, 0.8 + 0.32 * ranks), layout="constrained")
@@ -90,9 +90,9 @@ def rounds_plot(ways: Mapping[str, Sequence[Round]], root: int = 0) -> figures.P
     last = max(map(len, ways.values()))
     for axes, (way, rounds) in zip(panels, ways.items(), strict=True):
         axes.hlines(range(ranks), 0, last, color=FAINT, linewidth=1)
-        has = {root: 0} | {to: n for n, pairs in enumerate(rounds, 1) for _, to in pairs}
+        has = {0: 0} | {to: n for n, pairs in enumerate(rounds, 1) for _, to in pairs}
         for rank, since in has.items():
-            axes.hlines(rank, since, last, color=rank_colour(root), linewidth=3)
+            axes.hlines(rank, since, last, color=rank_colour(0), linewidth=3)
         for number, pairs in enumerate(rounds, 1):
             for one, other in pairs:
                 ends = (number - 1, one), (number, other)

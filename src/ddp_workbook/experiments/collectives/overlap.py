@@ -49,16 +49,16 @@ def overlapped(tensor: Tensor, clock: Clock) -> None:
     clock.span("waits", work.wait)
 
 
-def both_ways(ranks: int = 2, repeats: int = 5) -> dict[str, Sequence[list[Span]]]:
+def both_ways() -> dict[str, Sequence[list[Span]]]:
     """For each way and rank its spans, from the repeat that was over first on all ranks."""
-    of_ranks = launch(spans_of_both, repeats, ranks=ranks, network=NETWORK)
+    of_ranks = launch(spans_of_both, ranks=2, network=NETWORK)
     return {
         way: min(zip(*(one[way] for one in of_ranks), strict=True), key=_last_end)
         for way in of_ranks[0]
     }
 
 
-def spans_of_both(repeats: int) -> dict[str, list[list[Span]]]:
+def spans_of_both(repeats: int = 5) -> dict[str, list[list[Span]]]:
     """In a rank: the spans of each repeat of both ways, in seconds since all ranks were ready."""
     tensor = torch.ones(NUMBERS, device=set_up(bare=False))
     found: dict[str, list] = {"in line": [], "overlapped": []}

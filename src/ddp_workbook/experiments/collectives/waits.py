@@ -23,7 +23,7 @@ CALLS = {
 }
 
 
-def meetings(call: str, repeats: int) -> list[Meeting]:
+def meetings(call: str, repeats: int = 5) -> list[Meeting]:
     """In a rank: for each repeat when all were ready, when this rank came to `call`, and left it.
 
     Seconds of time.monotonic, which all processes of a machine share. Rank LATE comes DELAY seconds
@@ -46,16 +46,14 @@ def meetings(call: str, repeats: int) -> list[Meeting]:
     return found
 
 
-def came_and_left(
-    *calls: str, ranks: int = 4, repeats: int = 5
-) -> dict[str, list[tuple[float, float]]]:
-    """For each call and rank: when it came and when it left, in seconds since all were ready.
+def came_and_left(*calls: str) -> dict[str, list[tuple[float, float]]]:
+    """For each call and each of four ranks: when it came and left, in seconds since all were ready.
 
     From the repeat that was over first on all ranks: other programs have disturbed it least.
     """
     found = {}
     for call in calls:
-        of_ranks = launch(meetings, call, repeats, ranks=ranks)
+        of_ranks = launch(meetings, call, ranks=4)
         found[call] = min(map(_since_ready, zip(*of_ranks, strict=True)), key=_last_to_leave)
     return found
 

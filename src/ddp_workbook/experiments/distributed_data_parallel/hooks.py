@@ -101,11 +101,9 @@ def watched_steps(steps: int, width: int, depth: int, **arguments) -> list[Backw
     return found
 
 
-def watched_backward(
-    ranks: int = 2, steps: int = 5, width: int = WIDTH, depth: int = DEPTH, **arguments
-) -> list[list[Backward]]:
+def watched_backward(ranks: int = 2, steps: int = 5, **arguments) -> list[list[Backward]]:
     """For each rank, the backward pass of each step. `arguments` are those of DDP's constructor."""
-    return launch(watched_steps, steps, width, depth, ranks=ranks, **arguments)
+    return launch(watched_steps, steps, WIDTH, DEPTH, ranks=ranks, **arguments)
 
 
 def _backward(seen: Sequence[tuple], sizes: dict[str, int]) -> Backward:

@@ -88,10 +88,10 @@ def true_loss(ddp: DistributedDataParallel, data: Subset, device: torch.device) 
     return F.cross_entropy(ddp.module(images), labels).item()
 
 
-def sorted_digits(seed: int, count: int = DIGITS) -> Subset:
-    """`count` digits chosen by the seed: first all zeros among them, then all ones, and so on."""
+def sorted_digits(seed: int) -> Subset:
+    """100 digits chosen by the seed: first all zeros among them, then all ones, and so on."""
     digits = DigitsDataset()
-    rows = torch.randperm(len(digits), generator=torch.Generator().manual_seed(seed))[:count]
+    rows = torch.randperm(len(digits), generator=torch.Generator().manual_seed(seed))[:DIGITS]
     return Subset(digits, rows[digits.labels[rows].argsort(stable=True)].tolist())
 
 

@@ -67,12 +67,11 @@ class DistributedWeightedSampler(Sampler[int]):
         return iter(drawn[dist.get_rank() :: dist.get_world_size()].tolist())
 
 
-def rare_digits(rare: int = 8, keep: int = 10) -> torch.Tensor:
-    """Labels of the digits, with only `keep` samples of the digit `rare`."""
+def rare_digits() -> torch.Tensor:
+    """Labels of the digits, with only ten samples of the digit 8."""
     labels = DigitsDataset().labels
-    of_rare = (labels == rare).nonzero().flatten()
     chosen = torch.ones(len(labels), dtype=torch.bool)
-    chosen[of_rare[keep:]] = False
+    chosen[(labels == 8).nonzero().flatten()[10:]] = False
     return labels[chosen]
 
 
