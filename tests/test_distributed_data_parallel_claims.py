@@ -16,11 +16,10 @@ from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.distributed_data_parallel import (
     accumulation,
+    autocast,
     batch_size,
     does_it_pay,
-    filling,
     hooks,
-    memory,
     messages,
     one_step,
     step_times,
@@ -102,19 +101,19 @@ def test_no_sync_sends_nothing():
 @pytest.fixture(scope="module")
 def backward() -> hooks.Backward:
     """What the picture of the buckets shows."""
-    return min(launch(filling.backwards, ranks=2)[0], key=lambda one: one.end)
+    return min(launch(hooks.backwards, ranks=2)[0], key=lambda one: one.end)
 
 
 def test_the_first_bucket_has_the_last_layers_and_leaves_before_the_last_gradient(backward):
     inside = [one.name for one in backward.ready if one.bucket == 0]
     assert {name.rpartition(".")[0] for name in inside} == {"output", "hidden.7", "hidden.6"}
     assert backward.sent[0].start < backward.last_gradient
-    assert [one.size >= filling.CAP * 2**20 for one in backward.sent] == [True] * 3 + [False]
+    assert [one.size >= hooks.CAP * 2**20 for one in backward.sent] == [True] * 3 + [False]
     assert sum(one.size for one in backward.sent) == sum(one.size for one in backward.ready)
 
 
 def test_the_picture_of_buckets_marks_the_last_gradient(backward):
-    picture = filling.buckets([[backward]])
+    picture = hooks.buckets([[backward]])
     named = {"0: output, hidden 6 to 7", "3: hidden 0 to 1", "last gradient ready "}
     assert named <= set(words(picture))
     assert f"is exposed, {figures.number(backward.end - backward.last_gradient)} ms" in picture.alt
@@ -152,7 +151,7 @@ def test_the_timeline_has_a_lane_for_each_rank():
 
 
 def test_pages_controls_change_the_buckets_and_the_straggler():
-    made = filling.play_buckets()
+    made = hooks.play_buckets()
     made.controls["cap"].value = 25
     made.wait()
     assert "bucket 0 (output, hidden 0 to 7)" in made.answer.words
@@ -169,9 +168,9 @@ def test_pages_controls_change_the_buckets_and_the_straggler():
 
 
 def test_a_rank_has_fewer_activations_and_everything_else_whole():
-    ways = {1: memory.ALONE, 2: memory.DDP, 4: memory.DDP}
-    found = {n: launch(memory.held_in_a_step, way, ranks=n)[0][0] for n, way in ways.items()}
-    table = memory.by_part(found)
+    ways = {1: autocast.ALONE, 2: autocast.DDP, 4: autocast.DDP}
+    found = {n: launch(autocast.held_in_a_step, way, ranks=n)[0][0] for n, way in ways.items()}
+    table = autocast.by_part(found)
     for part in ("parameters", "gradients", "optimizer state"):
         assert table[part].nunique() == 1
     assert list(table["buckets"]) == [0, *table["gradients"][1:]]

@@ -22,7 +22,7 @@ from ddp_workbook import show_code
 from ddp_workbook.chapters import many_machines
 from ddp_workbook.errors import LaunchRefused, WorkbookError
 from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.experiments.many_machines import breaks, faults, jobs, launchers, scaling
+from ddp_workbook.experiments.many_machines import breaks, jobs, launchers, scaling
 from ddp_workbook.launcher.agents import AgentRun, Line, error_of, parsed, run_agents
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.rendezvous import free_port
@@ -269,22 +269,22 @@ def test_the_default_patience_is_what_the_page_says():
     assert RendezvousTimeout().join.total_seconds() == 600
     source = inspect.getsource(c10d_rendezvous_backend)
     assert 'params.get_as_int("read_timeout", 60)' in source
-    by_name = {fault["name"]: fault for fault in faults.records()}
-    assert "node2" not in faults.key_sentence(by_name["host_never_comes"])
-    assert "(node1, 29400)" in faults.key_sentence(by_name["head_never_comes"])
+    by_name = {fault["name"]: fault for fault in breaks.records()}
+    assert "node2" not in breaks.key_sentence(by_name["host_never_comes"])
+    assert "(node1, 29400)" in breaks.key_sentence(by_name["head_never_comes"])
 
 
 def test_the_error_of_a_public_address_is_recorded():
     """Both hosts time out at an endpoint that no host takes for its own."""
-    (fault,) = [each for each in faults.records() if each["name"] == "head_does_not_know_itself"]
+    (fault,) = [each for each in breaks.records() if each["name"] == "head_does_not_know_itself"]
     assert fault["exit_code"] == {"node1": 1, "node2": 1}
     assert all("timed out" in message for message in fault["message"].values())
 
 
 def test_recorded_faults_hold_their_key_sentences():
     """Each with its advice; three raise no error, which the page says as well."""
-    table = faults.recorded()
-    assert len(table) == len(faults.RECORDED_ADVICE) and table["message"].all()
+    table = breaks.recorded()
+    assert len(table) == len(breaks.RECORDED_ADVICE) and table["message"].all()
     assert table["message"].str.startswith("none").sum() == 3
     assert table["message"].iloc[0] == "Connection refused, remote=[127.0.0.1]"
 

@@ -1,12 +1,13 @@
-"""Nodes that meet as torchruns do, or do not: played by ranks of one machine.
+"""Nodes that meet as torchruns do, or do not: played by ranks of one machine, and recorded.
 
 A torchrun that starts takes seconds, most of them for imports. Here the first rank of each node
 calls what torchrun calls to find the other nodes, so a meeting takes little more than one second.
-Then all ranks meet in `init_process_group`.
+Then all ranks meet in `init_process_group`. What needs nodes of its own was recorded.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -22,12 +23,12 @@ import torch.distributed as dist
 
 import ddp_workbook
 from ddp_workbook import figures
+from ddp_workbook.experiments.many_machines.launchers import RECORDED
 from ddp_workbook.figures.palette import pale_look, rank_colour, series_colour
 from ddp_workbook.launcher.rendezvous import LOOPBACK, free_port, loopback_store
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.rendezvous.api import RendezvousHandler
-
 
 JOIN = 2.5  # seconds until a node gives up one that will not come, in place of ten minutes
 READ = 1  # seconds until it gives up the store, in place of a minute
@@ -218,3 +219,50 @@ def said(of_hosts: Sequence[Seen], breaks: str) -> str:
     todo = f"What to do: {ADVICE[breaks]}." if ADVICE[breaks] else ""
     lines = [*(errors or ["All ranks have met."]), todo]
     return "\n".join(line for text in lines for line in textwrap.wrap(text, 80))
+
+
+# Faults that need nodes of their own: recorded, with what to do
+
+
+# Of the recorded ones: those that a laptop cannot show, and what to do about them.
+RECORDED_ADVICE = {
+    "wrong_interface": "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME: the one that the others can reach",
+    "own_name_is_loopback": "the same variable, or the node's real address in its /etc/hosts",
+    "head_does_not_know_itself": "the endpoint is what hostname prints there, if the others can "
+    "resolve it; or --rdzv-conf is_host=1 there, is_host=0 on the others",
+    "head_never_comes": "start the node that --rdzv-endpoint names; look for a firewall",
+    "port_taken_in_silence": "another port, found free when the job starts",
+    "standalone_on_both": "--nnodes and --rdzv-endpoint in place of --standalone",
+    "host_cut_off": "nothing: start again from what was saved; keep the group's timeout short",
+    "mixed_versions": "one environment for all nodes: that it works here is luck",
+}
+NO_ERROR = {
+    "port_taken_in_silence": "none: both nodes wait",
+    "standalone_on_both": "none: each rank says that it is rank 0 of 1",
+    "mixed_versions": "none: {torch}",
+}
+
+
+def recorded() -> pd.DataFrame:
+    """Faults that need nodes of their own, as tests/clusters/record_messages.py recorded them."""
+    by_name = {fault["name"]: fault for fault in records()}
+    return pd.DataFrame(
+        {
+            "what": by_name[name]["what"],
+            "message": NO_ERROR.get(name, key_sentence(by_name[name])).format(**by_name[name]),
+            "what to do": advice,
+        }
+        for name, advice in RECORDED_ADVICE.items()
+    )
+
+
+def records() -> list[dict]:
+    """All recorded faults: what was typed, said and how long it took, by node."""
+    return json.loads((RECORDED / "messages.json").read_text(encoding="utf-8"))
+
+
+def key_sentence(fault: dict) -> str:
+    """From the words that tell the fault to the end of their line, without a random port."""
+    said = "\n".join(fault["message"].values())
+    sentence = fault["key"] and said[said.index(fault["key"]) :].partition("\n")[0]
+    return re.sub(r"\]:\d+\$\d+", "]", sentence)  # gloo writes port$attempt
