@@ -258,6 +258,28 @@ except KeyboardInterrupt:
     assert not psutil.pid_exists(int(pid.read_text()))
 
 
+def test_one_that_is_stopped_as_its_last_cell_ends_says_so_too(tmp_path):
+    """It could look like a whole one: its kernel has done all cells."""
+    code = f"""
+import os, signal
+from pathlib import Path
+from nbclient import NotebookClient
+from ddp_workbook.instructor.execution import execute
+
+async def last_one(*args, execute_cell=NotebookClient.async_execute_cell, **kwargs):
+    await execute_cell(*args, **kwargs)
+    os.kill(os.getpid(), signal.SIGINT)
+
+NotebookClient.async_execute_cell = last_one
+try:
+    execute(Path({str(write_small(tmp_path))!r}))
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "stopped\n"
+
+
 def test_a_player_shows_its_stills(tmp_path):
     """All in the page; on paper the first and the last, each with what was chosen."""
     path = write_small(tmp_path)

@@ -55,11 +55,22 @@ def execute(
         )
         own = {} if env is None else {"env": dict(env)}
         try:
-            return client.execute(cleanup_kc=True, **own)
-        except AssertionError:
-            if client.km is None:  # nbclient ended the kernel at Ctrl-C or SIGTERM, then once more
+            client.execute(cleanup_kc=True, **own)
+        except Exception:
+            if was_stopped(client):
                 raise KeyboardInterrupt from None
             raise
+        if was_stopped(client):
+            raise KeyboardInterrupt
+        return notebook
+
+
+def was_stopped(client: NotebookClient) -> bool:
+    """Whether Ctrl-C or SIGTERM has come: nbclient's handler ends the kernel, and notes just this.
+
+    What execution comes to is chance then: an error of any kind, or a notebook like a whole one.
+    """
+    return hasattr(client, "_async_cleanup_kernel_future")
 
 
 def errors(notebook: nbformat.NotebookNode) -> list[str]:
