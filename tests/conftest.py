@@ -174,7 +174,7 @@ def turn(name: str) -> int:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Begin no test after the moment that `make check` has set."""
     if time.time() > float(os.environ.get("WORKBOOK_UNTIL", "inf")):
-        pytest.skip("left to `make test`: the two minutes are over")
+        pytest.skip("left to `make test`: its time is over")
 
 
 @pytest.hookimpl(wrapper=True)
