@@ -215,7 +215,7 @@ def test_all_ranks_follow_rank_0_where_not_all_see_the_checkpoint(strategy, tmp_
     write(tmp_path / "own", strategy)
     train, saved = tmp_path / "own" / "train.py", tmp_path / "saved"
     launch(train, "--epochs", "1", "--saved", saved, ranks=2)
-    elsewhere = 'Path("elsewhere") if dist.get_rank() else args.saved'
+    elsewhere = f"Path({str(tmp_path / 'elsewhere')!r}) if dist.get_rank() else args.saved"
     own = train.read_text()
     train.write_text(own.replace("Checkpointer(args.saved,", f"Checkpointer({elsewhere},"))
     assert train.read_text() != own
