@@ -28,19 +28,19 @@ FOLDERS = ("src", "tests", "tools", "benchmarks")
 BASES = ("origin/main", "main")  # what a branch is compared with
 # The rules of the tree and of its pages: seconds, whatever has changed
 RULES = (
-    "tests/test_layout.py",
-    "tests/test_pages.py",
-    "tests/test_lessons.py",
-    "tests/test_guide.py",
-    "tests/test_contributing.py",
+    "tests/tree/test_layout.py",
+    "tests/course/test_pages.py",
+    "tests/course/test_lessons.py",
+    "tests/course/test_guide.py",
+    "tests/tree/test_contributing.py",
 )
-EXERCISES = "tests/test_exercises.py"
+EXERCISES = "tests/judging/test_exercises.py"
 TESTS_OF = {  # folder -> the file that tests each name in it
-    "notebooks/": "tests/test_notebooks.py",
+    "notebooks/": "tests/course/test_notebooks.py",
     "ddp_workbook/exercises/": EXERCISES,
     "tests/wrong_answers/": EXERCISES,
-    "tests/right_answers/": "tests/test_right_answers.py",
-    "tests/doctor_scripts/": "tests/test_doctor_scripts.py",
+    "tests/right_answers/": "tests/judging/test_right_answers.py",
+    "tests/doctor_scripts/": "tests/workbench/doctor/test_doctor_scripts.py",
 }
 NOTHING_FOUND = 5  # of pytest, as where all that was chosen is left out for time
 CHECKS = (  # each says by itself what is wrong

@@ -6,7 +6,7 @@
 An exercise states its minutes in its own file. From them follow a page's exercise minutes, the
 tables of README.md, and in the guide the clock of every plan, and what leaving out a part of a page
 saves. Teaching minutes need a run, because code that a cell shows counts: without `--run` they stay
-as the page states them, and tests/test_notebooks.py compares. Nothing is written if a page or a
+as the page states them, and test_notebooks.py compares. Nothing is written if a page or a
 plan gets too long.
 """
 

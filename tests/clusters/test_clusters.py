@@ -14,9 +14,9 @@ from benchmarks.traces import wait_until
 from tests import clusters
 from tests.clusters.hosts import Hosts
 from tests.clusters.slurm import FOLDER, Slurm, sweep
+from tools.set_up import ROOT
 
 pytestmark = pytest.mark.cluster
-CHECKOUT = Path(__file__).parents[1]
 
 
 def machine() -> dict[str, object]:
@@ -91,7 +91,7 @@ def test_kill_minus_nine_of_the_owner_ends_all_hosts():
     lab += "slurm.hosts.popen(1, ['sleep', '321'])\n    print(slurm.folder, flush=True); input()"
     command = [sys.executable, "-c", lab]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    owner = subprocess.Popen(command, cwd=CHECKOUT, **pipes)
+    owner = subprocess.Popen(command, cwd=ROOT, **pipes)
     folder = Path(owner.stdout.readline().strip())
     assert folder.is_dir()
     family = psutil.Process(owner.pid)
@@ -148,7 +148,7 @@ def test_root_without_the_right_to_make_namespaces():
     """As in a container; the reason is the kernel's own."""
     ask = "from tests.clusters import missing; print(missing())"
     limited = ["setpriv", "--bounding-set", "-sys_admin", sys.executable, "-c", ask]
-    done = subprocess.run(limited, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    done = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "network namespaces, which are not to be had here" in done.stdout
     assert "Operation not permitted" in done.stdout
     assert clusters.missing() == ""

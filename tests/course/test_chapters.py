@@ -34,8 +34,9 @@ from ddp_workbook.chapters import (
 from ddp_workbook.digits import DigitsMLP, Trained
 from ddp_workbook.experiments.fully_sharded import one_process as transformer
 from ddp_workbook.notebook.code_diff import what_changed
+from tools.set_up import ROOT
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CHAPTERS = [
     single_process,
     data_parallel,
@@ -498,6 +499,9 @@ def test_a_rank_takes_its_own_gpu_only_if_all_have_one(monkeypatch, gpus, local_
 def test_every_chapters_file_is_in_the_list_above():
     """A new chapter is held to all of these tests, or this one fails."""
     files = {path.stem for path in Path(single_process.__file__).parent.glob("*.py")}
-    files -= {"__init__", "fully_sharded_real_run"}  # the latter has tests/test_real_run.py
+    files -= {
+        "__init__",
+        "fully_sharded_real_run",
+    }  # the latter has test_real_run.py
     files -= {"checkpointing", "locking", "stopping"}  # parts of checkpoint_and_recover
     assert files == {Path(chapter.__file__).stem for chapter in CHAPTERS}

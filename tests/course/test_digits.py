@@ -19,8 +19,9 @@ from ddp_workbook.digits import (
     accuracy,
     batches,
 )
+from tools.set_up import ROOT
 
-MAKE_DIGITS = Path(__file__).parents[1] / "data" / "make_digits.py"
+MAKE_DIGITS = ROOT / "data" / "make_digits.py"
 HEADER = ",".join(COLUMNS)
 THREE = ",".join(["1"] * 64 + ["3"])  # a row, labelled 3
 

@@ -1,7 +1,5 @@
 """Cells in tests/right_answers/<name>.py: right answers of another kind than the solution."""
 
-from pathlib import Path
-
 import pytest
 
 from ddp_workbook.exercises.judging.catalogue import Exercise
@@ -9,9 +7,10 @@ from ddp_workbook.exercises.judging.judge import examine
 from ddp_workbook.exercises.judging.verdict import SOLVED
 from tests.attempts import attempts_in_a_folder  # noqa: F401 (a fixture)
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tools.set_up import ROOT
 from tools.wrong_answers import read
 
-FILES = sorted((Path(__file__).parent / "right_answers").glob("*.py"))
+FILES = sorted((ROOT / "tests" / "right_answers").glob("*.py"))
 CELLS = [one for file in FILES for one in read(file.read_text("utf-8"), Exercise(file.stem))]
 
 

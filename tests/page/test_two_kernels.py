@@ -12,6 +12,7 @@ from ddp_workbook.launcher.launch import launch
 from tests.cells import Kernel
 from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (a fixture)
 from tests.workers import saving
+from tools.set_up import ROOT
 
 WORKER = "def who():\n    return {whose!r}\n"
 CHANGED = "is not as this notebook wrote it"
@@ -197,7 +198,7 @@ def test_two_processes_that_write_the_same_file_at_once(tmp_path):
 def test_no_two_pages_write_the_same_file():
     """A reader has several of them open, and each runs its own workers."""
     writers: dict[str, set[str]] = {}
-    for page in sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb")):
+    for page in sorted((ROOT / "notebooks").glob("*.ipynb")):
         for cell in nbformat.read(page, 4).cells:
             if cell.source.startswith("%%writefile"):
                 file = cell.source.partition("\n")[0].split()[-1]

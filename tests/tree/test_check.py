@@ -22,7 +22,7 @@ TREE = {
     "notebooks/01_page.ipynb": '{"cells": [{"cell_type": "code", "source": ["%load_ext x\\n", '
     '"from ddp_workbook import demos"]}, {"cell_type": "code", "source": ["%%exercise half\\n"]}]}',
 }
-PAGE, HALF = {"01_page": "tests/test_notebooks.py"}, {"half": check.EXERCISES}
+PAGE, HALF = {"01_page": "tests/course/test_notebooks.py"}, {"half": check.EXERCISES}
 
 
 @pytest.fixture

@@ -15,17 +15,17 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tools import set_up
+from tools.set_up import ROOT
 
-CHECKOUT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-CONDA = yaml.safe_load((CHECKOUT / "environment.yml").read_text())
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CONDA = yaml.safe_load((ROOT / "environment.yml").read_text())
 CONDA_LINES = [line for line in CONDA["dependencies"] if isinstance(line, str)]
 CONDA_NAMES = {"torch": "pytorch"}  # where conda-forge calls a package differently
 
 
 def constraints() -> dict[str, Version]:
     """What constraints.txt pins, by canonical name."""
-    lines = (CHECKOUT / "constraints.txt").read_text().splitlines()
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [line.split("==") for line in lines if line and not line.startswith("#")]
     return {canonicalize_name(name): Version(version) for name, version in pins}
 
@@ -65,7 +65,7 @@ def test_each_pin_lies_in_its_range(line):
 
 def test_each_package_has_its_reason():
     """A comment after every line of the two lists."""
-    text = (CHECKOUT / "pyproject.toml").read_text()
+    text = (ROOT / "pyproject.toml").read_text()
     lists = re.findall(r"(?ms)^(?:dependencies|dev) = \[\n(.*?)^\]", text)
     lines = [line for block in lists for line in block.splitlines()]
     assert len(lines) == len(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])

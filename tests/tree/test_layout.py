@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import ddp_workbook
+from tools.set_up import ROOT
 
-CHECKOUT = Path(__file__).parents[1]
-PACKAGE = CHECKOUT / "src" / "ddp_workbook"
+PACKAGE = ROOT / "src" / "ddp_workbook"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-NOTEBOOKS = sorted(CHECKOUT.glob("notebooks/*.ipynb"))
+NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 CHAPTERS = [path for path in NOTEBOOKS if not path.stem.startswith("00_")]
 
 # part of the package -> the parts that it may import from; every other import is a wrong arrow
@@ -59,7 +59,7 @@ MAY_IMPORT["cli"] = {"checkup", "program", "instructor", "planning", *MAY_IMPORT
 
 def name(path: Path) -> str:
     """The path as the test's name."""
-    return str(path.relative_to(CHECKOUT))
+    return str(path.relative_to(ROOT))
 
 
 def imports(path: Path, inside: bool = True) -> set[str]:
@@ -68,7 +68,7 @@ def imports(path: Path, inside: bool = True) -> set[str]:
     `ddp_workbook.play` of the front door is the module where `play` is at home.
     """
     found = set()
-    package = path.relative_to(CHECKOUT / "src").parent.parts
+    package = path.relative_to(ROOT / "src").parent.parts
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree) if inside else tree.body:
         if isinstance(node, ast.Import):
@@ -102,12 +102,10 @@ def test_every_part_has_its_row():
 
 def test_no_two_modules_import_each_other():
     """Neither directly nor around a corner, by imports at their top."""
-    modules = {
-        ".".join(path.relative_to(CHECKOUT / "src").with_suffix("").parts) for path in SOURCES
-    }
+    modules = {".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in SOURCES}
     graph = {}
     for path in SOURCES:
-        module = ".".join(path.relative_to(CHECKOUT / "src").with_suffix("").parts)
+        module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
         found = imports(path, inside=False)
         parents = {name.rpartition(".")[0] for name in found}  # from module import function
         graph[module] = (found | parents) & modules
@@ -116,7 +114,7 @@ def test_no_two_modules_import_each_other():
 
 def test_the_picture_of_the_parts_is_true():
     """CONTRIBUTING's has each of them, and no arrow leads up."""
-    text = (CHECKOUT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     picture = re.search(r"(?s)```\n(notebooks/.*?)```", text)[1]
     lines = [re.match(r"[│ ]*[├└]─ ((?:\w+(?:/|\.py) *)+)", line) for line in picture.splitlines()]
     levels = {
@@ -132,7 +130,7 @@ def test_the_picture_of_the_parts_is_true():
 def test_no_test_imports_from_another():
     """What several need is a fixture of conftest.py or a module named after what it is."""
     found = set()
-    for path in (CHECKOUT / "tests").rglob("test_*.py"):
+    for path in (ROOT / "tests").rglob("test_*.py"):
         modules = re.findall(
             r"(?m)^ *(?:from|import) (tests\.(?:\w+\.)*test_\w+)", path.read_text()
         )
@@ -192,7 +190,7 @@ def chapter_of(path: Path) -> str:
 def test_figures_belong_to_a_chapter():
     """figs/<stem>_*.svg; readme.svg is the README's."""
     stems = tuple(path.stem.partition("_")[2] + "_" for path in NOTEBOOKS)
-    figures = [path.name for path in CHECKOUT.glob("figs/*") if path.name != "readme.svg"]
+    figures = [path.name for path in ROOT.glob("figs/*") if path.name != "readme.svg"]
     assert [figure for figure in figures if not figure.startswith(stems)] == []
 
 
@@ -203,7 +201,7 @@ def test_no_made_file_is_committed():
     """What Python, Jupyter and the reader make stays out of the repository."""
     listed = subprocess.run(
         ["git", "ls-files", "-i", "-c", "--exclude-standard"],
-        cwd=CHECKOUT,
+        cwd=ROOT,
         capture_output=True,
         text=True,
     )

@@ -53,7 +53,12 @@ def test_a_new_exercise_is_whole_from_the_first_minute(tree):
     assert cells[-2].source.startswith("## Common mistakes")
     (imports,) = [cell.source for cell in cells if cell.id == "imports"]
     assert re.search(r"from ddp_workbook import hint, .*, solution", imports)
-    tests = ("tests/test_exercises.py", "tests/test_guide.py", "-k", "sum_of_all or as_computed")
+    tests = (
+        "tests/judging/test_exercises.py",
+        "tests/course/test_guide.py",
+        "-k",
+        "sum_of_all or as_computed",
+    )
     assert " passed" in run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
 
 

@@ -5,14 +5,13 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests import clusters
+from tools.set_up import ROOT
 
-CONFTEST = Path(__file__).with_name("conftest.py")
-CHECKOUT = CONFTEST.parents[1]
+CONFTEST = ROOT / "tests" / "conftest.py"
 
 PASSES = "def test_passes():\n    pass\n"
 EXPECTED = "import pytest\n\n\n@pytest.mark.xfail(reason='later')\ndef test_later():\n    {}\n"
@@ -192,6 +191,6 @@ def test_chosen_tests_need_no_package_of_the_others(tmp_path):
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     env = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     env["PYTEST_ADDOPTS"] = ""  # with -v the collected tests are listed in another form
-    done = subprocess.run(line, cwd=CHECKOUT, env=env, capture_output=True, text=True)
+    done = subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "tests/test_samplers.py::" in done.stdout
+    assert "tests/course/samplers/test_samplers.py::" in done.stdout

@@ -1,4 +1,4 @@
-"""Workers of tests/test_ledger.py: steps measured by MemoryLedger, and what they leave behind."""
+"""Workers of test_ledger.py: steps measured by MemoryLedger, and what they leave behind."""
 
 from typing import NamedTuple
 

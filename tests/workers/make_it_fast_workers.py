@@ -1,4 +1,4 @@
-"""Workers for tests/test_make_it_fast.py."""
+"""Workers for tests/course/make_it_fast/test_make_it_fast.py."""
 
 from torch.nn.parallel import DistributedDataParallel
 

@@ -1,4 +1,4 @@
-"""Workers for tests/test_network.py; they do not know on which network they run."""
+"""Workers for test_network.py; they do not know on which network they run."""
 
 import time
 

@@ -47,7 +47,7 @@ def tests() -> Part:
     """
     files = [
         str(path.relative_to(ROOT))
-        for path in sorted(ROOT.glob("tests/test_*.py"))
+        for path in sorted(ROOT.glob("tests/**/test_*.py"))
         if "mark.gpu1" in path.read_text(encoding="utf-8")
     ]
     options = ("-q", "-m", "gpu1", "-p", "no:cacheprovider")

@@ -3,7 +3,6 @@
 import inspect
 import warnings
 import weakref
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -12,9 +11,10 @@ from torch import nn
 
 from ddp_workbook.chapters import data_parallel, single_process
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from tools.set_up import ROOT
 
 FOUR = [torch.device("cpu")] * 4
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+NOTEBOOKS = ROOT / "notebooks"
 LONELY = "Expected more than 1 value per channel"
 SCALARS = "Was asked to gather along dimension 0, but all"
 

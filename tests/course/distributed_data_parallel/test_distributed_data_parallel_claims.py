@@ -3,7 +3,6 @@
 import inspect
 import math
 import re
-from pathlib import Path
 
 import nbformat
 import numpy as np
@@ -28,8 +27,9 @@ from ddp_workbook.experiments.distributed_data_parallel import (
 from ddp_workbook.recording.collectives import record_collectives
 from tests.drawn import words
 from tests.workers import ddp_claims as workers
+from tools.set_up import ROOT
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+NOTEBOOKS = ROOT / "notebooks"
 
 
 def prose(stem: str) -> str:

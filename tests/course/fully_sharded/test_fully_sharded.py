@@ -1,6 +1,6 @@
 """Chapter 06's two programs: models that the chapter does not know, memory, bad input.
 
-That both equal one process in training is a test of tests/test_chapters.py.
+That both equal one process in training is a test of tests/course/test_chapters.py.
 """
 
 import re

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from pathlib import Path
 
 import pytest
 
@@ -16,6 +15,7 @@ from ddp_workbook.experiments.fully_sharded.one_process import one_process
 from ddp_workbook.experiments.fully_sharded.step import FULL, moments_of_a_step
 from tests.workers.from_meta import sharded_from_meta
 from tests.workers.fsdp1 import with_fsdp1
+from tools.set_up import ROOT
 
 PARAMETERS = {depth: DigitsTransformer(64, depth) for depth in (1, 3)}
 
@@ -135,7 +135,7 @@ def test_the_bars_are_those_of_the_ranks(steps):
 
 def test_the_page_says_how_many_parameters_its_model_has():
     parameters = sum(p.numel() for p in DigitsTransformer(64, 8).parameters())
-    page = (Path(__file__).parents[1] / "notebooks" / "06_fully_sharded.ipynb").read_text()
+    page = (ROOT / "notebooks" / "06_fully_sharded.ipynb").read_text()
     assert f"{parameters:,} parameters" in page
 
 

@@ -23,12 +23,12 @@ from ddp_workbook.chapters import single_process
 from ddp_workbook.exercises.judging.directives import asked_by, asked_of_pbs
 from ddp_workbook.results import read_results
 from tests.clusters.slurm import Slurm
+from tools.set_up import ROOT
 
-CHECKOUT = Path(__file__).parents[1]
-FOLDER = CHECKOUT / "job_scripts"
+FOLDER = ROOT / "job_scripts"
 SLURM, PBS = sorted(FOLDER.glob("*.slurm")), sorted(FOLDER.glob("*.pbs"))
 SCRIPTS = [*SLURM, *PBS]
-PBS_STAND_INS = [CHECKOUT / "tests" / "clusters" / name for name in ("pbsdsh", "task_prolog")]
+PBS_STAND_INS = [ROOT / "tests" / "clusters" / name for name in ("pbsdsh", "task_prolog")]
 SHELL = [*SCRIPTS, *sorted(FOLDER.glob("*.sh")), *PBS_STAND_INS]
 README = (FOLDER / "README.md").read_text()
 SUBMIT = {".slurm": "sbatch", ".pbs": "qsub"}
@@ -62,7 +62,7 @@ def test_the_readmes_line_for_machines_without_a_scheduler():
     options = get_args_parser().parse_args(line.split())
     assert (options.nnodes, options.nproc_per_node, options.rdzv_backend) == ("2", "4", "c10d")
     assert options.rdzv_id and options.rdzv_endpoint == "HOST:29500"
-    assert (CHECKOUT / options.training_script).is_file()
+    assert (ROOT / options.training_script).is_file()
 
 
 @each_script
@@ -225,7 +225,7 @@ def test_the_first_node_is_the_head_and_no_port_is_fixed(desk):
 
 def test_options_reach_the_program(desk):
     line = started(desk.in_slurm("distributed_data_parallel.slurm", EPOCHS="7", WIDTH="128"))
-    program = CHECKOUT / "src/ddp_workbook/chapters/distributed_data_parallel.py"
+    program = ROOT / "src/ddp_workbook/chapters/distributed_data_parallel.py"
     assert Path(line["program"]).resolve() == program
     results = desk.folder / "results.csv"
     options = f"--results {results} --epochs 7 --batch-size 64 --width 128 --depth 1"

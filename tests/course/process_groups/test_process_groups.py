@@ -23,8 +23,9 @@ from ddp_workbook.launcher.rendezvous import free_port
 from ddp_workbook.recording.collectives import record_collectives
 from tests.proven import hang_of
 from tests.workers import process_groups_workers as workers
+from tools.set_up import ROOT
 
-PAGES = sorted((Path(__file__).parents[1] / "notebooks").glob("03_*.ipynb"))
+PAGES = sorted((ROOT / "notebooks").glob("03_*.ipynb"))
 
 
 # The worker
@@ -375,7 +376,7 @@ def test_visible_gpus_are_numbered_anew():
     def seen(visible: str | None) -> list[str]:
         chosen = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
         command = [sys.executable, "-m", "tests.workers.process_groups_workers"]
-        root = Path(__file__).parents[1]
+        root = ROOT
         done = subprocess.run(
             command, env=os.environ | chosen, cwd=root, capture_output=True, text=True, check=True
         )

@@ -20,8 +20,8 @@ from ddp_workbook.errors import LaunchRefused
 from ddp_workbook.notebook import pages
 from ddp_workbook.program.new import write
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tools.set_up import ROOT
 
-CHECKOUT = Path(__file__).parents[1]
 COMMAND = [Path(sys.executable).with_name("ddp-workbook"), "doctor"]
 HEAD = """
 import os, sys, torch, torch.distributed as dist
@@ -215,8 +215,8 @@ def test_the_program_that_new_writes_is_left_alone(strategy, tmp_path, monkeypat
     ],
 )
 def test_the_chapters_are_left_alone(stem, monkeypatch):
-    monkeypatch.chdir(CHECKOUT)
-    found = doctor(CHECKOUT / f"src/ddp_workbook/chapters/{stem}.py")
+    monkeypatch.chdir(ROOT)
+    found = doctor(ROOT / f"src/ddp_workbook/chapters/{stem}.py")
     assert found.exit_code == 0 and found.steps >= 3, found
 
 
@@ -266,7 +266,7 @@ optimizer = torch.optim.AdamW(model.parameters())
 
 
 def test_each_finding_names_a_page_that_is_there():
-    sources = (CHECKOUT / "src/ddp_workbook/checkup").glob("*.py")
+    sources = (ROOT / "src/ddp_workbook/checkup").glob("*.py")
     named = {page for one in sources for page in re.findall(r'"(\d\d_\w+)"', one.read_text())}
     assert len(named) > 5 and named <= {page.stem for page in pages.all_pages()}
 

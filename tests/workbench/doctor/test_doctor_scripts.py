@@ -13,8 +13,9 @@ from ddp_workbook.checkup.diagnosis import doctor
 from ddp_workbook.checkup.facts import NOTE
 from ddp_workbook.exercises import edit
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tools.set_up import ROOT
 
-SCRIPTS = Path(__file__).parent / "doctor_scripts"
+SCRIPTS = ROOT / "tests" / "doctor_scripts"
 HERE = "# <- here"
 
 # script in `wrong/` -> the rule that names its mistake

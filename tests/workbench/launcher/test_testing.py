@@ -4,9 +4,10 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from tools.set_up import ROOT
 
 TESTS = """
 import os
@@ -130,5 +131,5 @@ def test_a_failure_is_the_report_without_frames_of_this_package(outcome):
         r"ranks=0|at least 1",
     ):
         assert re.search(words, outcome), words
-    package = str(Path(__file__).parents[1] / "src")
+    package = str(ROOT / "src")
     assert package not in outcome.replace(f"rootdir: {package}", "")

@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from math import prod
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -42,9 +41,10 @@ from ddp_workbook.planning.speed import Cluster, call_seconds, flops
 from ddp_workbook.recording.memory import MemoryLedger
 from tests.commands import run
 from tests.workers.planning_workers import SMALL, TIED, Block, Decoder, on_fake_ranks
+from tools.set_up import ROOT
 
 BF16, FP32 = torch.bfloat16, torch.float32
-MODELS = Path(__file__).parents[1] / "data" / "models"
+MODELS = ROOT / "data" / "models"
 H100 = Cluster(
     hardware.named(hardware.INSIDE, "NVLink 4"), hardware.named(hardware.BETWEEN, "InfiniBand NDR")
 )
