@@ -15,12 +15,13 @@ PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11; d
 DEBIAN = chromium fonts-dejavu-core bubblewrap \
 	slurmctld slurmd slurm-client munge slurm-wlm-torque iproute2 shellcheck
 
-.PHONY: help lab setup test test-all check book figures benchmark gpu lint system-packages
+.PHONY: help lab setup test test-push test-all check book figures benchmark gpu lint system-packages
 
 help:
 	@echo "make lab              set everything up, then open JupyterLab on the first notebook"
-	@echo "make test             set everything up, then run the tests"
-	@echo "make test-all         those that make test leaves out for time as well"
+	@echo "make test             set everything up, then run what proves the workbook, in eight minutes"
+	@echo "make test-push        what a push needs besides: further pages, browser, Slurm, in half an hour"
+	@echo "make test-all         the rest as well: each wrong answer at each size, mutants; hours"
 	@echo "make check            lint, types, and the tests that the changed files need, in two minutes"
 	@echo "make setup            the environment alone, in .venv"
 	@echo "make book             execute every notebook and build the HTML to read, in build/book"
@@ -30,7 +31,7 @@ help:
 	@echo "make lint             formatting, lint, types, notebooks without outputs; fixes what it can"
 	@echo "make system-packages  Debian packages that some tests need, and no notebook"
 
-lab setup test test-all check book figures benchmark gpu lint:
+lab setup test test-push test-all check book figures benchmark gpu lint:
 	@"$(PYTHON)" -m tools.set_up $@ $(ARGS)
 
 system-packages:

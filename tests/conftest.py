@@ -1,6 +1,6 @@
-"""Says at the end of every test run what it left out, and what would run it.
+"""Says at the end of every test run what this machine lacks, and what would run it.
 
-Tests marked `release` are deselected for time, unless `--all` is given. Tests marked `gpu` are
+tests/levels.py says what was left out for time. Tests marked `gpu` are
 deselected where there are no two NVIDIA GPUs, those marked `gpu1` where there is none, those marked
 `cluster` where tests.clusters cannot start one: without root, network namespaces or Slurm, those
 marked `network` where the internet cannot be reached, those marked `sandbox` where bubblewrap does
@@ -21,6 +21,8 @@ from multiprocessing.util import Finalize
 
 import pytest
 
+pytest_plugins = ["tests.levels"]
+
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 NO_CHROMIUM = "needs Chromium: `make system-packages` installs it on Debian and Ubuntu"
 # marker -> how many GPUs its tests need, in a number and in words, and what runs them
@@ -36,7 +38,6 @@ PROBE = "https://docs.pytorch.org/"  # most links of the pages lead there
 # what this machine lacks, what runs such tests -> their names
 NOT_RUN = pytest.StashKey[dict[tuple[str, str], list[str]]]()
 MANY = 10  # names; more are counted by file
-FOR_TIME = pytest.StashKey[dict[str, int]]()  # how many tests of which kind were left out for time
 # What takes longest begins first, or one process would still be at it when all else is done; the
 # exercises are many small pieces, and fill the gaps at the end.
 FIRST = ("test_notebooks.py", "browser/", "test_job_scripts.py", "test_many_hosts.py")
@@ -126,19 +127,9 @@ def pytest_configure(config: pytest.Config) -> None:
     Finalize(None, shutil.rmtree, (folder, True), exitpriority=-200)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--all`, which `make test-all` gives."""
-    words = "run the tests marked `release` too, which are left out for time otherwise"
-    parser.addoption("--all", action="store_true", help=words)
-
-
 @pytest.hookimpl(trylast=True)  # -k and -m have chosen then: what is counted was asked for
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take out what needs time or what is not here, mark browser tests, put the longest first."""
-    if not config.getoption("--all"):
-        kinds = {item: kind_of(item) for item in items if item.get_closest_marker("release")}
-        config.stash[FOR_TIME] = dict(Counter(kinds.values()))
-        deselect(config, items, kinds)
+    """Take out what is not to be had here, mark browser tests, put the longest first."""
     config.stash[NOT_RUN] = {}
     for marker in (*GPUS, "cluster", "sandbox", "network"):
         wanting = [item for item in items if item.get_closest_marker(marker)]
@@ -150,11 +141,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("browser"):
                 item.add_marker(pytest.mark.skip(reason=NO_CHROMIUM))
-
-
-def kind_of(item: pytest.Item) -> str:
-    """The words of the marker `release`, which the tests of one kind share."""
-    return next(iter(item.get_closest_marker("release").args), "others")
 
 
 def deselect(config: pytest.Config, items: list[pytest.Item], out: Container[pytest.Item]) -> None:
@@ -208,16 +194,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["not_run"] = session.config.stash.get(NOT_RUN, {})
-        output["for_time"] = session.config.stash.get(FOR_TIME, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node) -> None:
     """Hear from a worker of pytest-xdist; each of them has looked at all tests."""
     output = getattr(node, "workeroutput", {})
-    if "for_time" in output:  # a worker that has crashed says nothing
+    if "not_run" in output:  # a worker that has crashed says nothing
         node.config.stash[NOT_RUN] = output["not_run"]
-        node.config.stash[FOR_TIME] = output["for_time"]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -239,7 +223,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log):
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in words what was not run, and what would enable it."""
-    say_what_was_left_out_for_time(terminalreporter)
     left_out = terminalreporter.config.stash.get(NOT_RUN, {})
     browser = [
         report
@@ -264,15 +247,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             else "tests drive a browser and were"
         )
         terminalreporter.write_line(f"{len(browser)} {verb} not run here; that {NO_CHROMIUM}.")
-
-
-def say_what_was_left_out_for_time(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many tests of which kinds, and which command runs them."""
-    kinds = terminalreporter.config.stash.get(FOR_TIME, {})
-    if kinds:
-        terminalreporter.section("left out for time")
-        count = sum(kinds.values())
-        verb = "test was" if count == 1 else "tests were"
-        terminalreporter.write_line(f"{count} {verb} left out; `make test-all` runs them, too:")
-        for kind, number in sorted(kinds.items(), key=lambda pair: -pair[1]):
-            terminalreporter.write_line(f"{number:6} {kind}")

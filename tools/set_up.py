@@ -32,13 +32,14 @@ NEED_TORCH = ("accelerate", "lightning")  # would bring a second torch beside a 
 # The Python to build on: not .venv's own, which is deleted when .venv is made again.
 BASE = sys._base_executable if Path(sys.prefix) == VENV else sys.executable
 
-# Three files at a time on two cores, because tests mostly wait. In their own order, or the few long
-# tests of the browser would run last and alone.
-PYTEST = ["-m", "pytest", "-n3", "--dist=loadfile", "--no-loadscope-reorder"]
+# As many files at a time as tests/levels.py finds room for. In their own order, or the few long
+# tests would run last and alone.
+PYTEST = ["-m", "pytest", "-nauto", "--dist=loadfile", "--no-loadscope-reorder"]
 COMMANDS = {
     "setup": ["-c", "print('The environment is ready: make lab opens the first notebook.')"],
     "lab": ["-m", "jupyterlab"],
     "test": PYTEST,
+    "test-push": [*PYTEST, "--push"],
     "test-all": [*PYTEST, "--all"],
     "check": ["-m", "tools.check"],
     "book": ["-m", "tools.book"],
@@ -121,6 +122,8 @@ def variables(build):
         env.pop(name, None)
     if build != "site":  # a cluster's module may show its torch through PYTHONPATH
         env.pop("PYTHONPATH", None)
+    # What is compiled is kept, or each of a hundred kernels and ranks would compile it again.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     env["PATH"] = str(PYTHON.parent) + os.pathsep + env.get("PATH", os.defpath)
     return env
 

@@ -1,9 +1,10 @@
 """Every notebook, run by nbclient: no failure, no warning, pictures with words.
 
-A push runs each with the solutions filled in: the same cells run as in the notebook as shipped, and
-the exercises' cells too, with what an experiment does with a solved attempt. Of the form as shipped
-this leaves out the untouched stubs, which test_exercises.py looks at one by one, and what an
-experiment does without an attempt (test_exercise_cells.py). `--all` runs that form as well.
+The solutions are filled in, in the core pages by `make test`, in the further ones for a push:
+the same cells run as in the notebook as shipped, and the exercises' cells too, with what an
+experiment does with a solved attempt. Of the form as shipped this leaves out the untouched stubs,
+which test_exercises.py looks at one by one, and what an experiment does without an attempt
+(test_exercise_cells.py). `--all` runs that form as well.
 """
 
 import re
@@ -77,14 +78,16 @@ def fill_in(path: Path) -> list[str]:
 
 
 def forms() -> list:
-    """Each notebook solved, and as shipped: for a push if it has no exercise."""
-    for_all, found = pytest.mark.release("notebooks as shipped"), []
+    """Each notebook solved, and as shipped: in that form alone if it has no exercise."""
+    found = []
     for path in book.NOTEBOOKS:
+        core = "_further_" not in path.stem
+        mark = pytest.mark.long if core else pytest.mark.push("further pages")
         exercises = "%%exercise" in path.read_text(encoding="utf-8")
-        marks = [for_all] if exercises else []
-        found.append(pytest.param((path, False), id=f"{path.stem}_as_shipped", marks=marks))
+        shipped = pytest.mark.release("notebooks as shipped") if exercises else mark
+        found.append(pytest.param((path, False), id=f"{path.stem}_as_shipped", marks=shipped))
         if exercises:
-            found.append(pytest.param((path, True), id=f"{path.stem}_solved"))
+            found.append(pytest.param((path, True), id=f"{path.stem}_solved", marks=mark))
     return found
 
 

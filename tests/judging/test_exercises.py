@@ -1,134 +1,35 @@
-"""Every exercise: the stub, the solution, its edits, and the cells in tests/wrong_answers.
+"""Every exercise: the stub, the solution, its place on its page, and what its table says of edits.
 
-A push judges the wrong cells that get words of their exercise's own tables, as their reader meets
-them: the check begins with the largest size and stops where it fails. One launch makes the calls of
-all of them, and one those of the edits. On ranks, a cell that gets words of the engine hangs,
-keeps a result or does not wait: test_exercise_faults.py has one of each kind. `--all`
-judges every edit and every wrong cell at every size separately.
+The solutions on core pages are run by test_notebooks.py, in cells as their readers'. What is wrong
+in another way is in test_wrong_answers.py.
 """
 
 import ast
 import re
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
 from ddp_workbook.exercises import CHAPTERS
-from ddp_workbook.exercises.judging import attempts, engine
-from ddp_workbook.exercises.judging.catalogue import FOLDER, Exercise, names
-from ddp_workbook.exercises.judging.check import OnRanks, Seen, When, load
+from ddp_workbook.exercises.judging import attempts
+from ddp_workbook.exercises.judging.catalogue import FOLDER, names
+from ddp_workbook.exercises.judging.check import OnRanks, Seen, load
 from ddp_workbook.exercises.judging.diagnosis import wrong_ones
-from ddp_workbook.exercises.judging.judge import examine, judge
-from ddp_workbook.exercises.judging.on_ranks import VARIANTS, Calls, made, variants
+from ddp_workbook.exercises.judging.judge import examine
+from ddp_workbook.exercises.judging.on_ranks import variants
 from ddp_workbook.exercises.judging.reasons import Reasons
-from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, NOT_YET, SOLVED, Verdict
+from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, SOLVED
 from ddp_workbook.instructor.minutes import of_exercise
 from ddp_workbook.notebook import pages
 from tests.attempts import as_text, attempts_in_a_folder  # noqa: F401 (a fixture)
+from tests.edits import EDITS, exercise, pattern, stripped
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tools.new_exercise import page_of, slug, task_of
-from tools.wrong_answers import WrongAnswer, wrong_answers
 
-# Words that the engine has for mistakes of any exercise: several wrong answers may get them.
-OF_THE_ENGINE = (
-    "Made first, this call is right",
-    "still at work when your function returned",
-    "which a later call has changed",
-)
-EXERCISES = {name: Exercise(name) for name in names()}
-WRONG_ANSWERS = [wrong for one in EXERCISES.values() for wrong in wrong_answers(one)]
-
-
-def edits(one: Exercise) -> list[WrongAnswer]:
-    """The edits of its table as cells, in order; ValueError names a row that does not fit."""
-    rows = []
-    for number, (words, edit) in enumerate(one.check.edits):
-        try:
-            rows.append(WrongAnswer(one.name, f"row {number}", edit.of(one.solution), (words,)))
-        except ValueError as error:
-            raise ValueError(f"{one.name}, row {number} ({words}): {error}") from None
-    return rows
-
-
-EDITS = {name: edits(one) for name, one in EXERCISES.items()}
 each_exercise = pytest.mark.parametrize("name", names())
-each_size = pytest.mark.release("edits and wrong cells (those that hang, too), at each size")
-each_wrong_answer = pytest.mark.parametrize(
-    "wrong", WRONG_ANSWERS, ids=lambda wrong: f"{wrong.name}-{wrong.slug}"
-)
-each_edit = pytest.mark.parametrize(
-    "wrong",
-    [one for rows in EDITS.values() for one in rows],
-    ids=lambda wrong: f"{wrong.name}-{wrong.slug.replace(' ', '_')}",
-)
-
-
-def exercise(name: str) -> Exercise:
-    return EXERCISES[name]
-
-
-def answers(name: str) -> list[WrongAnswer]:
-    """The wrong cells of an exercise that a push judges."""
-    check, own = load(name), [one for one in WRONG_ANSWERS if one.name == name]
-    known = [*words_for_values(check), *check.errors.values()]
-    return [wrong for wrong in own if not check.group or gets(wrong, known)]
-
-
-def words_for_values(check: OnRanks) -> list[str]:
-    """All that the check's tables say of what came back."""
-    looks = [words for look in check.looks for words in (*look.mistakes, look.otherwise)]
-    return [words for words in (*dict(check.edits), *looks) if isinstance(words, str)]
-
-
-def gets(wrong: WrongAnswer, words: list[str]) -> bool:
-    """Whether what a wrong cell must be told is among these words."""
-    return any(told in one for told in wrong.told for one in words)
-
-
-@cache
-def judged(wrong: WrongAnswer) -> Verdict:
-    """The verdict as a reader meets it, at the largest size at which the answer is wrong.
-
-    The calls come from the launch that all wrong cells share, if the cell has returned there. What
-    that verdict does not tell, such as what a late rank shows, one of the cell's own must.
-    """
-    attempt = attempts.save(wrong.name, wrong.cell)
-    if calls := calls_of_all(wrong.name).get(wrong.cell):
-        with patch.object(engine, "made", begins_with(calls)):
-            verdict = judge(exercise(wrong.name), attempt)
-        if verdict.kind == NOT_YET and tells(wrong, verdict):
-            return verdict
-    return judge(exercise(wrong.name), attempt)
-
-
-@cache
-def calls_of_all(name: str) -> dict[str, Calls]:
-    """By wrong cell, its calls at the largest size, of those cells that return in one launch."""
-    check, attempt = load(name), attempts.Attempt(name, Path())
-    known = words_for_values(check)  # a cell that gets words for an error would end the launch
-    cells = [one.cell for one in answers(name) if check.group and gets(one, known)]
-    found = variants(check, attempt, max(check.sizes, default=0), cells, launches=5)
-    return {cell: calls for cell, calls in zip(cells, found, strict=True) if calls}
-
-
-def begins_with(calls: Calls) -> Callable[..., Calls]:
-    """In the place of `made`: these are all calls of the attempt at the largest size."""
-
-    def known_or_made(check, attempt, size, only=None, progress=""):
-        if not progress or size != max(check.sizes, default=0):
-            return made(check, attempt, size, only, progress)
-        attempt.ranks = size if check.group else 0
-        return calls
-
-    return known_or_made
-
-
-def at_one_size(name: str, attempt: attempts.Attempt, size: int) -> Verdict:
-    """The verdict of a check at one size."""
-    return judge(exercise(name), attempt, sizes=(size,))
+ON_FURTHER_PAGES = [
+    name for stem, listed in CHAPTERS.items() if "further" in stem for name in listed
+]
 
 
 def test_every_file_is_an_exercise_of_some_chapter():
@@ -145,7 +46,7 @@ def test_the_stub_is_not_attempted_and_not_saved(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@each_exercise
+@pytest.mark.parametrize("name", ON_FURTHER_PAGES)
 def test_the_solution_passes(name):
     verdict = examine(exercise(name), exercise(name).solution)
     assert verdict.kind == SOLVED, repr(verdict)
@@ -198,66 +99,14 @@ def test_the_exercises_stand_on_the_page_in_their_order(stem):
 
 
 @each_exercise
-def test_there_are_enough_wrong_answers_with_messages_of_their_own(name):
-    told = [wrong.told for wrong in WRONG_ANSWERS if wrong.name == name]
-    own = [words for words in told if not any(one in two for one in OF_THE_ENGINE for two in words)]
-    assert len(told) + len(EDITS[name]) >= 4
-    twice = [words for words in set(own) if own.count(words) > 1]
-    assert not twice, f"{name}: several cells are told this; split the entry, or drop a cell"
-    assert all(all(len(words) >= 5 for words in one) and one for one in told)
-
-
-def tells(wrong: WrongAnswer, verdict: Verdict) -> bool:
-    """Whether the verdict holds all that this answer must be told."""
-    return all(words in as_text(verdict) for words in wrong.told)
-
-
-def secrets(wrong: WrongAnswer, verdict: Verdict) -> list[str]:
-    """Lines of the solution that the verdict gives away, and that the answer does not have."""
-    known = stripped(wrong.cell) | stripped(exercise(wrong.name).stub)
-    unknown = stripped(exercise(wrong.name).solution) - known
-    return [line for line in unknown if len(line) > 8 and line in repr(verdict)]
-
-
-@each_exercise
-def test_each_wrong_answer_gets_its_message_and_no_other_one(name):
-    """And the verdict does not print the solution."""
-    faults = {wrong.wrong: fault for wrong in answers(name) if (fault := fault_of(wrong))}
-    assert faults == {}
-
-
-def fault_of(wrong: WrongAnswer) -> str:
-    """What is not as it should be in the verdict on a wrong answer; "" if all is well."""
-    verdict = judged(wrong)
-    others = [one for one in answers(wrong.name) if one.told != wrong.told and tells(one, verdict)]
-    if verdict.kind != NOT_YET or verdict.rows[-1][0] != "look at" or not tells(wrong, verdict):
-        return repr(verdict)
-    if others:
-        return f"it also gets the message of: {[one.wrong for one in others]}. {verdict!r}"
-    return f"it gives away {given}" if (given := secrets(wrong, verdict)) else ""
-
-
-@each_size
-@each_edit
-def test_an_edit_gets_its_words_as_a_reader_meets_them(wrong):
-    """And the verdict does not print the solution."""
-    verdict = judged(wrong)
-    assert verdict.kind == NOT_YET, repr(verdict)
-    assert re.fullmatch(pattern(wrong.told[0]), verdict.rows[-1][1]), repr(verdict)
-    assert secrets(wrong, verdict) == []
-
-
-@each_exercise
 def test_each_edit_gets_its_own_words(name):
-    """At the largest size at which it is wrong. Each is run twice: as an attempt, as a mistake."""
+    """At the largest size at which it is wrong: no earlier row explains its calls."""
     check, attempt = load(name), attempts.Attempt(name, Path())
     left = [(row, one.cell) for row, one in enumerate(EDITS[name])]
     for size in sorted(check.sizes, reverse=True) or [0]:
         cells = [cell for _, cell in left]
         made = variants(check, attempt, size, cells)
-        VARIANTS.clear()
-        table = variants(check, attempt, size, cells)
-        known = dict(zip(cells, table, strict=True))
+        known = dict(zip(cells, made, strict=True))
         wrong = []
         for (row, cell), calls in zip(left, made, strict=True):
             [words] = EDITS[name][row].told
@@ -284,65 +133,3 @@ def told_by_table(check: OnRanks, calls: list[list[Seen]], known: dict[str, list
             words = Reasons(check, look, bad[0], calls, run).single()
             return words or f"no words: {bad[0].value!r} instead of {bad[0].right!r}"
     return ""
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        "None",
-        *(
-            pytest.param(value, marks=pytest.mark.release("other values that come back"))
-            for value in ("'text'", "0.5", "torch.zeros(2)", "[(), {}]")
-        ),
-    ],
-)
-@each_exercise
-def test_whatever_comes_back_the_check_can_use_it(name, value):
-    """A check that stumbles over a value blames the attempt for it."""
-    arguments = "*arguments, **named"
-    cell = f"import torch\n\n\ndef {name}({arguments}):\n    return {value}\n"
-    assert "the check cannot use" not in repr(examine(exercise(name), cell))
-
-
-@each_exercise
-def test_every_condition_of_the_table_is_met_by_a_wrong_answer(name):
-    """Edits are their own wrong answers; what several exercises share, the first one proves."""
-    earlier = [one for other in names()[: names().index(name)] for one in conditions(other)]
-    unmet, some = {*conditions(name)} - {*earlier}, answers(name)
-    for wrong in [*some, *(one for one in WRONG_ANSWERS if one.name == name and one not in some)]:
-        told = judged(wrong).rows[-1][1] if unmet else ""
-        unmet -= {words for words in unmet if re.fullmatch(pattern(words), told)}
-    assert not unmet, f"{name}: no wrong answer is told this"
-
-
-def conditions(name: str) -> list[str]:
-    """The words of the conditions in the table of a check."""
-    looks = exercise(name).check.looks
-    pairs = [pair for look in looks for pair in look.mistakes.items()]
-    return [words for words, mistake in pairs if isinstance(mistake, When)]
-
-
-def pattern(words: str) -> str:
-    """The words with any number in place of {rank}."""
-    return re.sub(r"\\\{\w+\\\}", r"\\d+", re.escape(words))
-
-
-@each_size
-@each_wrong_answer
-def test_a_wrong_answer_gets_its_message_at_every_size(wrong):
-    """In checks of one size each; where `# right at:` names the size, it passes."""
-    attempt = attempts.save(wrong.name, wrong.cell)
-    for size in exercise(wrong.name).check.sizes:
-        verdict = at_one_size(wrong.name, attempt, size)
-        if size in wrong.right_at:
-            assert verdict.kind == SOLVED, f"right at {size}, it says: {verdict!r}"
-            continue
-        assert verdict.kind == NOT_YET, f"passes at {size}"
-        assert verdict.rows[-1][0] == "look at"
-        assert tells(wrong, verdict), f"at {size}: {verdict!r}"
-        assert secrets(wrong, verdict) == []
-
-
-def stripped(code: str) -> set[str]:
-    """The lines of some code, without margin."""
-    return {line.strip() for line in code.splitlines()}

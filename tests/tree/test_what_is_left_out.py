@@ -11,8 +11,6 @@ import pytest
 from tests import clusters
 from tools.set_up import ROOT
 
-CONFTEST = ROOT / "tests" / "conftest.py"
-
 PASSES = "def test_passes():\n    pass\n"
 EXPECTED = "import pytest\n\n\n@pytest.mark.xfail(reason='later')\ndef test_later():\n    {}\n"
 SKIPPING = {
@@ -25,7 +23,32 @@ LEFT_OUT = {
     "test_marked.py": "import pytest\n\n\n@pytest.mark.gpu\ndef test_on_gpus():\n    assert 0\n"
     "\n\n@pytest.mark.gpu1\ndef test_on_a_gpu():\n    assert 0\n"
     "\n\n@pytest.mark.release('slow rows')\ndef test_slow():\n    pass\n"
+    "\n\n@pytest.mark.push('further pages')\ndef test_further():\n    pass\n"
 }
+WHOLE_FILE = {  # which is not imported where it is left out
+    "test_browser.py": 'import pytest\n\npytestmark = pytest.mark.push("the browser")\n\n\n'
+    "def test_page():\n    pass\n\n\nprint('imported')\n"
+}
+BUSY = """
+import os
+import pytest
+import subprocess
+import sys
+
+def spin(seconds):
+    code = f"import time; any(time.process_time() > {seconds} for _ in iter(int, 1))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+def test_too_long():
+    spin(5.5)
+
+@pytest.mark.long
+def test_known_to_be_long():
+    spin(5.5)
+
+def test_short():
+    spin(0.1)
+"""
 IN_BROWSER = {"test_page.py": "import pytest\n\n\n@pytest.mark.browser\ndef test_it():\n    pass\n"}
 IN_A_LAB = "import pytest\n\n\n@pytest.mark.cluster\n@pytest.mark.parametrize('i', range({}))\n"
 IN_A_LAB += "def test_in_a_lab(i):\n    assert 0\n"
@@ -38,8 +61,10 @@ each_way = pytest.mark.parametrize("options", [[], TWO_WORKERS], ids=["alone", "
 @pytest.fixture
 def run(tmp_path):
     """Call with the texts of test files; gives the finished pytest run, with this conftest."""
-    shutil.copy(CONFTEST, tmp_path)
-    markers = ["gpu", "gpu1", "browser", "cluster", "network", "release"]
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "tests" / "levels.py", tmp_path / "tests")
+    markers = ["gpu", "gpu1", "browser", "cluster", "network", "push", "release", "long"]
     (tmp_path / "pytest.ini").write_text("\n    ".join(["[pytest]\nmarkers =", *markers]))
     (tmp_path / "torch.py").write_text(NO_GPU)
     (tmp_path / "test_passes.py").write_text(PASSES)
@@ -75,21 +100,37 @@ def test_nothing_may_skip_in_ci(run, options):
 def test_what_is_left_out_is_counted_in_words(run, options):
     """Without a GPU, by name; for time, by kind. Neither is a failure where nothing may skip.
 
-    `--all` runs what is left out for time; tests that were not asked for are not mentioned.
+    `--push` and `--all` run what is left out for time; what was not asked for is not mentioned.
     """
-    done = run(LEFT_OUT, no_skips=True, options=options)
+    done = run(LEFT_OUT | WHOLE_FILE, no_skips=True, options=options)
     assert done.returncode == 0, done.stdout
     assert "1 test needs two GPUs and was not run here; `make test TORCH=cuda`" in done.stdout
     assert "  test_marked.py::test_on_gpus\n1 test needs a GPU and was not run here" in done.stdout
     assert "  test_marked.py::test_on_a_gpu\n" in done.stdout
-    assert "1 test was left out; `make test-all` runs them, too:\n     1 slow rows" in done.stdout
-    assert "1 passed" in done.stdout
+    kinds = "further pages, the browser"
+    assert f"`make test-push` runs 1 test and 1 file of tests more: {kinds}.\n" in done.stdout
+    assert "`make test-all` runs 1 test more: slow rows.\n" in done.stdout
+    assert "1 passed" in done.stdout and "imported" not in done.stdout
+    push = run({}, no_skips=True, options=[*options, "--push"])
+    assert "2 passed" in push.stdout and "`make test-push`" not in push.stdout
     everything = run({}, no_skips=True, options=[*options, "--all"])
-    assert "2 passed" in everything.stdout
+    assert "4 passed" in everything.stdout
     assert "left out" not in everything.stdout
+    named = run({}, options=[*options, "test_browser.py", "test_marked.py"])
+    assert "2 passed" in named.stdout
     chosen = run({}, options=[*options, "-k", "passes"])
     assert chosen.returncode == 0, chosen.stdout
     assert "left out" not in chosen.stdout
+
+
+def test_a_test_that_takes_more_than_its_share_fails_where_nothing_may_skip(run):
+    """Processes that it starts count; on a laptop nothing of it is said."""
+    lenient = run({"test_busy.py": BUSY})
+    assert lenient.returncode == 0, lenient.stdout
+    strict = run({}, no_skips=True)
+    assert re.findall(r"FAILED test_busy.py::(\w+)", strict.stdout) == ["test_too_long"]
+    assert re.search(r"took [5-9]\.\d processor seconds.* move it", strict.stdout)
+    assert "3 passed" in strict.stdout
 
 
 @pytest.mark.parametrize(
@@ -127,7 +168,6 @@ def test_without_a_network_the_links_are_not_checked(run, monkeypatch, options):
 )
 def test_where_no_cluster_can_be_started_it_is_told_what_lacks(run, tmp_path, number, named):
     """And what runs the tests. It is no failure in CI either."""
-    (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "clusters.py").write_text('def missing():\n    return "a lab"\n')
     done = run({"test_lab.py": IN_A_LAB.format(number)}, no_skips=True)
     assert done.returncode == 0, done.stdout

@@ -1,0 +1,189 @@
+"""Three levels of tests: what `make test` runs, what a push needs besides, and all the rest.
+
+A level is a marker. Tests without one are `make test`'s; `.ci/run` runs those marked `push` besides
+(`--push`); those marked `release` are left to `make test-all` (`--all`, which runs every level). A
+file that is named on the command line runs with its `push` tests. A file whose tests are all of one
+such level says so in a `pytestmark`, and a run of another level does not even import it.
+
+A test of `make test` has SECONDS of processor time; what needs more, and belongs there, is marked
+`long`. Where nothing may skip (.ci/run) a test that takes more fails: move it.
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SECONDS = 5
+ROOM = 1.5e9  # bytes of memory for a process of pytest, its kernel and its ranks
+RUNS = {"push": "`make test-push`", "release": "`make test-all`"}  # marker -> what runs it
+ALWAYS = {"browser": "the browser", "cluster": "hosts and Slurm"}  # marker of `push` tests -> kind
+WHOLE_FILE = re.compile(r'(?m)^pytestmark = .*?mark\.(push|release)\("(.*?)"\)')
+# level -> kind -> [tests, files that were not collected]
+LEFT = pytest.StashKey[dict[str, dict[str, list[int]]]]()
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--push` and `--all`, which `make test-push` and `make test-all` give."""
+    parser.addoption("--push", action="store_true", help="run the tests marked `push`, only them")
+    parser.addoption("--all", action="store_true", help="run the tests of every level")
+
+
+def wanted(config: pytest.Config, level: str) -> bool:
+    """Whether tests of this level, "" for that of `make test`, are run."""
+    if config.getoption("--all"):
+        return True
+    if config.getoption("--push"):
+        return level == "push"
+    return level == "" or (level == "push" and bool(named_files(config)))
+
+
+def named_files(config: pytest.Config) -> list[str]:
+    """The test files on the command line, with or without the test's name behind them."""
+    return [word for word in config.args if word.partition("::")[0].endswith(".py")]
+
+
+@pytest.hookimpl
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a file of another level; count it under its kind."""
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    if whole := WHOLE_FILE.search(text):
+        level, kind = whole.groups()
+        if not wanted(config, level):
+            words = re.findall(r"\w+", config.getoption("keyword"))
+            if not words or any(word in f"{collection_path}\n{text}" for word in words):
+                left(config)[level][kind][1] += 1
+            return True
+    elif config.getoption("--push") and not config.getoption("--all"):
+        return True if not re.search(rf"mark\.(push|{'|'.join(ALWAYS)})\b", text) else None
+    return None
+
+
+def left(config: pytest.Config) -> dict[str, dict[str, list[int]]]:
+    """What is left out for time so far."""
+    return config.stash.setdefault(LEFT, defaultdict(lambda: defaultdict(lambda: [0, 0])))
+
+
+def level_of(item: pytest.Item) -> tuple[str, str]:
+    """("push" or "release", its kind); ("", "") for a test of `make test`."""
+    for level in reversed(RUNS):  # marked with both: the later one
+        if mark := item.get_closest_marker(level):
+            return level, next(iter(mark.args), "others")
+    for marker, kind in ALWAYS.items():
+        if item.get_closest_marker(marker):
+            return "push", kind
+    return "", ""
+
+
+@pytest.hookimpl(trylast=True)  # -k and -m have chosen then: what is counted was asked for
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take out the tests of other levels."""
+    out = {item: level_of(item) for item in items if not wanted(config, level_of(item)[0])}
+    for level, kind in out.values():
+        if level:
+            left(config)[level][kind][0] += 1
+    config.hook.pytest_deselected(items=list(out))
+    items[:] = [item for item in items if item not in out]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-nauto`: one more than cores, because tests mostly wait, as far as memory allows."""
+    from ddp_workbook.launcher import limits  # late: conftest has set what torch must find
+
+    return max(1, min(limits.usable_cores() + 1, int(limits.free_memory() / ROOM)))
+
+
+# Processor time
+
+
+def tree_of(pid: int) -> Iterator[int]:
+    """This process and all below it, as far as they are there; nothing where there is no /proc."""
+    yield pid
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            below = listed.read_text().split()
+        except OSError:  # that thread, or process, has ended
+            continue
+        for child in below:
+            yield from tree_of(int(child))
+
+
+def processor_seconds() -> float:
+    """What this process, those below it, and those of them that have ended have computed so far.
+
+    Processes that lost their parent before they ended are missing.
+    """
+    ticks = 0
+    for pid in tree_of(os.getpid()):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime: proc(5)
+    return ticks / TICK
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item):
+    """Note the processor time when the test, its first fixtures included, begins."""
+    item.stash[BEGAN] = processor_seconds()
+    return (yield)
+
+
+BEGAN = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    """Fail a test of `make test` that has taken more than its share, where nothing may skip."""
+    report = yield
+    strict = os.environ.get("WORKBOOK_NO_SKIPS", "") not in ("", "0")
+    if strict and report.passed and call.when == "call" and not level_of(item)[0]:
+        took = processor_seconds() - item.stash[BEGAN]
+        if took > SECONDS and not item.get_closest_marker("long"):
+            report.outcome = "failed"
+            report.longrepr = (
+                f"{item.nodeid} took {took:.1f} processor seconds, and a test of `make test` has "
+                f"{SECONDS}: move it, by marking it `push` or, if it belongs there, `long`."
+            )
+    return report
+
+
+# In words
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In a worker of pytest-xdist: tell the process that sums up what was left out here."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left"] = {level: dict(kinds) for level, kinds in left(session.config).items()}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node) -> None:
+    """Hear from a worker of pytest-xdist; each of them has looked at all tests."""
+    output = getattr(node, "workeroutput", {})
+    if "left" in output:  # a worker that has crashed says nothing
+        node.config.stash[LEFT] = output["left"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A line for each level that was left out: the command, how many tests, and of which kinds."""
+    found = left(terminalreporter.config)
+    if found:
+        terminalreporter.section("left out for time")
+    for level, runs in RUNS.items():
+        if kinds := found.get(level):
+            tests, files = (sum(counts) for counts in zip(*kinds.values(), strict=True))
+            counts = [f"{tests} test{'s' * (tests != 1)}"] * bool(tests)
+            counts += [f"{files} file{'s' * (files != 1)} of tests"] * bool(files)
+            most = sorted(kinds, key=lambda kind: (-sum(kinds[kind]), kind))
+            named = ", ".join(most[:6]) + f" and {len(most) - 6} other kinds" * (len(most) > 6)
+            terminalreporter.write_line(f"{runs} runs {' and '.join(counts)} more: {named}.")
