@@ -15,11 +15,12 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from ddp_workbook import HOMES
 from ddp_workbook.source_tree import parsed
+from tests.levels import WHOLE_FILE
 from tools.set_up import ROOT
 
 SECONDS = 90  # from the start; a test that has begun ends, which can take the last half minute
@@ -35,10 +36,11 @@ RULES = (
     "tests/tree/test_contributing.py",
 )
 EXERCISES = "tests/judging/test_exercises.py"
+WRONG_ANSWERS = "tests/judging/test_wrong_answers.py"
 TESTS_OF = {  # folder -> the file that tests each name in it
     "notebooks/": "tests/course/test_notebooks.py",
     "ddp_workbook/exercises/": EXERCISES,
-    "tests/wrong_answers/": EXERCISES,
+    "tests/wrong_answers/": WRONG_ANSWERS,
     "tests/right_answers/": "tests/judging/test_right_answers.py",
     "tests/doctor_scripts/": "tests/workbench/doctor/test_doctor_scripts.py",
 }
@@ -127,6 +129,10 @@ class Graph:
                 queue.append(user)
         return ways
 
+    def for_a_push(self) -> set[str]:
+        """The files of tests that `make test` leaves out as a whole."""
+        return {path for path, text in self.texts.items() if WHOLE_FILE.search(text)}
+
     def needs(self, paths: Iterable[str]) -> set[str]:
         """These files, and all that they import, directly or not."""
         uses = defaultdict(set)
@@ -175,17 +181,19 @@ def imported(path: str, text: str) -> Iterator[str]:
 # What is run
 
 
-def chosen(ways: dict[str, list[str]]) -> tuple[dict[str, list[str]], dict[str, str], list[str]]:
+def chosen(
+    ways: dict[str, list[str]], for_a_push: Container[str] = ()
+) -> tuple[dict[str, list[str]], dict[str, str], list[str]]:
     """(test files, parts of files that test many pages or exercises, what is left out).
 
     The first gives each file's way to the change; the second the file that tests each part, which
-    is a name for -k. Tests in a browser run only if they have changed themselves.
+    is a name for -k. Files `for_a_push` run only if they have changed themselves.
     """
     near, parts, left = {}, {}, []
     for path, way in ways.items():
         name = Path(path).stem
         if path.startswith("tests/") and name.startswith("test_"):
-            far = len(near) == FILES or path.startswith("tests/browser/")
+            far = len(near) == FILES or path in for_a_push
             if way[1:] and (far or path == EXERCISES):
                 left.append(path)
             elif path not in RULES:
@@ -208,14 +216,16 @@ def main() -> int:
     until = time.time() + SECONDS
     paths, words = changed()
     deleted = [path for path in paths or [] if not (ROOT / path).exists()]
-    ways = Graph(deleted=deleted).reached(paths or [])
-    near, parts, left = chosen({path: way for path, way in ways.items() if path not in deleted})
+    graph = Graph(deleted=deleted)
+    ways = graph.reached(paths or [])
+    there = {path: way for path, way in ways.items() if path not in deleted}
+    near, parts, left = chosen(there, graph.for_a_push())
     print("\n".join(choice(paths, words, deleted, near, parts, left)), flush=True)
     failed = [name for name, *line in CHECKS if subprocess.call([sys.executable, *line], cwd=ROOT)]
     failed += ["types"] * wrong_types(paths)
     runs = [pytest_line(*RULES, *near)]
     if parts:  # what most changes are about, so it runs first
-        files = sorted(set(parts.values()))
+        files = sorted({*parts.values(), *[WRONG_ANSWERS] * (EXERCISES in parts.values())})
         runs.insert(0, pytest_line(*files, "-k", " or ".join(sorted(parts))))
     env = os.environ | {"WORKBOOK_UNTIL": str(until)}
     for number, run in enumerate(runs):
@@ -252,7 +262,7 @@ def choice(
     for name, test in sorted(parts.items()):
         yield f"  {test} -k {name}"
     if left:
-        yield f"Left to `make test`, farther from the change or in a browser: {listed(left)}"
+        yield f"Left to `make test` and `make test-push`, farther from the change: {listed(left)}"
 
 
 def wrong_types(paths: list[str] | None) -> bool:

@@ -17,12 +17,13 @@ TREE = {
     "tests/test_outer.py": "from ddp_workbook.outer import two\n",
     "tests/test_table.py": "TABLE = 'table.csv'\n",
     "tests/test_alone.py": "this is not finished(\n",
-    "tests/browser/test_page.py": "from ddp_workbook import inner\n",
+    "tests/browser/test_page.py": 'from ddp_workbook import inner\n\npytestmark = mark.push("x")\n',
     "data/table.csv": "1\n",
     "notebooks/01_page.ipynb": '{"cells": [{"cell_type": "code", "source": ["%load_ext x\\n", '
     '"from ddp_workbook import demos"]}, {"cell_type": "code", "source": ["%%exercise half\\n"]}]}',
 }
 PAGE, HALF = {"01_page": "tests/course/test_notebooks.py"}, {"half": check.EXERCISES}
+WRONG = {"half": check.WRONG_ANSWERS}
 
 
 @pytest.fixture
@@ -50,13 +51,18 @@ def git(tree):
     return git
 
 
+def chosen(graph: check.Graph, paths: list[str]):
+    """What a change of these files needs."""
+    return check.chosen(graph.reached(paths), graph.for_a_push())
+
+
 @pytest.mark.parametrize(
     ("path", "near", "parts", "left"),
     [
         ("src/ddp_workbook/outer.py", ["outer"], PAGE, []),
         ("src/ddp_workbook/inner.py", ["inner", "outer"], PAGE, ["tests/browser/test_page.py"]),
         ("src/ddp_workbook/exercises/half.py", [], HALF | PAGE, []),
-        ("tests/wrong_answers/half.py", [], HALF, []),
+        ("tests/wrong_answers/half.py", [], WRONG, []),
         ("notebooks/01_page.ipynb", [], PAGE, []),
         ("data/table.csv", ["table"], {}, []),
         ("tests/test_alone.py", ["alone"], {}, []),
@@ -65,7 +71,7 @@ def git(tree):
 )
 def test_what_a_change_needs(tree, path, near, parts, left):
     """By imports, in functions too, through a chapter's demonstrations, and by a file's name."""
-    found = check.chosen(check.Graph(tree).reached([path]))
+    found = chosen(check.Graph(tree), [path])
     assert [list(found[0]), *found[1:]] == [[f"tests/test_{n}.py" for n in near], parts, left]
 
 
@@ -73,7 +79,7 @@ def test_far_tests_are_left_out_and_counted(tree):
     """A change that everything needs; the nearest come first."""
     for number in range(20):
         (tree / f"tests/test_far_{number}.py").write_text("import ddp_workbook.outer\n")
-    near, parts, left = check.chosen(check.Graph(tree).reached(["src/ddp_workbook/inner.py"]))
+    near, parts, left = chosen(check.Graph(tree), ["src/ddp_workbook/inner.py"])
     assert next(iter(near)) == "tests/test_inner.py"
     assert len(near) == check.FILES
     words = "\n".join(check.choice(["inner.py"], "since then", [], near, parts, left))
@@ -92,7 +98,7 @@ def test_a_deleted_module_is_missed_by_those_that_import_it(tree, git):
         ["src/ddp_workbook/inner.py", "tests/test_new.py"],
         "since the branch left main",
     )
-    near, _, _ = check.chosen(check.Graph(tree, deleted=paths[:1]).reached(paths))
+    near, _, _ = chosen(check.Graph(tree, deleted=paths[:1]), paths)
     assert set(near) == {f"tests/test_{name}.py" for name in ("new", "inner", "outer")}
     told = list(check.choice(paths, words, paths[:1], near, {}, []))
     assert told[1].endswith("inner.py, which is deleted: what imported it is tested")
