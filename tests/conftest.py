@@ -130,6 +130,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)  # -k and -m have chosen then: what is counted was asked for
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take out what is not to be had here, mark browser tests, put the longest first."""
+    from tests.levels import leave_out  # late: a plugin is imported by pytest first
+
+    leave_out(config, items)
     config.stash[NOT_RUN] = {}
     for marker in (*GPUS, "cluster", "sandbox", "network"):
         wanting = [item for item in items if item.get_closest_marker(marker)]

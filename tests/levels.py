@@ -21,7 +21,7 @@ SECONDS = 5
 ROOM = 1.5e9  # bytes of memory for a process of pytest, its kernel and its ranks
 RUNS = {"push": "`make test-push`", "release": "`make test-all`"}  # marker -> what runs it
 ALWAYS = {"browser": "the browser", "cluster": "hosts and Slurm"}  # marker of `push` tests -> kind
-WHOLE_FILE = re.compile(r'(?m)^pytestmark = .*?mark\.(push|release)\("(.*?)"\)')
+OF_A_FILE = re.compile(r'(?m)^pytestmark = .*?mark\.(\w+)(?:\("(.*?)"\))?')
 # level -> kind -> [tests, files that were not collected]
 LEFT = pytest.StashKey[dict[str, dict[str, list[int]]]]()
 TICK = os.sysconf("SC_CLK_TCK")
@@ -53,8 +53,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
         return None
     text = collection_path.read_text(encoding="utf-8")
-    if whole := WHOLE_FILE.search(text):
-        level, kind = whole.groups()
+    level, kind = level_of_file(text)
+    if level:
         if not wanted(config, level):
             words = re.findall(r"\w+", config.getoption("keyword"))
             if not words or any(word in f"{collection_path}\n{text}" for word in words):
@@ -63,6 +63,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     elif config.getoption("--push") and not config.getoption("--all"):
         return True if not re.search(rf"mark\.(push|{'|'.join(ALWAYS)})\b", text) else None
     return None
+
+
+def level_of_file(text: str) -> tuple[str, str]:
+    """What `level_of` says of all tests of a file with this text, as its `pytestmark` says it."""
+    found = OF_A_FILE.search(text)
+    marker, kind = found.groups() if found else ("", "")
+    if marker in ALWAYS:
+        return "push", ALWAYS[marker]
+    return (marker, kind) if marker in RUNS else ("", "")
 
 
 def left(config: pytest.Config) -> dict[str, dict[str, list[int]]]:
@@ -81,9 +90,8 @@ def level_of(item: pytest.Item) -> tuple[str, str]:
     return "", ""
 
 
-@pytest.hookimpl(trylast=True)  # -k and -m have chosen then: what is counted was asked for
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take out the tests of other levels."""
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take out the tests of other levels, and count them."""
     out = {item: level_of(item) for item in items if not wanted(config, level_of(item)[0])}
     for level, kind in out.values():
         if level:

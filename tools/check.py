@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ddp_workbook import HOMES
 from ddp_workbook.source_tree import parsed
-from tests.levels import WHOLE_FILE
+from tests.levels import level_of_file
 from tools.set_up import ROOT
 
 SECONDS = 90  # from the start; a test that has begun ends, which can take the last half minute
@@ -131,7 +131,7 @@ class Graph:
 
     def for_a_push(self) -> set[str]:
         """The files of tests that `make test` leaves out as a whole."""
-        return {path for path, text in self.texts.items() if WHOLE_FILE.search(text)}
+        return {path for path, text in self.texts.items() if level_of_file(text)[0]}
 
     def needs(self, paths: Iterable[str]) -> set[str]:
         """These files, and all that they import, directly or not."""

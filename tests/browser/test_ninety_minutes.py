@@ -16,6 +16,8 @@ from ddp_workbook.notebook.pages import EXERCISE
 from tests.browser.lab import lab
 from tools import book
 
+pytestmark = pytest.mark.push("the browser")
+
 (ROWS,) = [rows for limit, rows in plans(guide_text()).values() if limit == 90]
 
 

@@ -9,6 +9,8 @@ from ddp_workbook.notebook.play import Play
 from ddp_workbook.planning.sizes import PlanRefused
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
+pytestmark = pytest.mark.push("players")
+
 TO_BE_SEEN = {  # what a control shows on purpose
     "play_sum": (RankFailed, RanksHung),  # rank 3 is killed, or makes the others wait
     "play_stop": (RankFailed,),  # a rank leaves alone

@@ -19,6 +19,8 @@ from ddp_workbook.exercises.judging.judge import judge
 from ddp_workbook.exercises.judging.verdict import SOLVED
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 
+pytestmark = pytest.mark.push("mutants")
+
 MOST = 8  # mutants of a solution; each costs a check, and one that hangs a few seconds
 SWAPPED = {
     ast.Add: ast.Sub,

@@ -10,6 +10,8 @@ from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tools.set_up import ROOT
 from tools.wrong_answers import read
 
+pytestmark = pytest.mark.push("right answers of other kinds")
+
 FILES = sorted((ROOT / "tests" / "right_answers").glob("*.py"))
 CELLS = [one for file in FILES for one in read(file.read_text("utf-8"), Exercise(file.stem))]
 

@@ -113,6 +113,7 @@ def test_an_unknown_row_is_refused_with_the_names(monkeypatch, tmp_path):
 # The rows
 
 
+@pytest.mark.push("the benchmark")
 @slow_row
 def test_launch_is_faster_than_the_other_ways(server):
     """A line for each way, with a ratio well above 1 where a new Python has to start."""
@@ -148,6 +149,7 @@ def test_leaks_are_counted(monkeypatch, tmp_path):
     assert more == {"descriptors": 2, "threads": 1, "files": 1, "orphans": 1}
 
 
+@pytest.mark.push("the benchmark")
 @pytest.mark.parametrize("kind", ["SIGKILL", "early return", "stuck in gloo"])
 def test_seconds_after_a_fault(kind):
     """From the fault, not from the start: a hang's time limit is not in it."""
@@ -162,6 +164,7 @@ def test_faults_of_a_kernel():
     assert all(0 < one < 20 for seconds in took.values() for one in seconds)
 
 
+@pytest.mark.push("the benchmark")
 def test_the_chapters_step_is_compared_in_the_same_ranks():
     """All three loops, a time a round; the toy step is far below a second."""
     timings = step_overhead.in_the_same_ranks(step_overhead.CHAPTER, rounds=3)
@@ -170,6 +173,7 @@ def test_the_chapters_step_is_compared_in_the_same_ranks():
     assert 0.3 < table.times_as_fast(timings, PICKED, "chapter").median < 3
 
 
+@pytest.mark.push("the benchmark")
 @pytest.mark.parametrize(
     ("row", "size", "small", "what"),
     [
@@ -185,6 +189,7 @@ def test_a_row_at_a_small_size(monkeypatch, row, size, small, what):
     assert 0.005 < line.value < 30 and line.ratio > 0.05
 
 
+@pytest.mark.push("the benchmark")
 def test_the_rows_of_the_network_and_the_doctor():
     """Small messages stay above the formula; the doctor's toys end."""
     found = ordered_network.measure(quick=True)
@@ -193,6 +198,7 @@ def test_the_rows_of_the_network_and_the_doctor():
     assert 0 < line.value < 10 * doctor_time.LONGEST and "toy" in line.what
 
 
+@pytest.mark.push("the benchmark")
 def test_the_recorded_run(monkeypatch, tmp_path):
     """Tables that chapter 02 can read back, pictures with every number in their alt text."""
     monkeypatch.setattr(recorded_run, "FIGURES", tmp_path)
@@ -213,6 +219,7 @@ def test_the_recorded_run(monkeypatch, tmp_path):
     assert all(line.ratio > 0 for line in lines)
 
 
+@pytest.mark.push("the benchmark")
 def test_exercise_checks(monkeypatch):
     """A time for each exercise, one for a hang; a wrong solution is noticed."""
     monkeypatch.setattr(exercise_checks, "names", lambda: ["mean_over_ranks"])
@@ -225,6 +232,7 @@ def test_exercise_checks(monkeypatch):
         exercise_checks.measure(quick=True)
 
 
+@pytest.mark.push("the benchmark")
 @slow_row
 def test_a_room_of_few():
     """Readers who begin at once: right answers are accepted, and hangs are reported."""
@@ -232,6 +240,7 @@ def test_a_room_of_few():
     assert right.met and wrong.met, right.note
 
 
+@pytest.mark.push("the benchmark")
 def test_notebook_times(monkeypatch):
     """Each notebook's seconds are shown; a failed cell or one slow page misses the row."""
     monkeypatch.setattr(book, "execute", lambda path: path)

@@ -27,6 +27,8 @@ from tools.book.page import mend_paths
 from tools.book.search import SCRIPT, entries, search_index
 from tools.check import Graph
 
+pytestmark = pytest.mark.push("the book")
+
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):

@@ -194,6 +194,7 @@ def test_on_a_full_disk_it_trains_on_and_keeps_what_it_has(tmp_path, capfd):
     assert equal_in_every_bit(trained[0], uninterrupted(2))
 
 
+@pytest.mark.push("torchrun starts again")
 @pytest.mark.skipif(sys.platform == "win32", reason="no parents that die")
 def test_ranks_whose_torchrun_was_killed_leave_the_folder_to_the_next(tmp_path, no_rank_left):  # noqa: F811
     """SIGKILL to torchrun alone: its ranks would train on, and keep out who resumes."""
@@ -207,6 +208,7 @@ def test_ranks_whose_torchrun_was_killed_leave_the_folder_to_the_next(tmp_path, 
     assert equal_in_every_bit(trained[0], expected[0])
 
 
+@pytest.mark.push("torchrun starts again")
 def test_torchrun_starts_again_and_goes_on(tmp_path):
     """SIGKILL on rank 1: its agent ends the others, and starts all ranks again."""
     line = [*TORCHRUN, "--max-restarts", "3", *WATCHED, "--accident", "rank-1-dies", "7"]

@@ -11,6 +11,8 @@ import pytest
 from ddp_workbook.experiments.checkpoint_and_recover import elastic
 from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (a fixture)
 
+pytestmark = pytest.mark.push("hosts that come and go")
+
 
 def test_the_recorded_run_is_what_the_page_tells():
     recorded = elastic.recorded()

@@ -24,6 +24,8 @@ from ddp_workbook.program.new import write
 from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (one is a fixture)
 from tests.workers import killed_sharded
 
+pytestmark = pytest.mark.push("killed trainings")
+
 STEPS = 20
 RUN = ["--epochs", f"{STEPS}", "--steps", "1", "--saved"]  # a save after every step
 PATIENT = 600  # seconds for a run that takes four where nothing else runs

@@ -18,6 +18,8 @@ from tests.workers import other_libraries
 from tools import book
 from tools.set_up import ROOT
 
+pytestmark = pytest.mark.push("other libraries")
+
 PAGE = ROOT / "notebooks" / "06_further_libraries.ipynb"
 LIMIT = 300  # seconds; beside other work a rank needs 30 to import a library
 TABLE = next(

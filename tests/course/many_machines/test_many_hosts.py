@@ -19,6 +19,8 @@ from tests.clusters.hosts import Hosts
 from tests.clusters.record_messages import recorded
 from tests.clusters.torchruns import LIMIT, PORT, TORCHRUN, WORKER, line, run_on_hosts
 
+pytestmark = pytest.mark.push("hosts and Slurm")
+
 CHAPTERS = Path(single_process.__file__).parent
 SIZE = ("--epochs=1", "--batch-size=250", "--width=32", "--depth=2")
 cluster = pytest.mark.cluster

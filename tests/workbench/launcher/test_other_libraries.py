@@ -10,6 +10,8 @@ from ddp_workbook.launcher.launch import launch
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers.pasted import spawn_style
 
+pytestmark = pytest.mark.push("other libraries")
+
 FOLDER = Path(spawn_style.__file__).parent
 LIMIT = 300  # seconds; the ranks of a test take up to 8 to import the library
 
