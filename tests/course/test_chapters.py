@@ -97,16 +97,19 @@ CASES = [
 ]
 
 
-def first_or_release(case: tuple):
-    """Each chapter on 2 and 4 ranks once, and the odd batches on 4 ranks alone.
+def leveled(case: tuple):
+    """Each chapter on 4 ranks once, with batches that they do not share equally, where it has them.
 
-    4 ranks do not share every batch equally either: 3 ranks show nothing else. A rank alone is
-    compared below.
+    For a push on 2 ranks as well, and with all odd batches on 4: 3 ranks show nothing else. A rank
+    alone is compared below.
     """
     chapter, ranks, run = case
-    if ranks == 4 or (ranks == 2 and run == OWN_RUNS.get(chapter, RUNS)[0]):
+    runs, kind = OWN_RUNS.get(chapter, RUNS), "training runs of the chapters"
+    uneven = runs[2] if runs is RUNS_OF_SAMPLERS else runs[min(1, len(runs) - 2)]
+    if ranks == 4 and run == uneven:
         return pytest.param(*case)
-    return pytest.param(*case, marks=pytest.mark.release("training runs of the chapters"))
+    push = ranks == 4 or (ranks == 2 and run == runs[0])
+    return pytest.param(*case, marks=(pytest.mark.push if push else pytest.mark.release)(kind))
 
 
 def stem(value: object) -> str | None:
@@ -171,9 +174,7 @@ def test_data_parallel_equals_one_process(replicas, run):
     assert_same(data_parallel.train(**run, replicas=replicas), one_process(**run))
 
 
-@pytest.mark.parametrize(
-    ("chapter", "ranks", "run"), [first_or_release(c) for c in CASES], ids=stem
-)
+@pytest.mark.parametrize(("chapter", "ranks", "run"), [leveled(c) for c in CASES], ids=stem)
 def test_ranks_equal_one_process(chapter, ranks, run):
     """The same training, and the very same weights on every rank."""
     first, *others = launch(chapter.train, ranks=ranks, timeout=120, **run)
@@ -282,6 +283,7 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 
 # Of those that end alike (see above), the first, one of each kind.
 SOME = (distributed_data_parallel, fully_sharded, many_machines)
+FOR_A_PUSH = pytest.mark.push("torchrun again")
 OTHERS = pytest.mark.release("the other chapters under torchrun")
 
 
@@ -290,8 +292,8 @@ OTHERS = pytest.mark.release("the other chapters under torchrun")
     [
         (single_process, ()),
         (data_parallel, ()),
-        (fully_sharded, ()),
-        *(pytest.param(c, TORCHRUN, marks=() if c in SOME else OTHERS) for c in ON_RANKS),
+        pytest.param(fully_sharded, (), marks=FOR_A_PUSH),
+        *(pytest.param(c, TORCHRUN, marks=FOR_A_PUSH if c in SOME else OTHERS) for c in ON_RANKS),
     ],
     ids=stem,
 )
@@ -324,6 +326,7 @@ def test_train_leaves_no_process_group_behind_and_can_run_again(chapter):
     chapter.train(**run | {"epochs": 0})
 
 
+@pytest.mark.push("training runs of the chapters")
 @pytest.mark.parametrize(
     "chapter", [one for one in REPLICATED if "DistributedDataParallel" in vars(one)], ids=stem
 )

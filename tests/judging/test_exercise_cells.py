@@ -420,6 +420,7 @@ def page(tmp_path_factory):
     return dict(zip(cells, run(folder, *cells.values()), strict=True)) | {"folder": folder}
 
 
+@pytest.mark.push("pages in a kernel")
 def test_run_all_passes_over_an_untouched_stub(page):
     assert page["stub"] == f"{NAME}: not attempted yet"
 
@@ -444,6 +445,7 @@ def test_the_cells_are_saved_under_work(page):
     assert len(files) >= 5 and files[f"{NAME}.4.py"] == EXERCISE.solution
 
 
+@pytest.mark.push("pages in a kernel")
 def test_interrupt_an_edit_and_an_unknown_name(kernel):
     """In the middle of a check: the kernel is usable, no process is left, the next run is fine."""
     folder = str(kernel.folder)

@@ -77,6 +77,7 @@ def terminal(tmp_path_factory) -> Iterator[Terminal]:
         terminal.process.close(force=True)
 
 
+@pytest.mark.long
 def test_pictures_tables_and_values_of_ranks_are_words(terminal):
     """Of a picture its alt text; of tables and ranks their lines; nowhere an object's address."""
     picture = terminal.run(CELLS["sum-picture"])

@@ -89,6 +89,7 @@ def first(tmp_path_factory):
     return weights(saved)
 
 
+@pytest.mark.push("the program to take home")
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("stage", [train_04, train_06, train_07], ids=["04", "06", "07"])
 def test_each_stage_trains_as_the_first_one_does_alone(stage, ranks, first, tmp_path):
@@ -96,6 +97,7 @@ def test_each_stage_trains_as_the_first_one_does_alone(stage, ranks, first, tmp_
     assert_same(weights(tmp_path / "saved"), first)
 
 
+@pytest.mark.push("the program to take home")
 def test_the_first_one_trains_with_a_larger_batch_on_more_ranks(first, tmp_path):
     launch(train_02.main, str(tmp_path / "saved"), ranks=2)
     with pytest.raises(AssertionError):
@@ -108,6 +110,7 @@ def test_the_steps_from_stage_to_stage_are_small():
     assert max(steps) <= 12
 
 
+@pytest.mark.long
 def test_a_later_job_continues_on_another_number_of_ranks(first, tmp_path):
     """One epoch on two ranks, the rest on four."""
     saved = tmp_path / "saved"
@@ -121,6 +124,7 @@ def test_a_later_job_continues_on_another_number_of_ranks(first, tmp_path):
 # The project
 
 
+@pytest.mark.push("the program to take home")
 def test_its_own_tests_pass(project):
     """The same weights on 1, 2 and 4 ranks, and after it was killed or told to stop."""
     done = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
@@ -128,6 +132,7 @@ def test_its_own_tests_pass(project):
     assert "5 passed" in done.stdout
 
 
+@pytest.mark.push("the program to take home")
 def test_it_learns_in_bfloat16_and_needs_nothing_of_the_workbook(project):
     done = run(project, "train.py", "--bf16", "--saved", "runs/bf16", "--workers", "1")
     assert done.returncode == 0, done.stderr
@@ -136,6 +141,7 @@ def test_it_learns_in_bfloat16_and_needs_nothing_of_the_workbook(project):
     assert "ddp_workbook" not in "".join(path.read_text() for path in project.glob("*.*"))
 
 
+@pytest.mark.push("the program to take home")
 def test_sharded_it_trains_to_the_same_weights(tmp_path):
     """Saving must not change the training: torch's `get_state_dict` can take a step itself."""
     found = {}
@@ -162,6 +168,7 @@ def test_it_is_short_and_clean(strategy, tmp_path):
         assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.push("the program to take home")
 def test_a_program_that_trains_on_the_same_rows_fails_its_tests(tmp_path):
     write(tmp_path / "own")
     train = tmp_path / "own" / "train.py"
@@ -182,12 +189,14 @@ def refused(project: Path, *options: str, ranks: int = 1) -> str:
     return str(failed.value)
 
 
+@pytest.mark.long
 def test_numbers_that_do_not_fit(project):
     odd = refused(project, "--batch", "62", ranks=4)
     assert "--batch 62 does not divide by 4 ranks x --accumulate" in odd
     assert "4096 samples are too few" in refused(project, "--batch", "8192")
 
 
+@pytest.mark.push("the program to take home")
 def test_a_checkpoint_of_another_model_is_named(project, tmp_path):
     saved = tmp_path / "saved"
     launch(project / "train.py", "--epochs", "1", "--saved", saved, ranks=2)
@@ -201,6 +210,7 @@ def test_a_checkpoint_of_another_model_is_named(project, tmp_path):
     assert "is of another model or optimizer" in said and "size mismatch" in said.lower()
 
 
+@pytest.mark.push("the program to take home")
 def test_sharded_a_model_without_blocks_is_refused(tmp_path):
     """It would be one unit, which is gathered whole."""
     write(tmp_path / "own", "fsdp")
@@ -209,6 +219,7 @@ def test_sharded_a_model_without_blocks_is_refused(tmp_path):
     assert "no layer of class Block" in refused(tmp_path / "own", ranks=2)
 
 
+@pytest.mark.push("the program to take home")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_all_ranks_follow_rank_0_where_not_all_see_the_checkpoint(strategy, tmp_path):
     """Rank 1's node sees none: it does not begin again by itself, while rank 0 continues."""
@@ -226,6 +237,7 @@ def test_all_ranks_follow_rank_0_where_not_all_see_the_checkpoint(strategy, tmp_
     ]
 
 
+@pytest.mark.push("the program to take home")
 def test_a_checkpoint_that_cannot_be_written_fails_before_training(project, tmp_path):
     (tmp_path / "file").write_text("mine")
     said = refused(project, "--saved", str(tmp_path / "file" / "below" / "saved"))

@@ -58,6 +58,17 @@ def test_a_hosted_runner_runs_the_same_command():
     assert (ROOT / ".ci/run").stat().st_mode & 0o100
 
 
+def test_every_test_is_run_once_a_week():
+    """The parts of the weekly run are all folders of tests, none twice, and may do no more."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows/everything.yml").read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    job = workflow["jobs"]["test-all"]
+    assert job["steps"][-1] == {"run": 'make test-all ARGS="${{ matrix.part }}"'}
+    named = " ".join(job["strategy"]["matrix"]["part"]).split()
+    folders = {path.parts[len(ROOT.parts) + 1] for path in ROOT.glob("tests/**/test_*.py")}
+    assert sorted(named) == sorted(f"tests/{folder}" for folder in folders)
+
+
 def test_the_devcontainer_sets_up_a_reader():
     """A Python that fits, no GPU, and JupyterLab as everywhere: with its token."""
     text = (ROOT / ".devcontainer/devcontainer.json").read_text()

@@ -197,6 +197,7 @@ def test_without_a_gpu_one_sentence_and_nothing_else(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.push("the GPU's command")
 def test_a_gpu_that_cannot_be_used_is_said_in_one_line():
     """A driver that is too old, or a GPU that another process has to itself."""
     with pytest.raises(SystemExit, match=r"sees an NVIDIA GPU but cannot use it: \w+"):
@@ -232,6 +233,7 @@ def packages(tmp_path):
         (tmp_path / "module" / f"{name}.py").touch()
 
 
+@pytest.mark.push("the GPU's command")
 def test_without_a_network_the_site_s_python_runs_what_it_can(site, packages):
     """Says in words what could not be installed, and what runs the parts."""
     done = site.make("gpu", "ARGS=memory tests", PIP_FIND_LINKS="")

@@ -123,6 +123,7 @@ def test_what_is_left_out_is_counted_in_words(run, options):
     assert "left out" not in chosen.stdout
 
 
+@pytest.mark.long
 def test_a_test_that_takes_more_than_its_share_fails_where_nothing_may_skip(run):
     """Processes that it starts count; on a laptop nothing of it is said."""
     lenient = run({"test_busy.py": BUSY})
@@ -133,6 +134,7 @@ def test_a_test_that_takes_more_than_its_share_fails_where_nothing_may_skip(run)
     assert "3 passed" in strict.stdout
 
 
+@pytest.mark.push("other ways to start pytest")
 @pytest.mark.parametrize(
     ("gpus", "ran"), [(1, ["test_on_a_gpu"]), (2, ["test_on_gpus", "test_on_a_gpu"])]
 )
@@ -146,6 +148,7 @@ def test_one_gpu_runs_the_tests_that_need_one(run, tmp_path, gpus, ran):
     assert "needs a GPU" not in done.stdout
 
 
+@pytest.mark.push("other ways to start pytest")
 @each_way
 def test_without_a_network_the_links_are_not_checked(run, monkeypatch, options):
     """It is said in words, with the test's name, and is no failure where nothing may skip."""
@@ -159,6 +162,7 @@ def test_without_a_network_the_links_are_not_checked(run, monkeypatch, options):
     assert "\n  test_site.py::test_it\n" in told
 
 
+@pytest.mark.push("other ways to start pytest")
 @pytest.mark.parametrize(
     ("number", "named"),
     [

@@ -269,6 +269,7 @@ def attempt(name: str, *codes: str) -> None:
         attempts.save(name, code)
 
 
+@pytest.mark.long
 def test_the_latest_attempts_are_judged_and_none_is_touched(copy):
     attempt("mean_over_ranks", WRONG, RIGHT)
     attempt("where_is", "def where_is(:\n")
@@ -281,6 +282,7 @@ def test_the_latest_attempts_are_judged_and_none_is_touched(copy):
     assert {path: path.read_bytes() for path in (copy / "work").rglob("*.*")} == saved
 
 
+@pytest.mark.push("grades of many")
 def test_a_named_exercise_without_an_attempt_is_not_solved(copy):
     attempt("mean_over_ranks", RIGHT)
     code, output = run("grade", "mean_over_ranks", "where_is")
@@ -290,6 +292,7 @@ def test_a_named_exercise_without_an_attempt_is_not_solved(copy):
     assert "where_is │ 1 │ not attempted" in run("grade", "where_is")[1]
 
 
+@pytest.mark.push("grades of many")
 def test_what_was_solved_counts_whatever_was_tried_after_it(copy):
     """Page 00 asks its readers to get a solved exercise wrong on purpose."""
     attempt("mean_over_ranks", RIGHT)
@@ -302,6 +305,7 @@ def test_what_was_solved_counts_whatever_was_tried_after_it(copy):
     assert "mean_over_ranks │ 2 │ not yet │ not yet" in run("grade")[1]
 
 
+@pytest.mark.push("grades of many")
 def test_several_folders_are_one_table(copy):
     for who, code in {"ann": RIGHT, "bob": WRONG}.items():
         folder = copy / who / "work" / "exercises"
@@ -324,6 +328,7 @@ def test_several_folders_are_one_table(copy):
     assert run("grade", "--format", "xml")[0] == 2
 
 
+@pytest.mark.push("grades of many")
 def test_certificates_name_what_was_solved(copy):
     """One for each attendee; names are text, not HTML and not paths; no file is overwritten."""
     people = {"ann": RIGHT, "<b>Bo & Co": RIGHT, "cleo": WRONG}
@@ -374,6 +379,7 @@ def test_an_attempt_that_cannot_be_read_is_shown_as_such(copy):
     assert code == 1 and "undecided" in output and "cannot be read" in output
 
 
+@pytest.mark.push("grades of many")
 def test_files_of_no_exercise_are_named(copy):
     """A saved file that somebody has renamed; earlier attempts are no such files."""
     attempt("mean_over_ranks", WRONG, RIGHT)

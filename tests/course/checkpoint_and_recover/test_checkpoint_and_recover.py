@@ -41,6 +41,7 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name != "lock")
 
 
+@pytest.mark.push("killed trainings")
 @pytest.mark.parametrize(
     "seed", [*range(FEW), *(pytest.param(n, marks=OFTEN) for n in range(FEW, MANY))]
 )

@@ -27,6 +27,7 @@ def test_a_killed_training_without_saves_is_lost(no_rank_left):  # noqa: F811
     assert "Rank 3 was killed after step 17" in kill.story_plot(story).alt
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_the_agent_starts_again_and_ends_the_same(no_rank_left):  # noqa: F811
     story = kill.Runs(agent=True)(None, None, victim=1, every=5)
     first, second = (attempt.losses() for attempt in story.attempts)
@@ -41,6 +42,7 @@ def steps_so_far(runs: kill.Runs) -> int:
     return len(runs.attempts[-1].losses()) if runs.attempts else 0
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_a_button_kills_a_rank_of_the_run(recovery, no_rank_left):  # noqa: F811
     """While it runs, the picture moves."""
     start, *ranks = recovery.buttons
@@ -70,6 +72,7 @@ def test_a_run_to_reach_into_can_be_stopped(recovery, no_rank_left):  # noqa: F8
     assert recovery.answer.error is None and "was killed" not in recovery.answer.words
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_what_a_save_lacks_shows_where_the_page_says():
     table = state.all_left_out().set_index("the save lacks")
     on_0, on_any, weights, evaluation, alike = (table[name] for name in table)
@@ -85,6 +88,7 @@ def test_what_a_save_lacks_shows_where_the_page_says():
     assert {name for name in table.index if alike[name] == "no"} == by_rank
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_a_renamed_save_is_never_torn():
     found = torn.killed_saves()
     assert (found.sum(axis=1) == torn.KILLS).all()

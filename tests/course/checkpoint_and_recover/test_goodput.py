@@ -14,6 +14,7 @@ def test_the_parts_of_an_interruption():
     assert seldom["computed again"] >= 7 * goodput.PACE > goodput.PACE <= often["computed again"]
 
 
+@pytest.mark.push("killed trainings")
 def test_torchrun_spends_most_of_it_on_the_start():
     parts = goodput.by_torchrun(10)
     assert max(parts, key=parts.get) == "restart"

@@ -109,6 +109,7 @@ def test_stages_keep_the_colours_of_the_start():
 # Every call
 
 
+@pytest.mark.push("torchrun again")
 def test_the_program_under_torchrun_shows_what_each_collective_does():
     """All of them, a line a rank, in the order of the page: what each rank holds after the call."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

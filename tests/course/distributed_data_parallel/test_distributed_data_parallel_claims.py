@@ -150,6 +150,7 @@ def test_the_timeline_has_a_lane_for_each_rank():
     )
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_pages_controls_change_the_buckets_and_the_straggler():
     made = hooks.play_buckets()
     made.controls["cap"].value = 25
@@ -290,6 +291,7 @@ def test_the_calculator_says_what_the_page_says():
     assert made.answer.words.endswith("DDP pays.")
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_a_batch_of_64_trains_as_one_process_however_it_is_made():
     made = batch_size.play_batch()
     for ranks, micro_batches, rows in ((1, 4, 16), (2, 1, 32), (4, 1, 16)):

@@ -61,6 +61,7 @@ def steps():
     return memory.measured_steps(ranks=3)
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_calls_and_bytes_are_those_of_the_formulas(steps):
     """Blocks are gathered twice and the rest once: 3 (N-1)/N S for DDP's 2, but for the rest."""
     table = memory.wire_table(steps)
@@ -174,6 +175,7 @@ def test_a_model_on_meta_is_sharded_before_it_has_memory():
         assert shapes == (128, 64) and whole_bytes == 0 and right
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_memory_to_play_with_is_what_the_formula_says():
     made = memory.play_memory()
     for name, value in {"ranks": 2, "way": DDP, "depth": 1, "dtype": "bfloat16"}.items():

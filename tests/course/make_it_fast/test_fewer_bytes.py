@@ -15,6 +15,7 @@ def runs():
     return fewer_bytes.trainings([*fewer_bytes.HOOKS][:2] + [*fewer_bytes.HOOKS][3:])
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_loss_against_bytes_is_what_the_page_says(runs):
     sizes, losses = runs.bytes / runs.bytes[fewer_bytes.NONE], runs.loss
     assert sizes[fewer_bytes.FLOAT16] == pytest.approx(0.5, abs=1e-3)
@@ -101,6 +102,7 @@ def test_a_hook_pays_on_a_slow_network():
     assert times["PowerSGD rank 1"] < 0.75 * times["no hook"]
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_the_exercises_hook_trains_up_to_a_learning_rate():
     """A number comes up to three steps late, and then all at once."""
     (slow, whole), (fast, _) = launch(a_quarter, ranks=2, network=fewer_bytes.COUNTED_ON)[0]

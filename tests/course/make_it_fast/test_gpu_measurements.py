@@ -43,6 +43,7 @@ def rows_of(name: str, device: torch.device, **more) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+@pytest.mark.push("the GPU's measurements on a CPU")
 @each_device
 @pytest.mark.parametrize("name", one_gpu.MEASUREMENTS)
 @pytest.mark.filterwarnings("default:The .grad attribute")  # torch.compile's own look at a tensor

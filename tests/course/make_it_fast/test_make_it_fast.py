@@ -64,12 +64,14 @@ def rungs():
     return ladder.measure("800 Mbit/s, 5 ms", rounds=3)
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_fewer_calls_save_latency(rungs):
     """17 calls of 10 ms."""
     saved = rungs["exposed"]["one all-reduce a parameter"] - rungs["exposed"]["one flat vector"]
     assert saved > 17 * 10 / 2
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_small_buckets_hide_and_one_bucket_does_not():
     """Of 61 ms, and 23 were left when the page was written; a busy machine has three tries."""
     wire = ladder.wire("1 Gbit/s, 0.1 ms")
@@ -264,6 +266,7 @@ def test_hsdp_crosses_with_its_shards_alone(calls):
     assert pytest.approx(4.3, abs=0.05) == 3 * 3 / 4 * 2 * 0.96
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_sharded_steps_wait_less_with_each_way():
     """A gather of all layers takes 318 ms here, of forward and of backward the same."""
     table = sharded.measure("100 Mbit/s, 2 ms", rounds=1)
@@ -297,6 +300,7 @@ def loss_of_one_process() -> float:
         return F.cross_entropy(model(digits.images), digits.labels).item()
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_fewer_meetings_cost_little_with_all_digits_and_much_with_a_rank_s_own():
     def last(data: str, outer: str = apart.MEAN) -> float:
         return apart.both(16, data, outer).iloc[-1]["every 16 steps"]

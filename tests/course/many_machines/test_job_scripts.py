@@ -290,6 +290,7 @@ def test_a_program_of_ones_own_and_one_that_is_not_there(desk):
     refused(desk.in_slurm("distributed_data_parallel.slurm"), words)
 
 
+@pytest.mark.push("job scripts")
 def test_a_job_trains_in_a_folder_whose_name_has_a_blank(tmp_path):
     """On one node there is nothing that only a cluster could show: `srun` starts torchrun here."""
     desk = Desk(tmp_path / "my course")

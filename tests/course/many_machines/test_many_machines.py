@@ -63,6 +63,7 @@ def hosts(results) -> dict[str, AgentRun]:
     return launchers.on_hosts("--epochs", "1", "--results", results, quiet=True, timeout=LONG)
 
 
+@pytest.mark.push("hosts and Slurm")
 def test_two_torchruns_give_four_ranks_their_places(hosts):
     assert [run.returncode for run in hosts.values()] == [0, 0]
     table = launchers.environment_table(hosts)
@@ -151,6 +152,7 @@ def test_hosts_are_numbered_by_name_as_text_not_by_arrival():
 # They end with the cell
 
 
+@pytest.mark.long
 def test_a_torchrun_is_stopped_at_the_time_limit(tmp_path, capsys):
     """A cell cannot hang: what ran is gone, and the page says what happened."""
     program = tmp_path / "wait.py"
@@ -161,6 +163,7 @@ def test_a_torchrun_is_stopped_at_the_time_limit(tmp_path, capsys):
     assert running(program) == []
 
 
+@pytest.mark.push("hosts and Slurm")
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_no_torchrun_outlives_the_page(tmp_path, end):
     """After an interrupt, and after the end of the kernel, neither torchruns nor ranks are left."""

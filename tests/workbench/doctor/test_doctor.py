@@ -186,6 +186,7 @@ def test_the_command_prints_json_and_its_exit_code_tells(script):
     assert found["findings"][0]["lines"][0] == "train.py:9"
 
 
+@pytest.mark.push("the doctor on more programs")
 def test_an_interrupt_leaves_nothing(script, tmp_path):
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     path = script(f"{MODEL}{STEP}print('trains', flush=True)\nimport time; time.sleep(600)")
@@ -209,8 +210,12 @@ def test_the_program_that_new_writes_is_left_alone(strategy, tmp_path, monkeypat
 @pytest.mark.parametrize(
     "stem",
     [
-        *("checkpoint_and_recover", "collectives", "distributed_data_parallel", "fully_sharded"),
-        *("fully_sharded_by_hand", "process_groups", "samplers"),
+        *("checkpoint_and_recover", "collectives", "distributed_data_parallel"),
+        *("process_groups", "samplers"),
+        *(
+            pytest.param(stem, marks=pytest.mark.push("the doctor on more programs"))
+            for stem in ("fully_sharded", "fully_sharded_by_hand")
+        ),
         pytest.param("fully_sharded_real_run", marks=pytest.mark.release),
     ],
 )
@@ -247,6 +252,7 @@ for epoch in range(2):
 """
 
 
+@pytest.mark.push("the doctor on more programs")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_libraries_are_left_alone(library, script):
     begin, prepare = LIBRARIES[library]

@@ -103,6 +103,7 @@ def test_two_interrupts_in_a_row_leave_nothing_either(shared):
     assert "[3, 3]" in shared.run("print(launch(in_kernels.total, ranks=2, timeout=30))")
 
 
+@pytest.mark.push("pages in a kernel")
 def test_interrupt_while_the_fork_server_still_imports_torch(kernel):
     kernel.run(
         "from ddp_workbook.launcher.launch import launch\nfrom tests.workers import in_kernels"
@@ -116,12 +117,14 @@ def test_interrupt_while_the_fork_server_still_imports_torch(kernel):
     assert "[3, 3]" in kernel.run("print(launch(in_kernels.total, ranks=2, timeout=60))")
 
 
+@pytest.mark.long
 def test_restart_leaves_nothing(kernel):
     _, _, processes = deadlocked(kernel)
     kernel.manager.restart_kernel(now=True)
     assert wait_until(lambda: not alive(processes)), [psutil.Process(p) for p in alive(processes)]
 
 
+@pytest.mark.long
 def test_death_of_the_kernel_leaves_nothing(kernel):
     """Ranks, their processes in other sessions, the fork server, the resource tracker."""
     _, _, processes = deadlocked(kernel)
@@ -130,6 +133,7 @@ def test_death_of_the_kernel_leaves_nothing(kernel):
     assert wait_until(lambda: not alive(processes)), [psutil.Process(p) for p in alive(processes)]
 
 
+@pytest.mark.push("pages in a kernel")
 def test_death_of_the_kernel_ends_a_rank_that_holds_the_gil(kernel):
     kernel.run(START)
     kernel.send(f"launch(in_kernels.c_loop, {str(kernel.folder)!r}, ranks=2, timeout=100)")

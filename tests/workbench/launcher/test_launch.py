@@ -39,11 +39,13 @@ def test_arguments_reach_every_rank():
     assert all(torch.equal(kwargs["key"]["a"], torch.ones(2)) for _, _, kwargs in results)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 3, 64])
 def test_ranks_meet_in_a_group(ranks):
     assert quietly(launching.all_reduce, ranks=ranks) == [ranks * (ranks + 1) / 2] * ranks
 
 
+@pytest.mark.long
 def test_a_rank_that_returns_at_once_does_not_disturb_those_that_still_connect():
     """It would, in half of these launches, if it left at once."""
     for _ in range(6):
@@ -60,6 +62,7 @@ def test_the_line_for_torchrun_is_shown_for_a_file_that_can_be_run(capsys):
     assert "torchrun" not in capsys.readouterr().out
 
 
+@pytest.mark.push("other ways to start")
 def test_a_worker_finds_the_same_as_under_torchrun(capsys):
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     run = subprocess.run(
@@ -167,6 +170,7 @@ def test_a_fork_that_returns_from_the_worker_too_is_no_rank():
     assert quietly(contract.fork_falls_through) == [0, 1]
 
 
+@pytest.mark.long
 def test_a_rank_can_launch():
     assert quietly(contract.nested, ranks=1) == [[3.0, 3.0]]
 
@@ -206,6 +210,7 @@ def test_launch_from_a_thread_and_several_at_once():
     assert results == {n: [[n * (n + 1) / 2] * n] * 3 for n in (1, 2, 3, 4)}
 
 
+@pytest.mark.long
 def test_the_fork_server_has_one_thread_and_comes_back_when_it_is_killed():
     quietly(contract.rank, ranks=1)
     server = fork_server.server_pid()
@@ -216,6 +221,7 @@ def test_the_fork_server_has_one_thread_and_comes_back_when_it_is_killed():
     assert fork_server.server_pid() != server
 
 
+@pytest.mark.push("other ways to start")
 def test_where_there_is_no_fork_server_ranks_are_spawned(monkeypatch):
     """As on Windows and, with its own pipes, wherever Python knows no fork server."""
     import multiprocessing
@@ -249,6 +255,7 @@ def worker(x):
 """
 
 
+@pytest.mark.push("other ways to start")
 @pytest.mark.parametrize("guard", ['if __name__ == "__main__":', "if True:"])
 def test_a_script_launches_its_own_function_if_it_is_guarded(tmp_path, guard):
     file = tmp_path / "script.py"

@@ -37,6 +37,7 @@ def as_before(before: dict) -> bool:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "count",
     [20, pytest.param(100, marks=pytest.mark.release("many launches in a row"))],

@@ -27,8 +27,18 @@ def parameters_of(module: nn.Module) -> int:
 # Strategies
 
 
-@pytest.mark.parametrize("width, depth", [(64, 2), (36, 1)])
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("ranks", "width", "depth"),
+    [
+        pytest.param(4, 36, 1, marks=pytest.mark.long),
+        pytest.param(3, 64, 2, marks=pytest.mark.push("bytes of every strategy")),
+        pytest.param(1, 36, 1, marks=pytest.mark.push("bytes of every strategy")),
+        *(
+            pytest.param(ranks, width, depth, marks=pytest.mark.release("bytes of every strategy"))
+            for ranks, width, depth in [(1, 64, 2), (2, 36, 1), (2, 64, 2), (3, 36, 1), (4, 64, 2)]
+        ),
+    ],
+)
 def test_every_strategy_holds_and_sends_what_the_formulas_say(ranks, width, depth):
     """Within 2 %, on all ranks; activations within 2 % as well, calls exactly.
 
@@ -47,6 +57,7 @@ def test_every_strategy_holds_and_sends_what_the_formulas_say(ranks, width, dept
     assert (measured["peak"] >= measured["parameters"] + measured["optimizer"]).all()
 
 
+@pytest.mark.push("bytes of every strategy")
 def test_in_three_dtypes_strategies_keep_and_send_what_the_formulas_say():
     """fp32, bf16 reduced in fp32, and bf16 reduced in bf16: on 4 ranks, to the byte."""
     held, wire = experiment.strategies(4, 64, 2, among=strategies.in_all_dtypes())
@@ -56,6 +67,7 @@ def test_in_three_dtypes_strategies_keep_and_send_what_the_formulas_say():
     assert (wire["bytes"] == wire["predicted_bytes"]).all()
 
 
+@pytest.mark.push("bytes of every strategy")
 def test_bytes_in_three_dtypes_are_those_of_the_page():
     """As multiples of DDP's in float32: 1.5 for fully_shard is true in float32 alone."""
     times = experiment.in_dtypes()
@@ -65,6 +77,7 @@ def test_bytes_in_three_dtypes_are_those_of_the_page():
     assert times.loc["ZeRO-1"].tolist() == [1.5, 1.5, 1]  # its broadcasts are float32
 
 
+@pytest.mark.push("bytes of every strategy")
 def test_all_strategies_compute_the_same_loss():
     """In float32; bf16 keeps three digits. One process does not see the others' rows."""
     chosen = [one for one in strategies.STRATEGIES.values() if one.kind != "one process"]
@@ -156,6 +169,7 @@ BLOCK = parameters_of(MODEL.blocks[0]) * FLOAT
 ALL = parameters_of(MODEL) * FLOAT
 
 
+@pytest.mark.push("bytes of every strategy")
 def test_measuring_changes_no_number(seen):
     """Each loss is the same to the last bit with a ledger and without."""
     for way, one in seen.items():
