@@ -95,7 +95,7 @@ class Document:
         self.page.click(f'#jp-MainMenu >> text="{name}"')
         self.page.click(f'.lm-Menu li[data-command="{command}"]')
 
-    def wait_for(self, reached: Callable[[], bool], timeout: float = 60) -> None:
+    def wait_for(self, reached: Callable[[], bool], timeout: float = 600) -> None:
         """Wait until this is so."""
         deadline = time.monotonic() + timeout
         while not reached():
@@ -111,7 +111,7 @@ class Document:
     def save(self) -> None:
         """Ctrl + S; wait until it is on disk."""
         self.page.keyboard.press("ControlOrMeta+S")
-        self.page.wait_for_function(SAVED, timeout=60_000)
+        self.page.wait_for_function(SAVED, timeout=600_000)
 
     def close(self) -> None:
         """Close the tab, and end the kernel behind it, if it has one."""

@@ -84,7 +84,7 @@ def perfetto() -> Iterator[Callable]:
                 server.trace = trace.encode()
                 with page.expect_response("**/localtrace"):
                     page.goto(f"http://127.0.0.1:{server.server_port}/")
-                page.wait_for_function(OPENED, timeout=60_000)
+                page.wait_for_function(OPENED, timeout=600_000)
                 if said := page.evaluate("globalThis.said"):
                     raise Refused(said)
                 return lambda text: page.evaluate(QUERY, text)

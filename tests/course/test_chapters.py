@@ -290,8 +290,8 @@ OTHERS = pytest.mark.release("the other chapters under torchrun")
 @pytest.mark.parametrize(
     ("chapter", "starter"),
     [
-        (single_process, ()),
-        (data_parallel, ()),
+        pytest.param(single_process, (), marks=pytest.mark.long),
+        pytest.param(data_parallel, (), marks=FOR_A_PUSH),
         pytest.param(fully_sharded, (), marks=FOR_A_PUSH),
         *(pytest.param(c, TORCHRUN, marks=FOR_A_PUSH if c in SOME else OTHERS) for c in ON_RANKS),
     ],

@@ -253,6 +253,7 @@ def test_on_a_gpu_steps_are_timed_by_marks_in_its_queue(monkeypatch):
 # How a program ends
 
 
+@pytest.mark.push("torchrun again")
 @pytest.mark.parametrize("code", ["", "3"])
 def test_a_training_may_end_the_program(code, tmp_path):
     """What it printed is there, and its exit code counts; there is no report and no row."""
@@ -296,6 +297,7 @@ def torchrun(path: Path, *words: object, agents: int = 2, **environment: str):
     return [(agent.returncode, *output) for agent, output in zip(started, outputs, strict=True)]
 
 
+@pytest.mark.push("torchrun again")
 def test_two_torchruns_append_one_row(tmp_path):
     """With a store in rank 0, where `train` meets again, and not in torchrun."""
     path = tmp_path / "results.csv"
@@ -307,6 +309,7 @@ def test_two_torchruns_append_one_row(tmp_path):
     assert read_results(path)["ranks"].tolist() == [2]
 
 
+@pytest.mark.push("torchrun again")
 def test_two_torchruns_refuse_with_one_sentence(tmp_path):
     """The ranks of the other host hear of it, leave quietly, and do not wait."""
     done = torchrun(Path(DDP.__file__), "--results", tmp_path / "none" / "results.csv")
@@ -317,6 +320,7 @@ def test_two_torchruns_refuse_with_one_sentence(tmp_path):
     assert "training_run" not in text  # no traceback of a rank
 
 
+@pytest.mark.push("torchrun again")
 def test_torchruns_report_has_the_error_of_the_rank_that_failed_first(tmp_path):
     worker = program(
         tmp_path,

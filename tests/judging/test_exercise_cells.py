@@ -425,6 +425,7 @@ def test_run_all_passes_over_an_untouched_stub(page):
     assert page["stub"] == f"{NAME}: not attempted yet"
 
 
+@pytest.mark.long
 def test_a_wrong_attempt_is_a_verdict_with_the_pages_line(page):
     assert page["wrong"].startswith(f"Not yet: {NAME} raises NameError at 4 ranks\n")
     assert "your line 7: return vlaue" in page["wrong"]

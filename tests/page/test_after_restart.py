@@ -49,7 +49,7 @@ def run(folder: Path, sources: list[str]) -> list[str]:
     ]
 
 
-@pytest.mark.long
+@pytest.mark.push("pages in a kernel")
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_magic_that_is_not_loaded(shown, number):
     assert ADVICE in shown[number] and "not found" not in shown[number]

@@ -86,6 +86,7 @@ def page(tmp_path_factory):
     return dict(zip(cells, run(folder, *cells.values()), strict=True)) | {"folder": folder}
 
 
+@pytest.mark.long
 def test_the_last_value_of_each_rank_is_shown_in_rank_order(page):
     assert page["sum"].endswith("\n".join(f"rank {rank}: 10.0" for rank in range(4)))
 

@@ -53,6 +53,7 @@ def run(kernel: Kernel, name: str, ranks: int = 2) -> str:
 # Cells
 
 
+@pytest.mark.push("pages in a kernel")
 def test_a_ranks_cell_runs_what_stands_in_it_whatever_is_saved_under_its_name(two):
     """The other kernel overwrites every cell's file as fast as it can."""
     two.b.run(

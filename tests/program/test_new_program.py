@@ -153,6 +153,7 @@ def test_sharded_it_trains_to_the_same_weights(tmp_path):
     assert_same(found["fsdp"], found["ddp"])
 
 
+@pytest.mark.push("the program to take home")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_it_is_short_and_clean(strategy, tmp_path):
     write(tmp_path / "own", strategy)

@@ -37,6 +37,7 @@ def run(tree: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.push("a new exercise from its first minute")
 def test_a_new_exercise_is_whole_from_the_first_minute(tree):
     """Here the page's first: heading and imports come with it. All tests of an exercise pass."""
     run(tree, "-m", "tools.new_exercise", "sum_of_all", "--page", "03_further_stores")
@@ -62,6 +63,7 @@ def test_a_new_exercise_is_whole_from_the_first_minute(tree):
     assert " passed" in run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
 
 
+@pytest.mark.push("a new exercise from its first minute")
 def test_what_follows_from_an_exercise_is_written_everywhere(tree):
     """A chapter's number is its own page; numbers, minutes, sums and the clock follow an edit."""
     new = ("-m", "tools.new_exercise", "sum_of_all", "--chapter", "03", "--after", "where_is")

@@ -38,6 +38,7 @@ def newcomer(tmp_path) -> Newcomer:
 # Made, kept, brought up to date, repaired
 
 
+@pytest.mark.long
 def test_from_nothing_to_ready(ready):
     """One command, and torch and the package can be imported."""
     assert ready.first.returncode == 0, ready.first.stdout + ready.first.stderr
@@ -53,6 +54,7 @@ def test_the_second_call_starts_at_once(ready):
     assert ready.log.read_text() == log
 
 
+@pytest.mark.push("environments that are made anew")
 def test_new_pins_go_into_the_same_environment(ready):
     """What cannot be found is reported, and .venv still works; the next call continues."""
     pins, stamp = ready.pins.read_text(), ready.stamp.read_text()

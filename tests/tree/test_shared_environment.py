@@ -48,6 +48,7 @@ def state(folder: Path) -> dict[str, float]:
     return {str(path): path.lstat().st_mtime for path in folder.rglob("*")}
 
 
+@pytest.mark.push("environments that are made anew")
 def test_packages_are_shared_and_the_workbook_is_not(owner, attendee):
     """Some kilobytes; its Python and its programs are the attendee's own; twice is once."""
     before = state(owner.folder)

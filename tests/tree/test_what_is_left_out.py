@@ -96,6 +96,7 @@ def test_nothing_may_skip_in_ci(run, options):
     assert "1 passed" in strict.stdout
 
 
+@pytest.mark.long
 @each_way
 def test_what_is_left_out_is_counted_in_words(run, options):
     """Without a GPU, by name; for time, by kind. Neither is a failure where nothing may skip.

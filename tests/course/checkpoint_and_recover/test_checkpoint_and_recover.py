@@ -157,6 +157,7 @@ def test_a_second_run_in_a_folder_is_refused_and_names_the_first(ranks, tmp_path
     launch(killed.without_patience, str(tmp_path), ranks=ranks, **RUN)
 
 
+@pytest.mark.push("killed trainings")
 def test_a_run_waits_for_the_end_of_one_that_is_being_killed(tmp_path, no_rank_left):  # noqa: F811
     first = subprocess.Popen(
         [sys.executable, "-m", "tests.workers.killed", str(tmp_path), "2"],

@@ -60,6 +60,7 @@ def test_a_button_kills_a_rank_of_the_run(recovery, no_rank_left):  # noqa: F811
     assert "Rank 2" in recovery.answer.words
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_a_run_to_reach_into_can_be_stopped(recovery, no_rank_left):  # noqa: F811
     recovery.buttons[0].click()
     begun = time.monotonic()

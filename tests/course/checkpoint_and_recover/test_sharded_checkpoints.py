@@ -33,6 +33,7 @@ OTHER_PAIRS = [(4, 2), (2, 3), (1, 4), (1, 1)]
 other_pairs = pytest.mark.release("checkpoints from and to other numbers of ranks")
 
 
+@pytest.mark.push("checkpoints from and to other numbers of ranks")
 @pytest.mark.parametrize(
     ("written_by", "read_by"),
     [*PAIRS, *(pytest.param(*pair, marks=other_pairs) for pair in OTHER_PAIRS)],

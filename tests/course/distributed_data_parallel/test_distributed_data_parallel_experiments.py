@@ -35,6 +35,7 @@ def gpus(monkeypatch):
     return pretend
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_every_candidate_is_timed_at_every_size_in_every_round(gpus, monkeypatch):
     monkeypatch.setattr(of_chapter_01, "usable_cores", lambda: 2)
     gpus(0)

@@ -96,6 +96,7 @@ def test_show_code_reads_the_file_as_it_is_now():
 # The ledger of the page
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_what_is_measured_is_what_the_formulas_say(steps):
     """Every part that has a formula, within 2 %."""
     for way, of_ranks in steps.items():
@@ -148,6 +149,7 @@ def test_fsdp1_trains_to_the_same_loss():
 # What the page about the program by hand says
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_without_placeholders_nothing_is_freed():
     steps = by_hand.steps_by_hand(depth=3)
     whole = {way: memory.whole_by_event(of[0].timeline) for way, of in steps.items()}

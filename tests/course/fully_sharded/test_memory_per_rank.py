@@ -20,6 +20,7 @@ def recorded(case: Measured) -> dict[str, int]:
     return {key: getattr(case, key) for key in KEYS}
 
 
+@pytest.mark.push("claims of the pages that take long")
 @pytest.mark.parametrize("ranks", SIZES)
 def test_the_recorded_bytes_are_those_that_ranks_hold(ranks):
     """With DDP, ZeroRedundancyOptimizer and fully_shard themselves; of each part the fullest."""

@@ -34,6 +34,7 @@ def test_loss_against_bytes_is_what_the_page_says(runs):
     assert losses[fewer_bytes.LATE] < 0.5 * losses[f"{fewer_bytes.WITHOUT} rank 1"]
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_loss_against_bytes_in_a_picture(runs):
     words = fewer_bytes.loss_against_bytes(runs).alt
     assert "every number from" in words and "PowerSGD without feedback from" in words
@@ -46,6 +47,7 @@ def test_the_built_in_hook_sends_what_the_one_in_python_sends():
     assert found[names[0]] == found[names[1]]
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_what_runs_on_gloo():
     """As the page's table; torch 2.13."""
     found = fewer_bytes.tried().set_index("hook")["on gloo"]

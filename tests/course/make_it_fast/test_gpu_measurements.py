@@ -11,6 +11,8 @@ from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.experiments import one_gpu
 from ddp_workbook.experiments.data_parallel.step_times import Size
 
+pytestmark = pytest.mark.push("the GPU's measurements on a CPU")
+
 TINY = Size(32, 2, 4)
 SMALLER = {
     "memory": {"sizes": [TINY]},
@@ -43,7 +45,6 @@ def rows_of(name: str, device: torch.device, **more) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@pytest.mark.push("the GPU's measurements on a CPU")
 @each_device
 @pytest.mark.parametrize("name", one_gpu.MEASUREMENTS)
 @pytest.mark.filterwarnings("default:The .grad attribute")  # torch.compile's own look at a tensor

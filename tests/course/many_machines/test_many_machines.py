@@ -72,6 +72,7 @@ def test_two_torchruns_give_four_ranks_their_places(hosts):
     assert table["node"].nunique() == 2 and table["MASTER_PORT"].nunique() == 1
 
 
+@pytest.mark.push("torchrun again")
 def test_the_program_on_two_hosts_ends_as_on_one_process(hosts, results):
     """The same file, the same words, another launcher."""
     alone = launch(many_machines.train, epochs=1, ranks=1)[0]

@@ -219,6 +219,7 @@ def test_a_state_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
 # Under torchrun
 
 
+@pytest.mark.push("torchrun again")
 def test_torchrun_ends_with_0_after_a_stop(tmp_path):
     """For a job script, a training that will continue is not a failure."""
     state = tmp_path / "run.state"

@@ -51,6 +51,7 @@ def test_a_row_of_the_mesh_is_a_node(ranks, in_a_node, mesh):
         assert len(row) == len(mine) and len(column) == len(mesh)
 
 
+@pytest.mark.push("torchrun again")
 def test_two_torchruns_are_two_nodes_and_train_the_same():
     """As on a cluster: one torchrun a node, one report in all."""
     port = free_port()
@@ -350,6 +351,7 @@ def started():
     return nodes.on_nodes([2, 3])
 
 
+@pytest.mark.push("torchrun again")
 def test_ranks_count_through_the_nodes_and_local_ranks_start_again(started):
     who = nodes.environment(started)
     assert list(who["RANK"]) == [0, 1, 2, 3, 4] and set(who["WORLD_SIZE"]) == {5}

@@ -52,6 +52,7 @@ def test_ranks_with_seeds_of_their_own_give_samples_out_twice_and_never():
     assert len(given) == 12 and 12 - len(set(given)) > 0
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_the_loss_hides_a_missing_set_epoch_and_missing_shuffling_hides_in_what_is_printed():
     table = orders.losses_by_way(ranks=2)
     assert len(table) == 3 * orders.SEEDS * orders.EPOCHS
@@ -140,6 +141,7 @@ def test_workers_that_stay_do_not_see_a_changed_data_set(keep, seen):
     assert found == seen
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_a_worker_that_is_not_forked_is_in_no_process_group():
     said = launch(samplers_workers.rank_in_a_worker, "spawn", ranks=2)
     assert all("Default process group has not been initialized" in words for words in said)
@@ -173,6 +175,7 @@ def test_the_picture_of_loading_shows_every_epoch_and_says_how_many():
     assert "loading that waits: num_workers=0 110; num_workers=1, kept 110" in picture.alt
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_an_epoch_without_workers_takes_its_samples_and_its_steps():
     """One round of all ways."""
     table = workers.epoch_times(rounds=1)

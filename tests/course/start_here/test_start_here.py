@@ -70,6 +70,7 @@ from tests.workers import visible_gpu
 launch(visible_gpu.without_a_backend, ranks=2)"""
 
 
+@pytest.mark.push("pages in a kernel")
 def test_it_runs_where_torch_would_choose_the_backend_of_gpus(tmp_path):
     """`init_process_group()` without a backend is simulated as on a node with a GPU a rank."""
     path = book.copy_layout(tmp_path) / "00_start_here.ipynb"

@@ -126,6 +126,7 @@ def test_the_recorder_shows_the_call_that_a_rank_never_made():
     assert "-" in rows[-2].split() or "-" in rows[-1].split()
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_the_official_analyser_names_the_missing_rank_once_the_dump_is_mended():
     assert "missing ranks: {2}" in triage.analysed()
     assert "KeyError" in triage.analysed(cure=False)

@@ -209,7 +209,7 @@ def test_a_saved_svg_says_what_it_shows(tmp_path):
 
 def test_equal_figures_give_equal_bytes_in_another_process(tmp_path):
     code = (
-        "import sys; from tests.test_pictures import *; "
+        "import sys; from tests.workbench.figures.test_pictures import *; "
         "Picture(figure(), ALT).save(sys.argv[1]); "
         "figures.step_time_plot(timings()).save(sys.argv[2])"
     )

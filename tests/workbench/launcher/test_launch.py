@@ -25,7 +25,7 @@ from tests.workers.torchrun_style import loader, mesh, plain, recorded
 AGENTS_OWN = {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
 
 
-def quietly(worker, *args, ranks=2, timeout=30, **kwargs) -> list:
+def quietly(worker, *args, ranks=2, timeout=120, **kwargs) -> list:
     return run_ranks(Call(worker, args), ranks, timeout, quiet=True, **kwargs)
 
 
