@@ -174,6 +174,7 @@ def test_a_hang_ends_and_names_the_rank(script):
     assert finding.rule == "rank-alone-in-a-collective" and time.monotonic() - begun < 30
 
 
+@pytest.mark.long
 def test_the_command_prints_json_and_its_exit_code_tells(script):
     path = script(
         "x = torch.ones(4, 3)\n"
@@ -199,6 +200,7 @@ def test_an_interrupt_leaves_nothing(script, tmp_path):
     assert not list(tmp_path.glob("doctor-*"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_the_program_that_new_writes_is_left_alone(strategy, tmp_path, monkeypatch):
     write(tmp_path / "mine", strategy, "slurm")

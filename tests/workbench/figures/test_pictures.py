@@ -426,6 +426,7 @@ def test_images_are_drawn_side_by_side_with_their_names_and_compared():
     assert "by 0.51 from the one and by 0.00 from the again" in made.alt
 
 
+@pytest.mark.long
 def test_ranks_draw_nothing():
     """Whatever a rank imports of the demonstrations, it imports nothing that draws."""
     code = (

@@ -191,6 +191,7 @@ def test_what_still_runs_when_the_worker_returns_may_end_or_is_named(tmp_path, c
     assert "Rank 0, 1: threads or processes still ran 2 s after" in capsys.readouterr().out
 
 
+@pytest.mark.push("other people's programs again")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_rank_alone_may_make_a_group_of_its_own_children(method, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -334,6 +335,7 @@ def called(tmp_path_factory) -> Callable[[str], subprocess.CompletedProcess]:
     return cache(lambda how: call(how, TEXTS[how], tmp_path_factory.mktemp("caller")))
 
 
+@pytest.mark.push("other people's programs again")
 @pytest.mark.parametrize("how", TEXTS)
 def test_the_caller_runs_once_where_the_worker_lives_elsewhere(how, called):
     done = called(how)
@@ -362,6 +364,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.push("other people's programs again")
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_a_script_that_imports_launch_may_have_children_that_launch(method, tmp_path):
     done = call("script", CHILDREN.format(folder=str(SCRIPT.parents[3]), method=method), tmp_path)

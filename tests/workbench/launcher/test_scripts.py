@@ -83,6 +83,7 @@ def test_a_script_that_waits_for_local_rank_is_told_so(script, capsys):
     assert 'read int(os.environ["LOCAL_RANK"]) instead' in told
 
 
+@pytest.mark.push("other people's programs again")
 def test_a_script_whose_ranks_never_call_a_collective_is_told_so(script, capsys):
     """Libraries that find no GPU train alone in each rank, and say nothing."""
     alone = "No rank called a collective that"
@@ -285,6 +286,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.push("other people's programs again")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_children_of_the_ranks_may_meet_at_the_launchs_store(script, capsys, method):
     launch(script(MEETS_IN_CHILDREN), method, ranks=2, timeout=120)
@@ -369,6 +371,7 @@ def test_a_command_line_is_shown_only_if_it_runs_the_same(script, capsys, monkey
     assert "torchrun" not in capsys.readouterr().out
 
 
+@pytest.mark.push("other people's programs again")
 def test_the_shown_command_is_torchruns(script):
     """What `launch` prints for a module runs under torchrun."""
     script("import torch.distributed as dist\ndist.init_process_group('gloo')\n", "pkg/train.py")

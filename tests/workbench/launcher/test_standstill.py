@@ -72,7 +72,7 @@ def test_ranks_that_wait_for_each_other_on_a_busy_machine(busy):
 @pytest.mark.parametrize(
     ("worker", "answer"),
     [
-        (standing.computes_on_rank_1, [3.0, 3.0]),
+        pytest.param(standing.computes_on_rank_1, [3.0, 3.0], marks=pytest.mark.push("slow ranks")),
         *(
             pytest.param(
                 *more, marks=pytest.mark.release("other ways to be slow on a busy machine")

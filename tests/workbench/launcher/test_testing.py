@@ -93,7 +93,11 @@ def gradient(mean=True):
 '''
 
 
-@pytest.fixture(scope="module", params=["", "-n2"], ids=["alone", "xdist"])
+@pytest.fixture(
+    scope="module",
+    params=["", pytest.param("-n2", marks=pytest.mark.push("the fixture under pytest-xdist"))],
+    ids=["alone", "xdist"],
+)
 def outcome(request, tmp_path_factory) -> str:
     """What pytest prints in a project that is not this one."""
     folder = tmp_path_factory.mktemp("project")
@@ -115,6 +119,7 @@ def outcome(request, tmp_path_factory) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_what_is_right_passes_and_what_is_wrong_fails(outcome):
     ends = {name: end for end, name in re.findall(r"(PASSED|FAILED) \S*::(test_\w+)", outcome)}
     assert len(ends) == 8, outcome

@@ -197,6 +197,7 @@ def test_a_training_ends_with_the_same_weights(kind):
     assert launch(workers.trained, kind, ranks=2, network="1 Gbit/s, 0.1 ms") == plain
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_small_buckets_hide_what_one_bucket_shows():
     """17 MB at 1 Gbit/s: 137 ms on the wire, and backward takes longer than that."""
     wire = network("1 Gbit/s").seconds("all_reduce", 16_900_000, [0, 1], 2)

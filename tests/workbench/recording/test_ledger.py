@@ -89,6 +89,7 @@ def test_all_strategies_compute_the_same_loss():
         assert losses["bf16"] == pytest.approx(losses["DDP"], rel=0.02)
 
 
+@pytest.mark.push("bytes of every strategy")
 def test_the_tables_and_the_picture_of_strategies(held_of_two):
     """A row a strategy, kB, and an alt text that names all of them."""
     held, wire = held_of_two
@@ -176,6 +177,7 @@ def test_measuring_changes_no_number(seen):
         assert one.losses == one.unmeasured, way
 
 
+@pytest.mark.push("bytes of every strategy")
 def test_ddp_holds_all_of_it_and_the_gradients_twice(seen):
     """Unless the gradients are views of the buckets."""
     held, views = seen["DDP"].held, seen["DDP, views"].held

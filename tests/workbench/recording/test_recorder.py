@@ -256,6 +256,7 @@ def test_a_failed_call_that_is_caught_was_asked_for():
     assert of(wire, 1, "dtype") == [("float8_e5m2",), ("float32",)]
 
 
+@pytest.mark.long
 def test_a_compiled_worker_is_compiled_and_recorded(capsys):
     results, wire = recorded(workers.compiled)
     assert results == [1, 1]  # the recorder itself was not compiled
