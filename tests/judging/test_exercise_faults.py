@@ -367,7 +367,7 @@ def test_a_machine_that_is_too_busy_gives_no_lesson(monkeypatch):
 # What it prints
 
 
-@pytest.mark.long
+@pytest.mark.push("floods of output")
 @cases(
     lines=(cell("for i in range(50_000):\n    print('line', i)\nreturn 0"), "line 49999"),
     one_line=(cell("print('x' * 30_000_000)\nreturn 0"), "… (2,0", "characters)"),

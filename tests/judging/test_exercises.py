@@ -46,6 +46,7 @@ def test_the_stub_is_not_attempted_and_not_saved(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ON_FURTHER_PAGES)
 def test_the_solution_passes(name):
     verdict = examine(exercise(name), exercise(name).solution)
@@ -98,6 +99,7 @@ def test_the_exercises_stand_on_the_page_in_their_order(stem):
     assert [one for one in ids if one in cells] == cells, f"move the cells of {page_of(stem).stem}"
 
 
+@pytest.mark.long
 @each_exercise
 def test_each_edit_gets_its_own_words(name):
     """At the largest size at which it is wrong: no earlier row explains its calls."""

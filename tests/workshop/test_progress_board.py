@@ -482,6 +482,7 @@ def test_what_is_no_guess_is_damaged(room, odd):
 WRITERS, UPDATES = 8, 200  # tests/browser/test_room.py has twenty, over the network
 
 
+@pytest.mark.push("a room of many")
 def test_many_writers_lose_nothing_and_tear_nothing(room, tmp_path):
     """Each from a folder of its own, as on a shared disk, while the instructor looks."""
     code = f"""

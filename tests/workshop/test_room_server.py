@@ -351,6 +351,7 @@ def test_a_damaged_code_is_said_and_nothing_is_served(folder):
     assert status == 2 and "delete it, and a new one is made" in said
 
 
+@pytest.mark.long
 def test_nothing_listens_unless_it_is_asked_for(folder):
     """Neither a page nor the room of a folder brings the server along."""
     code = (

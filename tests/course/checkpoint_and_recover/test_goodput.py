@@ -6,6 +6,7 @@ from ddp_workbook.experiments.checkpoint_and_recover import goodput
 from ddp_workbook.experiments.checkpoint_and_recover.often import between_failures
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_the_parts_of_an_interruption():
     """Saving more often leaves fewer steps to compute again: one in place of seven."""
     often, seldom = goodput.by_launch(2), goodput.by_launch(10)

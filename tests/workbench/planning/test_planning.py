@@ -110,6 +110,7 @@ WAYS = [
 ]
 CASES = [(ranks, way) for ranks in (1, 2, 3, 1024) for way in WAYS]
 CASES += [(8, {"reshard_after_forward": 4}), (8, {"shards": 4}), (64, {"shards": 4})]
+SOME = [(2, {}), *CASES[-3:]]  # for `make test`
 
 
 def by_formula(
@@ -130,7 +131,16 @@ def by_formula(
     return formulas.fully_sharded(units, shards, how=how), sums
 
 
-@pytest.mark.parametrize(("ranks", "way"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("ranks", "way"),
+    [
+        pytest.param(
+            *case, marks=() if case in SOME else pytest.mark.push("bytes of every strategy")
+        )
+        for case in CASES
+    ],
+    ids=str,
+)
 def test_a_real_step_of_fsdp2_holds_and_sends_what_the_formulas_say(ranks, way):
     """To the byte."""
     held, calls = on_fake_ranks(SMALL, ranks, **way)
@@ -332,6 +342,7 @@ def test_other_spellings_are_read(name):
     assert decoder_shape(config).parameters == pytest.approx(count, rel=0.01)
 
 
+@pytest.mark.push("other libraries")
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_type_has_as_many_parameters_as_in_transformers(kind):
     """The default of each, built by transformers on `meta`, tied and not."""
@@ -426,6 +437,7 @@ def test_fully_shard_cuts_what_a_plan_says():
         assert on_page.sharded_by_torch(made) == made.ledger.parameters
 
 
+@pytest.mark.push("plans of large models")
 def test_a_model_of_400_b_for_1024_ranks_takes_seconds_and_little_memory():
     """Cut by fully_shard in a process of its own: at most ten times 2.2 s, and 1 GiB."""
     seconds, peak = large_plan.run(large_plan.CUT)
