@@ -12,6 +12,8 @@ from ddp_workbook.instructor.execution import copy_layout, errors, execute
 from ddp_workbook.notebook import pages
 from ddp_workbook.notebook.after_restart import ADVICE, UNWRITTEN
 
+pytestmark = pytest.mark.push("pages in a kernel")
+
 CELLS = [
     "%%ranks 2\nrank",
     "%%exercise mean_over_ranks\npass",
@@ -49,7 +51,6 @@ def run(folder: Path, sources: list[str]) -> list[str]:
     ]
 
 
-@pytest.mark.push("pages in a kernel")
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_magic_that_is_not_loaded(shown, number):
     assert ADVICE in shown[number] and "not found" not in shown[number]
@@ -78,7 +79,6 @@ def test_a_library_that_is_missing_is_another_matter(shown):
     assert shown[12].endswith("No module named 'no_such_library'")
 
 
-@pytest.mark.push("pages in a kernel")
 def test_a_hint_and_an_answer_before_their_time(tmp_path):
     """A sentence and nothing else, instead of a NameError, or of silence."""
     stub = "def mean_over_ranks(value):\n    raise NotImplementedError"
@@ -112,7 +112,6 @@ def test_no_page_defines_an_exercise_without_its_magic():
     assert {name for _, name in defined} & {*names()} == set()
 
 
-@pytest.mark.push("pages in a kernel")
 def test_the_first_page_runs_from_its_last_cell_to_its_first(tmp_path):
     """Whatever a reader skips: a cell needs the first two, and the one that writes its file."""
     path = copy_layout(tmp_path) / "00_start_here.ipynb"

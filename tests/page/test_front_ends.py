@@ -17,6 +17,8 @@ from benchmarks.traces import alive, wait_until
 from ddp_workbook.exercises.judging.catalogue import find
 from tools import book
 
+pytestmark = pytest.mark.push("other front ends")
+
 pexpect = pytest.importorskip("pexpect")  # IPython brings it along, except on Windows
 
 PAGE = json.loads((book.ROOT / "notebooks/00_start_here.ipynb").read_text(encoding="utf-8"))
@@ -77,7 +79,6 @@ def terminal(tmp_path_factory) -> Iterator[Terminal]:
         terminal.process.close(force=True)
 
 
-@pytest.mark.long
 def test_pictures_tables_and_values_of_ranks_are_words(terminal):
     """Of a picture its alt text; of tables and ranks their lines; nowhere an object's address."""
     picture = terminal.run(CELLS["sum-picture"])

@@ -78,6 +78,7 @@ def test_a_ranks_cell_runs_what_stands_in_it_whatever_is_saved_under_its_name(tw
 # Workers in files
 
 
+@pytest.mark.push("pages in a kernel")
 def test_a_worker_that_the_other_kernel_wrote_is_said_once_and_own_ones_are_not(two):
     write(two.a, "shared", WORKER.format(whose="a's"))
     assert run(two.a, "shared").split("\n") == ['["a\'s", "a\'s"]', ""]

@@ -286,8 +286,10 @@ def for_the_lab(job: Path, nodes: int, ranks: int, epochs: int) -> None:
     [
         ("ddp", "slurm"),
         ("fsdp", "pbs"),
-        pytest.param("ddp", "pbs", marks=pytest.mark.release),
-        pytest.param("fsdp", "slurm", marks=pytest.mark.release),
+        pytest.param("ddp", "pbs", marks=pytest.mark.release("jobs of the program to take home")),
+        pytest.param(
+            "fsdp", "slurm", marks=pytest.mark.release("jobs of the program to take home")
+        ),
     ],
 )
 def test_a_job_on_two_nodes_is_continued_on_one(strategy, cluster, tmp_path):

@@ -12,6 +12,8 @@ from tests.newcomer import CHECKOUT, Newcomer, obey_permissions, refused
 from tools.set_up import NEEDED
 from tools.thin import copy_program
 
+pytestmark = pytest.mark.push("environments that are made anew")
+
 DOCKERFILE = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
 
 
@@ -48,7 +50,6 @@ def state(folder: Path) -> dict[str, float]:
     return {str(path): path.lstat().st_mtime for path in folder.rglob("*")}
 
 
-@pytest.mark.push("environments that are made anew")
 def test_packages_are_shared_and_the_workbook_is_not(owner, attendee):
     """Some kilobytes; its Python and its programs are the attendee's own; twice is once."""
     before = state(owner.folder)

@@ -12,6 +12,8 @@ from ddp_workbook import cli
 from tests.newcomer import Newcomer, refused
 from tools import wheels
 
+pytestmark = pytest.mark.push("environments that are made anew")
+
 NO_INDEX = {"PIP_NO_INDEX": None, "PIP_FIND_LINKS": None}  # nothing but WHEELS= says where
 
 

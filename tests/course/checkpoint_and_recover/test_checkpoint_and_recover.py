@@ -142,6 +142,7 @@ def test_a_save_of_more_or_fewer_ranks_says_what_it_cannot_restore(ranks, tmp_pa
     assert said.count(f"is of 2 ranks, not {ranks}: random numbers start anew") == 1
 
 
+@pytest.mark.push("killed trainings")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_second_run_in_a_folder_is_refused_and_names_the_first(ranks, tmp_path):
     first = subprocess.Popen(

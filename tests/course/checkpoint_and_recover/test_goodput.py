@@ -5,8 +5,9 @@ import pytest
 from ddp_workbook.experiments.checkpoint_and_recover import goodput
 from ddp_workbook.experiments.checkpoint_and_recover.often import between_failures
 
+pytestmark = pytest.mark.push("claims of further pages")
 
-@pytest.mark.push("claims of the pages that take long")
+
 def test_the_parts_of_an_interruption():
     """Saving more often leaves fewer steps to compute again: one in place of seven."""
     often, seldom = goodput.by_launch(2), goodput.by_launch(10)
@@ -15,7 +16,6 @@ def test_the_parts_of_an_interruption():
     assert seldom["computed again"] >= 7 * goodput.PACE > goodput.PACE <= often["computed again"]
 
 
-@pytest.mark.push("killed trainings")
 def test_torchrun_spends_most_of_it_on_the_start():
     parts = goodput.by_torchrun(10)
     assert max(parts, key=parts.get) == "restart"

@@ -13,6 +13,8 @@ from ddp_workbook.experiments.checkpoint_and_recover import sharded
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import sharded_states
 
+pytestmark = pytest.mark.push("claims of further pages")
+
 SIZES = {"width": 16, "depth": 1, "batch_size": 100}
 
 
@@ -33,7 +35,6 @@ OTHER_PAIRS = [(4, 2), (2, 3), (1, 4), (1, 1)]
 other_pairs = pytest.mark.release("checkpoints from and to other numbers of ranks")
 
 
-@pytest.mark.push("checkpoints from and to other numbers of ranks")
 @pytest.mark.parametrize(
     ("written_by", "read_by"),
     [*PAIRS, *(pytest.param(*pair, marks=other_pairs) for pair in OTHER_PAIRS)],

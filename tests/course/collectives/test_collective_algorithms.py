@@ -8,6 +8,8 @@ from ddp_workbook import launch
 from ddp_workbook.experiments.collectives import algorithms
 from tests.workers import collectives_workers as workers
 
+pytestmark = pytest.mark.push("claims of further pages")
+
 ROUNDS = {algorithms.RING: 8, algorithms.TREE: 6, algorithms.STAR: 8}  # for five ranks
 
 

@@ -26,6 +26,8 @@ from tests.proven import hang_of
 from tests.workers import collectives_workers as workers
 from tools.set_up import ROOT
 
+pytestmark = pytest.mark.push("claims of further pages")
+
 # The ring
 
 
@@ -174,7 +176,6 @@ def test_all_rungs_add_up_the_same_gradients():
         assert sums == [[3.0, 6.0, 9.0]] * 3
 
 
-@pytest.mark.push("claims of the pages that take long")
 def test_the_ladder_times_all_rungs_on_both_networks():
     """The slow network makes 64 messages slower than one."""
     times = ladder.time_ladder(rounds=1)

@@ -28,6 +28,8 @@ from ddp_workbook.experiments.distributed_data_parallel.messages import (
 from ddp_workbook.recording.collectives import record_collectives, recorded
 from tests.workers import ddp_claims as workers
 
+pytestmark = pytest.mark.push("claims of further pages")
+
 ARGUMENTS = list(inspect.signature(DistributedDataParallel).parameters)
 MIB = 2**20
 

@@ -15,6 +15,8 @@ from ddp_workbook.experiments.distributed_data_parallel import launchers
 from ddp_workbook.launcher.rendezvous import free_port
 from tests.workers import ddp_claims as workers
 
+pytestmark = pytest.mark.push("claims of further pages")
+
 START = launchers.Start("torchrun", 4.0, [(2.0, 3.0), (2.5, 3.5)], threads=1, accuracy=0.5)
 
 
@@ -25,13 +27,11 @@ def torchrun(*words: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, timeout=launchers.LIMIT, env=own)
 
 
-@pytest.mark.push("torchrun again")
 def test_spawn_ends_the_others_when_one_fails():
     with pytest.raises(torch.multiprocessing.ProcessRaisedException, match="as planned"):
         torch.multiprocessing.spawn(workers.fails_at_rank_0, nprocs=2)
 
 
-@pytest.mark.push("torchrun again")
 def test_spawn_returns_nothing_or_a_context_to_join():
     assert torch.multiprocessing.spawn(print, nprocs=1) is None
     context = torch.multiprocessing.spawn(print, nprocs=1, join=False)
@@ -39,14 +39,12 @@ def test_spawn_returns_nothing_or_a_context_to_join():
         pass
 
 
-@pytest.mark.push("torchrun again")
 def test_torchrun_keeps_hold_of_the_port():
     """The ranks use the store of torchrun itself, which has the port from the start."""
     done = torchrun("--standalone", "--nproc-per-node", "1", workers.__file__)
     assert done.stdout == "True\n", done.stderr
 
 
-@pytest.mark.push("torchrun again")
 def test_a_port_that_is_taken_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = torchrun("--master-port", str(taken.getsockname()[1]), who.__file__)

@@ -13,6 +13,8 @@ from ddp_workbook.experiments import one_gpu
 from ddp_workbook.experiments.distributed_data_parallel import autocast, half_speed, loss_scaling
 from tests.workers import half_precision as workers
 
+pytestmark = pytest.mark.push("claims of further pages")
+
 
 def test_the_limits_of_the_formats_are_those_that_the_page_names():
     table = loss_scaling.compared(torch.tensor([1.0, 1e-9]))

@@ -7,6 +7,8 @@ import torch
 
 from ddp_workbook.exercises.choose_wraps import CASES, choose_wraps
 
+pytestmark = pytest.mark.push("claims of further pages")
+
 
 def ways_to_cut(number: int) -> list[list[list[int]]]:
     """All ways to cut so many blocks into units of neighbours."""

@@ -16,6 +16,7 @@ from tests.workers import sharded, sharded_badly
 WAYS = list(sharded_badly.WAYS)
 
 
+@pytest.mark.push("claims of the pages that take long")
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_by_hand_other_models_train_as_in_one_process(ranks):
     """Losses, norms, and all parameters after three steps, in float64.

@@ -107,6 +107,7 @@ def test_what_is_measured_is_what_the_formulas_say(steps):
                 assert held == pytest.approx(getattr(by_formula, part), rel=0.02), (way, part)
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_only_what_is_unsharded_does_not_shrink(steps):
     ranks = len(steps[DDP])
     ddp, by_block = (steps[way][0].held for way in (DDP, BY_BLOCK))

@@ -19,6 +19,8 @@ from ddp_workbook.chapters.fully_sharded_real_run import Settings
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.fully_sharded import real_run
 
+pytestmark = pytest.mark.push("claims of further pages")
+
 TINY = Settings(
     real_run.TEXT, width=32, heads=2, length=16, batch=8, micro_batch=1, steps=6, warm_up=2,
     save_every=3,
@@ -43,7 +45,6 @@ def test_ranks_equal_one_process(ranks, expected, tmp_path):
     assert_same(real_run.on_ranks(ranks, replace(TINY, checkpoints=tmp_path)), expected)
 
 
-@pytest.mark.push("the real run's switches")
 @pytest.mark.parametrize(
     "switch",
     [
@@ -59,7 +60,6 @@ def test_no_switch_changes_the_training(switch, expected, tmp_path):
     assert_same(real_run.on_ranks(2, replace(TINY, checkpoints=tmp_path, **switch)), expected)
 
 
-@pytest.mark.push("the real run's switches")
 def test_it_goes_on_from_the_newest_complete_checkpoint_on_other_ranks(expected, tmp_path):
     """Not from one whose .metadata is missing, because a rank died while it was saved."""
     settings = replace(TINY, checkpoints=tmp_path / "of_4")
@@ -73,7 +73,6 @@ def test_it_goes_on_from_the_newest_complete_checkpoint_on_other_ranks(expected,
     assert_same(again, expected)
 
 
-@pytest.mark.push("the real run's switches")
 def test_the_file_alone_trains_and_goes_on(tmp_path):
     """Copied elsewhere, under torchrun, in bfloat16, compiled, with accumulation."""
     copy = tmp_path / "own.py"
@@ -160,7 +159,6 @@ def test_the_formula_of_operations_is_pytorchs_count(settings):
     assert real_run.operations_counted(settings) == formula
 
 
-@pytest.mark.push("the real run's switches")
 def test_each_switch_does_what_the_page_says():
     """The kept part stays, the others fall; whole gradients are four bytes a parameter."""
     measured = real_run.switches(ranks=2)

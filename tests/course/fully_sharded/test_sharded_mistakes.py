@@ -12,6 +12,8 @@ from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.proven import hang_of
 from tests.workers import sharded_states
 
+pytestmark = pytest.mark.push("claims of further pages")
+
 MIXED = "mixed torch.Tensor and DTensor"
 
 

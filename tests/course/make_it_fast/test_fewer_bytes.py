@@ -9,13 +9,14 @@ from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.exercises.compress_gradients import compress_gradients
 from ddp_workbook.experiments.make_it_fast import fewer_bytes, ladder
 
+pytestmark = pytest.mark.push("claims of further pages")
+
 
 @pytest.fixture(scope="module")
 def runs():
     return fewer_bytes.trainings([*fewer_bytes.HOOKS][:2] + [*fewer_bytes.HOOKS][3:])
 
 
-@pytest.mark.push("claims of the pages that take long")
 def test_loss_against_bytes_is_what_the_page_says(runs):
     sizes, losses = runs.bytes / runs.bytes[fewer_bytes.NONE], runs.loss
     assert sizes[fewer_bytes.FLOAT16] == pytest.approx(0.5, abs=1e-3)
@@ -34,7 +35,6 @@ def test_loss_against_bytes_is_what_the_page_says(runs):
     assert losses[fewer_bytes.LATE] < 0.5 * losses[f"{fewer_bytes.WITHOUT} rank 1"]
 
 
-@pytest.mark.push("claims of the pages that take long")
 def test_loss_against_bytes_in_a_picture(runs):
     words = fewer_bytes.loss_against_bytes(runs).alt
     assert "every number from" in words and "PowerSGD without feedback from" in words
@@ -47,7 +47,6 @@ def test_the_built_in_hook_sends_what_the_one_in_python_sends():
     assert found[names[0]] == found[names[1]]
 
 
-@pytest.mark.push("claims of the pages that take long")
 def test_what_runs_on_gloo():
     """As the page's table; torch 2.13."""
     found = fewer_bytes.tried().set_index("hook")["on gloo"]
@@ -104,7 +103,6 @@ def test_a_hook_pays_on_a_slow_network():
     assert times["PowerSGD rank 1"] < 0.75 * times["no hook"]
 
 
-@pytest.mark.push("claims of the pages that take long")
 def test_the_exercises_hook_trains_up_to_a_learning_rate():
     """A number comes up to three steps late, and then all at once."""
     (slow, whole), (fast, _) = launch(a_quarter, ranks=2, network=fewer_bytes.COUNTED_ON)[0]

@@ -130,6 +130,7 @@ def test_what_the_lines_say():
     assert fast[when.DDP] == pytest.approx(10, rel=0.2)
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_ddp_runs_as_it_was_computed():
     """On 100 Mbit/s nothing else counts; a busy machine takes longer."""
     link = Network(0.1 * GBIT, when.LATENCY)
@@ -143,6 +144,7 @@ def test_ddp_runs_as_it_was_computed():
 # Where a step goes
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_the_sentence_and_the_lanes():
     found = where.steps("100 Mbit/s, 0.5 ms", 128)
     assert found.parts["exposed"].sum() > 0.3 * found.parts["seconds"].sum()
@@ -150,6 +152,7 @@ def test_the_sentence_and_the_lanes():
     assert found.in_a_sentence() in picture.alt and "rank 1, network" in picture.alt
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_a_players_network_is_ordered_for_its_ranks():
     """And the worker is not told."""
     slow = where.play_buckets()
@@ -249,6 +252,7 @@ def calls():
     return made
 
 
+@pytest.mark.push("claims of the pages that take long")
 @pytest.mark.parametrize(("way", "gathers"), [*zip(sharded.WAYS, (18, 18, 18, 9), strict=True)])
 def test_keeping_the_weights_saves_the_second_gather(way, gathers, calls):
     found = calls((4,), sharded.WAYS[way])
@@ -258,6 +262,7 @@ def test_keeping_the_weights_saves_the_second_gather(way, gathers, calls):
     }
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_hsdp_crosses_with_its_shards_alone(calls):
     """Each rank sends 0.96 MB across; FSDP over all sends three quarters of 1.9 MB, three times."""
     found = calls((2, 2), {})
@@ -283,6 +288,7 @@ def test_sharded_steps_wait_less_with_each_way():
     assert any(waits_less() for _ in range(3))
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_meeting_after_every_step_is_one_process_on_the_whole_batch():
     """With plain SGD, the mean of the weights is a step with the mean of the gradients."""
     found = launch(apart.train, 1, ranks=4)[0]
@@ -318,6 +324,7 @@ def test_fewer_meetings_cost_little_with_all_digits_and_much_with_a_rank_s_own()
     assert last(apart.SORTED, apart.NESTEROV) < 0.7 * last(apart.SORTED)
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_torch_s_averager_meets_as_outer_does():
     found = apart.by_pytorch()
     assert list(found.index) == [16, 32, 48, 64]

@@ -82,6 +82,7 @@ def test_the_program_on_two_hosts_ends_as_on_one_process(hosts, results):
     assert row["accuracy"] == pytest.approx(alone.accuracy, abs=1e-4)
 
 
+@pytest.mark.push("torchrun again")
 def test_recorded_jobs_ended_alike(hosts, results):
     """Slurm and PBS have started the program that this machine has started by torchrun."""
     table = launchers.every_launcher(results, ["torchrun"])
@@ -236,6 +237,7 @@ def hosts_to_play_with():
     return breaks.play_hosts()
 
 
+@pytest.mark.push("breakages between hosts")
 @pytest.mark.parametrize(
     ("how", "words"),
     [
@@ -259,6 +261,7 @@ def test_each_fault_between_hosts_has_its_own_words(how, words, hosts_to_play_wi
     assert answer.printed == ""
 
 
+@pytest.mark.push("breakages between hosts")
 def test_hosts_meet_and_number_their_ranks(hosts_to_play_with):
     made = hosts_to_play_with
     assert "node b, rank 3" in made.answer.words and "All ranks have met." in made.answer.words

@@ -361,6 +361,7 @@ def test_ranks_count_through_the_nodes_and_local_ranks_start_again(started):
     assert list(formula == who["RANK"]) == [True, True, False, False, False]
 
 
+@pytest.mark.push("torchrun again")
 def test_node_0_keeps_the_store_that_all_ranks_know(started):
     assert nodes.keeper(started) == 0
     assert nodes.environment(started)["MASTER_PORT"].nunique() == 1

@@ -296,6 +296,7 @@ def test_the_loop_of_one_process_learns():
     assert len(found) == 19 and found[-1] < 0.7 * found[0]
 
 
+@pytest.mark.push("claims of the pages that take long")
 def test_a_dealing_to_play_with_counts_what_came_again_and_what_never():
     made = dealing.play_dealing()
     assert made.answer.words.count("12 given out, 2 repeated; left out: none") == 2

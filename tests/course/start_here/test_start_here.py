@@ -98,6 +98,7 @@ def code_that_readers_run() -> list[tuple[str, str]]:
     return files + cells
 
 
+@pytest.mark.push("pages in a kernel")
 def test_nothing_leaves_the_choice_of_the_backend_to_torch():
     """With a GPU visible torch takes the GPU's alone, which refuses tensors on the CPU."""
     calls = [

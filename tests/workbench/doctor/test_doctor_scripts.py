@@ -5,6 +5,7 @@ A mistake is an edit of a healthy script, as it was seen in threads, or a script
 name: that of the mistake, and where something is missing, that where one notices it.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -472,7 +473,7 @@ EDITED = {
     ),
 }
 HEALTHY = sorted(path.stem for path in (SCRIPTS / "healthy").glob("*.py"))
-RANKS = [2, pytest.param(4, marks=pytest.mark.release)]
+RANKS = [2, pytest.param(4, marks=pytest.mark.release("the doctor on more ranks"))]
 
 
 def script_of(name: str, folder: Path) -> tuple[Path, set[str]]:
@@ -489,10 +490,19 @@ def test_each_written_script_has_its_row():
     assert {path.stem for path in (SCRIPTS / "wrong").glob("*.py")} == WRITTEN.keys()
 
 
+def each_mistake() -> Iterator:
+    """The first script that a rule names for `make test`, the others for a push."""
+    named: set[str] = set()
+    for name in [*WRITTEN, *EDITED]:
+        rules = {WRITTEN[name]} if name in WRITTEN else EDITED[name][2]
+        marks = [pytest.mark.push("the doctor on more programs")] if rules <= named else []
+        named |= rules
+        base = f"-{EDITED[name][0]}" if name in EDITED else ""
+        yield pytest.param(name, marks=marks, id=f"{name}{base}")
+
+
 @pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize(
-    "name", [*WRITTEN, *(pytest.param(n, id=f"{n}-{EDITED[n][0]}") for n in EDITED)]
-)
+@pytest.mark.parametrize("name", each_mistake())
 def test_a_mistake_is_named_with_its_line(name, ranks, tmp_path):
     script, rules = script_of(name, tmp_path)
     found = doctor(script, ranks=ranks)

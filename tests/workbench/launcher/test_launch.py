@@ -39,13 +39,13 @@ def test_arguments_reach_every_rank():
     assert all(torch.equal(kwargs["key"]["a"], torch.ones(2)) for _, _, kwargs in results)
 
 
-@pytest.mark.long
+@pytest.mark.push("other ways to start")
 @pytest.mark.parametrize("ranks", [1, 3, 64])
 def test_ranks_meet_in_a_group(ranks):
     assert quietly(launching.all_reduce, ranks=ranks) == [ranks * (ranks + 1) / 2] * ranks
 
 
-@pytest.mark.long
+@pytest.mark.push("other ways to start")
 def test_a_rank_that_returns_at_once_does_not_disturb_those_that_still_connect():
     """It would, in half of these launches, if it left at once."""
     for _ in range(6):

@@ -207,6 +207,7 @@ def test_small_buckets_hide_what_one_bucket_shows():
     assert whole > 0.9 * wire and small < 0.5 * wire
 
 
+@pytest.mark.push("other trainings on a slow network")
 def test_the_recorder_sees_the_same_calls():
     """It stands before the network, as before gloo."""
     plain = record_collectives(workers.trained, "ddp", ranks=2)
