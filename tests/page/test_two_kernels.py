@@ -14,6 +14,8 @@ from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (a fixture)
 from tests.workers import saving
 from tools.set_up import ROOT
 
+pytestmark = pytest.mark.push("pages in a kernel")
+
 WORKER = "def who():\n    return {whose!r}\n"
 CHANGED = "is not as this notebook wrote it"
 NAME = "mean_over_ranks"
@@ -53,7 +55,6 @@ def run(kernel: Kernel, name: str, ranks: int = 2) -> str:
 # Cells
 
 
-@pytest.mark.push("pages in a kernel")
 def test_a_ranks_cell_runs_what_stands_in_it_whatever_is_saved_under_its_name(two):
     """The other kernel overwrites every cell's file as fast as it can."""
     two.b.run(
@@ -78,7 +79,6 @@ def test_a_ranks_cell_runs_what_stands_in_it_whatever_is_saved_under_its_name(tw
 # Workers in files
 
 
-@pytest.mark.push("pages in a kernel")
 def test_a_worker_that_the_other_kernel_wrote_is_said_once_and_own_ones_are_not(two):
     write(two.a, "shared", WORKER.format(whose="a's"))
     assert run(two.a, "shared").split("\n") == ['["a\'s", "a\'s"]', ""]

@@ -286,10 +286,8 @@ def for_the_lab(job: Path, nodes: int, ranks: int, epochs: int) -> None:
     [
         ("ddp", "slurm"),
         ("fsdp", "pbs"),
-        pytest.param("ddp", "pbs", marks=pytest.mark.release("jobs of the program to take home")),
-        pytest.param(
-            "fsdp", "slurm", marks=pytest.mark.release("jobs of the program to take home")
-        ),
+        pytest.param("ddp", "pbs", marks=pytest.mark.release("jobs of one's own program")),
+        pytest.param("fsdp", "slurm", marks=pytest.mark.release("jobs of one's own program")),
     ],
 )
 def test_a_job_on_two_nodes_is_continued_on_one(strategy, cluster, tmp_path):

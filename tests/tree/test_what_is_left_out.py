@@ -229,6 +229,7 @@ sys.meta_path.insert(0, Refuse())
 FOR_DEVELOPERS = {"hypothesis", "sklearn", "scipy", "playwright.sync_api", "rattler", "xdist"}
 
 
+@pytest.mark.push("other ways to start pytest")
 def test_chosen_tests_need_no_package_of_the_others(tmp_path):
     """`pytest -k samplers` with only the reader's packages and pytest: every file is collected."""
     (tmp_path / "no_developer.py").write_text(NO_DEVELOPER.format(refused=FOR_DEVELOPERS))

@@ -18,6 +18,8 @@ from ddp_workbook.instructor.grading import Judge
 from ddp_workbook.notebook.pages import CHECKOUT
 from tests.commands import run
 
+pytestmark = pytest.mark.push("strangers' code")
+
 MEAN = Exercise("mean_over_ranks")
 MARK = "# here"
 RIGHT = f"{MARK}\n{MEAN.solution}"
@@ -81,7 +83,6 @@ def rows(verdict) -> str:
     return f"{verdict.title}\n" + "\n".join(text for _, text in verdict.rows)
 
 
-@pytest.mark.push("strangers' code")
 def test_what_a_stranger_can_do(judge, kind, tmp_path):
     """In the sandbox: change nothing of ours, connect to nobody, see no GPU and no home folder."""
     precious = tmp_path / "precious"
@@ -102,7 +103,6 @@ def test_what_a_stranger_can_do(judge, kind, tmp_path):
     assert f"home {seen}" in said and "device False" in said
 
 
-@pytest.mark.push("strangers' code")
 def test_variables_and_the_home_folder_are_not_ours(judge, monkeypatch):
     """Without a sandbox, too: code that asks for the home folder gets an empty one."""
     judge.close()
@@ -125,7 +125,6 @@ def test_limits_of_a_process(judge, code):
     assert verdict.kind == NOT_YET and ENDLESS[code] in rows(verdict)
 
 
-@pytest.mark.push("strangers' code")
 def test_an_attempt_that_takes_too_much_is_stopped(judge, monkeypatch):
     """All its processes together, in number and in memory, and in time; others are judged."""
     with monkeypatch.context() as few:
@@ -144,7 +143,6 @@ def test_an_attempt_that_takes_too_much_is_stopped(judge, monkeypatch):
         assert "has not ended after 0.05 s" in rows(judge(MEAN, RIGHT))
 
 
-@pytest.mark.push("strangers' code")
 def test_the_judge_can_be_killed_and_not_be_read(judge):
     """It is started again for the next attempt. Its pipes are no stranger's."""
     kills = "import psutil, time\npsutil.Process().parent().parent().kill()\ntime.sleep(5)"
@@ -158,7 +156,6 @@ def test_the_judge_can_be_killed_and_not_be_read(judge):
 # What is said
 
 
-@pytest.mark.push("strangers' code")
 def test_the_output_says_how_the_code_ran(tmp_path, kind):
     (tmp_path / "mean_over_ranks.py").write_text(MEAN.solution)
     code, output = run("grade", "--work", tmp_path)

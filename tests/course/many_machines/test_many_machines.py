@@ -94,6 +94,7 @@ def test_recorded_jobs_ended_alike(hosts, results):
     assert set(seen["SLURM_NTASKS"]) == {"2"}, "Slurm's tasks are the torchruns"
 
 
+@pytest.mark.long
 def test_the_transcript_shows_command_lines_and_roll_call(hosts):
     text = launchers.transcript(hosts)
     assert text.count("$ torchrun --nnodes 2 --nproc-per-node 2 ") == 2

@@ -367,6 +367,7 @@ def test_node_0_keeps_the_store_that_all_ranks_know(started):
     assert nodes.environment(started)["MASTER_PORT"].nunique() == 1
 
 
+@pytest.mark.long
 def test_the_local_rank_finds_a_gpu_and_the_rank_does_not(started):
     table = nodes.devices(nodes.environment(started))
     missing = table["cuda:RANK"].str.contains("does not exist")

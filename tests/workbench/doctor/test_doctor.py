@@ -218,9 +218,7 @@ def test_the_program_that_new_writes_is_left_alone(strategy, tmp_path, monkeypat
             pytest.param(stem, marks=pytest.mark.push("the doctor on more programs"))
             for stem in ("fully_sharded", "fully_sharded_by_hand")
         ),
-        pytest.param(
-            "fully_sharded_real_run", marks=pytest.mark.release("the doctor on more ranks")
-        ),
+        pytest.param("fully_sharded_real_run", marks=pytest.mark.release("the doctor again")),
     ],
 )
 def test_the_chapters_are_left_alone(stem, monkeypatch):

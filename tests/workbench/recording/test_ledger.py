@@ -185,6 +185,7 @@ def test_ddp_holds_all_of_it_and_the_gradients_twice(seen):
     assert (views.gradients, views.buckets) == (ALL, 0)
 
 
+@pytest.mark.long
 def test_a_rank_keeps_half_of_everything(seen):
     """By hand and with fully_shard; padding aside, of which there is little."""
     for way in ("by hand", "whole", "by block"):
