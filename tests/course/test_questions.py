@@ -12,7 +12,6 @@ PAGES = pages.all_pages()
 QUESTIONS = table.all_questions()
 REVEALED = re.compile(r'\breveal\(\s*"(\w+)"|^%%ranks .*--reveal (\w+)')
 each_page = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-each_question = pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 
 
 def cells(path, kind="code") -> list[str]:
@@ -40,11 +39,7 @@ def test_a_page_asks_its_questions_in_the_order_of_its_table_and_shows_each_answ
     assert [
         name for name in asked if found.index(("asked", name)) > found.index(("shown", name))
     ] == []
-
-
-@each_page
-def test_no_question_stands_in_the_text(path):
-    """There nobody can click, and no guess is kept."""
+    # in the text nobody can click, and no guess is kept
     assert [text for text in cells(path, "markdown") if "**Predict" in text] == []
 
 
@@ -55,20 +50,21 @@ def test_no_table_is_without_its_page_and_no_name_stands_in_two():
     assert len(QUESTIONS) == sum(len(table.of_page(stem)) for stem in tables)
 
 
-@each_question
-def test_a_question_can_be_answered(question):
-    """A right answer among two to five choices that differ, or a number; and why."""
-    assert question.ask.endswith("?") and question.because.endswith(".")
-    choices = question.choices
-    assert not choices or (2 <= len(set(choices)) == len(choices) <= 5 and not question.unit)
-    assert not any(choice.endswith(".") for choice in choices)
-    if question.right is not None:
-        assert question.answer(question.right) == question.right
-        assert isinstance(question.right, str) == bool(choices)
+@each_page
+def test_its_questions_can_be_answered(path):
+    """A right answer among two to five choices that differ, or a number; and why.
 
-
-@each_question
-def test_a_page_measures_what_the_table_does_not_know(question):
-    path = next(path for path in PAGES if path.stem == question.page)
-    measured = rf'\breveal\(\s*"{question.name}",\s*\S'
-    assert question.right is not None or re.search(measured, "\n".join(cells(path)))
+    What the table does not know, the page measures.
+    """
+    code = "\n".join(cells(path))
+    for name, question in table.of_page(path.stem).items():
+        assert question.ask.endswith("?") and question.because.endswith("."), name
+        choices = question.choices
+        assert not choices or 2 <= len(set(choices)) == len(choices) <= 5, name
+        assert not (choices and question.unit), name
+        assert not any(choice.endswith(".") for choice in choices), name
+        if question.right is None:
+            assert re.search(rf'\breveal\(\s*"{name}",\s*\S', code), name
+        else:
+            assert question.answer(question.right) == question.right, name
+            assert isinstance(question.right, str) == bool(choices), name
