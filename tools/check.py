@@ -234,7 +234,7 @@ def main() -> int:
             failed += ["tests"] * (end not in (0, NOTHING_FOUND))
     if time.time() > until:
         print("The time is over: `make test` runs what was skipped, and what did not begin.")
-    print(f"Wrong: {', '.join(failed)}." if failed else "Nothing wrong here. `make test` runs all.")
+    print(f"Wrong: {', '.join(failed)}." if failed else "Nothing wrong here. `make test` is next.")
     return bool(failed)
 
 
