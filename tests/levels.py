@@ -103,11 +103,15 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """For `-nauto`: one more than cores, because tests mostly wait, as far as memory allows."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """For `-nauto`: one more than cores, because tests wait, too, as far as memory allows.
+
+    With `-k` as many as cores: each process collects all tests first.
+    """
     from ddp_workbook.launcher import limits  # late: conftest has set what torch must find
 
-    return max(1, min(limits.usable_cores() + 1, int(limits.free_memory() / ROOM)))
+    most = limits.usable_cores() + (not config.getoption("keyword"))
+    return max(1, min(most, int(limits.free_memory() / ROOM)))
 
 
 # Processor time

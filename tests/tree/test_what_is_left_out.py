@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tests import clusters
+from ddp_workbook.launcher import limits
+from tests import clusters, levels
 from tools.set_up import ROOT
 
 PASSES = "def test_passes():\n    pass\n"
@@ -123,6 +124,19 @@ def test_what_is_left_out_is_counted_in_words(run, options):
     chosen = run({}, options=[*options, "-k", "passes"])
     assert chosen.returncode == 0, chosen.stdout
     assert "left out" not in chosen.stdout
+
+
+@pytest.mark.parametrize(
+    ("cores", "gigabytes", "keyword", "processes"),
+    [(2, 24, "", 3), (2, 24, "samplers", 2), (1, 2, "", 1), (8, 6, "", 4), (1, 0.5, "", 1)],
+)
+def test_as_many_processes_as_cores_and_memory_allow(
+    monkeypatch, pytestconfig, cores, gigabytes, keyword, processes
+):
+    monkeypatch.setattr(limits, "usable_cores", lambda: cores)
+    monkeypatch.setattr(limits, "free_memory", lambda: int(gigabytes * 1e9))
+    monkeypatch.setattr(pytestconfig.option, "keyword", keyword)
+    assert levels.pytest_xdist_auto_num_workers(pytestconfig) == processes
 
 
 @pytest.mark.long
