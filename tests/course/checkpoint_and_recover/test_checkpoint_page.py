@@ -1,5 +1,6 @@
 """Chapter 08's page: kills, what a save lacks, killed saves, signals, how often to save."""
 
+import json
 import threading
 import time
 
@@ -7,7 +8,14 @@ import numpy as np
 import pytest
 
 from ddp_workbook.errors import RankFailed
-from ddp_workbook.experiments.checkpoint_and_recover import kill, often, state, told, torn
+from ddp_workbook.experiments.checkpoint_and_recover import (
+    kill,
+    often,
+    state,
+    told,
+    torn,
+    watched,
+)
 from ddp_workbook.launcher.launch import launch
 from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (a fixture)
 
@@ -58,6 +66,19 @@ def test_a_button_kills_a_rank_of_the_run(recovery, no_rank_left):  # noqa: F811
     assert "that of an uninterrupted run, bit for bit" in recovery.answer.words
     ranks[0].click()  # nothing runs: nothing happens
     assert "Rank 2" in recovery.answer.words
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_ranks_notice_a_kill_whoever_did_it(tmp_path, by_hand):
+    """The reader's kill is known here, that of an accident by a note of the rank itself."""
+    attempt = kill.Attempt(tmp_path / "attempt")
+    attempt.killed = 10.0 if by_hand else 0.0
+    notes = {1: {"event": kill.ERROR, "time": 10.5}}
+    if not by_hand:
+        notes[2] = {"event": kill.KILLED, "time": 10.0}
+    for rank, row in notes.items():
+        (attempt.folder / str(rank)).write_text(f"{watched.SAID}{json.dumps(row)}\n")
+    assert attempt.noticed() == [500.0]
 
 
 @pytest.mark.push("claims of the pages that take long")

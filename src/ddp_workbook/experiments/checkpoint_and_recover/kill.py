@@ -100,7 +100,7 @@ class Attempt:
             [row["time"] for rank in range(RANKS) for row in self.notes(rank, event)]
             for event in (KILLED, ERROR)
         )
-        return [1e3 * (error - max(self.killed, *killed)) for error in sorted(errors)]
+        return [1e3 * (error - max([self.killed, *killed])) for error in sorted(errors)]
 
 
 class Story(NamedTuple):
