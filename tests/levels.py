@@ -9,6 +9,7 @@ A test of `make test` has SECONDS of processor time; what needs more, and belong
 `long`. Where nothing may skip (.ci/run) a test that takes twice as much fails: move it.
 """
 
+import contextlib
 import os
 import re
 from collections import defaultdict
@@ -26,6 +27,7 @@ ALWAYS = {"browser": "the browser", "cluster": "hosts and Slurm"}  # marker of `
 OF_A_FILE = re.compile(r'(?m)^pytestmark = .*?mark\.(\w+)(?:\("(.*?)"\))?')
 # level -> kind -> [tests, files that were not collected]
 LEFT = pytest.StashKey[dict[str, dict[str, list[int]]]]()
+BEGAN = pytest.StashKey[float]()  # processor seconds as a test began
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -49,7 +51,6 @@ def named_files(config: pytest.Config) -> list[str]:
     return [word for word in config.args if word.partition("::")[0].endswith(".py")]
 
 
-@pytest.hookimpl
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import a file of another level; count it under its kind."""
     if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
@@ -120,13 +121,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def tree_of(pid: int) -> Iterator[int]:
     """This process and all below it, as far as they are there; nothing where there is no /proc."""
     yield pid
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            below = listed.read_text().split()
-        except OSError:  # that thread, or process, has ended
-            continue
-        for child in below:
-            yield from tree_of(int(child))
+    with contextlib.suppress(OSError):  # it, or one of its threads, has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            for child in Path(f"/proc/{pid}/task/{thread}/children").read_text().split():
+                yield from tree_of(int(child))
 
 
 def processor_seconds() -> float:
@@ -151,9 +149,6 @@ def pytest_runtest_protocol(item: pytest.Item):
     """Note the processor time when the test, its first fixtures included, begins."""
     item.stash[BEGAN] = processor_seconds()
     return (yield)
-
-
-BEGAN = pytest.StashKey[float]()
 
 
 @pytest.hookimpl(wrapper=True)
