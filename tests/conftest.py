@@ -1,12 +1,12 @@
 """Says at the end of every test run what this machine lacks, and what would run it.
 
-tests/levels.py says what was left out for time. Tests marked `gpu` are deselected where there are no
-two NVIDIA GPUs, those marked `gpu1` where there is none, those marked `cluster` where tests.clusters
-cannot start one: without root, network namespaces or Slurm, those marked `network` where the
-internet cannot be reached, those marked `sandbox` where bubblewrap does not work. Tests marked
-`browser` are skipped where there is no Chromium. With WORKBOOK_NO_SKIPS=1 (.ci/run) a test that is
-skipped or expected to fail fails the run: on a machine made for testing, a skip would be a test that
-never runs. Deselected tests are counted in words there as well, and are not failures.
+tests/levels.py says what was left out for time. Tests marked `gpu` are deselected where there are
+no two NVIDIA GPUs, those marked `gpu1` where there is none, those marked `cluster` where
+tests.clusters cannot start one: without root, network namespaces or Slurm, those marked `network`
+where the internet cannot be reached, those marked `sandbox` where bubblewrap does not work. Tests
+marked `browser` are skipped where there is no Chromium. With WORKBOOK_NO_SKIPS=1 (.ci/run) a test
+that is skipped or expected to fail fails the run: on a machine made for testing, a skip would be
+a test that never runs. Deselected tests are counted in words there as well, and are not failures.
 """
 
 import os
