@@ -334,6 +334,7 @@ def test_a_job_that_is_told_to_stop_saves_and_queues_again(strategy, tmp_path):
 
 
 @pytest.mark.cluster
+@pytest.mark.release("jobs of one's own program")
 def test_a_pbs_job_that_is_told_to_stop_saves_and_submits_another(tmp_path):
     """As its own clock tells it; on two nodes, of which one hears it."""
     own = tmp_path / "own"

@@ -43,6 +43,7 @@ def test_record_names_the_cause():
     assert "ValueError: shard 7 is empty" in elastic.report("record")
 
 
+@pytest.mark.release("hosts that are lost and come back, and 20 restarts of torchrun")
 def test_told_to_stop(no_rank_left):  # noqa: F811
     """Which step it is depends on when the signal comes; half a file is never taken for a save."""
     table = elastic.told()
