@@ -29,8 +29,10 @@ GPUS = {
     "gpu": (2, "two GPUs", "`make test TORCH=cuda` on a machine with two NVIDIA GPUs"),
     "gpu1": (1, "a GPU", "`make gpu` on a machine with an NVIDIA GPU"),
 }
-CLUSTER = "`make test` as root, on Debian or Ubuntu after `make system-packages`,"
-SANDBOX = "`make test` on Linux, after `make system-packages` or an installation of bubblewrap,"
+CLUSTER = "`make test-push` as root, on Debian or Ubuntu after `make system-packages`,"
+SANDBOX = (
+    "`make test-push` on Linux, after `make system-packages` or an installation of bubblewrap,"
+)
 NETWORK = "`make test` on a machine that reaches the internet"
 ONLINE = "WORKBOOK_ONLINE"  # variable: 1 or 0, for the processes of pytest-xdist
 PROBE = "https://docs.pytorch.org/"  # most links of the pages lead there
@@ -101,11 +103,6 @@ def lacking(marker: str) -> tuple[str, str] | None:
     return (words, what_runs_them) if gpu_count() < gpus else None
 
 
-def no_skips() -> bool:
-    """Whether a skipped test fails the run."""
-    return os.environ.get("WORKBOOK_NO_SKIPS", "") not in ("", "0")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Make a temporary folder for whatever this process and those it starts leave there.
 
@@ -168,6 +165,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item):
     """Turn a skip, an expected failure and an unexpected pass into failures, under NO_SKIPS."""
+    from tests.levels import no_skips
+
     report = yield
     expected = hasattr(report, "wasxfail")
     if no_skips() and (report.skipped or expected):
@@ -182,6 +181,8 @@ def pytest_runtest_makereport(item: pytest.Item):
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector):
     """The same for a file that skips as a whole, with importorskip or allow_module_level."""
+    from tests.levels import no_skips
+
     report = yield
     if no_skips() and report.skipped:
         report.outcome = "failed"

@@ -46,6 +46,11 @@ def wanted(config: pytest.Config, level: str) -> bool:
     return level == "" or (level == "push" and bool(named_files(config)))
 
 
+def no_skips() -> bool:
+    """Whether a skipped test, or one that takes more than its share, fails the run."""
+    return os.environ.get("WORKBOOK_NO_SKIPS", "") not in ("", "0")
+
+
 def named_files(config: pytest.Config) -> list[str]:
     """The test files on the command line, with or without the test's name behind them."""
     return [word for word in config.args if word.partition("::")[0].endswith(".py")]
@@ -155,8 +160,7 @@ def pytest_runtest_protocol(item: pytest.Item):
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     """Fail a test of `make test` that has taken more than its share, where nothing may skip."""
     report = yield
-    strict = os.environ.get("WORKBOOK_NO_SKIPS", "") not in ("", "0")
-    if strict and report.passed and call.when == "call" and not level_of(item)[0]:
+    if no_skips() and report.passed and call.when == "call" and not level_of(item)[0]:
         took = processor_seconds() - item.stash[BEGAN]
         if took > NOISE * SECONDS and not item.get_closest_marker("long"):
             report.outcome = "failed"

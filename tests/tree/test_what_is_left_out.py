@@ -192,7 +192,7 @@ def test_where_no_cluster_can_be_started_it_is_told_what_lacks(run, tmp_path, nu
     done = run({"test_lab.py": IN_A_LAB.format(number)}, no_skips=True, options=["--all"])
     assert done.returncode == 0, done.stdout
     told = done.stdout.split("not run on this machine")[1]
-    assert f"{number} tests need a lab and were not run here; `make test` as root" in told
+    assert f"{number} tests need a lab and were not run here; `make test-push` as root" in told
     assert "make system-packages" in told
     assert told.count("test_lab.py") == named.count("test_lab.py")
     assert f"\n{named}" in told and f"1 passed, {number} deselected" in told

@@ -112,7 +112,7 @@ class Measured(NamedTuple):
     gathered: int
 
 
-# Measured with torch 2.13 on real ranks; tests/course/fully_sharded/test_memory_per_rank.py measures it again.
+# Measured with torch 2.13 on real ranks; test_memory_per_rank.py measures it again.
 CASES = [
     Measured(SEVERAL, 4, "ddp", 892, 892, 1784, 0),
     Measured(SEVERAL, 4, "zero_3", 308, 308, 616, 736),
