@@ -1,7 +1,7 @@
 """`make check`: lint, types, and the tests that the changed files need; two minutes at most.
 
-A file needs a test if the test imports it, or imports what imports it: the nearest tests run first,
-and after a minute and a half no further one begins. What was chosen, why, and what is left to
+A file needs a test if the test imports it, or imports what imports it: the tests in the folder of
+what has changed run first, then the nearest, and after a minute and a half no further one begins. What was chosen, why, and what is left to
 `make test` is said in words.
 """
 
@@ -43,6 +43,15 @@ TESTS_OF = {  # folder -> the file that tests each name in it
     "tests/wrong_answers/": WRONG_ANSWERS,
     "tests/right_answers/": "tests/judging/test_right_answers.py",
     "tests/doctor_scripts/": "tests/workbench/doctor/test_doctor_scripts.py",
+}
+SUBJECTS = {  # what has changed -> the folder of its tests, where that is called otherwise
+    "checkup": "doctor",
+    "diagnostics": "launcher",
+    "notebook": "page",
+    "instructor": "workshop",
+    "progress_board": "workshop",
+    "tools": "tree",
+    "benchmarks": "tree",
 }
 NOTHING_FOUND = 5  # of pytest, as where all that was chosen is left out for time
 CHECKS = (  # each says by itself what is wrong
@@ -186,11 +195,11 @@ def chosen(
 ) -> tuple[dict[str, list[str]], dict[str, str], list[str]]:
     """(test files, parts of files that test many pages or exercises, what is left out).
 
-    The first gives each file's way to the change; the second the file that tests each part, which
+    Tests in the folder of what has changed come first. The first gives each file's way to the change; the second the file that tests each part, which
     is a name for -k. Files `for_a_push` run only if they have changed themselves.
     """
     near, parts, left = {}, {}, []
-    for path, way in ways.items():
+    for path, way in sorted(ways.items(), key=lambda item: not is_of(item[0], item[1][-1])):
         name = Path(path).stem
         if path.startswith("tests/") and name.startswith("test_"):
             far = len(near) == FILES or path in for_a_push
@@ -204,6 +213,12 @@ def chosen(
             elif name != "__init__":
                 parts[name] = found
     return near, parts, left
+
+
+def is_of(test: str, path: str) -> bool:
+    """Whether a test lies in the folder that has the name of what has changed."""
+    names = {SUBJECTS.get(part, part) for part in Path(path).with_suffix("").parts}
+    return test.startswith("tests/") and Path(test).parent.name in names - {"tests"}
 
 
 def pytest_line(*words: str) -> list[str]:

@@ -58,6 +58,9 @@ def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
         torch.testing.assert_close(found[name], value, atol=1e-4, rtol=1e-4, msg=name)
 
 
+FEWER = [pytest.param(ranks, marks=pytest.mark.release("on fewer ranks")) for ranks in (1, 2)]
+
+
 @pytest.fixture(scope="module", params=STRATEGIES)
 def project(request, tmp_path_factory):
     """The folder of a new project."""
@@ -90,7 +93,7 @@ def first(tmp_path_factory):
 
 
 @pytest.mark.push("the program to take home")
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [*FEWER, 4])
 @pytest.mark.parametrize("stage", [train_04, train_06, train_07], ids=["04", "06", "07"])
 def test_each_stage_trains_as_the_first_one_does_alone(stage, ranks, first, tmp_path):
     launch(stage.main, str(tmp_path / "saved"), ranks=ranks)

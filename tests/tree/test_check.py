@@ -1,6 +1,7 @@
 """`make check`: what has changed, and which tests need it."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,26 @@ def test_far_tests_are_left_out_and_counted(tree):
     words = "\n".join(check.choice(["inner.py"], "since then", [], near, parts, left))
     assert f"and {len(left) - 5} more" in words
     assert "tests/test_inner.py: it uses src/ddp_workbook/inner.py" in words
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("src/ddp_workbook/launcher/rank.py", "workbench/launcher"),
+        ("src/ddp_workbook/checkup/rules.py", "workbench/doctor"),
+        ("src/ddp_workbook/chapters/samplers.py", "course/samplers"),
+    ],
+)
+def test_tests_of_the_subject_come_first(tree, path, folder):
+    """Although another is as near, and stands first in the alphabet."""
+    for name in ("aaa", folder):
+        (tree / "tests" / name).mkdir(parents=True, exist_ok=True)
+        text = f"import {check.module(path)}\n"
+        (tree / f"tests/{name}/test_{Path(name).name}.py").write_text(text)
+    (tree / path).parent.mkdir(exist_ok=True)
+    (tree / path).write_text("")
+    near, _, _ = chosen(check.Graph(tree), [path])
+    assert [str(Path(name).parent) for name in near] == [f"tests/{folder}", "tests/aaa"]
 
 
 def test_a_deleted_module_is_missed_by_those_that_import_it(tree, git):

@@ -94,7 +94,7 @@ def test_recorded_jobs_ended_alike(hosts, results):
     assert set(seen["SLURM_NTASKS"]) == {"2"}, "Slurm's tasks are the torchruns"
 
 
-@pytest.mark.long
+@pytest.mark.push("torchrun again")
 def test_the_transcript_shows_command_lines_and_roll_call(hosts):
     text = launchers.transcript(hosts)
     assert text.count("$ torchrun --nnodes 2 --nproc-per-node 2 ") == 2
@@ -102,6 +102,7 @@ def test_the_transcript_shows_command_lines_and_roll_call(hosts):
     assert "frame #" not in text and "torch/distributed" not in text
 
 
+@pytest.mark.push("torchrun again")
 def test_the_picture_has_the_order_of_a_meeting(hosts):
     """Ranks start when the ranks are given, and meet when the last one has reached the store."""
     met = launchers.rendezvous(hosts)
@@ -119,6 +120,7 @@ def test_the_picture_has_the_order_of_a_meeting(hosts):
     assert len(picture.axes.patches) == 3 * (2 + 4)
 
 
+@pytest.mark.push("torchrun again")
 def test_torchruns_store_listens_on_every_network(hosts):
     """Although the endpoint is loopback: the page and the README warn of it."""
     assert launchers.store_addresses(hosts) <= ANY_ADDRESS and launchers.store_addresses(hosts)

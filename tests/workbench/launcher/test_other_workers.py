@@ -374,7 +374,10 @@ def test_a_script_that_imports_launch_may_have_children_that_launch(method, tmp_
     ], done.stderr
 
 
-@pytest.mark.parametrize("how", ["-c", "stdin", "ipython"])
+AGAIN = pytest.mark.push("other people's programs again")
+
+
+@pytest.mark.parametrize("how", [pytest.param("-c", marks=AGAIN), "stdin", "ipython"])
 def test_a_worker_without_a_file_is_refused_in_words_that_are_true(how, called):
     done = called(how)
     told = done.stdout + done.stderr
