@@ -12,6 +12,7 @@ a test that never runs. Deselected tests are counted in words there as well, and
 import os
 import re
 import shutil
+import signal
 import tempfile
 import time
 from collections import Counter
@@ -109,6 +110,8 @@ def pytest_configure(config: pytest.Config) -> None:
     A kernel or a rank that is killed cannot clean up, and torchrun keeps its logs. Each process of
     pytest-xdist has its own, so that none sees the files of another come and go.
     """
+    # Ignored in what a script starts with `&`; tests send it, to themselves and to what they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # before torch is imported; src/ddp_workbook/__init__.py says why
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if config.getoption("numprocesses", None):

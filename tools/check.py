@@ -1,8 +1,8 @@
 """`make check`: lint, types, and the tests that the changed files need; two minutes at most.
 
-A file needs a test if the test imports it, or imports what imports it: the tests in the folder of
-what has changed run first, then the nearest, and after a minute and a half no further one begins. What was chosen, why, and what is left to
-`make test` is said in words.
+A file needs a test if the test imports it, or imports what imports it. The tests in the folder of
+what has changed run first, then the nearest; after a minute and a half no further one begins. What
+was chosen, why, and what is left to `make test` is said in words.
 """
 
 from __future__ import annotations
@@ -195,8 +195,9 @@ def chosen(
 ) -> tuple[dict[str, list[str]], dict[str, str], list[str]]:
     """(test files, parts of files that test many pages or exercises, what is left out).
 
-    Tests in the folder of what has changed come first. The first gives each file's way to the change; the second the file that tests each part, which
-    is a name for -k. Files `for_a_push` run only if they have changed themselves.
+    Tests in the folder of what has changed come first. The first gives each file's way to the
+    change; the second the file that tests each part, which is a name for -k. Files `for_a_push` run
+    only if they have changed themselves.
     """
     near, parts, left = {}, {}, []
     for path, way in sorted(ways.items(), key=lambda item: not is_of(item[0], item[1][-1])):

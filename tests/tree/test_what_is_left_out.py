@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,17 @@ def test_known_to_be_long():
 def test_short():
     spin(0.05)
 """
+INTERRUPTED = """
+import os
+import pytest
+import signal
+import time
+
+def test_it():
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+"""
 IN_BROWSER = {"test_page.py": "import pytest\n\n\n@pytest.mark.browser\ndef test_it():\n    pass\n"}
 IN_A_LAB = "import pytest\n\n\n@pytest.mark.cluster\n@pytest.mark.parametrize('i', range({}))\n"
 IN_A_LAB += "def test_in_a_lab(i):\n    assert 0\n"
@@ -73,7 +85,7 @@ def run(tmp_path):
     (tmp_path / "torch.py").write_text(NO_GPU)
     (tmp_path / "test_passes.py").write_text(PASSES)
 
-    def run(texts, no_skips=False, path=os.environ["PATH"], options=()):
+    def run(texts, no_skips=False, path=os.environ["PATH"], options=(), background=False):
         for name, text in texts.items():
             (tmp_path / name).write_text(text)
         env = dict(os.environ, PATH=path, PYTHONPATH=str(tmp_path))
@@ -81,6 +93,8 @@ def run(tmp_path):
         env["WORKBOOK_NO_SKIPS"] = "1" if no_skips else ""
         command = [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider"]
         command += options
+        if background:
+            command = ["sh", "-c", f"{shlex.join(command)} & wait $!"]
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
 
     return run
@@ -150,6 +164,12 @@ def test_a_test_that_takes_more_than_its_share_fails_where_nothing_may_skip(run)
     assert re.findall(r"FAILED test_busy.py::(\w+)", strict.stdout) == ["test_too_long"]
     assert re.search(r"took \d\.\d processor seconds.* move it", strict.stdout)
     assert "3 passed" in strict.stdout
+
+
+def test_what_a_script_starts_in_the_background_can_be_interrupted(run):
+    """A shell makes it ignore SIGINT; a test that sends one would fail, or wait for ever."""
+    done = run({"test_interrupted.py": INTERRUPTED}, background=True, options=["-x"])
+    assert "2 passed" in done.stdout
 
 
 @pytest.mark.push("other ways to start pytest")
