@@ -1,6 +1,7 @@
 """Cells in real kernels: one kept open, or one for a page of cells."""
 
 import contextlib
+import os
 import queue
 import re
 import time
@@ -29,7 +30,8 @@ class Kernel:
     def __init__(self, folder: Path):
         self.folder = folder
         self.manager = KernelManager(transport="ipc", ip=str(folder / "ipc"))
-        self.manager.start_kernel(cwd=str(ROOT))
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}  # cells import from tests, too
+        self.manager.start_kernel(cwd=str(folder), env=environment)
         self.client = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)

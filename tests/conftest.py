@@ -39,6 +39,8 @@ ONLINE = "WORKBOOK_ONLINE"  # variable: 1 or 0, for the processes of pytest-xdis
 PROBE = "https://docs.pytorch.org/"  # most links of the pages lead there
 # what this machine lacks, what runs such tests -> their names
 NOT_RUN = pytest.StashKey[dict[tuple[str, str], list[str]]]()
+THERE = pytest.StashKey[set[str]]()  # what stood in the checkout's first folder before
+NEW = pytest.StashKey[list[str]]()  # what tests have left there
 MANY = 10  # names; more are counted by file
 # What takes longest begins first, or one process would still be at it when all else is done; the
 # exercises are many small pieces, and fill the gaps at the end.
@@ -78,6 +80,11 @@ def reaches_the_internet() -> bool:
     return True
 
 
+def there(config: pytest.Config) -> set[str]:
+    """What stands in the checkout's first folder, without what is hidden."""
+    return {name for name in os.listdir(config.rootpath) if not name.startswith(".")}
+
+
 @pytest.fixture
 def kernel(tmp_path):
     """A kernel of this test's own."""
@@ -110,6 +117,7 @@ def pytest_configure(config: pytest.Config) -> None:
     A kernel or a rank that is killed cannot clean up, and torchrun keeps its logs. Each process of
     pytest-xdist has its own, so that none sees the files of another come and go.
     """
+    config.stash[THERE] = there(config)
     # Ignored in what a script starts with `&`; tests send it, to themselves and to what they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # before torch is imported; src/ddp_workbook/__init__.py says why
@@ -196,10 +204,16 @@ def pytest_make_collect_report(collector: pytest.Collector):
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """In a worker of pytest-xdist: tell the process that sums up what was left out here."""
+    """In a worker of pytest-xdist: tell the process that sums up what was left out here.
+
+    In that process: fail the run if tests have left something in the checkout.
+    """
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["not_run"] = session.config.stash.get(NOT_RUN, {})
+    elif new := there(session.config) - session.config.stash[THERE]:
+        session.config.stash[NEW] = sorted(new)
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -229,6 +243,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log):
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in words what was not run, and what would enable it."""
+    if new := terminalreporter.config.stash.get(NEW, []):
+        terminalreporter.section("left behind", sep="!", red=True)
+        terminalreporter.write_line(f"Tests have left this in the checkout: {', '.join(new)}.")
     left_out = terminalreporter.config.stash.get(NOT_RUN, {})
     browser = [
         report

@@ -194,7 +194,8 @@ def refused(project: Path, *options: str, ranks: int = 1) -> str:
 
 
 @pytest.mark.long
-def test_numbers_that_do_not_fit(project):
+def test_numbers_that_do_not_fit(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # it saves here
     odd = refused(project, "--batch", "62", ranks=4)
     assert "--batch 62 does not divide by 4 ranks x --accumulate" in odd
     assert "4096 samples are too few" in refused(project, "--batch", "8192")

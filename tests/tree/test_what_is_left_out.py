@@ -166,6 +166,14 @@ def test_a_test_that_takes_more_than_its_share_fails_where_nothing_may_skip(run)
     assert "3 passed" in strict.stdout
 
 
+@each_way
+def test_what_tests_leave_in_the_checkout_fails_the_run(run, options):
+    text = "from pathlib import Path\n\n\ndef test_it():\n    Path('saved').mkdir()\n"
+    done = run({"test_leaves.py": text}, options=options)
+    assert "2 passed" in done.stdout and done.returncode == 1
+    assert "Tests have left this in the checkout: saved." in done.stdout
+
+
 def test_what_a_script_starts_in_the_background_can_be_interrupted(run):
     """A shell makes it ignore SIGINT; a test that sends one would fail, or wait for ever."""
     done = run({"test_interrupted.py": INTERRUPTED}, background=True, options=["-x"])

@@ -502,7 +502,7 @@ def each_mistake() -> Iterator:
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("name", each_mistake())
+@pytest.mark.parametrize("name", list(each_mistake()))
 def test_a_mistake_is_named_with_its_line(name, ranks, tmp_path):
     script, rules = script_of(name, tmp_path)
     found = doctor(script, ranks=ranks)

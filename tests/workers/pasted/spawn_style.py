@@ -100,7 +100,9 @@ def all_are_rank_0_by_environment():
 
 
 def rank_0_in_a_file(path):
-    dist.init_process_group("gloo", init_method=f"file://{path}", rank=0, world_size=2)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{os.path.abspath(path)}", rank=0, world_size=2
+    )
 
 
 def one_process_store():
