@@ -77,6 +77,19 @@ def test_few_lines_too_many_are_all_counted(printed):
     assert len(printed(printing.lines, 2010)) == 2010  # what is left out must be worth a line
 
 
+@pytest.mark.parametrize("at_once", [7, 4_000, 65_536])
+def test_what_is_hidden_is_counted_alike_however_it_arrives(at_once):
+    """A large piece is counted without being decoded."""
+    lines = [f"line {number}" for number in range(20_000)]
+    data, shown = "".join(f"{line}\n" for line in lines).encode(), []
+    taken = RankOutput(0, lambda rank, text: shown.append(text), most_lines=100)
+    for start in range(0, len(data), at_once):
+        taken.feed(data[start : start + at_once])
+    assert (shown, list(taken.last)) == (lines[:100], lines[-output.LAST_LINES :])
+    assert taken.hidden == len(lines) - 100
+    assert taken.hidden_bytes == sum(len(line) + 1 for line in lines[100:])
+
+
 def test_a_line_without_end_is_cut(printed):
     before = psutil.Process().memory_info().rss
     (line,) = printed(printing.endless_line, 100)

@@ -7,7 +7,7 @@ import pytest
 
 from ddp_workbook.errors import LaunchRefused, RankFailed
 from ddp_workbook.recording.collectives import record_collectives, recorded
-from ddp_workbook.recording.operations import FIELDS
+from ddp_workbook.recording.operations import FIELDS, single_calls
 from tests.workers import recorder_workers as workers
 
 COLUMNS = ["rank", "seq", *FIELDS]
@@ -25,6 +25,16 @@ def line_of(comment: str) -> str:
     lines = Path(workers.__file__).read_text().splitlines()
     (number,) = (n for n, text in enumerate(lines, start=1) if text.endswith(f"# {comment}"))
     return f"recorder_workers.py:{number}"
+
+
+def test_a_functional_batch_is_a_row_for_each_send_and_receive():
+    """As torch.compile hands it over."""
+    batch = {"op_list": ["isend", "irecv"], "peer_list": [1, 2], "tensors": "ab", "group_name": "0"}
+    assert list(single_calls("batch_p2p_ops", batch)) == [
+        ("isend", {"tensor": "a", "dst": 1, "group_name": "0"}),
+        ("irecv", {"tensor": "b", "dst": 2, "group_name": "0"}),
+    ]
+    assert list(single_calls("all_reduce_", batch)) == [("all_reduce_", batch)]
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])

@@ -127,6 +127,9 @@ def test_hosts_have_clocks_of_their_own(tmp_path):
     ]
     zero, one, two = traces.read_traces(files)
     assert one.calls[0].tolist() == pytest.approx([21e-3, 28e-3])
+    for name in ("compute", "loading", "communication", "steps"):  # all are on the first's clock
+        ends = [getattr(trace, name)[-1, 1] for trace in (zero, one)]
+        assert ends[1] - ends[0] == pytest.approx(3e-3 * (name in ("compute", "loading"))), name
     assert one.events[0]["ts"] == pytest.approx(9e3)
     assert two.calls[0].tolist() == pytest.approx((zero.calls[0] + 1e-3).tolist())
 
