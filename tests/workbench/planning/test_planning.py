@@ -504,6 +504,65 @@ def test_what_would_fit_does(options):
         assert estimate(made.shape, settings).fits, words
 
 
+@pytest.mark.parametrize(
+    ("options", "suggested", "half_as_far"),
+    [
+        ({"gpus": 8}, "32 GPUs", {"gpus": 16, "shards": 16}),
+        (
+            {"parameters": "405B", "gpus": 65536, "memory": "80GB"},
+            "HSDP over 16,384 ranks",
+            {"strategy": "HSDP", "shards": 32768},
+        ),
+        ({"parameters": "405B", "gpus": 65536, "memory": "88GB"}, "HSDP over 32,768 ranks", {}),
+        ({"gpus": 64, "sequence": 65536}, "sequences of 16,384 tokens", {"sequence": 32768}),
+        ({"gpus": 64, "sequence": 2**21}, "sequences of 16,384 tokens", {"sequence": 32768}),
+    ],
+    ids=str,
+)
+def test_what_would_fit_is_no_larger_a_change_than_needed(options, suggested, half_as_far):
+    made = plan(**options)
+    assert suggested in made.would_fit
+    assert not estimate(made.shape, replace(made.settings, **half_as_far)).fits
+
+
+# To the byte, as they were when their formulas had been compared with real steps and with what is
+# published: a change that moves one of them changes a formula, a table or a default.
+PINNED = [
+    (
+        {"parameters": "8B", "gpus": 8, "strategy": "DDP"},
+        (32121044992, 32121044992, 64242091148, 0, 32121044992, 15009316864, 8495562752),
+        ("the loss", 194, 32121044992, 0.603276),
+    ),
+    (
+        {"parameters": "70B", "gpus": 64, "checkpoint": False, "tensor": 8},
+        (4410183680, 4410183680, 8820370252, 1857748992, 0, 0, 13676052480),
+        ("backward", 244, 61100820480, 0.471656),
+    ),
+    (
+        {"parameters": "405B", "gpus": 1024, "checkpoint": "selective", "split_root": True},
+        (1585463104, 1585463104, 3170930756, 31877038080, 0, 0, 199432830976),
+        ("backward", 384, 1625099681600, 21.010856),
+    ),
+    (
+        {"parameters": "GPT-2 124M", "gpus": 4, "strategy": "ZeRO-1"},
+        (497759232, 497759232, 308779012, 0, 497759232, 247064064, 2970017792),
+        ("the loss", 210, 995518464, 0.013249),
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "held", "step"), PINNED, ids=str)
+def test_a_plan_is_what_it_was(options, held, step):
+    made = plan(**options)
+    kept = made.ledger.parameters, made.ledger.gradients, made.ledger.optimizer
+    passing = made.ledger.unsharded, made.ledger.buckets, made.ledger.copies
+    assert (*kept, *passing, made.ledger.activations) == held
+    assert {type(part) for part in (*kept, *passing, made.ledger.activations)} == {int}
+    sent = sum(message.times * message.bytes for message in made.messages)
+    seconds = round(made.compute_seconds, 6)
+    assert (made.moment, len(made.messages), sent, seconds) == step
+
+
 def test_more_ranks_than_rows_are_all_padding():
     """65,536 ranks, and no tensor of the blocks has so many rows: fewer shards hold less."""
     made = plan("405B", 65536, "80GB")
@@ -719,6 +778,8 @@ BAD = [
     ({"tensor": 3}, ["tensor=3", "64 heads"]),
     ({"tensor": 8, "gpus_per_node": 4}, ["tensor=8", "one node"]),
     ({"tensor": 2, "strategy": "DDP"}, ["tensor", "DDP"]),
+    ({"tensor": 2048}, ["tensor=2048", "1,024"]),
+    ({"sequence": 10**10}, ["sequence=10000000000"]),
     ({"global_batch": 100}, ["global_batch=100", "64 or 128"]),
     ({"global_batch": 10, "batch": 2}, ["global_batch=10", "such as 128,"]),
 ]  # fmt: skip
