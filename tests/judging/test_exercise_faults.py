@@ -13,9 +13,11 @@ from textwrap import indent
 import numpy
 import pytest
 import torch
+import torch.distributed as dist
 
 from ddp_workbook.exercises.judging import on_ranks
 from ddp_workbook.exercises.judging.catalogue import find
+from ddp_workbook.exercises.judging.guard import State
 from ddp_workbook.exercises.judging.judge import examine
 from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED, UNDECIDED, Verdict
 from tests.attempts import DEF, IMPORTS, RIGHT, as_text, attempts_in_a_folder, cell  # noqa: F401
@@ -418,6 +420,21 @@ def test_a_flood_of_output_is_cut_and_does_not_hide_the_verdict(code, words):
 )
 def test_what_belongs_to_the_whole_process_is_left_alone(code, words):
     refused(code, [*words, "belongs to the whole process"])
+
+
+def test_another_group_in_the_place_of_the_first_is_a_change():
+    def make_group():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+    make_group()
+    try:
+        before = State()
+        assert before.changed(State()) == []
+        dist.destroy_process_group()
+        make_group()
+        assert before.changed(State()) == ["the process group"]
+    finally:
+        dist.destroy_process_group()
 
 
 @cases(

@@ -15,7 +15,7 @@ from ddp_workbook.exercises.judging.diagnosis import wrong_ones
 from ddp_workbook.exercises.judging.judge import examine
 from ddp_workbook.exercises.judging.on_ranks import seen_in, variants
 from ddp_workbook.exercises.judging.reasons import Reasons
-from ddp_workbook.exercises.judging.same import same
+from ddp_workbook.exercises.judging.same import number_in, same
 from ddp_workbook.exercises.judging.snapshots import change, snapshot
 from ddp_workbook.exercises.judging.values import first_difference
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
@@ -234,3 +234,21 @@ def test_what_a_call_has_changed_is_named(made, act, words):
 def test_the_first_difference_of_two_values(actual, right, told):
     place, *both = first_difference(actual, right, same)
     assert (place, *map(str, both)) == (told[0], *map(str, told[1:]))
+
+
+@pytest.mark.parametrize(
+    ("answer", "number"),
+    [
+        (2, 2.0),
+        (1.5, 1.5),
+        (torch.tensor(3), 3.0),
+        (torch.tensor([[4.0]]), 4.0),
+        (torch.tensor([1.0, 2.0]), None),
+        (True, None),
+        ("5", None),
+        (None, None),
+    ],
+    ids=str,
+)
+def test_a_number_may_come_in_a_tensor(answer, number):
+    assert number_in(answer) == number
