@@ -16,7 +16,11 @@ import pytest
 
 from ddp_workbook.checkup.diagnosis import diagnosis_of, doctor
 from ddp_workbook.checkup.facts import Facts
+from ddp_workbook.checkup.notes import read_notes
+from ddp_workbook.checkup.observed import Extent, Observed
 from ddp_workbook.errors import LaunchRefused
+from ddp_workbook.launcher.calls import Call, call_of
+from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.notebook import pages
 from ddp_workbook.program.new import write
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
@@ -277,6 +281,33 @@ def test_each_finding_names_a_page_that_is_there():
     sources = (ROOT / "src/ddp_workbook/checkup").glob("*.py")
     named = {page for one in sources for page in re.findall(r'"(\d\d_\w+)"', one.read_text())}
     assert len(named) > 5 and named <= {page.stem for page in pages.all_pages()}
+
+
+def test_what_is_noted_of_each_pass_over_a_loader(script, tmp_path):
+    """All that rules read of it; of the first pass alone, the first rows."""
+    path = script(
+        "from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset\n"
+        "rows = Subset(TensorDataset(torch.arange(10.)), range(2, 10))\n"
+        "sampler = DistributedSampler(rows, seed=3)\n"
+        "loader = DataLoader(rows, 2, sampler=sampler)\n"
+        "for epoch in range(2):\n"
+        "    sampler.set_epoch(epoch)\n"
+        "    for batch in loader: pass\n"
+    )
+    (tmp_path / "facts").mkdir()
+    observed = Observed(call_of(path, (), {}, 2).worker, tmp_path, Extent(), False)
+    run_ranks(Call(observed, (), {}), 2, quiet=True)
+    own = {"num_replicas": 2, "shuffle": True, "seed": 3, "total_size": 8, "drop_last": False}
+    for rank, facts in enumerate(read_notes(tmp_path / "facts", 2)):
+        first, second = (fact for fact in facts if fact["kind"] == "pass")
+        for number, fact in enumerate((first, second)):
+            assert fact["distributed"] == own | {"rank": rank, "epoch": number}
+            assert (fact["loader"], fact["pass"], fact["length"]) == (0, number + 1, 8)
+            assert (fact["sampler"], fact["batch"]) == ("DistributedSampler", 2)
+            assert (fact["workers"], fact["own_batches"]) == (0, False)
+            assert (fact["made"][0], fact["lines"][0]) == ("train.py:10", "train.py:13")
+        assert first["first"] and first["whole"] and first["first"] != first["whole"]
+        assert not {"first", "whole"} & second.keys()
 
 
 def test_rules_see_facts_alone():
