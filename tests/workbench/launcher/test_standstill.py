@@ -228,6 +228,24 @@ def test_what_is_a_standstill(worker, loop, stands, is_settled):
     assert activity.settled(before, now) is is_settled
 
 
+@pytest.mark.parametrize(
+    ("worker", "loop", "idles", "polls"),
+    [
+        ((1.0, 50, "S"), (0.0, 9, "S"), True, True),
+        ((1.01, 100, "S"), (0.0, 9, "S"), True, True),  # 0.2 ms a turn
+        ((1.05, 60, "S"), (0.0, 9, "S"), True, False),  # 5 ms a turn: it computes
+        ((1.2, 1050, "R"), (0.0, 9, "S"), False, False),  # a fifth of its time
+        ((1.0, 50, "S"), (0.2, 999, "S"), False, False),
+    ],
+)
+def test_what_polls(worker, loop, idles, polls):
+    """In a second."""
+    before = reading(0.0, worker=(1.0, 50, "S"), loop=(0.0, 9, "S"))
+    now = reading(1.0, worker=worker, loop=loop)
+    assert activity.idles(before, now) is idles
+    assert activity.polls(before, now) is polls
+
+
 def test_a_thread_that_comes_or_goes_is_no_standstill():
     alone = reading(worker=(1.0, 50, "S"))
     assert not activity.still(alone, reading(1.0, worker=(1.0, 50, "S"), loop=(0.0, 0, "S")))
