@@ -3,7 +3,8 @@
 tests/levels.py says what was left out for time. Tests marked `gpu` are deselected where there are
 no two NVIDIA GPUs, those marked `gpu1` where there is none, those marked `cluster` where
 tests.clusters cannot start one: without root, network namespaces or Slurm, those marked `network`
-where the internet cannot be reached, those marked `sandbox` where bubblewrap does not work. Tests
+where the internet cannot be reached, those marked `sandbox` where bubblewrap does not work, and
+those marked `memory` where this process may use less than 3 GB. Tests
 marked `browser` are skipped where there is no Chromium. With WORKBOOK_NO_SKIPS=1 (.ci/run) a test
 that is skipped or expected to fail fails the run: on a machine made for testing, a skip would be
 a test that never runs. Deselected tests are counted in words there as well, and are not failures.
@@ -35,6 +36,9 @@ SANDBOX = (
     "`make test-push` on Linux, after `make system-packages` or an installation of bubblewrap,"
 )
 NETWORK = "`make test` on a machine that reaches the internet"
+MEMORY, LARGER = 3e9, "`make test` on a machine with more memory"  # bytes
+# markers of tests that are not run where something lacks
+LACKS = (*GPUS, "cluster", "sandbox", "network", "memory")
 ONLINE = "WORKBOOK_ONLINE"  # variable: 1 or 0, for the processes of pytest-xdist
 PROBE = "https://docs.pytorch.org/"  # most links of the pages lead there
 # what this machine lacks, what runs such tests -> their names
@@ -107,6 +111,10 @@ def lacking(marker: str) -> tuple[str, str] | None:
         return (f"a sandbox ({sandbox().why})", SANDBOX) if sandbox().why else None
     if marker == "network":
         return None if reaches_the_internet() else ("a network", NETWORK)
+    if marker == "memory":
+        from ddp_workbook.launcher.limits import usable_memory
+
+        return None if usable_memory() >= MEMORY else ("3 GB of memory", LARGER)
     gpus, words, what_runs_them = GPUS[marker]
     return (words, what_runs_them) if gpu_count() < gpus else None
 
@@ -141,7 +149,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     leave_out(config, items)
     config.stash[NOT_RUN] = {}
-    for marker in (*GPUS, "cluster", "sandbox", "network"):
+    for marker in LACKS:
         wanting = [item for item in items if item.get_closest_marker(marker)]
         if wanting and (lack := lacking(marker)):
             config.stash[NOT_RUN][lack] = [item.nodeid for item in wanting]

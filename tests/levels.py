@@ -112,12 +112,14 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """For `-nauto`: one more than cores, because tests wait, too, as far as memory allows.
 
-    With `-k` as many as cores: each process collects all tests first.
+    With `-k` as many as cores: each process collects all tests first. 0 is pytest itself: one that
+    hands its tests to a single other would only take memory.
     """
     from ddp_workbook.launcher import limits  # late: conftest has set what torch must find
 
     most = limits.usable_cores() + (not config.getoption("keyword"))
-    return max(1, min(most, int(limits.free_memory() / ROOM)))
+    processes = min(most, int(limits.free_memory() / ROOM))
+    return processes if processes > 1 else 0
 
 
 # Processor time

@@ -33,8 +33,10 @@ NEED_TORCH = ("accelerate", "lightning")  # would bring a second torch beside a 
 BASE = sys._base_executable if Path(sys.prefix) == VENV else sys.executable
 
 # As many files at a time as tests/levels.py finds room for. In their own order, or the few long
-# tests would run last and alone.
+# tests would run last and alone. A process that is killed ends the run: pytest-xdist 3.8 would
+# start another one, and then wait for ever.
 PYTEST = ["-m", "pytest", "-nauto", "--dist=loadfile", "--no-loadscope-reorder"]
+PYTEST += ["--max-worker-restart=0"]
 COMMANDS = {
     "setup": ["-c", "print('The environment is ready: make lab opens the first notebook.')"],
     "lab": ["-m", "jupyterlab"],

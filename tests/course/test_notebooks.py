@@ -91,6 +91,9 @@ def forms() -> list:
     return found
 
 
+pytestmark = pytest.mark.memory  # a kernel, its fork server, and up to four ranks or torchruns
+
+
 @pytest.fixture(scope="module", params=forms())
 def executed(request, tmp_path_factory) -> Executed:
     """A notebook, executed once in a copy of the folders that it refers to."""

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from ddp_workbook.launcher import limits
-from tests import clusters, levels
+from tests import clusters, conftest, levels
+from tools import set_up
 from tools.set_up import ROOT
 
 PASSES = "def test_passes():\n    pass\n"
@@ -80,7 +81,7 @@ def run(tmp_path):
     (tmp_path / "tests").mkdir()
     text = (ROOT / "tests" / "levels.py").read_text()
     (tmp_path / "tests" / "levels.py").write_text(text.replace("SECONDS = 5\n", "SECONDS = 0.3\n"))
-    markers = ["gpu", "gpu1", "browser", "cluster", "network", "push", "release", "long"]
+    markers = [*conftest.LACKS, "browser", "push", "release", "long"]
     (tmp_path / "pytest.ini").write_text("\n    ".join(["[pytest]\nmarkers =", *markers]))
     (tmp_path / "torch.py").write_text(NO_GPU)
     (tmp_path / "test_passes.py").write_text(PASSES)
@@ -144,7 +145,7 @@ def test_what_is_left_out_is_counted_in_words(run, options):
 
 @pytest.mark.parametrize(
     ("cores", "gigabytes", "keyword", "processes"),
-    [(2, 24, "", 3), (2, 24, "samplers", 2), (1, 2, "", 1), (8, 6, "", 4), (1, 0.5, "", 1)],
+    [(2, 24, "", 3), (2, 24, "samplers", 2), (1, 2, "", 0), (8, 6, "", 4), (1, 0.5, "", 0)],
 )
 def test_as_many_processes_as_cores_and_memory_allow(
     monkeypatch, pytestconfig, cores, gigabytes, keyword, processes
@@ -164,6 +165,16 @@ def test_a_test_that_takes_more_than_its_share_fails_where_nothing_may_skip(run)
     assert re.findall(r"FAILED test_busy.py::(\w+)", strict.stdout) == ["test_too_long"]
     assert re.search(r"took \d\.\d processor seconds.* move it", strict.stdout)
     assert "3 passed" in strict.stdout
+
+
+def test_a_process_that_is_killed_ends_the_run(run):
+    """As where memory is short. It is named, with the test that it ran."""
+    text = "import os\n\n\ndef test_it():\n    os.kill(os.getpid(), 9)\n"
+    others = {f"test_{n}.py": PASSES for n in range(4)}
+    options = [*set_up.PYTEST[2:], "-n2", "-p", "xdist"]
+    done = run({"test_killed.py": text} | others, options=options)
+    assert done.returncode not in (0, None)
+    assert "crashed while running 'test_killed.py::test_it'" in done.stdout
 
 
 @each_way

@@ -269,6 +269,7 @@ def attempt(name: str, *codes: str) -> None:
         attempts.save(name, code)
 
 
+@pytest.mark.memory
 @pytest.mark.long
 def test_the_latest_attempts_are_judged_and_none_is_touched(copy):
     attempt("mean_over_ranks", WRONG, RIGHT)

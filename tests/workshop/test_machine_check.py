@@ -19,6 +19,7 @@ from tests.commands import run
 Disk = namedtuple("Disk", "total used free")
 
 
+@pytest.mark.memory
 def test_every_trial_has_its_line_and_four_ranks_meet():
     code, output = run("check")
     assert code == 0, output
@@ -28,6 +29,7 @@ def test_every_trial_has_its_line_and_four_ranks_meet():
     assert output.endswith("Ready. Start the workbook with `make lab`.")
 
 
+@pytest.mark.memory
 def test_every_line_begins_with_its_state(monkeypatch):
     """Also a long one in a narrow terminal: attendees are told to look at the beginnings."""
     monkeypatch.setattr("ddp_workbook.instructor.meeting.timed_meeting", lambda ranks: 0.1)
@@ -41,6 +43,7 @@ def test_every_line_begins_with_its_state(monkeypatch):
     assert last.startswith("Ready.") and result.exit_code == 0, "a note is not a failure"
 
 
+@pytest.mark.memory
 def test_what_is_missing_is_named_with_its_mend(monkeypatch):
     monkeypatch.setattr("ddp_workbook.digits.DigitsDataset", raises(FileNotFoundError("digits")))
     monkeypatch.setattr("ddp_workbook.instructor.meeting.timed_meeting", lambda ranks: 0.1)

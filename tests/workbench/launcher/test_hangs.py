@@ -323,6 +323,7 @@ def test_one_rank_alone():
     assert str(hang(hangs.before_init, ranks=1)).startswith("The rank did not finish within")
 
 
+@pytest.mark.memory
 def test_16_rows_are_enough():
     text = str(hang(hangs.before_init, ranks=18, timeout=2))
     assert "… and 2 more ranks" in text and len(text.splitlines()) == 19

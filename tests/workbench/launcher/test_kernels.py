@@ -60,7 +60,7 @@ def deadlocked(kernel: Kernel, ranks: int = 2) -> tuple[str, list[int], list[int
     for file in files + sessions:
         file.unlink(missing_ok=True)  # of an earlier test
     request = kernel.send(DEADLOCK.format(folder=str(kernel.folder), ranks=ranks))
-    assert wait_until(lambda: all(f.exists() and f.read_text() for f in files + sessions), 60)
+    assert wait_until(lambda: all(f.exists() and f.read_text() for f in files + sessions), 300)
     wait_until_idle([int(file.read_text()) for file in files])  # written before the collective
     pids = [int(file.read_text()) for file in files + sessions]
     return request, pids, sorted({*kernel.below(), *pids})

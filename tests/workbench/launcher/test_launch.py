@@ -255,7 +255,6 @@ def worker(x):
 """
 
 
-@pytest.mark.push("other ways to start")
 @pytest.mark.parametrize("guard", ['if __name__ == "__main__":', "if True:"])
 def test_a_script_launches_its_own_function_if_it_is_guarded(tmp_path, guard):
     file = tmp_path / "script.py"

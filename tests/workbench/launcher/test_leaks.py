@@ -79,6 +79,7 @@ def test_a_rank_that_cannot_be_started_leaves_nothing(tmp_path, monkeypatch):
     assert as_before(before)
 
 
+@pytest.mark.memory
 def test_the_descriptors_of_the_check_are_enough(monkeypatch):
     """As many ranks as the check lets pass do run under that limit."""
     import resource

@@ -19,6 +19,7 @@ from ddp_workbook.launcher.launch import launch, run_ranks
 from ddp_workbook.recording.collectives import record_collectives
 from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers.pasted import parallel_styles, spawn_style
+from tools.set_up import ROOT
 
 SCRIPT = Path(spawn_style.__file__).with_name("script.py")
 LIMIT = 60  # seconds that nobody may wait for
@@ -326,7 +327,8 @@ def call(how: str, text: str, folder: Path) -> subprocess.CompletedProcess:
         capture_output=True,
         text=True,
         timeout=300,
-        env=os.environ | {"IPYTHONDIR": str(folder), "NO_COLOR": "1"},
+        cwd=folder,
+        env=os.environ | {"IPYTHONDIR": str(folder), "NO_COLOR": "1", "PYTHONPATH": str(ROOT)},
     )
 
 
