@@ -239,12 +239,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log):
         return None
     from xdist.scheduler import LoadFileScheduling
 
+    from tests.levels import PARTED
+
     class ByFileOrPart(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            own = re.search(
-                r"(?:test_exercises|test_notebooks|test_mutants)\.py::.*\[(\w+)", nodeid
-            )
-            return own[1] if own else super()._split_scope(nodeid)
+            part = re.search(r"\[(\w+)", nodeid) if PARTED.search(nodeid) else None
+            return part[1] if part else super()._split_scope(nodeid)
 
     return ByFileOrPart(config, log)
 

@@ -24,6 +24,8 @@ NOISE = 2  # beside other work, gloo's waiting costs up to twice as much process
 ROOM = 1.5e9  # bytes of memory for a process of pytest, its kernel and its ranks
 RUNS = {"push": "`make test-push`", "release": "`make test-all`"}  # marker -> what runs it
 ALWAYS = {"browser": "the browser", "cluster": "hosts and Slurm"}  # marker of `push` tests -> kind
+# Files whose tests are shared out by what they are about: an exercise, a page
+PARTED = re.compile(r"\b(?:test_exercises|test_notebooks|test_mutants)\.py")
 OF_A_FILE = re.compile(r'(?m)^pytestmark = .*?mark\.(\w+)(?:\("(.*?)"\))?')
 # level -> kind -> [tests, files that were not collected]
 LEFT = pytest.StashKey[dict[str, dict[str, list[int]]]]()
@@ -112,12 +114,16 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """For `-nauto`: one more than cores, because tests wait, too, as far as memory allows.
 
-    With `-k` as many as cores: each process collects all tests first. 0 is pytest itself: one that
-    hands its tests to a single other would only take memory.
+    With `-k` as many as cores: each process collects all tests first. For files as many as there
+    are, except where a file is shared out in parts. 0 is pytest itself: one that hands its tests to
+    a single other would only take memory.
     """
     from ddp_workbook.launcher import limits  # late: conftest has set what torch must find
 
     most = limits.usable_cores() + (not config.getoption("keyword"))
+    files = named_files(config)
+    if files and len(files) == len(config.args) and not any(PARTED.search(file) for file in files):
+        most = min(most, len(files))
     processes = min(most, int(limits.free_memory() / ROOM))
     return processes if processes > 1 else 0
 

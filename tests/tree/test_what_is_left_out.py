@@ -144,15 +144,26 @@ def test_what_is_left_out_is_counted_in_words(run, options):
 
 
 @pytest.mark.parametrize(
-    ("cores", "gigabytes", "keyword", "processes"),
-    [(2, 24, "", 3), (2, 24, "samplers", 2), (1, 2, "", 0), (8, 6, "", 4), (1, 0.5, "", 0)],
+    ("cores", "gigabytes", "keyword", "args", "processes"),
+    [
+        (2, 24, "", ["tests"], 3),
+        (2, 24, "samplers", ["tests"], 2),
+        (1, 2, "", ["tests"], 0),
+        (8, 6, "", ["tests"], 4),
+        (1, 0.5, "", ["tests"], 0),
+        (2, 24, "", ["test_a.py", "test_b.py::test_it"], 2),
+        (2, 24, "", ["test_a.py"], 0),
+        (2, 24, "", ["test_a.py", "tests/page"], 3),
+        (2, 24, "", ["tests/course/test_notebooks.py"], 3),  # page by page
+    ],
 )
 def test_as_many_processes_as_cores_and_memory_allow(
-    monkeypatch, pytestconfig, cores, gigabytes, keyword, processes
+    monkeypatch, pytestconfig, cores, gigabytes, keyword, args, processes
 ):
     monkeypatch.setattr(limits, "usable_cores", lambda: cores)
     monkeypatch.setattr(limits, "free_memory", lambda: int(gigabytes * 1e9))
     monkeypatch.setattr(pytestconfig.option, "keyword", keyword)
+    monkeypatch.setattr(pytestconfig, "args", args)
     assert levels.pytest_xdist_auto_num_workers(pytestconfig) == processes
 
 
