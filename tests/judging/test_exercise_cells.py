@@ -38,6 +38,8 @@ from tests.leftovers import (  # noqa: F401 (fixtures)
     wait_until,
 )
 
+pytestmark = pytest.mark.memory  # a kernel and its ranks
+
 NAME = "mean_over_ranks"
 EXERCISE = find(NAME)
 SYNTAX = "def mean_over_ranks(value)\n"  # is saved, and needs no rank

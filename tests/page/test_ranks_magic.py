@@ -7,6 +7,8 @@ import pytest
 
 from tests.cells import run
 
+pytestmark = pytest.mark.memory  # a kernel and its ranks
+
 # What a reader pastes first: a whole script, as tutorials print it.
 PASTED = """MAGIC
 import os

@@ -10,6 +10,8 @@ import pytest
 from tests.cells import Kernel
 from tests.leftovers import alive, wait_until
 
+pytestmark = pytest.mark.memory  # a kernel and its ranks
+
 START = "from ddp_workbook.launcher.launch import launch\nfrom tests.workers import in_kernels\n"
 DEADLOCK = "launch(in_kernels.deadlock, {folder!r}, ranks={ranks}, timeout=100)"
 
